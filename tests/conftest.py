@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from dither_aggregator.log import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
+from dither_aggregator.operations.log import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
 from tests.support import chromium
 from tests.support.devices import close_all
 

@@ -82,7 +82,7 @@ def travel(step: str, directory: Path) -> Travel:
 
     The registry has a choice and a flag, as those of the tests have.
     """
-    from dither_aggregator import upkeep
+    from dither_aggregator.operations import maintenance
     from dither_aggregator.store import SQLiteStore
     from dither_shared.wire.reading import parse_upload
     from tests.support.aggregators import operators_app
@@ -105,7 +105,7 @@ def travel(step: str, directory: Path) -> Travel:
             return appended
         folded = Travel()
         for shard in range(store.shards):
-            folded.of(lambda shard=shard: upkeep.fold_all(store, shard))  # type: ignore[misc]
+            folded.of(lambda shard=shard: maintenance.fold_all(store, shard))  # type: ignore[misc]
         if step == "fold":
             return folded
         client = operators_app(store).test_client()

@@ -16,13 +16,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis.tables.halves import ColumnRun
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.synthesis import synthesise
 from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import hyperplane_sums
-from dither_aggregator.reading import parse_json, parse_upload
+from dither_aggregator.ingest.reading import parse_json, parse_upload
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_shared.kinds.number import GRID
 from dither_shared.mechanisms import OUE, Mechanism, PureMechanism, choose
@@ -191,7 +191,7 @@ def test_a_look_for_final_days_asks_no_more_for_more_metrics(tmp_path: Path) -> 
             made.load(workload.registry(metrics))
             growth.Loader(made, reports=200).load(10_000)
             with patch.object(made, "_rows", wraps=made._rows) as rows:
-                upkeep.unfinalized(made)
+                maintenance.unfinalized(made)
             asked.append(rows.call_count)
     assert asked[0] == asked[1]
 

@@ -9,27 +9,29 @@ import pytest
 
 from dither.sending import connection as sending
 from dither.sending.courier import LOG_BYTES_MAX
-from dither_aggregator import limits, loading, room, service
 from dither_aggregator.arguments import key_files, sources
+from dither_aggregator.health import capacity
+from dither_aggregator.ingest import limits, service
+from dither_aggregator.operations import loading
 from dither_aggregator.store import archive
 from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX
 from dither_aggregator.web import (
     addresses,
-    asking,
     bounds,
     buckets,
     clients,
     connection,
-    exchange,
     ingest,
     login,
+    messages,
+    query_parameters,
     readers,
 )
 from dither_aggregator.web.api.admin_documents import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
-from dither_aggregator.workers.bells import FLOOD
 from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX
+from dither_aggregator.workers.tasks import FLOOD
 from dither_shared import files, registry, wire
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
@@ -56,7 +58,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} KiB are let by", connection.UNWANTED_BYTES_MAX / KIB),
         ("{} a second", limits.SECOND_NS / limits.BY_ADDRESS.interval_ns),
         ("{} at once", limits.BY_ADDRESS.burst),
-        ("{} wait to be folded", room.BACKLOG_UPLOADS_MAX),
+        ("{} wait to be folded", capacity.BACKLOG_UPLOADS_MAX),
     ],
     "the upload itself": [
         ("{} KiB", wire.WIRE_BYTES_MAX / KIB),
@@ -71,7 +73,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     "pages and API: addresses and queries": [
         ("a head of {} KiB", connection.HEADER_BYTES_MAX / KIB),
         ("{} requests wait", readers.WAITING_MAX),
-        ("{} days", asking.DAYS_MAX),
+        ("{} days", query_parameters.DAYS_MAX),
         ("{} values by name", NAMED_MAX),
         ("{} s until its turn", readers.WAIT_WITHIN_S),
         ("{} s for an answer", readers.ANSWER_WITHIN_S),
@@ -95,7 +97,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("after {} hours", login.SESSION_S / 3600),
     ],
     "`/v1/admin`, keys and marks": [
-        ("{} KiB by its", exchange.ASKED_BYTES_MAX / KIB),
+        ("{} KiB by its", messages.ASKED_BYTES_MAX / KIB),
         ("{} ids", IDS_MAX),
         ("{} marks", MARKS_MAX),
         ("of {} characters", MARK_CHARACTERS_MAX),

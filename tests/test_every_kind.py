@@ -16,7 +16,7 @@ import pytest
 import requests
 from scipy.stats import binom
 
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.simulate.fleet import Answers, send
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Registry, utc_today

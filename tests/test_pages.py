@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from dither_aggregator import upkeep
+from dither_aggregator.operations import maintenance
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
@@ -40,7 +40,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         while service.store.backlog():
             time.sleep(0.02)
         clock.travel(1)
-        upkeep.maintain(service.store, 0)
+        maintenance.maintain(service.store, 0)
         yield address
 
 

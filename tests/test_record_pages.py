@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from dither_aggregator import upkeep
 from dither_aggregator.counting import folding
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
+from dither_aggregator.operations import maintenance
 from dither_shared.shapes import ReportShape
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, sqlite_store, web_app
@@ -49,9 +49,9 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
             append(store, encode_upload(new_upload_id(random.getrandbits), [(metric, *reports(ASKED, metric))]))
         fold_all(store)
         clock.travel(1)
-        upkeep.maintain(store, 0)
+        maintenance.maintain(store, 0)
         for metric in ("color", "dark"):
-            upkeep.finalize(store, metric)
+            maintenance.finalize(store, metric)
         patched.setattr(folding, "fold", fail)
         append(store, body_of(ASKED, {"dark": [1, 0, 1]}))
         fold_all(store)
@@ -78,8 +78,8 @@ def test_a_page_fits_and_can_be_read(tab: Tab, record: Record, path: str) -> Non
 def test_what_to_look_at_is_said_beside_its_hint(tab: Tab, record: Record, width: int) -> None:
     page = tab.visit(record.address("/pipeline"), width, "light")
     headline = page.locator(".headline").inner_text()
-    assert headline.startswith("3,004 accepted = 3,000 folded + 1 pending + 3 quarantined: it balances, and 2 signs")
-    rows = page.locator("table.signs tbody tr").all_inner_texts()
+    assert headline.startswith("3,004 accepted = 3,000 folded + 1 pending + 3 quarantined: it balances, and 2 health")
+    rows = page.locator("table.checks tbody tr").all_inner_texts()
     marked = [row.split("\t")[0] for row in rows if "look here" in row]
     assert marked == ["folding", "quarantine"]
     assert [text.partition(":")[0] for text in page.locator("p.warning").all_inner_texts()] == marked

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route
 
 import dither_aggregator.web
-from dither_aggregator.room import Free
+from dither_aggregator.health.capacity import FreeSpace
 from tests.support.browsing import CONTRAST_MIN, LOOKS, Tab, a_tab, check_axe, served
 from tests.support.sites import site
 from tests.support.soaking import thinned
@@ -84,7 +84,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two weeks of a metric with hostile, long and turned values, one of which moved."""
     with (
         site(tmp_path_factory.mktemp("script"), D, 'mechanism = "oue"', values=VALUES) as one,
-        patch.object(one.store, "left", return_value=Free("disk", 1 << 40, 1 << 41)),
+        patch.object(one.store, "left", return_value=FreeSpace("disk", 1 << 40, 1 << 41)),
     ):
         rng, before = np.random.default_rng(5), np.full(D, 0.005)
         before[:6] = 0.15, 0.12, 0.1, 0.08, 0.06, 0.04

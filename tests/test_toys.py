@@ -28,23 +28,23 @@ from dither.handles import HANDLES, Handle
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
-from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.planning import Computed, Design, Planned, Question
 from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
-from dither_aggregator.loading import document_of
-from dither_aggregator.scopes import ADMIN, READ
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.ingest.service import Service, WholeService
+from dither_aggregator.operations import maintenance
+from dither_aggregator.operations.loading import document_of
+from dither_aggregator.operations.scopes import ADMIN, READ
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.fsck import check
 from dither_aggregator.web.addresses import ADDRESSES
 from dither_aggregator.web.api import administering
-from dither_aggregator.web.asking import Given
 from dither_aggregator.web.pages.presentation import RowsShown
 from dither_aggregator.web.pages.presentations import PRESENTATIONS
 from dither_aggregator.web.planned import PLANNERS, Planner
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.exact import exp_below
@@ -52,7 +52,7 @@ from dither_shared.frozen import as_dict, frozen
 from dither_shared.kinds import KINDS, Asked, Kind, Offer
 from dither_shared.kinds.listed import Listed
 from dither_shared.kinds.noise import read_epsilon
-from dither_shared.mechanisms import MECHANISMS, OUE, Need, PureMechanism
+from dither_shared.mechanisms import MECHANISMS, OUE, MechanismRequest, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import SCALE, Rng
@@ -84,9 +84,9 @@ class Half(PureMechanism):
     d: int
 
     @classmethod
-    def designs(cls, need: Need) -> Iterator["Half"]:
-        if need.permanent is None and cls(need.d).exp_epsilon <= exp_below(need.epsilon):
-            yield cls(need.d)
+    def designs(cls, request: MechanismRequest) -> Iterator["Half"]:
+        if request.permanent is None and cls(request.d).exp_epsilon <= exp_below(request.epsilon):
+            yield cls(request.d)
 
     def parameters(self) -> dict[str, int]:
         return as_dict(self)
@@ -282,18 +282,18 @@ class PlannedHalf(Planned):
     """The share that n reports by `Half` tell."""
 
     @property
-    def third(self) -> float | None:
-        return _HalfDesign(self.question, self.epsilon).third(self.n)
+    def target(self) -> float | None:
+        return _HalfDesign(self.question, self.epsilon).target(self.n)
 
     @property
     def odds(self) -> float:
         return float(Half(self.question.d).exp_epsilon)
 
     def to_document(self) -> dict[str, object]:
-        return {"d": self.question.d, "mechanism": Half.name, "bits": 4, "detectable_share": self.third}
+        return {"d": self.question.d, "mechanism": Half.name, "bits": 4, "detectable_share": self.target}
 
     def in_meta(self) -> dict[str, object]:
-        return {"share": self.wanted or self.third}
+        return {"share": self.wanted or self.target}
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class _HalfDesign(Design[PlannedHalf]):
     question: Question[PlannedHalf]
     epsilon: Decimal
 
-    def third(self, n: int) -> float | None:
+    def target(self, n: int) -> float | None:
         return 3 * sqrt(Half(self.question.d).noise_variance / n)
 
     def n_about(self, wanted: float) -> float:
@@ -314,7 +314,7 @@ class _HalfDesign(Design[PlannedHalf]):
 class HalfQuestion(Question[PlannedHalf]):
     """A share of d values, by `Half`."""
 
-    third_name = "share"
+    target_name = "share"
     too_small = "so small a share"
 
     def _compiled(self, epsilon: Decimal) -> Design[PlannedHalf]:
@@ -333,11 +333,11 @@ class HalfQuestion(Question[PlannedHalf]):
 class HalfPlanner(Planner[PlannedHalf]):
     """Plans either toy."""
 
-    def question(self, asked: Given) -> HalfQuestion:
+    def question(self, asked: QueryParameters) -> HalfQuestion:
         return HalfQuestion(asked["kind"], asked["d"])
 
     def shows(self, answer: PlannedHalf) -> str:
-        return f"a share of {answer.third:.2f} is told from noise."
+        return f"a share of {answer.target:.2f} is told from noise."
 
 
 COMMON = f"""\
@@ -598,16 +598,18 @@ def test_toys_are_on_every_page_and_in_every_operation(
 ) -> None:
     """With days that are final, each with its snapshot, and one that is not over."""
     # A registry is read in a process of its own, which has none of this test's kinds.
-    monkeypatch.setattr(administering, "read_apart", lambda text: document_of(Registry.parse(text)))
+    monkeypatch.setattr(
+        administering, "read_apart", lambda body, _: document_of(Registry.parse(json.loads(body)["registry"]))
+    )
     asked = Registry.parse(REGISTRY + BARE)
     store = place.make(asked, "toys")
     for n in (150, 200):
         put_day(store, asked, n)
         place.travel(1)
         for shard in range(store.shards):
-            upkeep.maintain(store, shard)
+            maintenance.maintain(store, shard)
     for metric in asked.metrics:
-        assert upkeep.finalize(store, metric) == 2
+        assert maintenance.finalize(store, metric) == 2
     put_day(store, asked, 100)
     ids = {metric: max(store.finals(asked.metrics[metric].plan).items())[1].snapshot for metric in asked.metrics}
     key = store.create_key(ADMIN, "of the test")[1]

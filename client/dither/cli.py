@@ -27,7 +27,7 @@ COMMANDS = {
     "init": ("dither_aggregator.commands.init", "make an app's store"),
     "api": ("dither_aggregator.commands.api", "take reports and show estimates, where others fold"),
     "worker": ("dither_aggregator.commands.worker", "fold, estimate and maintain a store in Redis"),
-    "beat": ("dither_aggregator.commands.beat", "ring for workers where something waits"),
+    "beat": ("dither_aggregator.commands.beat", "give workers tasks where something waits"),
     "settings": ("dither_aggregator.commands.settings", "show every setting, its value, and who says so"),
     "quarantine": (
         "dither_aggregator.commands.quarantine",

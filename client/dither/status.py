@@ -90,7 +90,10 @@ def status_of(
         tuple(device.refused()),
         all_silent
         if silent
-        else {name: MetricStatus(silence.reason, day_of(silence.until)) for name, silence in device.silences().items()},
+        else {
+            name: MetricStatus(skip_reason.reason, day_of(skip_reason.until))
+            for name, skip_reason in device.skip_reasons().items()
+        },
         device.sending(),
         device.erasing(),
         development,

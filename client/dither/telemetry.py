@@ -123,8 +123,8 @@ class Telemetry(Session):
         if device is None or uploader is None or self._silent:
             return
         try:
-            silence = device.record(metric, answer, delay)
-            if not silence:
+            skip_reason = device.record(metric, answer, delay)
+            if not skip_reason:
                 self._note_unlisted(metric, answer)
         except Exception as error:
             # The exception's text is not logged: it may come from the answer itself.
@@ -133,8 +133,8 @@ class Telemetry(Session):
             if self._settings.strict:
                 raise
             return
-        say(logging.DEBUG, "%s: %s", metric.name, silence or "recorded")
-        if not silence or uploader.wakes:
+        say(logging.DEBUG, "%s: %s", metric.name, skip_reason or "recorded")
+        if not skip_reason or uploader.wakes:
             # Recorded answers wait in the file, also if no thread can be started now.
             self._guarded(uploader.recorded, lambda error: None)
 

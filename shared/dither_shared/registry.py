@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dither_shared.accounting.linking import hundredths, linked_share
-from dither_shared.accounting.made_up import Worth
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
@@ -103,9 +103,9 @@ class Metric:
         return self.kind.std_errors(self.asked, n)
 
     @property
-    def made_up(self) -> Sequence[Worth]:
+    def poisoning(self) -> Sequence[Worth]:
         """The worth of a made-up report in each estimate."""
-        return self.kind.made_up(self.asked.domain, self.cells)
+        return self.kind.poisoning(self.asked.domain, self.cells)
 
     @property
     def unit(self) -> str:

@@ -19,15 +19,15 @@ import pytest
 import requests
 
 from dither.sending.transport import HttpTransport, Outcome
-from dither_aggregator.limits import Limits
-from dither_aggregator.service import WholeService
+from dither_aggregator.ingest.limits import Limits
+from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore, StoreUnavailable
 from dither_aggregator.store.keys import Keys
 from dither_aggregator.web import health, reader, wsgi
 from dither_aggregator.web.addresses import ADDRESSES, BasePath, is_known, read_base_path
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.api import description
-from dither_aggregator.web.exchange import Place, ReadRequest
+from dither_aggregator.web.messages import Place, ReadRequest
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_aggregator.web.wsgi import reading_app
 from dither_shared.errors import ConfigurationError
@@ -80,7 +80,7 @@ def below(directory: Path, *scopes: str) -> Iterator[Below]:
     with sqlite_store(ASKED, directory, Clock()) as store, WholeService(store) as service:
         keys = {scope: store.create_key(scope)[1] for scope in ("write", *scopes)}
         service.store.refresh()
-        server = http_server(web_app(service), gate=Admission(service, Limits(), BasePath(BASE, TRUSTED)))
+        server = http_server(web_app(service), admission=Admission(service, Limits(), BasePath(BASE, TRUSTED)))
         assert server.health
         with server.in_background():
             yield Below(server.url, server.health, store, keys)

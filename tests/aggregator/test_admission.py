@@ -11,10 +11,10 @@ import pytest
 
 from dither.sending.sender import Sender
 from dither.sending.transport import HttpTransport, Outcome
-from dither_aggregator import service as service_module
-from dither_aggregator.limits import Limits, Rate
-from dither_aggregator.room import Floor, Room
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.health.capacity import Capacity, FreeSpaceFloor
+from dither_aggregator.ingest import service as service_module
+from dither_aggregator.ingest.limits import Limits, Rate
+from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store.keys import ID_BYTES
 from dither_aggregator.web import bounds
 from dither_aggregator.web.admission import Admission
@@ -68,10 +68,10 @@ def request(key: str, passed_on: str = "") -> bytes:
 
 
 @contextmanager
-def taking(directory: Path, limits: Limits, room: Room | None = None) -> Iterator[Taking]:
-    with sqlite_store(ASKED, directory) as store, WholeService(store, room) as service, ExitStack() as opened:
+def taking(directory: Path, limits: Limits, capacity: Capacity | None = None) -> Iterator[Taking]:
+    with sqlite_store(ASKED, directory) as store, WholeService(store, capacity) as service, ExitStack() as opened:
         admission = Admission(service, limits)
-        server = http_server(web_app(service), gate=admission)
+        server = http_server(web_app(service), admission=admission)
         with server.in_background():
             yield Taking(server.url, service, admission, opened)
 
@@ -258,19 +258,19 @@ def test_a_change_that_cannot_be_is_refused_before_its_body(
 
 
 @pytest.mark.parametrize(
-    ("room", "status", "problem"),
+    ("capacity", "status", "problem"),
     [
-        (Room(backlog_max=3, floor=Floor.parse("off")), 503, "backlog-full"),
-        (Room(floor=Floor.parse("100000TB,99.9999%")), 507, "disk-full"),
+        (Capacity(backlog_max=3, floor=FreeSpaceFloor.parse("off")), 503, "backlog-full"),
+        (Capacity(floor=FreeSpaceFloor.parse("100000TB,99.9999%")), 507, "disk-full"),
     ],
     ids=["backlog", "disk"],
 )
 def test_a_store_without_room_is_told_of_before_the_body(
-    room: Room, status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capacity: Capacity, status: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with sqlite_store(ASKED, tmp_path) as store, Service(store, room=room) as service, ExitStack() as opened:
+    with sqlite_store(ASKED, tmp_path) as store, Service(store, capacity=capacity) as service, ExitStack() as opened:
         admission = Admission(service, Limits())
-        server = http_server(web_app(service), gate=admission)
+        server = http_server(web_app(service), admission=admission)
         with server.in_background():
             to = Taking(server.url, service, admission, opened)
             until(lambda: to.post() == [status])
@@ -303,15 +303,15 @@ def test_what_was_refused_is_said_in_numbers_and_without_addresses(
 def test_the_sdk_keeps_what_is_refused_and_sends_the_same_bytes_again(limit: str, tmp_path: Path) -> None:
     """DESIGN, "The wire": Retry-After is rounded up, and jitter comes on top."""
     one = Rate.parse("0.01:1")
-    room = {
-        "backlog-full": Room(backlog_max=1, floor=Floor.parse("off")),
-        "disk-full": Room(floor=Floor.parse("100000TB,99.9999%")),
-    }.get(limit, Room(floor=Floor.parse("off")))
+    capacity = {
+        "backlog-full": Capacity(backlog_max=1, floor=FreeSpaceFloor.parse("off")),
+        "disk-full": Capacity(floor=FreeSpaceFloor.parse("100000TB,99.9999%")),
+    }.get(limit, Capacity(floor=FreeSpaceFloor.parse("off")))
     limits = Limits(one if limit == "key" else None, one if limit == "address" else None, this_machine=True)
     planned: set[float] = set()
-    with sqlite_store(ASKED, tmp_path) as store, Service(store, room=room) as service, ExitStack() as opened:
+    with sqlite_store(ASKED, tmp_path) as store, Service(store, capacity=capacity) as service, ExitStack() as opened:
         admission = Admission(service, limits)
-        server = http_server(web_app(service), gate=admission)
+        server = http_server(web_app(service), admission=admission)
         with server.in_background():
             to = Taking(server.url, service, admission, opened)
             if limit != "disk-full":

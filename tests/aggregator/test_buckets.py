@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from dither_aggregator.limits import HOUR_NS, SECOND_NS, Limits, Rate
+from dither_aggregator.ingest.limits import HOUR_NS, SECOND_NS, Limits, Rate
 from dither_aggregator.web import buckets
 from dither_aggregator.web.buckets import TokenBuckets
 from dither_shared.errors import ConfigurationError

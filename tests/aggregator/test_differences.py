@@ -17,7 +17,7 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import GRR
 from dither_shared.mechanisms.memoized import MemoizedPure
-from tests.aggregator.test_standing import stored, weeks_of
+from tests.aggregator.test_significance import stored, weeks_of
 from tests.support.laws import pure
 from tests.support.soaking import scaled
 from tests.support.tallies import Counts, draw_tally
@@ -186,9 +186,9 @@ def test_a_memoized_week_of_nothing_hardly_ever_stands_out(devices: int) -> None
     rare = 0
     for _ in range(WEEKS):
         reading = read(kept, 7 * devices, weeks_of(mechanism, counts, 7, rng), 7)
-        standing = reading.standing()
-        assert standing
-        rare += standing.p_value <= 0.05
+        significance = reading.significance()
+        assert significance
+        rare += significance.p_value <= 0.05
     assert rare <= binom.isf(1e-6, WEEKS, 0.05)
 
 

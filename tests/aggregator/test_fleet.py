@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.simulate import fleet as fleets
 from dither_aggregator.simulate.fleet import Answers, Fleet, Progress
 from dither_shared.registry import Registry

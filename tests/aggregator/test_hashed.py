@@ -235,8 +235,8 @@ def test_a_few_reports_are_read_without_a_number_that_is_none(sizes: tuple[int, 
     ((_, table, _),) = tables(metric.cells, counts)
     table[:, 0] = table[:, 7] = sizes
     reading = estimate(kept, date(2026, 11, 23), Tally(sum(sizes), counts))
-    standing = reading.standing()
-    assert standing is not None
-    assert not standing.head
-    assert all(isfinite(each.lower) and isfinite(each.expected) for each in standing.bins)
+    significance = reading.significance()
+    assert significance is not None
+    assert not significance.significant
+    assert all(isfinite(each.lower) and isfinite(each.expected) for each in significance.bins)
     assert "fit" not in json.loads(json.dumps(reading.to_document(), allow_nan=False))

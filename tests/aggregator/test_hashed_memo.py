@@ -109,10 +109,10 @@ def test_the_mass_that_is_not_listed_is_told() -> None:
 @pytest.mark.slow
 def test_what_most_have_is_found_and_what_is_no_text_stands_apart() -> None:
     for reading in readings()[:5]:
-        standing = reading.standing()
-        assert standing is not None
-        assert "text 0" in {each.row.value for each in standing.head}
-        assert [row.value for row in standing.apart] == ["other"]
+        significance = reading.significance()
+        assert significance is not None
+        assert "text 0" in {each.row.value for each in significance.significant}
+        assert [row.value for row in significance.unlisted] == ["other"]
 
 
 RUNS = 40

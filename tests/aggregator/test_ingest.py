@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.service import Submitted
+from dither_aggregator.ingest.service import Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.store.keys import Keys
 from dither_aggregator.web import create_app, ingest
 from dither_aggregator.web.answers import Receive, Scope, Send
-from dither_aggregator.web.gate import shown_key
+from dither_aggregator.web.authentication import shown_key
 from dither_aggregator.web.headers import headers_of
 from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem

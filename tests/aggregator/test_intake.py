@@ -1,4 +1,4 @@
-"""The intake of a worker: bells are taken out of whatever a broker holds, and the rest ends no worker."""
+"""The intake of a worker: tasks are taken out of whatever a broker holds, and the rest ends no worker."""
 
 import base64
 import json
@@ -13,8 +13,19 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from dither_aggregator.workers.bells import ESTIMATE, FLOOD, FOLD, LOOK, MAINTAIN, QUEUES, READ, Bell, Rope, make_app
-from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX, SAID_EVERY_S, Intake, read_bell, write_bell
+from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX, SAID_EVERY_S, Intake, read_task, write_task
+from dither_aggregator.workers.tasks import (
+    ESTIMATE,
+    FLOOD,
+    FOLD,
+    LOOK,
+    MAINTAIN,
+    QUEUES,
+    READ,
+    Task,
+    TaskQueue,
+    make_app,
+)
 from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.machines import Site
@@ -22,7 +33,7 @@ from tests.support.redis_servers import RedisServer
 from tests.support.soaking import scaled
 from tests.support.waiting import wait_until
 
-SOUND: dict[str, Any] = json.loads(write_bell(Bell(FOLD, 3)))
+SOUND: dict[str, Any] = json.loads(write_task(Task(FOLD, 3)))
 
 
 def base64_of(content: object) -> str:
@@ -98,11 +109,11 @@ HARMLESS = (
     "a time limit of texts",
     "no properties",
 )
-"""A bell is read out of these: what ended a worker is not handed on."""
+"""A task is read out of these: what ended a worker is not handed on."""
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_what_is_no_bell_is_dropped_and_none_of_it_is_handed_on(name: str) -> None:
+def test_what_is_no_task_is_dropped_and_none_of_it_is_handed_on(name: str) -> None:
     intake = Intake()
     taken = intake.take((b"fold", GARBAGE[name]))
     if name in HARMLESS:
@@ -111,26 +122,26 @@ def test_what_is_no_bell_is_dropped_and_none_of_it_is_handed_on(name: str) -> No
         made = json.loads(taken[1])
         assert made.keys() == SOUND.keys()
         assert made["headers"] == SOUND["headers"] | {key: made["headers"][key] for key in ("id", "root_id")}
-        assert read_bell(FOLD, taken[1]) == Bell(FOLD, 3)
+        assert read_task(FOLD, taken[1]) == Task(FOLD, 3)
     else:
         assert taken is None
     assert intake.dropped.total() == (name not in HARMLESS)
 
 
 @pytest.mark.parametrize(
-    "bell",
+    "task",
     [
-        Bell(FOLD, 0),
-        Bell(MAINTAIN, 15),
-        Bell(ESTIMATE, "theme"),
-        Bell(LOOK, "0af9" * 8),
-        Bell(READ, "live /compare metric=a&level=99"),
+        Task(FOLD, 0),
+        Task(MAINTAIN, 15),
+        Task(ESTIMATE, "theme"),
+        Task(LOOK, "0af9" * 8),
+        Task(READ, "live /compare metric=a&level=99"),
     ],
 )
-def test_a_bell_is_read_as_it_was_written_and_as_celery_writes_it(bell: Bell) -> None:
-    assert read_bell(bell.kind, write_bell(bell)) == bell
+def test_a_task_is_read_as_it_was_written_and_as_celery_writes_it(task: Task) -> None:
+    assert read_task(task.kind, write_task(task)) == task
     with pytest.raises(ValueError, match="another queue"):
-        read_bell(next(kind for kind in QUEUES if kind != bell.kind), write_bell(bell))
+        read_task(next(kind for kind in QUEUES if kind != task.kind), write_task(task))
 
 
 def spoiled(chance: random.Random, message: bytes) -> bytes:
@@ -145,17 +156,17 @@ def spoiled(chance: random.Random, message: bytes) -> bytes:
     return message
 
 
-def test_whatever_is_spoiled_is_a_bell_or_is_dropped() -> None:
+def test_whatever_is_spoiled_is_a_task_or_is_dropped() -> None:
     chance, intake, read = random.Random(1), Intake(), 0
-    sound = [write_bell(bell) for bell in (Bell(FOLD, 3), Bell(ESTIMATE, "theme"), Bell(LOOK, "0a" * 16))]
+    sound = [write_task(task) for task in (Task(FOLD, 3), Task(ESTIMATE, "theme"), Task(LOOK, "0a" * 16))]
     for _ in range(n := scaled(20_000, 2_000_000)):
         queue = chance.choice((b"fold", b"estimate", b"look"))
         taken = intake.take((queue, spoiled(chance, chance.choice(sound))))
         if taken:
             read += 1
-            bell = read_bell(taken[0].decode(), taken[1])
-            assert bell.kind == queue.decode()
-            assert type(bell.about) is (int if bell.kind == FOLD else str)
+            task = read_task(taken[0].decode(), taken[1])
+            assert task.kind == queue.decode()
+            assert type(task.about) is (int if task.kind == FOLD else str)
     assert 0 < read < n == read + intake.dropped.total()
 
 
@@ -170,10 +181,10 @@ def test_what_is_dropped_is_counted_and_said_once_a_minute(caplog: pytest.LogCap
     intake.say()
     shapes = "not a message of Celery's with one argument"
     assert caplog.messages == [
-        f"dropped 1 messages of the broker that are no bells: 1 {shapes}",
-        f"dropped 121 messages of the broker that are no bells: 61 {shapes}; 60 too long",
-        f"dropped 241 messages of the broker that are no bells: 121 {shapes}; 120 too long",
-        f"dropped 300 messages of the broker that are no bells: 150 {shapes}; 150 too long",
+        f"dropped 1 messages of the broker that are no tasks: 1 {shapes}",
+        f"dropped 121 messages of the broker that are no tasks: 61 {shapes}; 60 too long",
+        f"dropped 241 messages of the broker that are no tasks: 121 {shapes}; 120 too long",
+        f"dropped 300 messages of the broker that are no tasks: 150 {shapes}; 150 too long",
     ]
     assert intake.take(None) is None
     assert SAID_EVERY_S == 60
@@ -199,20 +210,20 @@ def app(broker: RedisServer) -> Celery:
 def test_a_queue_that_others_flood_or_replace_is_emptied_by_the_next_that_rings(
     broker: RedisServer, app: Celery, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with broker.client() as client, closing(Rope(app)) as rope:
+    with broker.client() as client, closing(TaskQueue(app)) as task_queue:
         client.set(MAINTAIN, "no list")
         client.set("_kombu.binding.look", "no set")
         client.sadd("_kombu.binding.fold", "what Kombu keeps")
         client.lpush(ESTIMATE, *[b"garbage"] * FLOOD)
-        client.lpush(FOLD, *[write_bell(Bell(FOLD, 0))] * (FLOOD + 1))
-        rope.ring([])
+        client.lpush(FOLD, *[write_task(Task(FOLD, 0))] * (FLOOD + 1))
+        task_queue.publish([])
         assert [client.exists(key) for key in (FOLD, MAINTAIN, "_kombu.binding.look")] == [0, 0, 0]
         assert client.scard("_kombu.binding.fold") == 1
         assert client.llen(ESTIMATE) == FLOOD
-        rope.ring([Bell(FOLD, 1), Bell(MAINTAIN, 2), Bell(ESTIMATE, "theme")])
+        task_queue.publish([Task(FOLD, 1), Task(MAINTAIN, 2), Task(ESTIMATE, "theme")])
         assert [client.llen(kind) for kind in (FOLD, MAINTAIN, ESTIMATE)] == [1, 1, FLOOD]
-        assert read_bell(FOLD, client.rpop(FOLD)) == Bell(FOLD, 1)
-        assert read_bell(MAINTAIN, client.rpop(MAINTAIN)) == Bell(MAINTAIN, 2)
+        assert read_task(FOLD, client.rpop(FOLD)) == Task(FOLD, 1)
+        assert read_task(MAINTAIN, client.rpop(MAINTAIN)) == Task(MAINTAIN, 2)
         client.flushall()
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
 
@@ -231,10 +242,10 @@ def test_a_worker_outlives_all_that_a_broker_may_hold(tmp_path: Path) -> None:
         site.running(),
         site.broker.client() as broker,
         site.store() as store,
-        closing(Rope(make_app(site.broker.url))) as rope,
+        closing(TaskQueue(make_app(site.broker.url))) as task_queue,
         ExitStack() as running,
     ):
-        for kind in QUEUES:  # in the place of what Kombu keeps there: it cannot listen until somebody rings
+        for kind in QUEUES:  # in the place of what Kombu keeps there: it cannot listen until somebody publishes
             broker.set(f"_kombu.binding.{kind}", "no set")
         worker = running.enter_context(site.worker(ready=False))
         wait_until(lambda: broker.info("commandstats").get("cmdstat_sadd", {}).get("failed_calls", 0))
@@ -242,7 +253,7 @@ def test_a_worker_outlives_all_that_a_broker_may_hold(tmp_path: Path) -> None:
         def folds() -> None:
             body = encode_upload(new_upload_id(random.getrandbits), [("dark", plan.digest, [1])])
             store.append([(parse_upload(body, store.find_plan), body)])
-            rope.ring([Bell(FOLD, shard) for shard in range(store.shards)])
+            task_queue.publish([Task(FOLD, shard) for shard in range(store.shards)])
             wait_until(lambda: store.backlog() == 0)
 
         folds()

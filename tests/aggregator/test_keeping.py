@@ -166,7 +166,7 @@ def test_a_kept_reading_is_the_fresh_one_in_all_its_parts(one: Site, name: str) 
         ):
             kept = read(store, stored, epoch, view)
         assert parts(kept) == parts(made) == parts(fresh)
-        assert parts(kept.standing()) == parts(fresh.standing())
+        assert parts(kept.significance()) == parts(fresh.significance())
         assert list(kept.table(())) == list(fresh.table(()))
         assert json.dumps(kept.to_document()) == json.dumps(fresh.to_document())
         assert kept.change_chances(kept, [row.value for row in kept.distinct]).tolist() == pytest.approx(
@@ -360,9 +360,9 @@ def test_a_reading_that_fails_is_said_and_tried_again_ever_more_rarely(one: Site
     pauses = np.diff(tries).tolist()
     assert pauses == [1, *(2**number - 1 for number in range(1, keeping.TRIES_MAX - 1))]
     assert str(caught.value).endswith("it is not tried again")
-    sign = keeping.readings_sign(one.store)
-    assert not sign.well
-    assert sign.value.startswith("words: it ")
+    check = keeping.readings_check(one.store)
+    assert not check.well
+    assert check.value.startswith("words: it ")
 
 
 def test_a_part_that_fails_is_the_failure_of_its_reading(one: Site) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.scopes import READ
+from dither_aggregator.operations.scopes import READ
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.connection import BODY_BYTES_MAX
 from dither_aggregator.web.headers import headers_of

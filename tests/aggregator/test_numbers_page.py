@@ -21,7 +21,7 @@ from dither_aggregator.web.charts.scale import Measure, beside, label_width
 from dither_aggregator.web.pages.numbers import NumberWords, numbers_part
 from dither_shared.domains import Buckets
 from dither_shared.frozen import replaced
-from tests.aggregator.test_computed import table
+from tests.aggregator.test_queries import table
 from tests.aggregator.test_snapshot_page import keep
 from tests.support.number_pages import ask, facts, numbers, share_of, two_weeks_of_numbers, words
 from tests.support.numeric import FORMS, hump, number_site, put_numbers

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from dither_aggregator import upkeep
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.records import Retention
@@ -47,16 +47,16 @@ def filled(directory: Path, clock: Clock | None = None) -> None:
     with sqlite_store(ASKED, directory, clock) as store:
         for _ in range(2):
             send(store, body_of({"color": [0, 1, 2], "dark": [1, 0]}))
-            upkeep.fold_all(store, 0)
+            maintenance.fold_all(store, 0)
         clock.travel(1)
         store.seal(0)
         store.merge(0)
-        for metric in upkeep.unfinalized(store):
-            upkeep.finalize(store, metric)
+        for metric in maintenance.unfinalized(store):
+            maintenance.finalize(store, metric)
         send(store, body_of({"dark": [1]}))
         with closing(sqlite3.connect(directory / FILE_NAME)) as db, db:
             db.execute("UPDATE log SET entry = CAST(substr(entry, 1, length(entry) - 1) || x'07' AS BLOB)")
-        upkeep.fold_all(store, 0)
+        maintenance.fold_all(store, 0)
         send(store, body_of({"color": [3], "dark": [0]}))
 
 
@@ -137,7 +137,7 @@ def test_the_quarantine_is_listed_shown_replayed_and_dropped(tmp_path: Path) -> 
     assert dither("quarantine", "replay", "0-1", "--data", tmp_path).stdout == "replay: 1 of 1\n"
     assert dither("quarantine", "replay", "0-1", "--data", tmp_path).returncode == 1
     with closing(SQLiteStore(tmp_path)) as store:
-        upkeep.fold_all(store, 0)  # the report is as bad as before
+        maintenance.fold_all(store, 0)  # the report is as bad as before
     assert dither("quarantine", "drop", "--all", "--data", tmp_path).stdout == "drop: 1 of 1\n"
     ledger = json.loads(dither("ledger", "--data", tmp_path, "--json").stdout)
     assert (ledger["balanced"], ledger["quarantined"]) == (True, 1)
@@ -309,10 +309,10 @@ def test_tallies_and_snapshots_are_kept_as_long_as_is_said(tmp_path: Path) -> No
         final = store.finals(COLOR)[day]
         store.set_retention(Retention(tallies_days=30, snapshots_days=60))
         clock.travel(29)
-        upkeep.maintain(store, 0)
+        maintenance.maintain(store, 0)
         assert store.tally(COLOR, day).n == 6
         clock.travel(2)
-        upkeep.maintain(store, 0)
+        maintenance.maintain(store, 0)
         store.forget_snapshots()
         assert store.tally(COLOR, day).n == 0
         assert store.snapshot(final.snapshot)
@@ -386,7 +386,7 @@ def test_a_registry_is_loaded_and_a_plan_retired_while_it_is_served(tmp_path: Pa
     path = tmp_path / "metrics.toml"
     path.write_text(registry_text(), encoding="utf-8")
     first = Registry.load(path)
-    hurried: dict[str, object] = {"dither_aggregator.service.REFRESH_EVERY_S": 0.2}
+    hurried: dict[str, object] = {"dither_aggregator.ingest.service.REFRESH_EVERY_S": 0.2}
     with serve(path, tmp_path / "data", settings=hurried) as served:
 
         def post(asked: Registry) -> int:

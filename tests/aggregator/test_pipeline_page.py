@@ -16,10 +16,10 @@ import pytest
 import requests
 from flask.testing import FlaskClient
 
-from dither_aggregator import upkeep
 from dither_aggregator.counting import folding
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.signs import LAG_MAX_S
+from dither_aggregator.health.checks import LAG_MAX_S
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.records import Retention
 from dither_aggregator.store.sqlite import FILE_NAME
@@ -82,20 +82,20 @@ def table(html: str, name: str) -> list[list[str]]:
     ]
 
 
-def signs(html: str) -> dict[str, tuple[str, str]]:
-    """Return the value and the verdict of each sign of health."""
-    return {what: (value, verdict) for what, value, _, verdict in table(html, "signs")}
+def checks(html: str) -> dict[str, tuple[str, str]]:
+    """Return the value and the verdict of each health check."""
+    return {what: (value, verdict) for what, value, _, verdict in table(html, "checks")}
 
 
 def ill(html: str) -> set[str]:
-    return {what for what, (_, verdict) in signs(html).items() if verdict != "well"}
+    return {what for what, (_, verdict) in checks(html).items() if verdict != "well"}
 
 
 @contextmanager
 def pipeline(tmp_path: Path, asked: Registry = ASKED) -> Iterator[Pipeline]:
     clock = Clock()
     with sqlite_store(asked, tmp_path, clock) as store:
-        upkeep.maintain(store, 0)
+        maintenance.maintain(store, 0)
         yield Pipeline(store, clock, operators_app(store).test_client(), asked)
 
 
@@ -167,9 +167,9 @@ def test_what_is_not_folded_is_pending_and_told_when_it_waits_too_long(tmp_path:
         html = one.html()
         assert ill(html) == {"folding"}
         assert "2 uploads wait to be folded; nothing was folded for 3 min." in html
-        assert signs(html)["folding"][0] == "nothing folded for 3 min"
+        assert checks(html)["folding"][0] == "nothing folded for 3 min"
         assert "dither fsck names damaged entries" in words(html)
-        assert headline(html).endswith("it balances, and one sign of health below needs a look.")
+        assert headline(html).endswith("it balances, and one health check below needs a look.")
         assert table(html, "shards")[0][:5] == ["0", "3", "1", "2", "3 min"]
         fold_all(one.store)
         assert ill(one.html()) == set()
@@ -212,7 +212,7 @@ def test_quarantine_is_told_by_reason(tmp_path: Path) -> None:
                     one.send({"color": [2, 2, 2], "dark": [1]})
         html = one.html()
         assert headline(html).startswith(
-            "12 accepted = 3 folded + 0 pending + 9 quarantined: it balances, and one sign"
+            "12 accepted = 3 folded + 0 pending + 9 quarantined: it balances, and one health check"
         )
         assert ill(html) == {"quarantine"}
         (other, odd) = table(html, "reasons")
@@ -268,8 +268,8 @@ def test_days_that_are_not_closed_are_told(tmp_path: Path) -> None:
         one.store.merge(0)
         html = one.html()
         assert ill(html) == {"finalizing"}
-        assert signs(html)["finalizing"][0] == "missing for 1 metric"
-        upkeep.finalize(one.store, "dark")
+        assert checks(html)["finalizing"][0] == "missing for 1 metric"
+        maintenance.finalize(one.store, "dark")
         assert ill(one.html()) == set()
 
 
@@ -279,7 +279,7 @@ def test_a_clock_that_is_behind_is_told(tmp_path: Path) -> None:
         one.clock.travel(-3)
         html = one.html()
         assert ill(html) == {"clock"}
-        assert signs(html)["clock"][0].startswith("2026-11-17; the store's day is wrong, which is 2026-11-20:")
+        assert checks(html)["clock"][0].startswith("2026-11-17; the store's day is wrong, which is 2026-11-20:")
 
 
 def test_trouble_of_the_store_is_told_without_paths(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_what_is_kept_is_told(tmp_path: Path) -> None:
         assert "Tallies are kept for ever. Snapshots are kept for ever." in one.look()
         one.clock.travel(40)
         one.store.set_retention(Retention(tallies_days=30, snapshots_days=400))
-        upkeep.maintain(one.store, 0)
+        maintenance.maintain(one.store, 0)
         seen = one.look()
         assert "Tallies are kept for 30 days after their day. Snapshots are kept for 400 days after" in seen
         assert "Tallies of days before 2026-11-30 were given up" in seen
@@ -363,7 +363,7 @@ def test_a_page_of_a_thousand_metrics_is_short(tmp_path: Path) -> None:
 def test_a_store_of_shards_is_read_alike(tmp_path: Path) -> None:
     with running_redis(tmp_path / "redis") as server, closing(store_on(server, ASKED)) as store:
         for shard in range(store.shards):
-            upkeep.maintain(store, shard)
+            maintenance.maintain(store, shard)
         for _ in range(20):
             append(store, body_of(ASKED, {"dark": [1], "color": [1]}))
         fold_all(store)

@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis import planning_shares
 from dither_aggregator.analysis.planning import Unplannable, neighbours, plan, registry_lines
 from dither_aggregator.analysis.planning_shares import PlannedShares, ShareQuestion
-from dither_aggregator.analysis.pure import estimate_shares, standing_shares
+from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
 from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today
@@ -84,7 +84,7 @@ def test_more_reports_than_were_computed_show_the_share_too() -> None:
     for share in np.geomspace(0.005, 0.2, 12):
         planned = plan(question, None, Decimal(epsilon), float(share))
         sizes = range(planned.n, 2 * planned.n, max(planned.n // scaled(100, 300), 1))
-        needed = [standing_shares(planned.mechanism, n)[1] or 2.0 for n in sizes]
+        needed = [significance_shares(planned.mechanism, n)[1] or 2.0 for n in sizes]
         assert max(needed) <= 1.03 * share
         undone += any(later > former for former, later in pairwise(needed))
     assert undone
@@ -281,7 +281,7 @@ def test_the_lines_on_the_page_are_those_that_parse(client: FlaskClient, tmp_pat
 )
 def test_a_plan_is_cheap(query: str, client: FlaskClient) -> None:
     """About 3 ms each: at most 100 detectable shares, whatever is asked."""
-    with patch.object(planning_shares, "standing_shares", wraps=standing_shares) as counted:
+    with patch.object(planning_shares, "significance_shares", wraps=significance_shares) as counted:
         assert client.get(f"/plan?{query}").status_code == 200
     assert counted.call_count <= 100
 

@@ -175,10 +175,10 @@ def test_the_reports_that_are_computed_have_the_width_and_one_less_has_not(name:
     question = ASKED[name]
     for width in (0.3, 0.22, 0.18):
         planned = plan(question, None, Decimal(1), width)
-        assert (planned.computed, planned.third) == ("n", plan(question, planned.n, Decimal(1), None).third)
-        assert planned.third is not None
-        assert planned.third <= width
-        less = plan(question, planned.n - 1, Decimal(1), None).third
+        assert (planned.computed, planned.target) == ("n", plan(question, planned.n, Decimal(1), None).target)
+        assert planned.target is not None
+        assert planned.target <= width
+        less = plan(question, planned.n - 1, Decimal(1), None).target
         assert less is None or less > width
 
 
@@ -188,9 +188,9 @@ def test_the_epsilon_that_is_computed_has_the_width_and_the_step_before_has_not(
     for width in (0.3, 0.22, 0.18):
         planned = plan(question, 200_000, None, width)
         assert planned.computed == "epsilon"
-        assert planned.third is not None
-        assert planned.third <= width
-        less = plan(question, planned.n, planned.epsilon - Decimal("0.01"), None).third
+        assert planned.target is not None
+        assert planned.target <= width
+        less = plan(question, planned.n, planned.epsilon - Decimal("0.01"), None).target
         assert less is None or less > width
 
 

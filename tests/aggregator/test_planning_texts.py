@@ -73,9 +73,9 @@ def test_a_text_of_the_detectable_share_is_found_four_times_in_five(
     found = 0
     for _ in range(RUNS):
         reading = estimate(stored, date(2026, 11, 23), tally_of(metric, planned.detectable_share, rng), View())
-        standing = reading.standing()
-        assert standing is not None
-        found += any(ranked.row.value == "text 0" for ranked in standing.head)
+        significance = reading.significance()
+        assert significance is not None
+        found += any(ranked.row.value == "text 0" for ranked in significance.significant)
     assert FOUND_MIN <= found <= FOUND_MAX
 
 
@@ -89,7 +89,7 @@ def test_words_take_the_devices_that_a_search_needs() -> None:
 
 
 @pytest.mark.parametrize("question", [WORDS_QUESTION, TEXT_QUESTION], ids=[WORDS, TEXT])
-def test_the_third_figure_is_reached_and_one_step_less_does_not_reach_it(question: TextQuestion) -> None:
+def test_the_target_is_reached_and_one_step_less_does_not_reach_it(question: TextQuestion) -> None:
     for share in (0.2, 0.01, 0.001):
         planned = plan(question, None, Decimal(2), share)
         less = plan(question, planned.n - 1, Decimal(2), None).detectable_share

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from flask.testing import FlaskClient
 
-from dither_aggregator.analysis import numbers, rerolling
+from dither_aggregator.analysis import noise_demo, numbers
 from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.pure import estimate_shares, standing_shares
+from dither_aggregator.analysis.noise_demo import LARGEST, ROLLS, average, population, roll
+from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, average, population, roll
 from dither_aggregator.analysis.tables import arms, ratios
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.beside import draw_beside
@@ -48,7 +48,7 @@ def errors(rolls: int, move: float = 0.0) -> float:
     rng = np.random.default_rng(11)
     scores = []
     for _ in range(rolls):
-        read = estimate_shares(mechanism, rerolling._draw(mechanism, counts, n, rng), n)
+        read = estimate_shares(mechanism, noise_demo._draw(mechanism, counts, n, rng), n)
         scores.append((read.estimate + move * read.noise_floor - truth) / read.noise_floor)
     return float(np.mean(scores) * np.sqrt(np.size(scores)))
 
@@ -69,7 +69,7 @@ def test_the_largest_are_cursed_and_values_named_beforehand_are_not() -> None:
     mechanism, counts = choose(d, epsilon), population(d, n)
     truth, rng, misses = counts[:LARGEST] / n, np.random.default_rng(3), 0
     for _ in range(ROLLS):
-        read = estimate_shares(mechanism, rerolling._draw(mechanism, counts, n, rng)[:LARGEST], n)
+        read = estimate_shares(mechanism, noise_demo._draw(mechanism, counts, n, rng)[:LARGEST], n)
         misses += int(((read.lower > truth) | (read.upper < truth)).sum())
     assert 15 <= misses <= 85
     assert cursed.misses * ROLLS > 2 * 85 * 0.9
@@ -91,16 +91,16 @@ def test_one_roll_counts_as_the_average_counts() -> None:
 def test_the_second_reading_is_the_ordinary_code_s() -> None:
     """A unary code's tally is its support counts, so the ordinary way can read the same roll."""
     n, d, epsilon = 5_000, 40, Decimal(2)
-    with patch.object(rerolling, "choose", partial(choose, name="oue")):
+    with patch.object(noise_demo, "choose", partial(choose, name="oue")):
         rolled = roll(n, d, epsilon, 5)
-    support = rerolling._draw(rolled.mechanism, population(d, n), n, np.random.default_rng(5))
+    support = noise_demo._draw(rolled.mechanism, population(d, n), n, np.random.default_rng(5))
     tally = Tally(n, np.concatenate([[n], support]))
     read = estimate(rolled.together.stored, date(2000, 1, 1), tally, View(simultaneous=True))
     assert read.rows == rolled.together.rows
-    assert read.standing() == rolled.together.standing()
-    standing = rolled.together.standing()
-    assert standing is not None
-    assert (standing.critical_share, standing.detectable_share) == standing_shares(rolled.mechanism, n)
+    assert read.significance() == rolled.together.significance()
+    significance = rolled.together.significance()
+    assert significance is not None
+    assert (significance.critical_share, significance.detectable_share) == significance_shares(rolled.mechanism, n)
 
 
 # The page.
@@ -185,6 +185,13 @@ def words(html: str) -> dict[str, str]:
     said = findall(r'<dt id="(.*?)">.*?</dt>\s*<dd>(.*?)</dd>', html, DOTALL)
     assert len(dict(said)) == len(said)
     return {anchor: unescape(sub("<.*?>", "", text)) for anchor, text in said}
+
+
+def test_the_page_says_how_many_are_drawn_of_those_that_stand_out(client: FlaskClient) -> None:
+    """The default population has too few that stand out, so nothing is said; here the largest ones alone are drawn."""
+    says = r"values? stands? out from the noise; the first (\d+) are drawn\."
+    assert findall(says, client.get("/help/reading?n=1000000000&d=100&epsilon=4").text) == [str(LARGEST)]
+    assert not findall(says, client.get("/help/reading").text)
 
 
 def test_the_words_of_tables_and_numbers_are_explained_by_the_limits_that_pages_have(client: FlaskClient) -> None:

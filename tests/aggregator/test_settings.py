@@ -10,7 +10,7 @@ import pytest
 
 from dither.cli import COMMANDS, main
 from dither_aggregator.arguments.settings import FILE_VARIABLE, OF_DEVICES, SETTINGS, Setting
-from dither_aggregator.workers.bells import QUEUES
+from dither_aggregator.workers.tasks import QUEUES
 from tests.support.registries import registry_text
 
 ROOT = Path(__file__).parents[2]

@@ -20,10 +20,10 @@ import pytest
 import requests
 from flask.testing import FlaskClient
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
 from dither_aggregator.store.records import Final, Retention
 from dither_aggregator.store.sqlite import FILE_NAME
@@ -281,8 +281,8 @@ def served(tmp_path: Path) -> Iterator[tuple[str, SQLiteStore, Clock]]:
         append(store, body_of(asked, {"dark": [1] * 60 + [0] * 40, "color": [1] * 50}))
         fold_all(store)
         clock.travel(1)
-        upkeep.maintain(store, 0)
-        assert upkeep.finalize(store, "dark") == 1
+        maintenance.maintain(store, 0)
+        assert maintenance.finalize(store, "dark") == 1
     with aggregator(asked, tmp_path, clock) as (url, service):
         assert isinstance(service.store, SQLiteStore)
         yield url, service.store, clock
@@ -323,7 +323,7 @@ def test_a_metrics_page_leads_to_the_snapshot(served: tuple[str, SQLiteStore, Cl
     assert link in get(f"{url}/metrics/dark?epoch={day}").text
     clock.travel(40)
     store.set_retention(Retention(tallies_days=30))
-    upkeep.maintain(store, 0)
+    maintenance.maintain(store, 0)
     gone = get(f"{url}/metrics/dark?epoch={day}")
     assert gone.status_code == 410
     assert f"The counts of {day} are no longer kept. Their estimates are in {link}" in gone.text

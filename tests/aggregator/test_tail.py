@@ -187,9 +187,9 @@ def readings(
 
 def tail_of(reading: Reading, counts: Counts) -> float:
     """Return the true share of the crowd."""
-    standing = reading.standing()
-    assert standing is not None
-    crowd = {row.value for row in standing.crowd}
+    significance = reading.significance()
+    assert significance is not None
+    crowd = {row.value for row in significance.rest}
     return float(sum(counts[v] for v, value in enumerate(reading.stored.plan.values) if value in crowd) / counts.sum())
 
 
@@ -208,7 +208,7 @@ def test_the_sum_of_other_days_holds_for_their_reports() -> None:
     for reading, _, shares, _ in readings(POPULATIONS, seed=6):
         for _ in range(DRAWS[reading.stored.plan.cells.name]):
             counts = rng.multinomial(int(rng.integers(3_000, 20_001)), shares).astype(np.int64)
-            made = reading.sum_of_crowd(tally(reading.stored, counts, rng))
+            made = reading.sum_of_rest(tally(reading.stored, counts, rng))
             if made:
                 printed, held = printed + 1, held + holds(made, tail_of(reading, counts))
     assert printed >= 11.5 * POPULATIONS
@@ -220,7 +220,7 @@ def test_the_sum_of_the_same_window_is_caught() -> None:
     held = [
         holds(total, tail_of(reading, counts))
         for reading, drawn, _, counts in readings(120, seed=8, designs=(("grr", 30), ("ss", 30)))
-        if (total := reading.sum_of_crowd(drawn))
+        if (total := reading.sum_of_rest(drawn))
     ]
     assert len(held) > 80
     assert np.mean(held) < 0.8

@@ -20,8 +20,8 @@ import pytest
 import requests
 
 from dither.sending.transport import HttpTransport, Outcome
-from dither_aggregator import upkeep
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.records import Retention
 from dither_aggregator.web import in_words
@@ -339,9 +339,9 @@ def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> No
         clock.travel(1)
         service.store.seal(0)
         service.store.merge(0)
-        assert upkeep.unfinalized(service.store) == ["dark"]
-        assert upkeep.finalize(service.store, "dark") == 1
-        assert upkeep.finalize(service.store, "dark") == 0
+        assert maintenance.unfinalized(service.store) == ["dark"]
+        assert maintenance.finalize(service.store, "dark") == 1
+        assert maintenance.finalize(service.store, "dark") == 0
         answered = client.get(f"/v1/metrics/dark/estimates?epoch={day}").json()
         reading, rows = answered["meta"], answered["rows"]
         (listed,) = client.get("/v1/metrics/dark/snapshots").json()["rows"]
@@ -357,7 +357,7 @@ def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> No
         assert reading["snapshot"][:12] in client.get(f"/metrics/dark?epoch={day}").text
         clock.travel(40)
         service.store.set_retention(Retention(tallies_days=30))
-        upkeep.maintain(service.store, 0)
+        maintenance.maintain(service.store, 0)
         gone = client.get(f"/v1/metrics/dark/estimates?epoch={day}")
         assert (gone.status_code, gone.json()["snapshot"]) == (410, reading["snapshot"])
         assert client.get(f"/metrics/dark?epoch={day}").status_code == 410
@@ -378,7 +378,7 @@ def test_a_final_day_whose_counts_are_not_what_was_recorded_is_not_shown(tmp_pat
         clock.travel(1)
         service.store.seal(0)
         service.store.merge(0)
-        upkeep.finalize(service.store, "dark")
+        maintenance.finalize(service.store, "dark")
         for damage in ("UPDATE tally SET n = 20", "DELETE FROM tally"):
             with closing(sqlite3.connect(tmp_path / "store.sqlite3")) as db, db:
                 db.execute(damage)
@@ -459,7 +459,7 @@ def test_a_commit_that_failed_is_not_held_against_a_store_for_ever(
     monkeypatch.setattr(SQLiteStore, "append", full)
     assert client.post(upload([1])).status_code == 503
     assert client.health()[0] == 503
-    monkeypatch.setattr("dither_aggregator.service.WRITER_FAILED_FOR_S", 0.1)
+    monkeypatch.setattr("dither_aggregator.ingest.service.WRITER_FAILED_FOR_S", 0.1)
     deadline = time.monotonic() + 10
     while client.health()[0] == 503:
         assert time.monotonic() < deadline
@@ -467,7 +467,7 @@ def test_a_commit_that_failed_is_not_held_against_a_store_for_ever(
 
 
 def test_a_fold_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither_aggregator.service.RETRY_S", 0.05)
+    monkeypatch.setattr("dither_aggregator.ingest.service.RETRY_S", 0.05)
     fold, fails = Store.fold, iter([True, True])
 
     def unlucky(self: Store, shard: int) -> bool:

@@ -1,4 +1,4 @@
-"""Real API, worker and beat processes on two real Redis: whatever becomes of bells, the counts are exact."""
+"""Real API, worker and beat processes on two real Redis: whatever becomes of tasks, the counts are exact."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
+from dither_aggregator.workers.tasks import FOLD, Task, TaskQueue, make_app
 from tests.support.aggregators import dither, refused
 from tests.support.clocks import DAY_S
 from tests.support.http import Connection, upload
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.slow
 COMMANDS = ("api", "worker", "beat")
 HURRIED: dict[str, object] = {
     "dither_aggregator.commands.beat.LOOK_EVERY_S": 0.3,
-    "dither_aggregator.service.REFRESH_EVERY_S": 0.3,
-    "dither_aggregator.workers.ringer.RETRY_MAX_S": 1.0,
+    "dither_aggregator.ingest.service.REFRESH_EVERY_S": 0.3,
+    "dither_aggregator.workers.publisher.RETRY_MAX_S": 1.0,
 }
 """So that what happens every few seconds happens in a short test."""
 
@@ -99,7 +99,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Crow
             code, err = one.stop()
             assert code == 0
             assert "Traceback" not in err
-            assert err.count("cannot be used now") < 30  # each process says it once an outage, not at each bell
+            assert err.count("cannot be used now") < 30  # each process says it once an outage, not at each task
 
 
 def test_sighup_and_a_signal_to_the_whole_group_end_nobody(calm: Calm) -> None:
@@ -118,7 +118,7 @@ def test_sighup_and_a_signal_to_the_whole_group_end_nobody(calm: Calm) -> None:
 
 def test_an_upload_is_folded_within_seconds_and_its_day_is_recorded_when_it_is_over(calm: Calm) -> None:
     site = calm.site
-    with paused(calm.beat.process):  # it would ring, too
+    with paused(calm.beat.process):  # it would publish, too
         calm.crowd.upload(1)
         wait_until(lambda: site.backlog() == 0)  # 10 ms when nothing else runs
         calm.crowd.check_counted(site)
@@ -134,8 +134,8 @@ def test_an_upload_is_folded_within_seconds_and_its_day_is_recorded_when_it_is_o
             assert store.snapshot(final.snapshot)
 
 
-def test_bells_and_processes_that_are_lost_are_replaced_and_reports_counted_once(site: Site) -> None:
-    """This API rings no bells: the watchdog rings those that are lost."""
+def test_tasks_and_processes_that_are_lost_are_replaced_and_reports_counted_once(site: Site) -> None:
+    """This API publishes no tasks: the watchdog publishes those that are lost."""
     api_alone = site.api("--data", site.data.url, ready=False)
     with api_alone as api, site.worker(ready=False) as worker, site.beat(ready=False) as beat:
         for one in (api, worker, beat):
@@ -186,15 +186,15 @@ def test_a_store_that_is_restarted_is_used_again_by_the_same_processes(whole: tu
 
 
 def test_workers_outlive_their_broker_whatever_they_are_at(whole: tuple[Site, Crowd]) -> None:
-    """With acknowledgements, a worker that had bells in hand when its broker was restarted heard nothing more."""
+    """With acknowledgements, a worker that had tasks in hand when its broker was restarted heard nothing more."""
     site, crowd = whole
-    with closing(Rope(make_app(site.broker.url))) as rope:
+    with closing(TaskQueue(make_app(site.broker.url))) as task_queue:
         for _ in range(scaled(2, 20)):
             crowd.upload(5)
             for _ in range(3):
-                rope.ring([Bell(FOLD, shard) for shard in range(16)])
+                task_queue.publish([Task(FOLD, shard) for shard in range(16)])
             site.broker.restart()
-            rope.close()
+            task_queue.close()
             crowd.upload(5)
             wait_until(lambda: site.backlog() == 0)
     crowd.check_counted(site)
@@ -208,19 +208,19 @@ def test_a_broker_that_is_down_is_not_felt_by_uploads_and_rung_when_it_is_back(s
         crowd.upload(50)
         assert crowd.refused == 0
         assert crowd.slowest_s < 5
-        assert "takes no bells" in api.hear()
+        assert "takes no tasks" in api.hear()
         assert f"the broker, redis at 127.0.0.1:{site.broker.port}/0, cannot be reached" in worker.hear()
         site.broker.start()
         worker.wait_ready()
-        wait_until(lambda: site.backlog() == 0)  # nothing beats here: it is the API that rings again
+        wait_until(lambda: site.backlog() == 0)  # nothing beats here: it is the API that publishes again
         crowd.check_counted(site)
         code, err = worker.stop()
         assert code == 0
         assert "Traceback" not in err
         code, err = api.stop()
         assert code == 0
-        assert "takes no bells" not in err  # it says so once
-        assert "the broker takes bells again" in err
+        assert "takes no tasks" not in err  # it says so once
+        assert "the broker takes tasks again" in err
 
 
 def test_a_broker_that_hangs_is_not_felt_by_uploads(whole: tuple[Site, Crowd]) -> None:
@@ -236,7 +236,7 @@ def test_a_broker_that_hangs_is_not_felt_by_uploads(whole: tuple[Site, Crowd]) -
             began = time.monotonic()
             assert api.stop()[0] == 0
             assert time.monotonic() - began < 10
-    wait_until(lambda: site.backlog() == 0)  # beat rings for what this API could not ring for
+    wait_until(lambda: site.backlog() == 0)  # beat publishes what this API could not
     crowd.check_counted(site)
 
 
@@ -246,8 +246,8 @@ def test_a_store_that_came_back_empty_ends_workers_and_beat_and_is_refused_by_al
             redis.flushall()
         for one in (beat, worker):
             if one is worker:
-                with closing(Rope(make_app(site.broker.url))) as rope:
-                    rope.ring([Bell(FOLD, 3)])
+                with closing(TaskQueue(make_app(site.broker.url))) as task_queue:
+                    task_queue.publish([Task(FOLD, 3)])
             code, err = one.wait()
             assert code == 1
             assert ("is not the store that was opened" if one is beat else "it stops") in err

@@ -1,4 +1,4 @@
-"""Bells without a broker: who rings when, and what is done when one is heard."""
+"""Tasks without a broker: who publishes when, and what is done with each."""
 
 import logging
 import os
@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator import upkeep
-from dither_aggregator.computing import unmade
-from dither_aggregator.service import MAINTAIN_EVERY_S, Service
-from dither_aggregator.signs import LAG_MAX_S
+from dither_aggregator.health.checks import LAG_MAX_S
+from dither_aggregator.ingest.service import MAINTAIN_EVERY_S, Service
+from dither_aggregator.operations import maintenance
+from dither_aggregator.operations.computing import unmade
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
-from dither_aggregator.workers import answering as answering_module
-from dither_aggregator.workers.answering import Answering
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, READ, Bell, BrokerError
+from dither_aggregator.workers import handlers as answering_module
 from dither_aggregator.workers.brokers import check_broker
-from dither_aggregator.workers.ringer import Ringer
+from dither_aggregator.workers.handlers import TaskHandlers
+from dither_aggregator.workers.publisher import Publisher
+from dither_aggregator.workers.tasks import ESTIMATE, FOLD, MAINTAIN, READ, BrokerError, Task
 from dither_aggregator.workers.watchdog import Watchdog
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
@@ -37,80 +37,81 @@ EXPIRES = date(2026, 11, 20) + timedelta(days=100)
 """A hundred days after the clock starts."""
 
 
-class Tower:
-    """A broker that writes down what was rung, and is down, or hangs, when it is told to."""
+class FakeBroker:
+    """A broker that writes down what was published, and is down, or hangs, when it is told to."""
 
     def __init__(self) -> None:
-        self.rung: list[Bell] = []
+        self.published: list[Task] = []
         self.times: list[float] = []
-        """When something was rung."""
+        """When something was published."""
         self.down = False
         self.free = threading.Event()
         self.free.set()
 
-    def ring(self, bells: Sequence[Bell]) -> None:
+    def publish(self, tasks: Sequence[Task]) -> None:
         self.free.wait()
         if self.down:
-            raise BrokerError("the broker, redis at nowhere, takes no bells: refused")
+            raise BrokerError("the broker, redis at nowhere, takes no tasks: refused")
         self.times.append(time.monotonic())
-        self.rung += bells
+        self.published += tasks
 
 
-# The ringer.
+# The publisher.
 
 
 def test_the_shards_that_got_reports_are_rung_at_once_and_then_together() -> None:
-    tower, every_s = Tower(), 0.3
-    tower.free.clear()  # the first ring is held until all others have come, however long that takes
-    with Ringer(tower.ring, every_s=every_s) as ringer:
-        ringer.reports_came({3})
-        wait_until(lambda: not ringer._shards)
+    broker, every_s = FakeBroker(), 0.3
+    broker.free.clear()  # the first task is held until all others have come, however long that takes
+    with Publisher(broker.publish, every_s=every_s) as publisher:
+        publisher.reports_came({3})
+        wait_until(lambda: not publisher._shards)
         for shard in (5, 3, 5, 5, 4):
-            ringer.reports_came({shard})
-        tower.free.set()
-        wait_until(lambda: len(tower.rung) > 1)
-    assert tower.rung == [Bell(FOLD, shard) for shard in (3, 3, 4, 5)]
-    first, then = tower.times
+            publisher.reports_came({shard})
+        broker.free.set()
+        wait_until(lambda: len(broker.published) > 1)
+    assert broker.published == [Task(FOLD, shard) for shard in (3, 3, 4, 5)]
+    first, then = broker.times
     assert then - first > 0.9 * every_s
 
 
 def test_what_came_last_is_rung_when_the_ringer_ends() -> None:
-    tower = Tower()
-    with Ringer(tower.ring, every_s=60) as ringer:
-        ringer.reports_came({1})
-        wait_until(lambda: tower.rung)
-        ringer.reports_came({2})
-    assert tower.rung == [Bell(FOLD, 1), Bell(FOLD, 2)]
+    broker = FakeBroker()
+    with Publisher(broker.publish, every_s=60) as publisher:
+        publisher.reports_came({1})
+        wait_until(lambda: broker.published)
+        publisher.reports_came({2})
+    assert broker.published == [Task(FOLD, 1), Task(FOLD, 2)]
 
 
 def test_a_broker_that_is_down_is_named_once_and_rung_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
-    tower = Tower()
-    tower.down = True
-    with Ringer(tower.ring, every_s=0.01) as ringer:
-        ringer.reports_came({1})
-        wait_until(lambda: ringer._failures >= 3)
-        ringer.reports_came({2})
-        tower.down = False
-        wait_until(lambda: tower.rung)
-        ringer.reports_came({7})
-        wait_until(lambda: Bell(FOLD, 7) in tower.rung)
-    assert set(tower.rung) == {Bell(FOLD, 1), Bell(FOLD, 2), Bell(FOLD, 7)}
+    broker = FakeBroker()
+    broker.down = True
+    with Publisher(broker.publish, every_s=0.01) as publisher:
+        publisher.reports_came({1})
+        wait_until(lambda: publisher._failures >= 3)
+        publisher.reports_came({2})
+        broker.down = False
+        wait_until(lambda: broker.published)
+        publisher.reports_came({7})
+        wait_until(lambda: Task(FOLD, 7) in broker.published)
+    assert set(broker.published) == {Task(FOLD, 1), Task(FOLD, 2), Task(FOLD, 7)}
     assert [record.getMessage() for record in caplog.records] == [
-        "the broker, redis at nowhere, takes no bells: refused; beat rings for what waits until it does again",
-        "the broker takes bells again",
+        "the broker, redis at nowhere, takes no tasks: refused; "
+        "beat publishes tasks for what waits until it does again",
+        "the broker takes tasks again",
     ]
 
 
 def test_a_broker_that_hangs_is_neither_felt_nor_waited_for() -> None:
-    tower = Tower()
-    tower.free.clear()
+    broker = FakeBroker()
+    broker.free.clear()
     began = time.monotonic()
-    with Ringer(tower.ring) as ringer:
+    with Publisher(broker.publish) as publisher:
         for _ in range(1_000):
-            ringer.reports_came({1, 2})
+            publisher.reports_came({1, 2})
         assert time.monotonic() - began < 10
     assert time.monotonic() - began < 20
-    tower.free.set()
+    broker.free.set()
 
 
 def test_a_service_says_which_shards_got_reports(tmp_path: Path) -> None:
@@ -163,53 +164,53 @@ class Watched:
     """A watchdog, its broker, and the seconds it goes by."""
 
     def __init__(self, store: Store) -> None:
-        self.tower = Tower()
+        self.broker = FakeBroker()
         self.seconds = 1_000.0
-        self.dog = Watchdog(store, self.tower.ring, lambda: self.seconds)
+        self.dog = Watchdog(store, self.broker.publish, lambda: self.seconds)
 
-    def look(self, after_s: float = 3) -> list[Bell]:
+    def look(self, after_s: float = 3) -> list[Task]:
         self.seconds += after_s
-        self.tower.rung.clear()
+        self.broker.published.clear()
         self.dog.look()
-        return list(self.tower.rung)
+        return list(self.broker.published)
 
 
 def test_the_watchdog_rings_for_what_waits_and_for_upkeep_every_minute(store: Store, asked: Registry) -> None:
     watched = Watched(store)
-    assert watched.look() == [Bell(MAINTAIN, 0)]
+    assert watched.look() == [Task(MAINTAIN, 0)]
     assert watched.look() == []
     append(store, asked, [1, 0])
-    assert watched.look() == watched.look() == [Bell(FOLD, 0)]
-    upkeep.fold_all(store, 0)
+    assert watched.look() == watched.look() == [Task(FOLD, 0)]
+    maintenance.fold_all(store, 0)
     assert watched.look() == []
-    assert watched.look(MAINTAIN_EVERY_S) == [Bell(MAINTAIN, 0)]
+    assert watched.look(MAINTAIN_EVERY_S) == [Task(MAINTAIN, 0)]
 
 
 def test_a_day_that_was_sealed_is_rung_for_ever_more_rarely_until_it_is_recorded(
     store: Store, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks: list[list[str]] = []
-    unfinalized = upkeep.unfinalized
+    unfinalized = maintenance.unfinalized
 
     def ask(store: Store) -> list[str]:
         asks.append(unfinalized(store))
         return asks[-1]
 
-    monkeypatch.setattr(upkeep, "unfinalized", ask)
+    monkeypatch.setattr(maintenance, "unfinalized", ask)
     watched = Watched(store)
     append(store, asked, [1, 0])
-    upkeep.fold_all(store, 0)
+    maintenance.fold_all(store, 0)
     watched.look()
     for _ in range(100):
-        assert Bell(ESTIMATE, "dark") not in watched.look()
+        assert Task(ESTIMATE, "dark") not in watched.look()
     assert len(asks) == 1  # once when it began
     clock.travel(1)
-    upkeep.maintain(store, 0)
-    rung = [watched.look().count(Bell(ESTIMATE, "dark")) for _ in range(200)]  # ten minutes
-    assert [place * 3 for place, bells in enumerate(rung) if bells] == [0, 60, 180, 420]
-    upkeep.finalize(store, "dark")
+    maintenance.maintain(store, 0)
+    published = [watched.look().count(Task(ESTIMATE, "dark")) for _ in range(200)]  # ten minutes
+    assert [place * 3 for place, tasks in enumerate(published) if tasks] == [0, 60, 180, 420]
+    maintenance.finalize(store, "dark")
     for _ in range(1_000):
-        assert Bell(ESTIMATE, "dark") not in watched.look()
+        assert Task(ESTIMATE, "dark") not in watched.look()
     assert len(asks) == 6  # nothing is asked until the next day is over
 
 
@@ -222,7 +223,7 @@ def test_a_lag_is_warned_of_when_it_begins_and_when_it_ends(
     clock.now += LAG_MAX_S + 1
     for _ in range(3):
         watched.look()
-    upkeep.fold_all(store, 0)
+    maintenance.fold_all(store, 0)
     for _ in range(3):
         watched.look()
     assert [record.getMessage() for record in caplog.records] == [
@@ -236,14 +237,14 @@ def test_a_broker_or_store_that_is_lost_is_looked_for_again(
 ) -> None:
     watched = Watched(store)
     append(store, asked, [1])
-    watched.tower.down = True
+    watched.broker.down = True
     assert watched.look() == watched.look() == []
-    watched.tower.down = False
-    assert watched.look() == [Bell(FOLD, 0)]
+    watched.broker.down = False
+    assert watched.look() == [Task(FOLD, 0)]
     with monkeypatch.context() as patched:
         patched.setattr(store, "status", lambda: unavailable())
         assert watched.look() == watched.look() == []
-    assert watched.look() == [Bell(FOLD, 0)]
+    assert watched.look() == [Task(FOLD, 0)]
     assert [record.getMessage().split(":")[0] for record in caplog.records] == ["broker", "broker", "store", "store"]
 
 
@@ -262,78 +263,78 @@ def other_store() -> None:
     raise StoreError("this is another store")
 
 
-# Bells that are heard.
+# Tasks that are received.
 
 
-class Hearer:
+class Handling:
     """One process of a worker, with a store that it opens when it needs one."""
 
     def __init__(self, open_: Callable[[], Store], generation: str, data: str = "") -> None:
-        self.tower = Tower()
+        self.broker = FakeBroker()
         self.stopping = False
         self.gone = 0
-        self.answering = Answering(open_, generation, self.tower.ring, lambda: self.stopping, self._give_up, data)
+        self.handlers = TaskHandlers(open_, generation, self.broker.publish, lambda: self.stopping, self._give_up, data)
 
     def _give_up(self) -> None:
         self.gone += 1
 
 
 @pytest.fixture
-def hearer(store: SQLiteStore, tmp_path: Path, clock: Clock) -> Iterator[Hearer]:
-    made = Hearer(lambda: SQLiteStore(tmp_path / "store", clock), store.generation, str(tmp_path / "store"))
-    with closing(made.answering):
+def handling(store: SQLiteStore, tmp_path: Path, clock: Clock) -> Iterator[Handling]:
+    made = Handling(lambda: SQLiteStore(tmp_path / "store", clock), store.generation, str(tmp_path / "store"))
+    with closing(made.handlers):
         yield made
 
 
-def test_bells_fold_maintain_and_finalize(hearer: Hearer, store: Store, asked: Registry, clock: Clock) -> None:
+def test_tasks_fold_maintain_and_finalize(handling: Handling, store: Store, asked: Registry, clock: Clock) -> None:
     plan, today = asked.metrics["dark"].plan, store.today()
     for _ in range(3):
         append(store, asked, [1, 0, 1])
     for _ in range(3):
-        hearer.answering.fold(0)
+        handling.handlers.fold(0)
     assert store.backlog() == 0
     assert store.tally(plan, today).counts.tolist() == [9, 3, 6]
     clock.travel(1)
     for _ in range(3):
-        hearer.answering.maintain(0)
+        handling.handlers.maintain(0)
     assert store.sealed() == today
     for _ in range(3):
-        hearer.answering.estimate("dark")
+        handling.handlers.estimate("dark")
     assert store.finals(plan)[today].digest == store.tally(plan, today).digest
-    assert hearer.tower.rung == []
+    assert handling.broker.published == []
 
 
 def test_pages_of_a_sealed_day_are_rung_for_until_a_worker_has_computed_them(
-    hearer: Hearer, store: SQLiteStore, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    handling: Handling, store: SQLiteStore, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched, first = Watched(store), Bell(READ, "read / ")
+    watched, first = Watched(store), Task(READ, "read / ")
     append(store, asked, [1, 0, 1])
-    hearer.answering.fold(0)
+    handling.handlers.fold(0)
     clock.travel(1)
     assert first not in watched.look()  # nothing is sealed
-    hearer.answering.maintain(0)
-    hearer.answering.estimate("dark")
-    rung = [bell.about for bell in watched.look(MAINTAIN_EVERY_S) if bell.kind == READ]
-    assert rung == [str(page) for page in unmade(store)]
-    assert first in [Bell(READ, page) for page in rung]
+    handling.handlers.maintain(0)
+    handling.handlers.estimate("dark")
+    published = [task.about for task in watched.look(MAINTAIN_EVERY_S) if task.kind == READ]
+    assert published == [str(page) for page in unmade(store)]
+    assert first in [Task(READ, page) for page in published]
     with monkeypatch.context() as hurried:
         hurried.setattr(answering_module, "COMPUTE_FOR_S", -1.0)
-        hearer.answering.read(first.about)
-        assert [str(page) for page in unmade(store)] == rung
-        assert hearer.tower.rung == [first]  # others are answered between
-    hearer.answering.read(first.about)
+        handling.handlers.read(first.about)
+        assert [str(page) for page in unmade(store)] == published
+        assert handling.broker.published == [first]  # others are answered between
+    handling.handlers.read(first.about)
     assert store._readings("NOT open")
     assert unmade(store) == []
-    assert [bell for bell in watched.look(MAINTAIN_EVERY_S) if bell.kind == READ] == []
+    assert [task for task in watched.look(MAINTAIN_EVERY_S) if task.kind == READ] == []
 
 
 def test_one_process_of_a_worker_computes_and_the_others_leave_their_pages_to_it(
-    hearer: Hearer, store: Store, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    handling: Handling, store: Store, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else all would compute, for minutes, and nobody would fold what devices send."""
     computed: list[str] = []
-    monkeypatch.setattr(hearer.answering, "_compute", lambda store, page: computed.append(str(page)))
-    turn = hearer.answering._turn
+    monkeypatch.setattr(handling.handlers, "_compute", lambda store, page: computed.append(str(page)))
+    turn = handling.handlers._turn
     told, tell = os.pipe()
     if not (process := os.fork()):
         os.write(tell, b"y" if turn.take() else b"n")
@@ -342,14 +343,14 @@ def test_one_process_of_a_worker_computes_and_the_others_leave_their_pages_to_it
     try:
         assert os.read(told, 1) == b"y"
         for page in ("read / ", "live /changes "):
-            hearer.answering.read(page)
+            handling.handlers.read(page)
         assert computed == []
     finally:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
         os.close(told)
         os.close(tell)
-    hearer.answering.read("read /compare ")
+    handling.handlers.read("read /compare ")
     assert computed == ["read /compare ", "live /changes ", "read / "]  # what was wanted last comes first
 
 
@@ -357,78 +358,78 @@ def test_one_process_of_a_worker_computes_and_the_others_leave_their_pages_to_it
     ("kind", "about"),
     [(FOLD, 1), (FOLD, -1), (FOLD, "0"), (FOLD, None), (MAINTAIN, 16), (ESTIMATE, "nowhere"), (ESTIMATE, 0)],
 )
-def test_a_bell_for_what_there_is_not_is_dropped(
-    hearer: Hearer, kind: str, about: object, caplog: pytest.LogCaptureFixture
+def test_a_task_for_what_there_is_not_is_dropped(
+    handling: Handling, kind: str, about: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, logger="dither_aggregator"):
-        getattr(hearer.answering, kind)(about)
+        getattr(handling.handlers, kind)(about)
     # A warning without its name, which is anybody's: the same line is logged once a minute.
     assert caplog.messages == [
-        "a bell was not for this store",
+        "a task was not for this store",
         f"there is no {'metric' if kind == ESTIMATE else 'shard'} {about!r}",
     ]
-    assert hearer.gone == 0
+    assert handling.gone == 0
 
 
-def test_a_bell_that_takes_long_is_rung_again(
-    hearer: Hearer, store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
+def test_a_task_that_takes_long_is_published_again(
+    handling: Handling, store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answering_module, "FOLD_FOR_S", -1.0)
     append(store, asked, [1])
-    hearer.answering.fold(0)
+    handling.handlers.fold(0)
     assert store.backlog() == 1
-    assert hearer.tower.rung == [Bell(FOLD, 0)]
-    hearer.tower.down = True
-    hearer.answering.fold(0)  # and nothing happens: beat rings for what is left
+    assert handling.broker.published == [Task(FOLD, 0)]
+    handling.broker.down = True
+    handling.handlers.fold(0)  # and nothing happens: beat publishes tasks for what is left
 
 
-def test_a_worker_that_is_to_end_begins_nothing_new(hearer: Hearer, store: Store, asked: Registry) -> None:
+def test_a_worker_that_is_to_end_begins_nothing_new(handling: Handling, store: Store, asked: Registry) -> None:
     append(store, asked, [1])
-    hearer.stopping = True
-    hearer.answering.fold(0)
-    assert (store.backlog(), hearer.tower.rung) == (1, [])
+    handling.stopping = True
+    handling.handlers.fold(0)
+    assert (store.backlog(), handling.broker.published) == (1, [])
 
 
-def test_a_store_that_is_lost_for_a_while_is_named_once_and_bells_are_answered_afterwards(
+def test_a_store_that_is_lost_for_a_while_is_named_once_and_tasks_are_answered_afterwards(
     store: SQLiteStore, asked: Registry, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     lost = True
-    hearer = Hearer(lambda: unavailable() or store if lost else store, store.generation)  # type: ignore[func-returns-value]
-    request.addfinalizer(hearer.answering.close)
+    handling = Handling(lambda: unavailable() or store if lost else store, store.generation)  # type: ignore[func-returns-value]
+    request.addfinalizer(handling.handlers.close)
     append(store, asked, [1])
     for _ in range(5):
-        hearer.answering.fold(0)
+        handling.handlers.fold(0)
     assert store.backlog() == 1
     lost = False
-    hearer.answering.fold(0)
-    hearer.answering.fold(0)
+    handling.handlers.fold(0)
+    handling.handlers.fold(0)
     assert store.backlog() == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "redis at nowhere cannot be used now; the work is left to the next bells",
+        "redis at nowhere cannot be used now; the work is left to the next tasks",
         "the store can be used again",
     ]
-    assert hearer.gone == 0
+    assert handling.gone == 0
 
 
 def test_one_damaged_shard_ends_no_worker_and_another_store_does(
-    hearer: Hearer, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+    handling: Handling, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SQLiteStore, "fold", lambda self, shard: other_store())
-    hearer.answering.fold(0)
-    assert hearer.gone == 0
+    handling.handlers.fold(0)
+    assert handling.gone == 0
     monkeypatch.setattr(SQLiteStore, "refresh", lambda self: other_store())
-    hearer.answering.fold(0)
-    assert hearer.gone == 1
+    handling.handlers.fold(0)
+    assert handling.gone == 1
 
 
 def test_a_store_that_is_another_one_when_a_process_opens_it_ends_the_worker(store: SQLiteStore) -> None:
-    hearer = Hearer(lambda: store, "of another store")
-    with closing(hearer.answering):
-        hearer.answering.fold(0)
-    assert hearer.gone == 1
+    handling = Handling(lambda: store, "of another store")
+    with closing(handling.handlers):
+        handling.handlers.fold(0)
+    assert handling.gone == 1
 
 
-# Which Redis may carry bells.
+# Which Redis may carry tasks.
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from typing import Any
 
 from werkzeug.test import Client
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import read
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_shared.plan import Plan
 from dither_shared.wire import GROUPS_MAX, REPORTS_MAX
@@ -137,7 +137,7 @@ class Loader:
             number = min(left, COMMIT_UPLOADS)
             self._store.append(self.uploads(number))
             for shard in range(self._store.shards):
-                upkeep.fold_all(self._store, shard)
+                maintenance.fold_all(self._store, shard)
             left -= number
         return reports // self.upload_reports * self.upload_reports
 
@@ -211,7 +211,7 @@ def _look(store: Store, client: Client) -> Figures:
         "status_ms": _ms(store.status),
         "refresh_ms": _ms(store.refresh),
         "maintain_ms": _ms(lambda: _maintain(store)),
-        "unfinalized_ms": _ms(lambda: upkeep.unfinalized(store)),
+        "unfinalized_ms": _ms(lambda: maintenance.unfinalized(store)),
     }
 
 
@@ -224,7 +224,7 @@ def _compact_s(store: Store) -> float:
 
 def _maintain(store: Store) -> None:
     for shard in range(store.shards):
-        upkeep.maintain(store, shard)
+        maintenance.maintain(store, shard)
 
 
 def _ms(work: Callable[[], object]) -> float:

@@ -19,11 +19,11 @@ from typing import Any
 
 from flask.testing import FlaskClient
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.computing import ONE_THREAD
+from dither_aggregator.operations import maintenance
+from dither_aggregator.operations.computing import ONE_THREAD
 from dither_aggregator.store import SQLiteStore
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
@@ -76,7 +76,7 @@ def _filled(asked: Registry, place: Path, days: int, reports: int) -> Iterator[t
             fold_all(store)
             clock.travel(1)
             seal_all(store)
-        upkeep.maintain(store, 0)
+        maintenance.maintain(store, 0)
         client = operators_app(store).test_client()
         client.get("/metrics/dark")  # templates are compiled
         yield store, client

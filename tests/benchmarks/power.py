@@ -212,7 +212,7 @@ def _planning(share: Fraction) -> AbstractContextManager[object]:
     def plans(device: Device, metric: Metric, answer: object) -> None:
         if metric.hidden:
             with device._file.transaction():
-                device._moments.planned(lambda: 0.0)
+                device._send_schedule.planned(lambda: 0.0)
 
     return _recording(plans, share)
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import requests
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis.keeping import Computing, Kept
 from dither_aggregator.analysis.quality import verdict
 from dither_aggregator.analysis.words import reading as words_reading
-from dither_aggregator.computing import ONE_THREAD, unmade
+from dither_aggregator.operations import maintenance
+from dither_aggregator.operations.computing import ONE_THREAD, unmade
 from dither_aggregator.store import SQLiteStore
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.rng import Rng
@@ -81,9 +81,9 @@ def _fill(home: Path) -> None:
             fold_all(store)
             clock.travel(1)
             seal_all(store)
-        upkeep.maintain(store, 0)
+        maintenance.maintain(store, 0)
         for name in asked.metrics:
-            upkeep.finalize(store, name)
+            maintenance.finalize(store, name)
 
 
 def _groups(metric: Metric, rng: random.Random) -> Iterator[WireGroup]:

@@ -11,7 +11,7 @@ from dither.cli import main
 from dither.commands.device import inspect
 from dither.device import FILE_NAME
 from dither.device.file import DeviceFile
-from dither.device.silence import REASONS
+from dither.device.skip_reason import REASONS
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
 from dither.starting import default_data_dir
@@ -150,7 +150,7 @@ def goes_back(telemetry: Telemetry, clock: Clock) -> None:
     telemetry._uploader.start()  # it looks, and plans anew
 
 
-class Answering:
+class TaskHandlers:
     """A transport that answers with an outcome."""
 
     def __init__(self, outcome: Outcome, **more: Any) -> None:
@@ -164,11 +164,11 @@ class Answering:
         pass
 
 
-TAKEN = Answering(Outcome.ACCEPTED)
-LIVES: dict[str, tuple[Life, dict[str, Any], Answering]] = {
+TAKEN = TaskHandlers(Outcome.ACCEPTED)
+LIVES: dict[str, tuple[Life, dict[str, Any], TaskHandlers]] = {
     "speaks": (lambda telemetry, clock: None, {}, TAKEN),
     "answered": (answers, {"period": "7d"}, TAKEN),
-    "waiting": (answers_and_cannot_send, {}, Answering(Outcome.KEPT)),
+    "waiting": (answers_and_cannot_send, {}, TaskHandlers(Outcome.KEPT)),
     "spent": (answers_and_sends, {"reports": 1}, TAKEN),
     "a memo is never spent": (answers_and_sends, MEMO, TAKEN),
     "quiet": (answers, {"quiet_days": 3}, TAKEN),
@@ -178,8 +178,8 @@ LIVES: dict[str, tuple[Life, dict[str, Any], Answering]] = {
     "all refused": (refuses_all, {}, TAKEN),
     "unscheduled": (answers_and_waits_for_a_day_off, {"schedule": "spread", "reports": 3, "epsilon": "1"}, TAKEN),
     "clock-behind": (goes_back, {}, TAKEN),
-    "retired": (answers_and_sends, {}, Answering(Outcome.DROPPED, retired=(0,))),
-    "wrong-key": (answers_and_sends, {}, Answering(Outcome.STOPPED)),
+    "retired": (answers_and_sends, {}, TaskHandlers(Outcome.DROPPED, retired=(0,))),
+    "wrong-key": (answers_and_sends, {}, TaskHandlers(Outcome.STOPPED)),
     "hidden": (answers, {"presence": "hidden", "reports": 20, "epsilon": "1"}, TAKEN),
 }
 

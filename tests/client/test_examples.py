@@ -29,7 +29,7 @@ from dither.sending.uploader import Uploader
 from dither.settings import Settings
 from dither.status import NOT_ASKED
 from dither.telemetry import Telemetry
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.ingest.service import Service, WholeService
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, aggregator, http_server, sqlite_store, web_app
 from tests.support.clocks import Clock

@@ -15,7 +15,7 @@ import requests
 from celery import Celery
 
 import dither
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, aggregator
 from tests.support.celery_workers import is_idle

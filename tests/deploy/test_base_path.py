@@ -20,9 +20,9 @@ import pytest
 import requests
 
 from dither.sending.transport import HttpTransport, Outcome
-from dither_aggregator import upkeep
-from dither_aggregator.limits import Limits
-from dither_aggregator.service import WholeService
+from dither_aggregator.ingest.limits import Limits
+from dither_aggregator.ingest.service import WholeService
+from dither_aggregator.operations import maintenance
 from dither_aggregator.simulate.load import device_groups
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.records import DayMark
@@ -94,9 +94,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SQLiteStore]:
             clock.travel(1)
             seal_all(made)
             for shard in range(made.shards):
-                upkeep.maintain(made, shard)
+                maintenance.maintain(made, shard)
             for metric in asked.metrics:
-                upkeep.finalize(made, metric)
+                maintenance.finalize(made, metric)
         made.add_mark(DayMark(made.sealed(), "version 158"))
         yield made
 
@@ -107,7 +107,9 @@ def site(store: SQLiteStore, base: str, lines: str, directory: Path) -> Iterator
     port, trusted = free_port(), [ip_network("127.0.0.1")]
     with WholeService(store) as service:
         app = create_app(service, in_threads(store), reachable=True)
-        server = http_server(app, gate=Admission(service, Limits(trusted_proxies=trusted), BasePath(base, trusted)))
+        server = http_server(
+            app, admission=Admission(service, Limits(trusted_proxies=trusted), BasePath(base, trusted))
+        )
         places = lines.replace("127.0.0.1:8080", server.url.removeprefix("http://"))
         proxy = caddy(directory, port, places) if lines == WAYS[CADDY][1] else nginx(directory, port, places)
         with server.in_background():

@@ -192,13 +192,13 @@ class Pair:
 
     def _check_silences(self, witness: Witness) -> None:
         today = self._today()
-        for name, silence in witness.device.silences().items():
+        for name, skip_reason in witness.device.skip_reasons().items():
             # Forgetting is silence until that day of the clock comes that it was said on, if that is near.
             ended = {"clock-behind", "quiet", "retired", *(["forgotten"] if self.person.silent_until <= today else [])}
-            in_time = silence.reason not in ended
-            assert in_time, f"{name} is silent after {SILENT_DAYS} days of the right clock: {silence}"
+            in_time = skip_reason.reason not in ended
+            assert in_time, f"{name} is silent after {SILENT_DAYS} days of the right clock: {skip_reason}"
             used = any(metric == name and first <= today < end for metric, (first, end) in witness.used)
-            assert used or silence.reason != "answered", f"{name} was not answered on day {today}: {silence}"
+            assert used or skip_reason.reason != "answered", f"{name} was not answered on day {today}: {skip_reason}"
 
     def _today(self) -> int:
         """Return the latest day that the devices have reached."""

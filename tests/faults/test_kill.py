@@ -25,7 +25,7 @@ from dither.device import FILE_NAME
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_shared.registry import Registry
 from tests.faults.recorder import BUGS, STEPS
 from tests.support.aggregators import ENVIRONMENT, aggregator, nursery

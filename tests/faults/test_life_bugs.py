@@ -228,7 +228,7 @@ def let_a_hidden_answer_plan_the_moment(patch: pytest.MonkeyPatch) -> None:
         reason = record(self, metric, answer, delay)
         if not reason and metric.hidden:
             with self._file.transaction():
-                self._moments.planned(delay)
+                self._send_schedule.planned(delay)
         return reason
 
     patch.setattr(Device, "record", plan)

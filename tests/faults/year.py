@@ -18,8 +18,8 @@ import dither.device.slots
 from dither.device import Device
 from dither.sending.sender import Sender
 from dither.sending.transport import Answer, HttpTransport, Outcome
-from dither_aggregator import upkeep
-from dither_aggregator.service import WholeService
+from dither_aggregator.ingest.service import WholeService
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, archive
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.restoring import restore
@@ -211,11 +211,11 @@ class Year:
         """Count what waits, close the days that are over, and return the store."""
         assert self.store
         for shard in range(self.store.shards):
-            upkeep.fold_all(self.store, shard)
-            upkeep.maintain(self.store, shard)
-        upkeep.maintain_whole(self.store)
-        for metric in upkeep.unfinalized(self.store):
-            upkeep.finalize(self.store, metric)
+            maintenance.fold_all(self.store, shard)
+            maintenance.maintain(self.store, shard)
+        maintenance.maintain_whole(self.store)
+        for metric in maintenance.unfinalized(self.store):
+            maintenance.finalize(self.store, metric)
         return self.store
 
     def _set_clock(self) -> None:

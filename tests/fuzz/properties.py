@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from dither_aggregator import reading
+from dither_aggregator.ingest import reading
 from dither_shared.shapes import BadReport, ReportShape
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Group, Upload, inflate, parse_upload

@@ -15,7 +15,6 @@ from unittest.mock import patch
 import pytest
 
 from dither.sending.transport import Answer, Outcome
-from dither_aggregator import upkeep
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.pure import exact_shares, variance
@@ -23,6 +22,7 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting.folding import Counts, fold, tables
 from dither_aggregator.interop.google_rappor.files import Report, read_params, read_reports
 from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_shared.errors import RegistryError
 from dither_shared.mechanisms import RAPPOR, Memoized, PureMechanism
@@ -241,7 +241,7 @@ class Aggregator:
         """Count what waits; reports that hold these packed bytes, in hex, cannot be counted."""
         with _uncountable(bytes.fromhex(fails_on)):
             for shard in range(self._store.shards):
-                upkeep.fold_all(self._store, shard)
+                maintenance.fold_all(self._store, shard)
 
     def travel(self, days: int) -> None:
         """Let days pass."""
@@ -251,9 +251,9 @@ class Aggregator:
     def maintain(self) -> None:
         """Close the days that are over, and record what is final."""
         for shard in range(self._store.shards):
-            upkeep.maintain(self._store, shard)
-        for metric in upkeep.unfinalized(self._store):
-            upkeep.finalize(self._store, metric)
+            maintenance.maintain(self._store, shard)
+        for metric in maintenance.unfinalized(self._store):
+            maintenance.finalize(self._store, metric)
 
     def retire(self, metric: str, rev: int = 1) -> None:
         """Refuse the reports of a plan from now on."""

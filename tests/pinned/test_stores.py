@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator import upkeep
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, StoreError, archive
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.fsck import check
@@ -108,7 +108,7 @@ def test_every_backup_also_one_of_a_redis_fills_a_redis(tmp_path: Path, stream: 
                 restore(made, archive.read(FILES / name))
                 assert made.backlog() > 0
                 for shard in range(made.shards):
-                    upkeep.fold_all(made, shard)
+                    maintenance.fold_all(made, shard)
                 assert list(check(made)) == []
                 rows = made.ledger()
                 assert (sum(row.accepted for row in rows), sum(row.pending for row in rows)) == (accepted, 0)

@@ -18,9 +18,9 @@ from dither_shared.mechanisms import (
     OUE,
     PGR,
     SUE,
+    MechanismRequest,
     MemoizedTwoLevel,
     MemoizedUnary,
-    Need,
     OneShot,
     PrivSet,
     PureMechanism,
@@ -30,8 +30,8 @@ from dither_shared.mechanisms import (
 )
 from dither_shared.mechanisms.choice import INDIFFERENT, LINKED_LOSS
 from dither_shared.mechanisms.linkable import linked_by
-from dither_shared.mechanisms.need import REPORT_BITS_MAX
 from dither_shared.mechanisms.pgr import spaces
+from dither_shared.mechanisms.request import REPORT_BITS_MAX
 from tests.support.soaking import thinned
 
 EPSILONS = thinned([Decimal(text) for text in ("0.1", "0.5", "1", "2", "3", "4", "6")], 0, 2, 3, 6)
@@ -237,8 +237,8 @@ class Generous(GRR):
     name = "generous"
 
     @classmethod
-    def fresh_designs(cls, need: Need) -> Iterator[Self]:
-        yield cls.for_epsilon(need.d, 2 * need.epsilon)
+    def fresh_designs(cls, request: MechanismRequest) -> Iterator[Self]:
+        yield cls.for_epsilon(request.d, 2 * request.epsilon)
 
 
 def test_a_mechanism_from_outside_takes_part_by_registering_alone(monkeypatch: pytest.MonkeyPatch) -> None:

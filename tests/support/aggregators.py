@@ -15,13 +15,13 @@ from unittest.mock import patch
 from flask import Flask
 
 from dither.cli import main
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.answers import App
 from dither_aggregator.web.doors import Admitting
-from dither_aggregator.web.exchange import LIVE
 from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.messages import LIVE
 from dither_aggregator.web.server import HttpServer
 from dither_aggregator.web.wsgi import in_threads, reading_app
 from dither_shared.registry import Registry
@@ -59,7 +59,7 @@ def aggregator(
 ) -> Iterator[tuple[str, Service]]:
     """Run an aggregator in this process, which counts at once; yield its address and its service."""
     with (
-        patch("dither_aggregator.service.FOLD_EVERY_S", fold_every_s),
+        patch("dither_aggregator.ingest.service.FOLD_EVERY_S", fold_every_s),
         sqlite_store(registry, directory, clock) as store,
         WholeService(store) as service,
     ):
@@ -82,9 +82,9 @@ def operators_app(store: Store, candidates_max: int | None = None) -> Flask:
     return app
 
 
-def http_server(app: App, port: int = 0, gate: Admitting | None = None) -> HttpServer:
+def http_server(app: App, port: int = 0, admission: Admitting | None = None) -> HttpServer:
     """Return a server on loopback, its health on another port."""
-    return HttpServer(app, Listener("127.0.0.1", port), Listener("127.0.0.1", 0), gate)
+    return HttpServer(app, Listener("127.0.0.1", port), Listener("127.0.0.1", 0), admission)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_shared.registry import utc_today
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.waiting import wait_until

@@ -2,7 +2,7 @@
 
     python -m tests.support.failing api --data ...      # what is to happen stands in TEST_ORDERS
 
-A fault is at an effect of the store, `commit_fold` as an example, or at `ring`:
+A fault is at an effect of the store, `commit_fold` as an example, or at `publish`:
 
     before      nothing of it is done
     within      SQLite: in the middle of the transaction. Redis: all is sent, and no reply was read
@@ -191,9 +191,9 @@ def _owners(name: str) -> list[type]:
     """Return the classes that have a point."""
     from dither_aggregator.store import SQLiteStore
     from dither_aggregator.store.redis import RedisStore
-    from dither_aggregator.workers.bells import Rope
+    from dither_aggregator.workers.tasks import TaskQueue
 
-    return [owner for owner in (SQLiteStore, RedisStore, Rope) if hasattr(owner, name)]
+    return [owner for owner in (SQLiteStore, RedisStore, TaskQueue) if hasattr(owner, name)]
 
 
 # Bugs, each one that somebody might write.

@@ -34,7 +34,7 @@ from dither.device import FILE_NAME
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
-from dither_aggregator.service import Service, WholeService
+from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, http_server, sqlite_store, web_app

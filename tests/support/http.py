@@ -124,9 +124,9 @@ class Served:
 
 
 @contextmanager
-def running(gate: Admitting | None = None) -> Iterator[Served]:
+def running(admission: Admitting | None = None) -> Iterator[Served]:
     echo = Echo()
-    http = http_server(in_words(echo), gate=gate)
+    http = http_server(in_words(echo), admission=admission)
     with http.in_background(), ExitStack() as opened:
         yield Served(echo, http, opened)
 

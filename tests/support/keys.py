@@ -2,7 +2,7 @@
 
 from weakref import WeakKeyDictionary
 
-from dither_aggregator.scopes import WRITE
+from dither_aggregator.operations.scopes import WRITE
 from dither_aggregator.store import Store
 
 STRONG = "9f3c07b1e5d28a4660cf19e7b35d82a4f10c6e97"

@@ -22,7 +22,7 @@ ASKED = registry()
 WEAK, WRONG, REVOKED, READ, ADMIN = "weak", "wrong", "revoked", "read", "admin"
 SCOPES = ("write", "read", "admin")
 ADMIN_ADDRESS = f"{API}admin/"
-HURRIED: dict[str, object] = {"dither_aggregator.service.REFRESH_EVERY_S": 0.2}
+HURRIED: dict[str, object] = {"dither_aggregator.ingest.service.REFRESH_EVERY_S": 0.2}
 """So that a change of the keys is taken up five times as soon."""
 
 

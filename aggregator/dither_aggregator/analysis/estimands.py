@@ -170,9 +170,9 @@ def _tail_once(store: Store, reading: Reading, kept_from: date) -> Tail | None:
         return None
     before = Window(min(days), max(days))
     pooled = _pool_once(store, stored, before, store.finals(stored.plan))
-    total = reading.sum_of_crowd(pooled)
-    standing = reading.standing()
-    return Tail(total, len(standing.crowd), before, pooled.n) if total and standing else None
+    total = reading.sum_of_rest(pooled)
+    significance = reading.significance()
+    return Tail(total, len(significance.rest), before, pooled.n) if total and significance else None
 
 
 def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> Iterator[Reading]:

@@ -31,7 +31,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.signs import Sign
+from dither_aggregator.health.checks import HealthCheck
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.interface.readings import READING_BYTES_MAX
 from dither_aggregator.store.records import KeptReading
@@ -195,8 +195,8 @@ class Computing(Keeper):
             if outer and say is outer[2]:
                 raise  # it is the failure of the whole reading
             _log.error("a reading of %s failed with %s:\n%s", metric, type(error).__name__, _frames(error))
-            self._failed(asked, _why(error), tries)
-            raise NotReady(f"it could not be computed: {_why(error)}", failed=True) from error
+            self._failed(asked, _describe_error(error), tries)
+            raise NotReady(f"it could not be computed: {_describe_error(error)}", failed=True) from error
         finally:
             _COMPUTING.reset(before)
         self._keep_made(asked, value, tries)
@@ -306,12 +306,12 @@ def failed(entry: KeptReading, why: str, *, damaged: bool = False) -> KeptReadin
     return entry._replace(content=msgspec.msgpack.encode(told))
 
 
-def readings_sign(store: Store) -> Sign:
+def readings_check(store: Store) -> HealthCheck:
     """Tell of which metrics readings could not be computed."""
     found = [state for entry in store.open_readings() if (state := state_of(entry))]
     failures = {state.metric: state.words for state in found if state.failed}
     more = f" and {len(failures) - NAMED_MAX:,} more" if len(failures) > NAMED_MAX else ""
-    return Sign(
+    return HealthCheck(
         "readings",
         ", ".join(f"{metric}: {words}" for metric, words in sorted(failures.items())[:NAMED_MAX]) + more
         if failures
@@ -336,7 +336,7 @@ def _frames(error: BaseException) -> str:
     return "".join(traceback.format_tb(error.__traceback__)).rstrip()
 
 
-def _why(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return (
         "it takes more memory than is allowed"
         if isinstance(error, MemoryError)

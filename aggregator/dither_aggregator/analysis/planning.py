@@ -1,6 +1,6 @@
-"""Planning: of reports, epsilon and a third figure give two, get the third.
+"""Planning: given two of reports, epsilon and a target, compute the third.
 
-The third figure is how much the reports show, and the smaller the better: of listed values the detectable share, of
+The target is how much the reports show, and the smaller the better: of listed values the detectable share, of
 numbers the width of an interval, of a table with an experiment the difference between arms. Forward it is what a
 metric's page does: the registry's choice of a mechanism, then the figure at the 95 % level. The other two are searched
 for: an n, or an epsilon, from which the forward answer is small enough.
@@ -34,7 +34,7 @@ STEP = Decimal("0.000001")
 """The registry takes epsilons in steps of this size."""
 _TWENTIETH = 2 ** (1 / LASTING_STEPS)
 
-Third = Literal["share", "width", "effect"]
+Target = Literal["share", "width", "effect"]
 Computed = Literal["n", "epsilon", "share", "width", "effect"]
 
 
@@ -49,7 +49,7 @@ class Design(ABC, Generic[P]):
     """A question's metric at one epsilon, as the registry would compile it."""
 
     @abstractmethod
-    def third(self, n: int) -> float | None:
+    def target(self, n: int) -> float | None:
         """Return the figure that n reports reach; None where they show nothing."""
 
     @abstractmethod
@@ -80,13 +80,13 @@ class Question(ABC, Generic[P]):
 
     @property
     @abstractmethod
-    def third_name(self) -> Third:
-        """The name of the third figure."""
+    def target_name(self) -> Target:
+        """The name of the target."""
 
     @property
     @abstractmethod
     def too_small(self) -> str:
-        """A third figure that cannot be reached, in words that follow "show"."""
+        """A target that cannot be reached, in words that follow "show"."""
 
     @property
     def repeats(self) -> int:
@@ -113,9 +113,9 @@ class Question(ABC, Generic[P]):
         """Return the design for an epsilon that the registry takes."""
 
     def check(self, n: int | None, wanted: float) -> None:
-        """Raise Unplannable for a third figure that cannot be reached, whatever the noise."""
+        """Raise Unplannable for a target that cannot be reached, whatever the noise."""
         if not 0 < wanted <= 1:
-            raise Unplannable(f"the {self.third_name} must be above 0 % and at most 100 %, got {100 * wanted:g} %")
+            raise Unplannable(f"the {self.target_name} must be above 0 % and at most 100 %, got {100 * wanted:g} %")
 
     def beside(self) -> Sequence[str]:
         """Return the lines that the registry's first table has for this metric: by default none."""
@@ -144,12 +144,12 @@ class Planned(ABC):
     computed: Computed
     """The one of the three that was not given."""
     wanted: float | None
-    """The third figure that was asked for; None where it is computed."""
+    """The target that was asked for; None where it is computed."""
 
     @property
     @abstractmethod
-    def third(self) -> float | None:
-        """The third figure that is reached; None where none is."""
+    def target(self) -> float | None:
+        """The target that is reached; None where none is."""
 
     @property
     @abstractmethod
@@ -162,13 +162,13 @@ class Planned(ABC):
 
     @abstractmethod
     def in_meta(self) -> Mapping[str, object]:
-        """Return the third figure by its name in the API: the one that was asked for, or else the one reached."""
+        """Return the target by its name in the API: the one that was asked for, or else the one reached."""
 
 
 def plan(question: Question[P], n: int | None, epsilon: Decimal | None, wanted: float | None) -> P:
-    """Return the one of n, epsilon and the third figure that is None, with all that follows; raise Unplannable.
+    """Return the one of n, epsilon and the target that is None, with all that follows; raise Unplannable.
 
-    n is from 1 to N_MAX, epsilon one of the registry's, the third figure above 0 and at most 1.
+    n is from 1 to N_MAX, epsilon one of the registry's, the target above 0 and at most 1.
     """
     if n is not None and not 1 <= n <= N_MAX:
         raise Unplannable(f"n must be from 1 to {N_MAX:,}, got {n:,}")
@@ -176,13 +176,13 @@ def plan(question: Question[P], n: int | None, epsilon: Decimal | None, wanted: 
         question.check(n, wanted)
     match n, epsilon, wanted:
         case int(), Decimal(), None:
-            return _forward(question, n, epsilon, question.third_name)
+            return _forward(question, n, epsilon, question.target_name)
         case None, Decimal(), float():
             return _forward(question, _least_n(question, epsilon, wanted), epsilon, "n", wanted)
         case int(), None, float():
             return _forward(question, n, _least_epsilon(question, n, wanted), "epsilon", wanted)
     raise Unplannable(
-        f"Give two of reports, epsilon and {question.third_name}, and leave the third empty: it is computed."
+        f"Give two of reports, epsilon and {question.target_name}, and leave the third empty: it is computed."
     )
 
 
@@ -227,7 +227,7 @@ def _least_epsilon(question: Question[P], n: int, wanted: float) -> Decimal:
 
 
 def _shows(design: Design[P], n: int, wanted: float) -> bool:
-    reached = design.third(n)
+    reached = design.target(n)
     return reached is not None and reached <= wanted
 
 
@@ -268,7 +268,7 @@ def neighbours(planned: P) -> Sequence[P]:
     half = (epsilon / 2).quantize(Decimal("0.01"))
     around = [(max(n // 2, 1), epsilon), (n, epsilon), (min(2 * n, N_MAX), epsilon), (n, half), (n, 2 * epsilon)]
     there = [(n, epsilon) for n, epsilon in dict.fromkeys(around) if EPSILON_MIN <= epsilon <= most]
-    return [_forward(question, n, epsilon, question.third_name) for n, epsilon in there]
+    return [_forward(question, n, epsilon, question.target_name) for n, epsilon in there]
 
 
 def registry_lines(planned: Planned, app: str, expires: date) -> str:

@@ -1,4 +1,4 @@
-"""Planning a number: the third figure is the width of an interval, of numbers spread evenly from low to high.
+"""Planning a number: the target is the width of an interval, of numbers spread evenly from low to high.
 
 Widths are parts of the range from low to high, at the 95 % level, with as many intervals holding together as on a
 metric's page. With h the width of one of the d ranges, s the standard error of a report, and z that of the level:
@@ -58,7 +58,7 @@ class PlannedNumber(Planned):
     """The width of the median's interval; None where it is not told, or not asked."""
 
     @property
-    def third(self) -> float | None:
+    def target(self) -> float | None:
         """The width that is planned: the median's, or the mean's where it is all that is asked."""
         return self.mean_width if self.question.mean_alone else self.median_width
 
@@ -80,7 +80,7 @@ class PlannedNumber(Planned):
 
     def in_meta(self) -> Mapping[str, object]:
         """Return the width, in percent."""
-        return {"width_percent": _percent(self.wanted or self.third)}
+        return {"width_percent": _percent(self.wanted or self.target)}
 
 
 def _percent(part: float | None) -> float | None:
@@ -96,7 +96,7 @@ class _Numbers(Design[PlannedNumber]):
     coarser: Sequence[tuple[int, Errors]]
     """The errors of ranges taken together, by their number, and of the ranges themselves."""
 
-    def third(self, n: int) -> float | None:
+    def target(self, n: int) -> float | None:
         """Return the width that is planned."""
         return self.mean_width(n) if self.question.mean_alone else self.median_width(n)
 
@@ -137,7 +137,7 @@ class NumberQuestion(Question[PlannedNumber]):
     mean_alone: bool = False
     """Whether only the mean is asked: d says nothing then."""
 
-    third_name = "width"
+    target_name = "width"
     too_small = "so narrow an interval"
 
     def __post_init__(self) -> None:

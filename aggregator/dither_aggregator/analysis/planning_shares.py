@@ -1,4 +1,4 @@
-"""Planning a metric with listed values: the third figure is the share of a value that stands out from the noise."""
+"""Planning a metric with listed values: the target is the share of a value that stands out from the noise."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 
 from dither_aggregator.analysis.planning import Computed, Design, Planned, Question, Unplannable
-from dither_aggregator.analysis.pure import standing_shares, variance
+from dither_aggregator.analysis.pure import significance_shares, variance
 from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.kinds.listed import VALUES_MAX
 from dither_shared.mechanisms import PureMechanism, choose
@@ -24,7 +24,7 @@ VALUES_SHOWN_MAX = 12
 
 @dataclass(frozen=True)
 class PlannedShare(Planned):
-    """A plan whose third figure is a share of the n reports: not percent."""
+    """A plan whose target is a share of the n reports: not percent."""
 
     critical_share: float | None
     """The least estimate that stands out; None where none does."""
@@ -32,7 +32,7 @@ class PlannedShare(Planned):
     """A true share of this stands out four times in five; None where none does."""
 
     @property
-    def third(self) -> float | None:
+    def target(self) -> float | None:
         """The detectable share."""
         return self.detectable_share
 
@@ -110,12 +110,12 @@ class _Mechanism(Design[PlannedShares]):
     epsilon: Decimal
     mechanism: PureMechanism
 
-    def third(self, n: int) -> float | None:
+    def target(self, n: int) -> float | None:
         """Return the detectable share."""
-        return self._standing(n)[1]
+        return self._significance(n)[1]
 
-    def _standing(self, n: int) -> tuple[float | None, float | None]:
-        return standing_shares(self.mechanism, n, repeats=self.question.repeats)
+    def _significance(self, n: int) -> tuple[float | None, float | None]:
+        return significance_shares(self.mechanism, n, repeats=self.question.repeats)
 
     def n_about(self, wanted: float) -> float:
         """Return it by the normal law of the planning figures."""
@@ -123,7 +123,7 @@ class _Mechanism(Design[PlannedShares]):
 
     def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedShares:
         """Return the shares that n reports show."""
-        return PlannedShares(self.question, n, self.epsilon, computed, wanted, *self._standing(n), self.mechanism)
+        return PlannedShares(self.question, n, self.epsilon, computed, wanted, *self._significance(n), self.mechanism)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class ShareQuestion(Question[PlannedShares]):
     ticks: int | None = None
     """The most values of one answer, for choices."""
 
-    third_name = "share"
+    target_name = "share"
     too_small = "so small a share"
 
     def __post_init__(self) -> None:

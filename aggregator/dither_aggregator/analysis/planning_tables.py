@@ -1,4 +1,4 @@
-"""Planning an experiment with a table: the third figure is the effect, a difference that arms of one size tell.
+"""Planning an experiment with a table: the target is the effect, a difference that arms of one size tell.
 
 The effect is the least difference of a value's share between one arm and all others together that gets a verdict four
 times in five. With G tests, n reports of k arms, and V the variance of the share times the reports of all questions
@@ -65,7 +65,7 @@ class PlannedEffect(Planned):
     """A difference of this is told four times in five; None where none is."""
 
     @property
-    def third(self) -> float | None:
+    def target(self) -> float | None:
         """The effect."""
         return self.effect
 
@@ -113,7 +113,7 @@ class _Experiment(Design[PlannedEffect]):
     variance: float
     """V."""
 
-    def third(self, n: int) -> float | None:
+    def target(self, n: int) -> float | None:
         """Return the effect; None where reports are too few, or one arm cannot differ so much from all others."""
         if n < self.question.n_min(self.questions):
             return None
@@ -127,7 +127,7 @@ class _Experiment(Design[PlannedEffect]):
     def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedEffect:
         """Return the effect that n reports tell."""
         return PlannedEffect(
-            self.question, n, self.epsilon, computed, wanted, self.cells, self.questions, self.third(n)
+            self.question, n, self.epsilon, computed, wanted, self.cells, self.questions, self.target(n)
         )
 
     @property
@@ -144,7 +144,7 @@ class TableQuestion(Question[PlannedEffect]):
     columns: int = 3
     arms: int = 2
 
-    third_name = "effect"
+    target_name = "effect"
     too_small = "so small an effect"
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Planning texts that nobody lists beforehand: the third figure is the share of one that is found four times in five.
+"""Planning texts that nobody lists beforehand: the target is the share of one that is found four times in five.
 
 text    it is looked for in a list of so many candidates, and stands out where it is the only one that does. With V the
         variance of one report for a text that nobody has, and S candidates
@@ -78,7 +78,7 @@ class _Reports(Design[PlannedText]):
     floor: float
     """The noise floor of one report, likewise."""
 
-    def third(self, n: int) -> float | None:
+    def target(self, n: int) -> float | None:
         """Return the detectable share."""
         share = self.detectable / sqrt(n)
         return share if share <= 1 else None
@@ -89,7 +89,7 @@ class _Reports(Design[PlannedText]):
 
     def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedText:
         """Return the shares that n reports show."""
-        shares = self.critical / sqrt(n), self.third(n)
+        shares = self.critical / sqrt(n), self.target(n)
         return PlannedText(self.question, n, self.epsilon, computed, wanted, *shares, self.cells, self.floor)
 
 
@@ -97,7 +97,7 @@ class _Reports(Design[PlannedText]):
 class TextQuestion(Question[PlannedText]):
     """A fresh text that is looked for among d candidates, or words, of which a search proposes about d."""
 
-    third_name = "share"
+    target_name = "share"
     too_small = "so small a share"
 
     def __post_init__(self) -> None:

@@ -168,7 +168,7 @@ def _of_reports(mechanism: PureMechanism, share: Floats, n: int | Counts) -> Flo
     return spread
 
 
-def standing_shares(
+def significance_shares(
     mechanism: PureMechanism, n: int, confidence: float = CONFIDENCE, repeats: int = 1
 ) -> tuple[float | None, float | None]:
     """Return the least estimate that stands out, and the true share that does four times in five; None if none does.

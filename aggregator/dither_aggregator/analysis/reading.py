@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from dither_aggregator.analysis.disclosure import CELL_MIN
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.standing import Standing, Told
+from dither_aggregator.analysis.significance import Significance, Told
 from dither_aggregator.analysis.tail import Sum
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
@@ -72,8 +72,8 @@ class Reading(ABC):
     """The digest of the counts that were read."""
     left_out: int | None = field(default=0, kw_only=True)
     """Reports of these days that are not among the n, as a read key is not told of their cells; None if of no cell."""
-    _told: dict[str, Standing | None] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
-    """The standing, once somebody asked for it; copies of a reading under other names share it."""
+    _told: dict[str, Significance | None] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
+    """The significance, once somebody asked for it; copies of a reading under other names share it."""
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -118,13 +118,13 @@ class Reading(ABC):
         lower = moved - hypot(after.estimate - after.lower, before.upper - before.estimate)
         return lower, moved + hypot(after.upper - after.estimate, before.estimate - before.lower)
 
-    def standing(self) -> Standing | None:
+    def significance(self) -> Significance | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""
-        if "standing" not in self._told:
-            self._told["standing"] = self._stand()
-        return self._told["standing"]
+        if "significance" not in self._told:
+            self._told["significance"] = self._find_significance()
+        return self._told["significance"]
 
-    def _stand(self) -> Standing | None:
+    def _find_significance(self) -> Significance | None:
         """Find them."""
         return None
 
@@ -133,7 +133,7 @@ class Reading(ABC):
         """Whether other days may tell what all that does not stand out here has together."""
         return False
 
-    def sum_of_crowd(self, before: Tally) -> Sum | None:
+    def sum_of_rest(self, before: Tally) -> Sum | None:
         """Return what the tail has in the counts of other days; None where these are too few."""
         return None
 
@@ -218,7 +218,7 @@ class Estimand(ABC, Generic[R]):
     ranks: bool = False
     """Whether the largest of its rows can be asked for."""
     looks_up: bool = False
-    """Whether any name may be asked for, also one that no reading shows by itself."""
+    """True if arbitrary values can be queried by name."""
     slow: bool = False
     """Whether a reading takes longer than a page may: it is made beforehand, and kept."""
     noun: str = ""

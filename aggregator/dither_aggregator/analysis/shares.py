@@ -20,10 +20,10 @@ from dither_aggregator.analysis.pure import (
     exact_shares,
     noise_below,
     noise_chance,
-    standing_shares,
+    significance_shares,
 )
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
-from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank_among
+from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank_among
 from dither_aggregator.analysis.tail import Sum, sum_shares
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import Counts, tables
@@ -73,7 +73,7 @@ class SharesReading(Reading):
         counts = np.rint([self.n * (q + shares[value] * (p - q)) for value in values]).astype(np.int64)
         return counts, self.n, reports_max(self.stored, self.view.days)
 
-    def _stand(self) -> Standing | None:
+    def _find_significance(self) -> Significance | None:
         """Return the values whose interval lies above zero, and those that are no listed ones apart.
 
         For readings whose intervals hold all together. While more reports may come there is no verdict.
@@ -81,18 +81,18 @@ class SharesReading(Reading):
         if self.n == 0:
             return None
         mechanism, repeats = _pure(self.stored.plan), reports_max(self.stored, self.view.days)
-        critical, detectable = standing_shares(mechanism, self.n, self.view.confidence, repeats)
+        critical, detectable = significance_shares(mechanism, self.n, self.view.confidence, repeats)
         estimate, lower, upper = (self._column(name) for name in ("estimate", "lower", "upper"))
         listed = np.array([row.value not in UNLISTED for row in self.rows])
         out = np.zeros_like(listed) if self.provisional else listed & (lower > 0)
-        head, crowd, apart = (self._rows_at(where) for where in (out, listed & ~out, ~listed))
+        significant, rest, unlisted = (self._rows_at(where) for where in (out, listed & ~out, ~listed))
         others = estimate[listed & ~out]
         edges, law = _edges(mechanism, self.n, others), noise_below(mechanism, self.n, repeats)
-        return Standing(
-            rank_among(head, lower[listed], upper[listed]),
-            apart,
-            crowd,
-            bin_estimates(others, edges, law) if crowd else (),
+        return Significance(
+            rank_among(significant, lower[listed], upper[listed]),
+            unlisted,
+            rest,
+            bin_estimates(others, edges, law) if rest else (),
             critical,
             detectable,
             noise_chance(mechanism, self.n, float(estimate[listed].max(initial=0.0)), repeats),
@@ -100,16 +100,17 @@ class SharesReading(Reading):
 
     @property
     def has_tail(self) -> bool:
-        """Whether the tail can be told: noise is fresh (a memo's comes again on other days), and there is a head."""
-        standing = self.standing()
-        told = standing is not None and not standing.too_few and standing.head and standing.crowd
+        """Whether the tail can be told: noise is fresh (a memo's comes again on other days), and something stands
+        out."""
+        significance = self.significance()
+        told = significance is not None and not significance.too_few and significance.significant and significance.rest
         return bool(told) and not self.stored.plan.cells.memoized
 
-    def sum_of_crowd(self, before: Tally) -> Sum | None:
-        """Return the sum of the shares of values that do not stand out, without those apart."""
-        standing, plan = self.standing(), self.stored.plan
-        crowd = {row.value for row in standing.crowd} if standing else set()
-        among = np.array([value in crowd for value in plan.values])
+    def sum_of_rest(self, before: Tally) -> Sum | None:
+        """Return the sum of the shares of values that do not stand out, without the unlisted."""
+        significance, plan = self.significance(), self.stored.plan
+        rest = {row.value for row in significance.rest} if significance else set()
+        among = np.array([value in rest for value in plan.values])
         return sum_shares(_pure(plan), _together(plan, before), before.n, among, self.view.confidence)
 
     def _rows_at(self, where: npt.NDArray[np.bool_]) -> list[ShareRow]:
@@ -145,14 +146,14 @@ class OneShareReading(SharesReading):
         """The row of yes."""
         return [row for row in self.rows if row.value == self.asked]
 
-    def _stand(self) -> Standing | None:
+    def _find_significance(self) -> Significance | None:
         """Return the row of yes apart, and that of nothing to say: nothing stands out, whatever it is."""
         if self.n == 0:
             return None
         repeats = reports_max(self.stored, self.view.days)
-        critical, detectable = standing_shares(_pure(self.stored.plan), self.n, self.view.confidence, repeats)
-        apart = [row for row in self.rows if row.value in (self.asked, NONE)]
-        return Standing((), apart, critical_share=critical, detectable_share=detectable)
+        critical, detectable = significance_shares(_pure(self.stored.plan), self.n, self.view.confidence, repeats)
+        unlisted = [row for row in self.rows if row.value in (self.asked, NONE)]
+        return Significance((), unlisted, critical_share=critical, detectable_share=detectable)
 
 
 class Shares(Estimand[SharesReading]):

@@ -18,7 +18,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
 from dither_aggregator.analysis.keeping import part_once
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
-from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
+from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
@@ -70,7 +70,7 @@ class TextsReading(Reading):
         """The candidates without those whose bits are another one's."""
         return [row for row in self.rows if row.group in ("", row.value)]
 
-    def _stand(self) -> Standing | None:
+    def _find_significance(self) -> Significance | None:
         """Return the candidates that are there, with intervals that hold although they were found.
 
         With R of S candidates found at false discovery rate alpha (Benjamini and Hochberg, by two-sided p-values of
@@ -82,22 +82,22 @@ class TextsReading(Reading):
         alpha = 1 - self.view.confidence
         untexts = TextDomain.of(self.stored.plan.domain).untexts
         twins = [row for row in self.rows if row.group not in ("", row.value)]
-        apart = [row for row in self.rows if row.value in untexts]
+        unlisted = [row for row in self.rows if row.value in untexts]
         rows = [row for row in self.distinct if row.value not in untexts]
         scores = self._scores(rows)
         chances = 2 * ndtr(-scores)
         selected = benjamini_hochberg(chances, alpha) & (not self.provisional)
         found = int(selected.sum())
         wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
-        head = [row for row, told in zip(wider, selected.tolist(), strict=True) if told]
-        crowd = [row for row, told in zip(wider, selected.tolist(), strict=True) if not told]
+        significant = [row for row, told in zip(wider, selected.tolist(), strict=True) if told]
+        rest = [row for row, told in zip(wider, selected.tolist(), strict=True) if not told]
         others = scores[~selected]
         edges = np.linspace(min(-4.0, *others, 0.0), max(4.0, *others, 0.0), BINS + 1)
-        bins = bin_estimates(others, edges, ndtr) if crowd else ()
-        return Standing(
-            rank(head, crowd),
-            apart,
-            crowd,
+        bins = bin_estimates(others, edges, ndtr) if rest else ()
+        return Significance(
+            rank(significant, rest),
+            unlisted,
+            rest,
             bins,
             p_value=simes(chances),
             twins=twins,

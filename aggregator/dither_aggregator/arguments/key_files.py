@@ -7,9 +7,9 @@ is taken over at the next start, and one that was revoked stays revoked.
 import argparse
 from pathlib import Path
 
-from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.scopes import SCOPES, WRITE
+from dither_aggregator.operations.administration import Administration
+from dither_aggregator.operations.scopes import SCOPES, WRITE
 from dither_aggregator.store import Store
 from dither_aggregator.store.keys import new_text, text_fault
 from dither_aggregator.store.sqlite import key_file

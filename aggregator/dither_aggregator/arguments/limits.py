@@ -1,10 +1,10 @@
-"""How much may come, and how much room a store must have."""
+"""How much may come, and how much capacity a store must keep."""
 
 import argparse
 
 from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.limits import Limits
-from dither_aggregator.room import Room
+from dither_aggregator.health.capacity import Capacity
+from dither_aggregator.ingest.limits import Limits
 
 
 def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +18,6 @@ def limits(args: argparse.Namespace) -> Limits:
     return Limits(args.limit_key, by_address, this_machine, tuple(args.trusted_proxy))
 
 
-def room(args: argparse.Namespace) -> Room:
+def capacity(args: argparse.Namespace) -> Capacity:
     """Return what the store must have left."""
-    return Room(args.backlog_max, args.disk_floor)
+    return Capacity(args.backlog_max, args.disk_floor)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dither_aggregator.arguments import values
-from dither_aggregator.log import LEVELS
-from dither_aggregator.room import BACKLOG_UPLOADS_MAX, Floor, Room
-from dither_aggregator.scopes import SCOPES
+from dither_aggregator.health.capacity import BACKLOG_UPLOADS_MAX, Capacity, FreeSpaceFloor
+from dither_aggregator.operations.log import LEVELS
+from dither_aggregator.operations.scopes import SCOPES
 
 FILE_VARIABLE = "DITHER_SETTINGS"
 """Names the file, as --settings does."""
@@ -57,7 +57,7 @@ _ALL = (
         "broker",
         "REDIS",
         str,
-        "the Redis that carries bells, another one than the store's: redis://HOST:PORT/DB",
+        "the Redis that carries tasks, another one than the store's: redis://HOST:PORT/DB",
         secret=True,
     ),
     Setting("host", "ADDRESS", str, "the address to listen on", values.LOOPBACK),
@@ -108,9 +108,9 @@ _ALL = (
     Setting(
         "disk_floor",
         "SIZE",
-        Floor.parse,
-        "room that uploads leave on the disk, or in a Redis below its maxmemory: 1GB, 5%, the lesser of both, or off",
-        Room().floor.text,
+        FreeSpaceFloor.parse,
+        "space that uploads leave free: of the disk, or of a Redis's maxmemory: 1GB, 5%, the lesser of both, or off",
+        Capacity().floor.text,
     ),
     *(
         Setting(f"{scope}_key_file", "FILE", str, f"a file whose {scope} key is taken over at the start")

@@ -11,8 +11,8 @@ from datetime import date
 from ipaddress import ip_network
 from pathlib import Path
 
-from dither_aggregator.limits import BY_ADDRESS, Network, Rate
-from dither_aggregator.log import FORMATS, LEVELS
+from dither_aggregator.ingest.limits import BY_ADDRESS, Network, Rate
+from dither_aggregator.operations.log import FORMATS, LEVELS
 
 LOOPBACK = "127.0.0.1"
 PROCESSES_MAX = 1_000
@@ -101,7 +101,7 @@ def shards(text: str) -> int:
 
 def queues(text: str) -> tuple[str, ...]:
     """Read what workers do."""
-    from dither_aggregator.workers.bells import QUEUES  # and with it Celery: only where it is used
+    from dither_aggregator.workers.tasks import QUEUES  # and with it Celery: only where it is used
 
     if text == "all":
         return QUEUES

@@ -7,7 +7,7 @@ from functools import partial
 
 from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.arguments.limits import add_limit_arguments, limits, room
+from dither_aggregator.arguments.limits import add_limit_arguments, capacity, limits
 from dither_aggregator.arguments.listening import (
     add_listening_arguments,
     base_path,
@@ -16,9 +16,9 @@ from dither_aggregator.arguments.listening import (
     reachable_reason,
 )
 from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.expiry import log_expiries
-from dither_aggregator.log import set_up_logging
-from dither_aggregator.running import answer_signals, open_when_loaded
+from dither_aggregator.health.expiry import log_expiries
+from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded
 from dither_aggregator.store import open_store
 from dither_aggregator.web.processes import HttpProcesses
 from dither_aggregator.web.served import ServedStore
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         tuple(args.allow_host),
         bool(reason),
         of_each,
-        room(args),
+        capacity(args),
         base_path(args),
     )
     url = public.url + served.base_path.path

@@ -1,4 +1,4 @@
-"""`dither beat`: rings for whatever waits in a store, and notices when nobody comes."""
+"""`dither beat`: gives workers tasks for whatever waits in a store, and notices when nobody comes."""
 
 import argparse
 import json
@@ -11,11 +11,11 @@ from functools import partial
 from dither_aggregator.arguments.broker import add_broker_argument, must_be_redis
 from dither_aggregator.arguments.data import add_data_argument
 from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.log import set_up_logging
-from dither_aggregator.running import answer_signals, open_when_loaded
+from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded
 from dither_aggregator.store import StoreError, open_store
-from dither_aggregator.workers.bells import Rope, make_app
 from dither_aggregator.workers.brokers import address, check_broker
+from dither_aggregator.workers.tasks import TaskQueue, make_app
 from dither_aggregator.workers.watchdog import LOOK_EVERY_S, Watchdog
 
 EXAMPLE = "dither beat --data redis://10.0.0.5:6379/0 --broker redis://10.0.0.6:6379/0"
@@ -39,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with closing(open_when_loaded(partial(open_store, args.data, allow_lossy_store=True))) as store:
         check_broker(args.broker, args.data)
-        rope = Rope(make_app(args.broker))
-        watchdog = Watchdog(store, rope.ring)
+        task_queue = TaskQueue(make_app(args.broker))
+        watchdog = Watchdog(store, task_queue.publish)
         try:
             if args.json:
                 print(json.dumps({"app": store.app, "shards": store.shards}), flush=True)
@@ -55,4 +55,4 @@ def run(args: argparse.Namespace) -> int:
             _log.critical("%s", error)
             return 1
         finally:
-            rope.close()
+            task_queue.close()

@@ -16,10 +16,10 @@ from typing import Any
 
 import requests
 
-from dither_aggregator import upkeep
 from dither_aggregator.arguments.values import port_number
-from dither_aggregator.scopes import WRITE
-from dither_aggregator.service import WholeService
+from dither_aggregator.ingest.service import WholeService
+from dither_aggregator.operations import maintenance
+from dither_aggregator.operations.scopes import WRITE
 from dither_aggregator.simulate.comparing import COMPARING, TABLE_ROWS, holds, too_few_hold
 from dither_aggregator.simulate.fleet import Answers, Fleet
 from dither_aggregator.simulate.populations.browsers import browsers
@@ -140,7 +140,7 @@ def _simulate(path: Path, url: str, key: str, store: Store, answers: Answers, cl
                 _wait_for_fold(store)
             clock.next_day()
             for shard in range(store.shards):
-                upkeep.maintain(store, shard)
+                maintenance.maintain(store, shard)
     bar.end()
     metrics = [_compare(metric, url, answers[metric.name]) for metric in Registry.load(path).metrics.values()]
     ledger = total_of(store.ledger()).to_document()
@@ -167,7 +167,7 @@ def _wait_for_fold(store: Store) -> None:
         if time.monotonic() > deadline:
             raise DitherError(f"{backlog:,} uploads are still not folded after {FOLD_WITHIN_S:.0f} seconds")
         for shard in range(store.shards):  # the service would take up to a second to begin
-            upkeep.fold_all(store, shard)
+            maintenance.fold_all(store, shard)
 
 
 def _compare(metric: Metric, url: str, answers: Sequence[object]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dither_aggregator.arguments.data import add_data_argument
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import place
-from dither_aggregator.examining import examine
-from dither_aggregator.signs import Sign
+from dither_aggregator.health.checks import HealthCheck
+from dither_aggregator.health.doctor import examine
 
 EXAMPLE = "dither doctor --data /var/lib/dither --health 8081"
 
@@ -35,23 +35,23 @@ def _url(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Print what was found; return 1 where something needs a look."""
     found = list(examine(args.data, args.health))
-    well = all(sign.well for sign in found)
+    well = all(check.well for check in found)
     if args.json:
-        print(json.dumps({"ok": well, "checks": [sign.to_document() for sign in found]}))
+        print(json.dumps({"ok": well, "checks": [check.to_document() for check in found]}))
     else:
         _print_table(found)
     return 0 if well else 1
 
 
-def _print_table(found: Sequence[Sign]) -> None:
-    """Print a line a sign, and below those that are not well what to do."""
-    what, value = (max(len(getattr(sign, column)) for sign in found) for column in ("what", "value"))
+def _print_table(found: Sequence[HealthCheck]) -> None:
+    """Print a line a check, and below those that are not well what to do."""
+    what, value = (max(len(getattr(check, column)) for check in found) for column in ("what", "value"))
     value = min(value, 60)
     print(f"{'check':{what}}  {'ok':3}  {'value':{value}}  limit")
-    for sign in found:
-        said = sign.value.replace("`", "")
-        print(f"{sign.what:{what}}  {'yes' if sign.well else 'NO':3}  {said:{value}}  {sign.limit}")
-        if not sign.well:
-            print(f"{'':{what}}       {sign.hint.replace('`', '')}")
-    ill = sum(not sign.well for sign in found)
+    for check in found:
+        said = check.value.replace("`", "")
+        print(f"{check.what:{what}}  {'yes' if check.well else 'NO':3}  {said:{value}}  {check.limit}")
+        if not check.well:
+            print(f"{'':{what}}       {check.hint.replace('`', '')}")
+    ill = sum(not check.well for check in found)
     print(f"{len(found)} checks: " + (f"{ill} need{'s' * (ill == 1)} a look" if ill else "all is well"))

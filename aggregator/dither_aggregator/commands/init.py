@@ -5,7 +5,6 @@ import json
 from contextlib import closing, suppress
 from pathlib import Path
 
-from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
 from dither_aggregator.arguments.key_files import (
     add_key_file_arguments,
@@ -14,6 +13,7 @@ from dither_aggregator.arguments.key_files import (
     say_write_key,
 )
 from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store, StoreError, create_store, open_store
 from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_shared.registry import Registry, utc_today

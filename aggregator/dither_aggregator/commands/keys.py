@@ -4,9 +4,9 @@ import argparse
 import json
 import sys
 
-from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.scopes import SCOPES
+from dither_aggregator.operations.administration import Administration
+from dither_aggregator.operations.scopes import SCOPES
 from dither_aggregator.store import Store
 from dither_aggregator.store.keys import KEYS_MAX, LABEL_CHARACTERS_MAX, WAITING, Key
 

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Load it; running processes take it up within seconds."""
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
-    from dither_aggregator.administration import Administration
+    from dither_aggregator.operations.administration import Administration
 
     with opened(args) as store:
         new = [stored.plan for stored in Administration(store).load(registry)]

@@ -4,9 +4,9 @@ import argparse
 import json
 from datetime import date
 
-from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.values import day
+from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX, DayMark
 

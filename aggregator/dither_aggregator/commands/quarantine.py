@@ -3,10 +3,10 @@
 import argparse
 import json
 
-from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.aside import Aside
+from dither_aggregator.store.damaged_entries import SetApart
 from dither_aggregator.store.records import Quarantined
 
 EXAMPLE = "dither quarantine list --data /var/lib/dither"
@@ -85,7 +85,7 @@ def _show(store: Store, waiting: dict[str, Quarantined], id_: str, as_json: bool
 
 
 def _aside(store: Store, as_json: bool) -> int:
-    done = Administration(store).set_aside()
+    done = Administration(store).set_apart()
     if as_json:
         print(json.dumps({"aside": [_describe_aside(one) for one in done]}))
         return 0
@@ -99,7 +99,7 @@ def _aside(store: Store, as_json: bool) -> int:
     return 0
 
 
-def _describe_aside(one: Aside) -> dict[str, object]:
+def _describe_aside(one: SetApart) -> dict[str, object]:
     return {
         "shard": one.shard,
         "entries": [{"log": each.one.place, "bytes": len(each.kept), "damage": each.why} for each in one.entries],

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Retire the plan, or take it back; running processes follow within seconds."""
-    from dither_aggregator.administration import Administration
+    from dither_aggregator.operations.administration import Administration
 
     with opened(args) as store:
         Administration(store).retire(args.metric, args.rev, undo=args.undo)

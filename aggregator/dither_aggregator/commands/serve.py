@@ -9,14 +9,13 @@ from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 
-from dither_aggregator.administration import Administration
 from dither_aggregator.arguments.key_files import (
     add_key_file_arguments,
     first_write_key,
     register_key_files,
     say_write_key,
 )
-from dither_aggregator.arguments.limits import add_limit_arguments, limits, room
+from dither_aggregator.arguments.limits import add_limit_arguments, capacity, limits
 from dither_aggregator.arguments.listening import (
     add_listening_arguments,
     base_path,
@@ -26,11 +25,12 @@ from dither_aggregator.arguments.listening import (
 )
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import directory
-from dither_aggregator.computing import Computer
-from dither_aggregator.loading import read_apart
-from dither_aggregator.log import set_up_logging
-from dither_aggregator.running import answer_signals
-from dither_aggregator.service import WholeService
+from dither_aggregator.ingest.service import WholeService
+from dither_aggregator.operations.administration import Administration
+from dither_aggregator.operations.computing import Computer
+from dither_aggregator.operations.loading import read_apart
+from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.signal_handling import answer_signals
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.plans import Offered
 from dither_aggregator.store.sqlite import exclusive, key_file
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         reason = reachable_reason(args, public)
         must_have_read_key(store, str(args.data), reason)
         computer = Computer(store, str(args.data), alone=True)
-        with WholeService(store, room(args), computer) as service:
+        with WholeService(store, capacity(args), computer) as service:
             _reload_on_sighup(store, args.registry)
             readers = Readers(str(args.data), store.generation, want=service.want)
             app = create_app(service, ReadingApp(readers.answer), args.allow_host, reachable=bool(reason))

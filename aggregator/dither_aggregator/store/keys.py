@@ -15,7 +15,7 @@ from datetime import date
 from math import ceil
 from typing import Any
 
-from dither_aggregator.scopes import READING, SCOPES, WRITE
+from dither_aggregator.operations.scopes import READING, SCOPES, WRITE
 from dither_aggregator.store.records import StoreError, is_one_line
 
 ACTIVE, WAITING, REVOKED = STATES = ("active", "waiting", "revoked")

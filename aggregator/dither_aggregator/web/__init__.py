@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import problems
 from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal
+from dither_aggregator.web.authentication import ADMINISTRATION, Authentication, unstored
 from dither_aggregator.web.changing import changing_app
 from dither_aggregator.web.doors import HEALTH
-from dither_aggregator.web.exchange import ACTOR
-from dither_aggregator.web.gate import ADMINISTRATION, Gate, unstored
 from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.hosts import check_monitor, check_reader
 from dither_aggregator.web.ingest import Ingest
+from dither_aggregator.web.messages import ACTOR
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
@@ -25,8 +25,8 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, r
     `hosts` are the names, beside localhost, under which somebody may read or monitor; `reachable` says that readers
     may come from beyond this machine, so that each of them needs a key.
     """
-    gate = Gate(service, reachable=reachable)
-    ingest, changing = Ingest(service, gate), changing_app(service)
+    authentication = Authentication(service, reachable=reachable)
+    ingest, changing = Ingest(service, authentication), changing_app(service)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["state"].get(HEALTH):
@@ -37,10 +37,10 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, r
             await (await ingest.answer(scope, message["body"])).send(send)
         elif scope["path"].startswith(ADMINISTRATION) and is_known(scope["path"]):
             check_reader(scope, hosts)
-            await changing({**scope, ACTOR: gate.administer(scope)}, receive, unstored(send))
+            await changing({**scope, ACTOR: authentication.administer(scope)}, receive, unstored(send))
         else:
             check_reader(scope, hosts)
-            await gate.enter(scope, receive, send, reading)
+            await authentication.enter(scope, receive, send, reading)
 
     return in_words(answer)
 

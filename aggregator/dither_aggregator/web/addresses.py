@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from dither_aggregator.limits import Network
+from dither_aggregator.ingest.limits import Network
 from dither_aggregator.web.clients import Clients
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import PATH

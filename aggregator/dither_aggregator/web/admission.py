@@ -1,7 +1,7 @@
 """Uploads are taken or refused when a request's head is there, before its body is read; logins and changes, likewise.
 
-In order: how often the client's address may send, the key, room in the store, how often the key may send. So a wrong
-key costs a token of its address, and cannot use up the key's. Each process counts for itself.
+In order: how often the client's address may send, the key, capacity of the store, how often the key may send. So a
+wrong key costs a token of its address, and cannot use up the key's. Each process counts for itself.
 """
 
 import logging
@@ -11,21 +11,21 @@ from collections import Counter
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from dither_aggregator import counters
-from dither_aggregator.limits import SECOND_NS, Limits
-from dither_aggregator.scopes import ADMIN, WRITE
-from dither_aggregator.service import Service
+from dither_aggregator.ingest import counters
+from dither_aggregator.ingest.limits import SECOND_NS, Limits
+from dither_aggregator.ingest.service import Service
+from dither_aggregator.operations.scopes import ADMIN, WRITE
 from dither_aggregator.web.addresses import BasePath, is_known
 from dither_aggregator.web.answers import Scope
+from dither_aggregator.web.authentication import ADMINISTRATION, shown_key
 from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
 from dither_aggregator.web.changing import LOAD, another_is_read
 from dither_aggregator.web.clients import Clients
 from dither_aggregator.web.doors import HEALTH
-from dither_aggregator.web.exchange import ASKED_BYTES_MAX
-from dither_aggregator.web.gate import ADMINISTRATION, shown_key
 from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.login import LOGIN, TRIES
+from dither_aggregator.web.messages import ASKED_BYTES_MAX
 from dither_aggregator.web.problems import note_refused
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -76,9 +76,9 @@ class Admission:
         if self._addresses:
             self._take("address", self._addresses.take(self._peers(scope)))
         key = shown_key(self._service.store.keys.find, headers_of(scope).get(b"authorization", b""), [WRITE])
-        if lack := self._service.lack:
-            self._hit(lack.slug)
-            raise lack.problem()
+        if capacity_problem := self._service.capacity_problem:
+            self._hit(capacity_problem.slug)
+            raise capacity_problem.problem()
         if self._keys:
             self._take("key", self._keys.take(key.id.encode("ascii")))
 
@@ -137,7 +137,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class Tries:
-    """The logins of one client. They stand in the state of its request: the gate learns of them there."""
+    """The logins of one client. They stand in the state of its request: authentication learns of them there."""
 
     admission: Admission
     peers: Peers

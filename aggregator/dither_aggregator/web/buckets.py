@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from dither_aggregator.limits import HOUR_NS, Rate
+from dither_aggregator.ingest.limits import HOUR_NS, Rate
 from dither_aggregator.web.bounds import Peers
 
 BUCKETS_MAX = 50_000

@@ -6,10 +6,10 @@ from functools import cache, partial
 
 from flask import Response
 
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.store import StoreError, StoreUnavailable
 from dither_aggregator.web import problems
-from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
+from dither_aggregator.web.messages import ReadAnswer, ReadRequest
 from dither_aggregator.web.reading import ReadingApp
 from dither_shared.errors import DitherError
 from dither_shared.wire.problems import Problem

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from dither_aggregator.limits import Network
+from dither_aggregator.ingest.limits import Network
 from dither_aggregator.web.bounds import Peers, peers_of
 from dither_aggregator.web.headers import list_of
 

@@ -14,12 +14,12 @@ from typing import Any
 from httptools import HttpParserCallbackError, HttpParserError, parse_url
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from dither_aggregator import counters
+from dither_aggregator.ingest import counters
 from dither_aggregator.web import problems
 from dither_aggregator.web.answers import RefusesUnread, refusal
 from dither_aggregator.web.bounds import Peers, peers_of
 from dither_aggregator.web.doors import HEALTH, Door, Doors
-from dither_aggregator.web.joining import Joining
+from dither_aggregator.web.write_coalescing import CoalescingTransport
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 
@@ -75,7 +75,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give the client a time to say something, unless there are too many already."""
-        super().connection_made(Joining(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(CoalescingTransport(transport, self.loop))  # type: ignore[arg-type]
         self.peers = peers_of(self.client[0]) if self.client else ()
         self.door, state = self.server_state.door_of(self.server)
         self.app_state = state
@@ -149,8 +149,8 @@ class BoundedConnection(HttpToolsProtocol):
             self.url = b"/?" + (url.query or b"")
         super().on_headers_complete()
         if HEALTH not in self.app_state:
-            self.server_state.gate.base_path.place(self.cycle.scope)
-        if problem := self.server_state.gate.admit(self.cycle.scope):
+            self.server_state.admission.base_path.place(self.cycle.scope)
+        if problem := self.server_state.admission.admit(self.cycle.scope):
             self._turn_away(problem)
         elif self.expect_100_continue and not self.pipeline and self.parser.get_http_version() != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

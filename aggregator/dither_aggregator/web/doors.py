@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from uvicorn.server import ServerState
 
-from dither_aggregator import counters
+from dither_aggregator.ingest import counters
 from dither_aggregator.web import bounds
 from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.answers import Scope
@@ -83,7 +83,7 @@ class Door:
     def _displace(self, newest: Waiting, bound: Bound) -> bool:
         """Close the connection that has waited longest; return whether there was one.
 
-        Connections that never asked anything come first. If a peer holds too much, it is one of its own.
+        Connections that never asked anything come first. A peer over its share loses its own oldest connection.
         """
         own = bound.over(newest.peers)
         for other in chain(self._new, self._known):
@@ -124,11 +124,12 @@ class AdmitAll:
 
 
 class Doors(ServerState):
-    """The state that uvicorn shares among connections, the doors that they came through, and the gate behind these."""
+    """The state that uvicorn shares among connections, the doors that they came through, and the admission behind
+    these."""
 
-    def __init__(self, health_port: int | None, gate: Admitting) -> None:
+    def __init__(self, health_port: int | None, admission: Admitting) -> None:
         super().__init__()
-        self.gate = gate
+        self.admission = admission
         self._health_port = health_port
         self._public = Door(bounds.connections_max(), bounds.BODY_BYTES_MAX)
         self._health = Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 
-from dither_aggregator import signs
-from dither_aggregator.service import Service
-from dither_aggregator.signs import Sign, without_addresses
+from dither_aggregator.health import checks
+from dither_aggregator.health.checks import HealthCheck, without_addresses
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import metrics
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
 from dither_shared.wire.problems import Problem
@@ -34,7 +34,7 @@ def answer_health(service: Service, scope: Scope) -> HttpAnswer:
             return _ready(service)
         case "/version":
             return _answer(200, versions(service))
-    return metrics.answer(service, checks(service), versions(service))
+    return metrics.answer(service, health_checks(service), versions(service))
 
 
 def _ready(service: Service) -> HttpAnswer:
@@ -44,17 +44,17 @@ def _ready(service: Service) -> HttpAnswer:
         "status": "not ready" if trouble else "ready",
         "trouble": trouble,
         "backlog": service.backlog,
-        "checks": [sign.to_document() for sign in checks(service)],
+        "checks": [check.to_document() for check in health_checks(service)],
     }
     return _answer(503 if trouble else 200, document)
 
 
-def checks(service: Service) -> list[Sign]:
-    """Return the signs of health of a server and its store, as far as they were looked at."""
+def health_checks(service: Service) -> list[HealthCheck]:
+    """Return the health checks of a server and its store, as far as they were looked at."""
     return [
-        *signs.of_threads(service.own_trouble()),
-        *signs.of_store(service.vitals, service.store_trouble),
-        *signs.of_ledger(service.audit, time.monotonic()),
+        *checks.of_threads(service.own_trouble()),
+        *checks.of_store(service.store_status, service.store_trouble),
+        *checks.of_ledger(service.audit, time.monotonic()),
     ]
 
 

@@ -10,12 +10,12 @@ from contextlib import suppress
 
 import msgspec
 
-from dither_aggregator import counters
-from dither_aggregator.reading import parse_upload
-from dither_aggregator.service import Service, Submitted
+from dither_aggregator.ingest import counters
+from dither_aggregator.ingest.reading import parse_upload
+from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope
-from dither_aggregator.web.gate import Gate
+from dither_aggregator.web.authentication import Authentication
 from dither_aggregator.web.headers import headers_of, list_of, media_type
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
@@ -30,9 +30,9 @@ HEAVY_WAITING_MAX = 256
 class Ingest:
     """Takes uploads for a running service."""
 
-    def __init__(self, service: Service, gate: Gate) -> None:
+    def __init__(self, service: Service, authentication: Authentication) -> None:
         self._service = service
-        self._gate = gate
+        self._authentication = authentication
         self._heavy = asyncio.Lock()
         self._heavy_waiting = 0
         self._wake = _Wake()
@@ -40,7 +40,7 @@ class Ingest:
     async def answer(self, scope: Scope, body: bytes) -> HttpAnswer:
         """Answer an upload that came whole; raise Problem where it is not taken."""
         headers = headers_of(scope)
-        self._gate.upload(headers)
+        self._authentication.upload(headers)
         gzip = check_head(headers, len(body))
         if gzip or len(body) > HEAVY_BYTES:  # a kilobyte of gzip may be a megabyte of JSON
             await self._take_turn()

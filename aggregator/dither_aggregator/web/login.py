@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, quote
 
 from itsdangerous import BadData, TimestampSigner
 
-from dither_aggregator.scopes import READING
+from dither_aggregator.operations.scopes import READING
 from dither_aggregator.store import Store
 from dither_aggregator.store.keys import ACTIVE, Key
 from dither_aggregator.web.addresses import is_known

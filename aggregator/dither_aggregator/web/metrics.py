@@ -1,8 +1,8 @@
 """`/metrics`: the numbers of health for Prometheus, whose naming they follow. aggregator/health.md explains each.
 
 Totals come from the store, so all servers of a store show the same ones and a restart loses none; every server shows
-all of them, so sum over none. The counts of a server's own are in `counters.py`. No label has a value that anybody
-sends, and there is none by metric: pages and API have that.
+all of them, so sum over none. The counts of a server's own are in `ingest/counters.py`. No label has a value that
+anybody sends, and there is none by metric: pages and API have that.
 """
 
 import time
@@ -14,10 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from dither_aggregator import counters, signs
-from dither_aggregator.service import Service
-from dither_aggregator.signs import Sign
-from dither_aggregator.vitals import Audit, Vitals
+from dither_aggregator.health.checks import FIXED, HealthCheck
+from dither_aggregator.health.status import Audit, StoreStatus
+from dither_aggregator.ingest import counters
+from dither_aggregator.ingest.service import Service
 from dither_aggregator.web.answers import HttpAnswer
 from dither_shared.wire import REASONS
 
@@ -27,10 +27,10 @@ HEADERS = [
 ]
 
 
-def answer(service: Service, checks: Sequence[Sign], versions: Mapping[str, str]) -> HttpAnswer:
+def answer(service: Service, checks: Sequence[HealthCheck], versions: Mapping[str, str]) -> HttpAnswer:
     """Return all metrics."""
     registry = CollectorRegistry()
-    registry.register(_Read(service.vitals, service.audit, checks, not service.trouble(), versions))
+    registry.register(_Read(service.store_status, service.audit, checks, not service.trouble(), versions))
     return HttpAnswer(200, HEADERS, generate_latest(registry) + generate_latest(counters.REGISTRY))
 
 
@@ -39,51 +39,57 @@ class _Read(Collector):
 
     def __init__(
         self,
-        vitals: Vitals | None,
+        store_status: StoreStatus | None,
         audit: Audit | None,
-        checks: Sequence[Sign],
+        checks: Sequence[HealthCheck],
         ready: bool,
         versions: Mapping[str, str],
     ) -> None:
-        self._vitals, self._audit, self._checks, self._ready = vitals, audit, checks, ready
+        self._store_status, self._audit, self._checks, self._ready = store_status, audit, checks, ready
         self._versions = versions
 
     def collect(self) -> Iterator[Metric]:
         yield _labelled("dither_build_info", "The software and its kind of store; always 1.", self._versions)
         yield _gauge("dither_ready", "Whether uploads should come: 1 where /readyz answers 200.", self._ready)
-        check = GaugeMetricFamily("dither_check_ok", "Whether a check of /readyz is well.", labels=["check"])
-        for sign in self._checks:
-            if sign.what in signs.FIXED:
-                check.add_metric([sign.what], float(sign.well))
-        yield check
-        if self._vitals:
-            yield from _of_vitals(self._vitals)
+        series = GaugeMetricFamily("dither_check_ok", "Whether a check of /readyz is well.", labels=["check"])
+        for check in self._checks:
+            if check.what in FIXED:
+                series.add_metric([check.what], float(check.well))
+        yield series
+        if self._store_status:
+            yield from _of_store_status(self._store_status)
         if self._audit:
             yield from _of_audit(self._audit)
 
 
-def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
-    status = vitals.status
-    yield _gauge("dither_status_age_seconds", "Since the store was last looked at.", time.monotonic() - vitals.read)
+def _of_store_status(store_status: StoreStatus) -> Iterator[Metric]:
+    status = store_status.shards
+    yield _gauge(
+        "dither_status_age_seconds", "Since the store was last looked at.", time.monotonic() - store_status.read
+    )
     yield _counter(
         "dither_uploads_accepted", "Uploads with reports that were accepted.", sum(s.written for s in status)
     )
     yield _counter("dither_uploads_folded", "Accepted uploads that are folded.", sum(s.cursor for s in status))
-    yield _gauge("dither_backlog_uploads", "Accepted uploads that are not folded.", vitals.backlog)
+    yield _gauge("dither_backlog_uploads", "Accepted uploads that are not folded.", store_status.backlog)
     yield _gauge(
-        "dither_folding_lag_seconds", "For how long something has waited and nothing was folded.", vitals.waiting_s
+        "dither_folding_lag_seconds",
+        "For how long something has waited and nothing was folded.",
+        store_status.waiting_s,
     )
-    yield _gauge("dither_seal_age_seconds", "For how long the latest sealed day has been over.", vitals.seal_age_s)
-    if vitals.last_expiry:
+    yield _gauge(
+        "dither_seal_age_seconds", "For how long the latest sealed day has been over.", store_status.seal_age_s
+    )
+    if store_status.last_expiry:
         yield _gauge(
             "dither_last_expiry_timestamp_seconds",
             "When the last metric of the registry expires.",
-            datetime.combine(vitals.last_expiry, datetime.min.time(), UTC).timestamp(),
+            datetime.combine(store_status.last_expiry, datetime.min.time(), UTC).timestamp(),
         )
-    if vitals.left:
-        what = vitals.left.what
-        yield _gauge(f"dither_{what}_free_bytes", f"How much {what} the store can still take.", vitals.left.free)
-        yield _gauge(f"dither_{what}_size_bytes", f"How much {what} there is for the store.", vitals.left.total)
+    if store_status.left:
+        what = store_status.left.what
+        yield _gauge(f"dither_{what}_free_bytes", f"How much {what} the store can still take.", store_status.left.free)
+        yield _gauge(f"dither_{what}_size_bytes", f"How much {what} there is for the store.", store_status.left.total)
 
 
 def _of_audit(audit: Audit) -> Iterator[Metric]:

@@ -16,8 +16,8 @@ from dither_aggregator.analysis.planning_shares import D_MAX, PlannedShares, Sha
 from dither_aggregator.analysis.planning_shares import KINDS as LISTED
 from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, PlannedEffect, TableQuestion
 from dither_aggregator.analysis.planning_texts import TEXT, WORDS, PlannedText, TextQuestion
-from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, one_of
 from dither_aggregator.web.charts.scale import rough, rough_in_points
+from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.kinds.choices import TICKS_MAX
@@ -55,7 +55,7 @@ class Planner(ABC, Generic[P]):
     """The file that draws the answer."""
 
     @abstractmethod
-    def question(self, asked: Given) -> Question[P]:
+    def question(self, asked: QueryParameters) -> Question[P]:
         """Return the question of a request. Fields for other kinds do not count."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class ListedPlanner(Planner[PlannedShares]):
 
     template = "planning_share.html"
 
-    def question(self, asked: Given) -> ShareQuestion:
+    def question(self, asked: QueryParameters) -> ShareQuestion:
         """Return the question of one share among d."""
         kind = asked["kind"]
         return ShareQuestion(
@@ -94,7 +94,7 @@ class TextPlanner(Planner[PlannedText]):
 
     template = "planning_share.html"
 
-    def question(self, asked: Given) -> TextQuestion:
+    def question(self, asked: QueryParameters) -> TextQuestion:
         """Return the question of one text."""
         kind = asked["kind"]
         d = PROPOSED if kind == WORDS else asked["d"]
@@ -113,7 +113,7 @@ class NumberPlanner(Planner[PlannedNumber]):
 
     template = "planning_width.html"
 
-    def question(self, asked: Given) -> NumberQuestion:
+    def question(self, asked: QueryParameters) -> NumberQuestion:
         """Return the question of mean and quantiles, or of the mean alone."""
         mean_alone, days = asked["asks"] == ASKS[1], int(asked["days"])
         return NumberQuestion(planning_numbers.KIND, asked["d"], asked.get("epsilon_permanent"), days, mean_alone)
@@ -144,7 +144,7 @@ class TablePlanner(Planner[PlannedEffect]):
 
     template = "planning_effect.html"
 
-    def question(self, asked: Given) -> TableQuestion:
+    def question(self, asked: QueryParameters) -> TableQuestion:
         """Return the question of a difference between arms."""
         permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
         return TableQuestion(planning_tables.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])
@@ -209,9 +209,9 @@ GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 """Two of these are given: of the first two and the one for the kind."""
 
 
-def planned(asked: Given) -> Planned:
+def planned(asked: QueryParameters) -> Planned:
     """Return what a request asks to plan; raise Unplannable."""
     question = PLANNERS[asked["kind"]].question(asked)
-    percent = asked.get(f"{question.third_name}_percent")
+    percent = asked.get(f"{question.target_name}_percent")
     made: Planned = plan(question, asked.get("n"), asked.get("epsilon"), percent and float(percent / 100))
     return made

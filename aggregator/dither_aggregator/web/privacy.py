@@ -7,8 +7,8 @@ from math import ceil, floor
 
 from dither_aggregator.store import StoredPlan
 from dither_shared.accounting.linking import linked_share
-from dither_shared.accounting.made_up import Worth
 from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.exact import exp_of_micro
 from dither_shared.mechanisms import DEVICES
 
@@ -42,7 +42,7 @@ class Privacy:
 
     stages: Sequence[Stage]
     """From one report to a device's life, each with more epsilon than the one before."""
-    made_up: Sequence["MadeUp"]
+    poisoning: Sequence["Poisoning"]
     """How far made-up reports move estimates; those that are read first come first."""
     linked: int | None
     """About how many of `devices` with the same answer can be joined over time; None where nothing lasts."""
@@ -53,7 +53,7 @@ class Privacy:
 
 
 @dataclass(frozen=True)
-class MadeUp:
+class Poisoning:
     """How far made-up reports move one estimate: up where nobody has it, and down where everybody has.
 
     Numbers are percentage points but for `weight`, and rounded up where they are bounds, else down.
@@ -81,7 +81,7 @@ def privacy_of(stored: StoredPlan, plans: Sequence[StoredPlan], n: int) -> Priva
     together = _devices(linked_share((cells, *(plan.cells for plan in others))))
     return Privacy(
         _stages(stored),
-        [_made_up(worth, n) for worth in plan.kind.made_up(plan.domain, cells)],
+        [_poisoning(worth, n) for worth in plan.kind.poisoning(plan.domain, cells)],
         linked=linked,
         linked_together=None if together == linked else together,
     )
@@ -103,14 +103,14 @@ def _devices(linked: float | None) -> int | None:
     return None if linked is None else ceil(DEVICES * linked)
 
 
-def _made_up(worth: Worth, n: int) -> MadeUp:
+def _poisoning(worth: Worth, n: int) -> Poisoning:
     """Return what m made-up of n reports move, in words; a weight counts both ways."""
     weight = max(worth.up, worth.down + 1)
     moves = [of(1, 100) for of in (worth.raised, worth.lowered)]
     few = [of(FEW, n) for of in (worth.raised, worth.lowered)] if n >= FEW else []
     percent_up, percent_down, *fews = (_points(share, up=worth.known) for share in (*moves, *few))
     few_up, few_down = fews or ("", "")
-    return MadeUp(
+    return Poisoning(
         worth.what, worth.known, _rounded(weight, 1, up=worth.known), percent_up, percent_down, few_up, few_down
     )
 

@@ -8,9 +8,9 @@ from html import escape
 from flask import Flask, Response, has_request_context, render_template, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
-from dither_aggregator import counters
 from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.ingest import counters
 from dither_aggregator.store import StoreError
 from dither_shared.wire.problems import Problem
 

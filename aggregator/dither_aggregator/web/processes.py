@@ -17,8 +17,8 @@ from typing import Any, Protocol, cast
 
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
-from dither_aggregator import counters
-from dither_aggregator.running import answer_signals, say_stacks_on_sigusr1
+from dither_aggregator.ingest import counters
+from dither_aggregator.operations.signal_handling import answer_signals, say_stacks_on_sigusr1
 from dither_aggregator.web.doors import Admitting
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import DRAIN_WITHIN_S, Server, configured

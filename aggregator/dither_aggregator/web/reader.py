@@ -2,7 +2,8 @@
 
 It is nicer than the server: where both want a processor, the server has it. It ends when its pipe does.
 
-The same program computes what pages need (`computing.py`): nicer still, within limits, and nobody waits for it.
+The same program computes what pages need (`operations/computing.py`): nicer still, within limits, and nobody waits for
+it.
 """
 
 import logging
@@ -19,13 +20,13 @@ import msgspec
 from flask import Flask
 
 from dither_aggregator.analysis.keeping import Computing, Kept
-from dither_aggregator.loading import give_way
-from dither_aggregator.log import set_up_logging
+from dither_aggregator.operations.loading import give_way
+from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
 from dither_aggregator.web.addresses import is_known
-from dither_aggregator.web.exchange import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode
+from dither_aggregator.web.messages import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode
 from dither_aggregator.web.packing import pack
 from dither_aggregator.web.wsgi import reading_app, respond
 from dither_shared.wire.problems import Problem

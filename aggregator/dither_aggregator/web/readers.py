@@ -13,9 +13,9 @@ from contextlib import suppress
 
 import msgspec
 
-from dither_aggregator import counters
-from dither_aggregator.computing import Address, command, environment
-from dither_aggregator.web.exchange import LENGTH, Place, ReadAnswer, ReadRequest, encode
+from dither_aggregator.ingest import counters
+from dither_aggregator.operations.computing import Address, command, environment
+from dither_aggregator.web.messages import LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_shared.wire.problems import Problem
 
 READERS = 2

@@ -12,7 +12,7 @@ from werkzeug.http import parse_accept_header
 from dither_aggregator.web import bounds, problems
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.bounds import Bound, Peers, peers_of
-from dither_aggregator.web.exchange import ReadAnswer, ReadRequest
+from dither_aggregator.web.messages import ReadAnswer, ReadRequest
 from dither_aggregator.web.problems import API, DOCUMENT
 from dither_shared.wire.problems import Problem
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from dither_aggregator.computing import Address, Computer
-from dither_aggregator.limits import Limits
-from dither_aggregator.log import set_up_logging
-from dither_aggregator.room import Room
-from dither_aggregator.service import Service
+from dither_aggregator.health.capacity import Capacity
+from dither_aggregator.ingest.limits import Limits
+from dither_aggregator.ingest.service import Service
+from dither_aggregator.operations.computing import Address, Computer
+from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.addresses import BasePath
@@ -18,9 +18,9 @@ from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.answers import App, Receive, Scope, Send
 from dither_aggregator.web.readers import Readers
 from dither_aggregator.web.reading import ReadingApp
-from dither_aggregator.workers.bells import Rope, make_app
-from dither_aggregator.workers.looking import AtWorkers
-from dither_aggregator.workers.ringer import Ringer
+from dither_aggregator.workers.candidate_jobs import CandidateJobs
+from dither_aggregator.workers.publisher import Publisher
+from dither_aggregator.workers.tasks import TaskQueue, make_app
 from dither_shared.errors import DitherError
 from dither_shared.harmless import visible
 from dither_shared.wire.problems import Problem
@@ -31,7 +31,8 @@ READERS = 1
 
 @dataclass
 class ServedStore:
-    """Opens in its lifespan what one process needs of its own; it rings for what it wrote last before it ends.
+    """Opens in its lifespan what one process needs of its own; it publishes tasks for what it wrote last before it
+    ends.
 
     A process that is started again takes up no other store: it would refuse the keys of this one for good.
     """
@@ -44,7 +45,7 @@ class ServedStore:
     reachable: bool
     limits: Limits = field(default_factory=Limits)
     """The part of one process."""
-    room: Room = field(default_factory=Room)
+    capacity: Capacity = field(default_factory=Capacity)
     base_path: BasePath = field(default_factory=BasePath)
     _app: App | None = field(default=None, init=False)
     _admission: Admission | None = field(default=None, init=False)
@@ -92,19 +93,19 @@ class ServedStore:
         if store.generation != self.generation:
             raise StoreError("another store was put in the place of the one that this was started on: restart it")
         if self.broker:
-            rope = opened.enter_context(closing(Rope(make_app(self.broker))))
-            ringer = opened.enter_context(Ringer(rope.ring))
-            service = opened.enter_context(Service(store, ringer.reports_came, self.room))
-            want: Callable[[Address], None] = ringer.want
+            task_queue = opened.enter_context(closing(TaskQueue(make_app(self.broker))))
+            publisher = opened.enter_context(Publisher(task_queue.publish))
+            service = opened.enter_context(Service(store, publisher.reports_came, self.capacity))
+            want: Callable[[Address], None] = publisher.want
         else:
             computer = Computer(store, self.data, alone=False)
-            service = opened.enter_context(Service(store, room=self.room, computer=computer))
+            service = opened.enter_context(Service(store, capacity=self.capacity, computer=computer))
             want = service.want
         self._admission = Admission(service, self.limits, self.base_path)
         look_for_many = None
         if self.broker:
-            look_for_many = AtWorkers(
-                self.broker, opened.enter_context(closing(Rope(make_app(self.broker)))).ring
+            look_for_many = CandidateJobs(
+                self.broker, opened.enter_context(closing(TaskQueue(make_app(self.broker)))).publish
             ).answer
         self._readers = Readers(self.data, self.generation, READERS, look_for_many, want)
         return create_app(service, ReadingApp(self._readers.answer), self.hosts, reachable=self.reachable)

@@ -36,11 +36,11 @@ class Server(uvicorn.Server):
     """Beyond uvicorn's: somebody looks after the connections, at the end too."""
 
     def __init__(
-        self, config: uvicorn.Config, health_port: int | None, gate: Admitting, close: Close = _nothing
+        self, config: uvicorn.Config, health_port: int | None, admission: Admitting, close: Close = _nothing
     ) -> None:
         super().__init__(config)
         self._close = close
-        self.server_state: Doors = Doors(health_port, gate)
+        self.server_state: Doors = Doors(health_port, admission)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and to look after who comes."""
@@ -62,7 +62,7 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            self.server_state.gate.look()
+            self.server_state.admission.look()
             for connection in list(self.server_state.connections):
                 if self.should_exit:
                     connection.shutdown()  # again: it may have been made after the others were told
@@ -90,7 +90,7 @@ def configured(app: Any, **changed: Any) -> uvicorn.Config:
 class HttpServer:
     """Answers what comes to a listener, and to health's if there is one.
 
-    `gate` says which requests are read at all, `close` ends what may take long.
+    `admission` says which requests are read at all, `close` ends what may take long.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class HttpServer:
         app: Any,
         public: Listener,
         health: Listener | None = None,
-        gate: Admitting | None = None,
+        admission: Admitting | None = None,
         close: Close = _nothing,
     ) -> None:
         self._listeners = [each for each in (public, health) if each]
-        self._server = Server(configured(app), health.port if health else None, gate or AdmitAll(), close)
+        self._server = Server(configured(app), health.port if health else None, admission or AdmitAll(), close)
         self.url = public.url
         self.health = health.url if health else None
 

@@ -16,13 +16,13 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from dither_aggregator.analysis.keeping import Elsewhere, keeper_of
-from dither_aggregator.computing import Address
+from dither_aggregator.operations.computing import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.addresses import is_known
-from dither_aggregator.web.exchange import ACTOR, BODY, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.login import LOGOUT
 from dither_aggregator.web.long_lists import LongList
+from dither_aggregator.web.messages import ACTOR, BODY, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.packing import pack
 from dither_aggregator.web.reading import ReadingApp
 from dither_shared.wire import PATH

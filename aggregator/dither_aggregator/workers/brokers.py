@@ -1,4 +1,4 @@
-"""Any Redis may carry bells but the store's own."""
+"""Any Redis may carry tasks but the store's own."""
 
 import socket
 from contextlib import closing
@@ -21,7 +21,7 @@ def address(url: str) -> str:
 def check_broker(broker: str, data: str) -> None:
     """Raise ConfigurationError for what cannot be the broker of a store. It need not be reachable.
 
-    Bells in the store's own Redis would be synced to the disk one by one, and what may fill up or be emptied without
+    Tasks in the store's own Redis would be synced to the disk one by one, and what may fill up or be emptied without
     harm would share the memory of what may not.
     """
     if not broker.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
@@ -32,7 +32,7 @@ def check_broker(broker: str, data: str) -> None:
         raise ConfigurationError(str(error)) from None
     if _places(broker) & _places(data) or _run_id(broker) == _run_id(data) != "":
         raise ConfigurationError(
-            f"the broker, {name}, is the store's own Redis: start another redis-server for it. Bells may be lost and "
+            f"the broker, {name}, is the store's own Redis: start another redis-server for it. Tasks may be lost and "
             "may fill a Redis; reports must not be, and wait for the disk"
         )
 

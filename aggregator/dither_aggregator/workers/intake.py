@@ -1,9 +1,9 @@
-"""The intake of a worker: of all that lies in its queues it takes bells, and drops whatever else is there.
+"""The intake of a worker: of all that lies in its queues it takes tasks, and drops whatever else is there.
 
 Celery and its transport trust a broker: a message that is no JSON, or whose headers have another shape, ends a worker;
 one for a later time holds a place for ever; others are logged with all that they hold. Many may be able to write to a
-broker, and no message is worth anything, so none of them is handed on: a bell is read out of it, within bounds, and a
-message of ours is made of the bell.
+broker, and no message is worth anything, so none of them is handed on: a task is read out of it, within bounds, and a
+message of ours is made of the task.
 
 Redis's answers come by here before the transport sees them, by the client's own means for that. An answer that is none
 is what the transport gets when its wait was over, and it waits again.
@@ -22,11 +22,11 @@ from typing import Any
 import msgspec
 from celery import bootsteps
 
-from dither_aggregator.computing import Address
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, Bell
+from dither_aggregator.operations.computing import Address
+from dither_aggregator.workers.tasks import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, Task
 
 MESSAGE_BYTES_MAX = 4_096
-"""A bell of ours has about 800, most of them Celery's headers."""
+"""A task of ours has about 800, most of them Celery's headers."""
 SHARD_MAX = 65_535
 SAID_EVERY_S = 60.0
 _READS: dict[str, Callable[[object], bool]] = {
@@ -46,7 +46,7 @@ class _Headers(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
-    """The parts of Celery's message that say what a bell says."""
+    """The parts of Celery's message that say what a task says."""
 
     body: str
     headers: _Headers
@@ -63,8 +63,8 @@ def _is_page(text: str) -> bool:
         return False
 
 
-def read_bell(queue: str, message: bytes) -> Bell:
-    """Read the bell that a message in a queue says. Raises ValueError for any other message, with what it is."""
+def read_task(queue: str, message: bytes) -> Task:
+    """Read the task that a message in a queue says. Raises ValueError for any other message, with what it is."""
     if len(message) > MESSAGE_BYTES_MAX:
         raise ValueError("too long")
     try:
@@ -74,22 +74,22 @@ def read_bell(queue: str, message: bytes) -> Bell:
         raise ValueError("not a message of Celery's with one argument") from None
     if said.headers.task != queue or not _READS[queue](about):
         raise ValueError("for another queue, or about what there cannot be")
-    return Bell(queue, about)
+    return Task(queue, about)
 
 
-def write_bell(bell: Bell) -> bytes:
-    """Return the message that Celery is handed: none of it but the bell comes from the broker."""
+def write_task(task: Task) -> bytes:
+    """Return the message that Celery is handed: none of it but the task comes from the broker."""
     id_ = secrets.token_hex(16)
-    body = json.dumps([[bell.about], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])
+    body = json.dumps([[task.about], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])
     message = {
         "body": base64.b64encode(body.encode("ascii")).decode("ascii"),
         "content-type": "application/json",
         "content-encoding": "utf-8",
-        "headers": {"lang": "py", "task": bell.kind, "id": id_, "root_id": id_, "retries": 0, "ignore_result": True},
+        "headers": {"lang": "py", "task": task.kind, "id": id_, "root_id": id_, "retries": 0, "ignore_result": True},
         "properties": {
             "correlation_id": id_,
             "delivery_tag": id_,
-            "delivery_info": {"exchange": "", "routing_key": bell.kind},
+            "delivery_info": {"exchange": "", "routing_key": task.kind},
             "body_encoding": "base64",
         },
     }
@@ -107,12 +107,12 @@ class Intake:
         self._say_at = clock()
 
     def take(self, answer: Sequence[bytes] | None, **_: object) -> tuple[bytes, bytes] | None:
-        """Return the queue and message that Redis answered, made anew; None where there is none, or no bell."""
+        """Return the queue and message that Redis answered, made anew; None where there is none, or no task."""
         if not answer:
             return None
         queue, message = answer
         try:
-            return queue, write_bell(read_bell(queue.decode("utf-8"), message))
+            return queue, write_task(read_task(queue.decode("utf-8"), message))
         except ValueError as error:
             self.dropped[str(error)] += 1
         if self._clock() >= self._say_at:
@@ -123,7 +123,7 @@ class Intake:
         """Log how many messages were dropped so far, if there are more than were said."""
         if (total := self.dropped.total()) > self._said:
             why = "; ".join(f"{n:,} {what}" for what, n in self.dropped.items())
-            _log.warning("dropped %s messages of the broker that are no bells: %s", f"{total:,}", why)
+            _log.warning("dropped %s messages of the broker that are no tasks: %s", f"{total:,}", why)
             self._said, self._say_at = total, self._clock() + SAID_EVERY_S
 
     def step(self) -> type[bootsteps.StartStopStep]:

@@ -1,4 +1,4 @@
-"""The watchdog of `dither beat`: rings for whatever waits, and notices when nobody comes.
+"""The watchdog of `dither beat`: tasks for whatever waits, and notices when nobody comes.
 
 It looks at the store itself and does not ask a worker to: when all workers are gone, it must not be gone with them.
 """
@@ -8,29 +8,29 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import date
 
-from dither_aggregator import computing, upkeep
-from dither_aggregator.service import MAINTAIN_EVERY_S
-from dither_aggregator.signs import LAG_MAX_S
+from dither_aggregator.health.checks import LAG_MAX_S
+from dither_aggregator.ingest.service import MAINTAIN_EVERY_S
+from dither_aggregator.operations import computing, maintenance
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_aggregator.store.records import ShardStatus
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, MAINTAIN, READ, Bell, BrokerError
+from dither_aggregator.workers.tasks import ESTIMATE, FOLD, MAINTAIN, READ, BrokerError, Task
 
 LOOK_EVERY_S = 3.0
 ASK_PAUSE_MAX_S = 3_600.0
 PAGES_AT_ONCE = 20
-"""Pages of the last sealed day that are rung for at a time, until they are computed."""
+"""Pages of the last sealed day that get tasks at a time, until they are computed."""
 
 _log = logging.getLogger("dither_aggregator")
 
 
 class Watchdog:
-    """Any number of them may watch one store: doubled bells change nothing."""
+    """Any number of them may watch one store: doubled tasks change nothing."""
 
     def __init__(
-        self, store: Store, ring: Callable[[Sequence[Bell]], None], clock: Callable[[], float] = time.monotonic
+        self, store: Store, publish: Callable[[Sequence[Task]], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
-        self._ring = ring
+        self._publish = publish
         self._clock = clock
         self._maintain_at = float("-inf")
         self._merged: date | None = None
@@ -40,42 +40,43 @@ class Watchdog:
         self._trouble: dict[str, str] = {}
 
     def look(self) -> None:
-        """Ring for what there is to do now. Raises StoreError when the store is not the one that was opened."""
+        """Publish tasks for what there is to do now. Raises StoreError when the store is not the one that was
+        opened."""
         try:
-            bells = self._bells()
+            tasks = self._tasks()
         except StoreUnavailable as error:
             return self._notice("store", str(error))
         self._notice("store", "")
         try:
-            self._ring(bells)  # also none: queues that others have flooded are emptied on the way
+            self._publish(tasks)  # also none: queues that others have flooded are emptied on the way
         except BrokerError as error:
             self._notice("broker", str(error))
         else:
             self._notice("broker", "")
 
-    def _bells(self) -> list[Bell]:
+    def _tasks(self) -> list[Task]:
         self._store.refresh()
         status = self._store.status()
         self._notice_lag(status)
-        bells = [Bell(FOLD, shard.shard) for shard in status if shard.backlog]
+        tasks = [Task(FOLD, shard.shard) for shard in status if shard.backlog]
         now = self._clock()
         if now >= self._maintain_at:
-            bells += [Bell(MAINTAIN, shard.shard) for shard in status]
-            bells += [Bell(READ, str(page)) for page in computing.unmade(self._store)[:PAGES_AT_ONCE]]
+            tasks += [Task(MAINTAIN, shard.shard) for shard in status]
+            tasks += [Task(READ, str(page)) for page in computing.unmade(self._store)[:PAGES_AT_ONCE]]
             self._maintain_at = now + MAINTAIN_EVERY_S
-        bells += [Bell(ESTIMATE, metric) for metric in self._unfinalized(min(shard.merged for shard in status), now)]
-        return bells
+        tasks += [Task(ESTIMATE, metric) for metric in self._unfinalized(min(shard.merged for shard in status), now)]
+        return tasks
 
     def _unfinalized(self, merged: date, now: float) -> list[str]:
-        """Return the metrics to ring for: those with a merged epoch that is not finalized, ever more rarely.
+        """Return the metrics that need a task: those with a merged epoch that is not finalized, ever more rarely.
 
-        An estimate may take long, and another bell for it would have another process make it too.
+        An estimate may take long, and another task for it would have another process make it too.
         """
         if merged != self._merged:
             self._merged, self._ask_at, self._ask_pause_s = merged, now, MAINTAIN_EVERY_S
         if now < self._ask_at:
             return []
-        metrics = upkeep.unfinalized(self._store)
+        metrics = maintenance.unfinalized(self._store)
         self._ask_at = now + self._ask_pause_s if metrics else float("inf")
         self._ask_pause_s = min(2 * self._ask_pause_s, ASK_PAUSE_MAX_S)
         return metrics

@@ -1,4 +1,4 @@
-"""A worker: processes that answer bells until they are told to stop.
+"""A worker: processes that answer tasks until they are told to stop.
 
 The parent consumes from the broker and touches no store; each of its processes has a connection of its own to it.
 Processes end with their parent, also when it is killed.
@@ -19,13 +19,13 @@ from celery import Celery, signals
 from celery.worker import WorkController, state
 from celery.worker.consumer.consumer import CONNECTION_ERROR  # type: ignore[attr-defined]  # but it has
 
-from dither_aggregator.running import say_stacks_on_sigusr1
+from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
 from dither_aggregator.store import Store
-from dither_aggregator.workers.answering import Answering
-from dither_aggregator.workers.bells import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, TIME_LIMIT_S, Rope, make_app
 from dither_aggregator.workers.brokers import address
+from dither_aggregator.workers.candidate_jobs import run_job
+from dither_aggregator.workers.handlers import TaskHandlers
 from dither_aggregator.workers.intake import Intake
-from dither_aggregator.workers.looking import look
+from dither_aggregator.workers.tasks import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, TIME_LIMIT_S, TaskQueue, make_app
 
 RESULTS_READ_WITHIN_TRIES = 5
 """One each tenth of a second."""
@@ -35,7 +35,7 @@ _SIGUSR1 = {signal.SIGUSR1}
 
 _log = logging.getLogger("dither_aggregator")
 
-# That a bell came while a worker ends, and was given back, is nothing to warn about.
+# That a task came while a worker ends, and was given back, is nothing to warn about.
 logging.getLogger("kombu.transport.virtual").setLevel(logging.ERROR)
 
 
@@ -48,18 +48,18 @@ def work(
     queues: Sequence[str],
     ready: Callable[[], None],
 ) -> int:
-    """Answer bells until SIGTERM or SIGINT; return the exit code: 1 when it cannot use the store any more.
+    """Answer tasks until SIGTERM or SIGINT; return the exit code: 1 when it cannot use the store any more.
 
     The first signal lets the steps that have begun end, the second ends at once: whatever a step was at, the store is
     made for that.
     """
     app = make_app(broker)
     orders = _Orders()
-    answering = Answering(open_, generation, Rope(app).ring, orders.stopping, orders.give_up, data)
-    _add_tasks(app, answering, partial(look, data, generation, broker))
+    handlers = TaskHandlers(open_, generation, TaskQueue(app).publish, orders.stopping, orders.give_up, data)
+    _add_tasks(app, handlers, partial(run_job, data, generation, broker))
     intake = Intake()
     app.steps["consumer"].add(intake.step())
-    _connect_signals(answering, orders)
+    _connect_signals(handlers, orders)
     _filter_logs(address(broker), orders.stopping)
     # The signal would be an exception in the middle of a count.
     pool.SIG_SOFT_TIMEOUT = None  # type: ignore[assignment]  # as where there is no SIGUSR1
@@ -122,32 +122,32 @@ class _Orders:
         state.should_stop = 0  # type: ignore[assignment]  # which raises it as the exit code
 
 
-def _add_tasks(app: Celery, answering: Answering, look_for: Callable[[object], None]) -> None:
+def _add_tasks(app: Celery, handlers: TaskHandlers, run_candidate_job: Callable[[object], None]) -> None:
     @app.task(name=FOLD, time_limit=TIME_LIMIT_S[FOLD])
     def fold(shard: object) -> None:
-        answering.fold(shard)
+        handlers.fold(shard)
 
     @app.task(name=ESTIMATE, time_limit=TIME_LIMIT_S[ESTIMATE])
     def estimate(metric: object) -> None:
-        answering.estimate(metric)
+        handlers.estimate(metric)
 
     @app.task(name=MAINTAIN, time_limit=TIME_LIMIT_S[MAINTAIN])
     def maintain(shard: object) -> None:
-        answering.maintain(shard)
+        handlers.maintain(shard)
 
     @app.task(name=READ, time_limit=TIME_LIMIT_S[READ])
     def read(page: object) -> None:
-        answering.read(page)
+        handlers.read(page)
 
     @app.task(name=LOOK, time_limit=TIME_LIMIT_S[LOOK])
     def look_for_many(ticket: object) -> None:
         try:
-            look_for(ticket)
+            run_candidate_job(ticket)
         except (redis.RedisError, msgspec.MsgspecError, OSError) as error:
             _log.error("a long list was not looked for: %s", error)
 
 
-def _connect_signals(answering: Answering, orders: _Orders) -> None:
+def _connect_signals(handlers: TaskHandlers, orders: _Orders) -> None:
     # billiard would have SIGUSR1 end a process, Celery one that has only begun: there it waits until it is answered.
     common.TERMSIGS_DEFAULT.discard("SIGUSR1")
     os.register_at_fork(
@@ -157,7 +157,7 @@ def _connect_signals(answering: Answering, orders: _Orders) -> None:
 
     def begin(**_: object) -> None:
         # Celery has just asked for a signal when the parent ends. None comes of a parent that had ended before, and
-        # processes that hold one another's pipes open would wait for bells for ever.
+        # processes that hold one another's pipes open would wait for tasks for ever.
         if orders.orphaned:
             os._exit(1)
         # A supervisor may signal all processes: they are to end what they are at, as their parent asks them to.
@@ -168,7 +168,7 @@ def _connect_signals(answering: Answering, orders: _Orders) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGUSR1)
 
     def end(exitcode: int, **_: object) -> None:
-        answering.close()
+        handlers.close()
         os._exit(exitcode)  # billiard would sleep for a second, in case that its parent wants to kill who has ended
 
     def keep_logging(**_: object) -> None:
@@ -186,7 +186,7 @@ def _filter_logs(broker: str, stopping: Callable[[], bool]) -> None:
         if record.msg == CONNECTION_ERROR and isinstance(record.args, tuple):
             record.msg, record.args = "the broker, %s, cannot be reached: %s; trying again", (broker, record.args[1])
         if record.exc_info and isinstance(record.exc_info[1], redis.ConnectionError | OSError):
-            record.exc_info = None  # a bell that could not be acknowledged, because the broker was restarted
+            record.exc_info = None  # a task that could not be acknowledged, because the broker was restarted
         return not (stopping() and ENDED_WELL in record.getMessage())
 
     for handler in logging.getLogger().handlers:

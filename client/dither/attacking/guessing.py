@@ -2,7 +2,7 @@
 
 The attacker knows the code and its integers, believes 1 : 1 beforehand, and guesses the answer under which the reports
 are likelier: no other rule is right more often. Reports under fresh noise are independent, and copies of a memo are
-not (`dither/auditing/copies.py`).
+not (`dither/auditing/memo_likelihood.py`).
 """
 
 from abc import ABC, abstractmethod
@@ -11,12 +11,12 @@ from functools import cache
 from math import inf, log
 from typing import TypeVar
 
-from dither.auditing.copies import Copies, copies_of
-from dither.auditing.drawn import Undecidable
 from dither.auditing.exact import Paths, TooMany
 from dither.auditing.laws import BitsLaw, Law, TableLaw
+from dither.auditing.memo_likelihood import MemoLikelihood, memo_likelihood
 from dither.auditing.plans import law_of_report
 from dither.auditing.simulated import Reported
+from dither.auditing.symbolic_rng import Undecidable
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
@@ -100,9 +100,9 @@ class OfCopies(Reader):
     """A reader of copies of memos. `learn` returns their laws in a cell, one for each answer."""
 
     def __init__(self, metric: Metric, answers: Answers) -> None:
-        def learn(cell: int) -> tuple[Copies, Copies]:
+        def learn(cell: int) -> tuple[MemoLikelihood, MemoLikelihood]:
             paths = Paths()
-            one, other = (copies_of(metric, cell, answer, paths) for answer in answers)
+            one, other = (memo_likelihood(metric, cell, answer, paths) for answer in answers)
             return one, other
 
         self.learn = cache(learn)

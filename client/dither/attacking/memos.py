@@ -5,9 +5,9 @@ from math import log
 
 from dither.attacking.guessing import guess, reader_of, reader_of_copies
 from dither.attacking.trials import DEVICE, Attack, Score, Trial, Way, most_sure, most_sure_of, percent
-from dither.auditing.copies import log_sum
 from dither.auditing.exact import Paths
 from dither.auditing.laws import BitsLaw, Law, TableLaw
+from dither.auditing.memo_likelihood import log_sum
 from dither.auditing.plans import law_of_permanent
 from dither.auditing.simulated import Reported, Simulated, cut_down, told
 from dither_shared.frozen import frozen

@@ -15,7 +15,7 @@ from functools import lru_cache
 from math import ceil, floor, gcd, lcm, prod
 from typing import Any
 
-from dither.auditing.drawn import Decide, Drawn, DrawnBits, Lazy, Undecidable
+from dither.auditing.symbolic_rng import Decide, Lazy, SymbolicBits, SymbolicNumber, Undecidable
 from dither_shared.rng import COIN_BITS, SCALE, Rng
 
 RUNS_MAX = 200_000
@@ -49,12 +49,12 @@ class BranchingRng(Rng):
 
     def coins(self, threshold: int, count: int) -> Any:
         """Return coins of which none is decided yet."""
-        return DrawnBits.of_coins(self.decide, law_of_coins(Rng.coins, threshold, count), count)
+        return SymbolicBits.of_coins(self.decide, law_of_coins(Rng.coins, threshold, count), count)
 
     def uniform(self, size: int) -> Any:
         """Return a number that is not decided yet; one that is not uniform is."""
         weights = law_of_uniform(Rng.uniform, size)
-        return Drawn(self.decide, size) if weights is None else self.decide(weights)
+        return SymbolicNumber(self.decide, size) if weights is None else self.decide(weights)
 
 
 def _no_bits(count: int) -> int:

@@ -16,13 +16,13 @@ from math import prod
 from typing import Any
 
 from dither.auditing.claims import Categories, Claim, Foreseen, Input, Never, Repetition
-from dither.auditing.drawn import Undecidable
 from dither.auditing.exact import Paths, TooMany, law_of
 from dither.auditing.laws import BitsLaw, Likelier, TableLaw
 from dither.auditing.lives import DAYS, life_claim
 from dither.auditing.memos import Telling, sent_as_one, telling
 from dither.auditing.plans import NOTHING, STRANGE, inputs_of, law_of_permanent, law_of_report, read, stated
 from dither.auditing.simulated import Reported, Simulated, companion, cut_down, groups_of, told
+from dither.auditing.symbolic_rng import Undecidable
 from dither.auditing.traced import draws_claim
 from dither.device import BuiltUpload
 from dither_shared.cells import Cells

@@ -13,8 +13,8 @@ from math import prod
 from typing import Any
 
 from dither.auditing.coins import BranchingRng
-from dither.auditing.drawn import DrawnBits, Undecidable, plain
 from dither.auditing.laws import BitsLaw, Law, Outcome, TableLaw, check_countable
+from dither.auditing.symbolic_rng import SymbolicBits, Undecidable, plain
 from dither_shared.rng import Rng
 
 PATHS_MAX = 500_000
@@ -46,7 +46,7 @@ def law_of(draw: Callable[[Rng], Any], paths: Paths | None = None) -> Law:
     paths = paths or Paths()
     only = _Run([])
     first = outcome_of(draw, only.rng)
-    if isinstance(first, DrawnBits) and not only.taken:
+    if isinstance(first, SymbolicBits) and not only.taken:
         return BitsLaw(first.ones())
     return TableLaw(_table(draw, paths))
 

@@ -5,9 +5,9 @@ from fractions import Fraction
 from itertools import permutations
 
 from dither.auditing.claims import Claim, Input
-from dither.auditing.drawn import Undecidable
 from dither.auditing.exact import Paths, TooMany
 from dither.auditing.laws import Law, Outcome, TableLaw
+from dither.auditing.symbolic_rng import Undecidable
 from dither_shared.frozen import frozen
 
 PAIRED = 24

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from dither.auditing.claims import Repetition
-from dither.auditing.copies import Copies, copies_of
+from dither.auditing.memo_likelihood import MemoLikelihood, memo_likelihood
 from dither.auditing.simulated import Reported, Simulated, cut_down, told
 from dither_shared.accounting.linking import linked_share
 from dither_shared.frozen import frozen, replaced
@@ -59,7 +59,7 @@ def linkable(metrics: Sequence[Metric]) -> list[tuple[str, tuple[Metric, ...]]]:
 class Copied:
     """The reports of one memo: their law, their summary, and ln P of them alone."""
 
-    copies: Copies
+    copies: MemoLikelihood
     summary: Any
     alone: float
 
@@ -157,5 +157,5 @@ class Crowd:
         summary = copies.summary(each.report for each in kept)
         return Imprint(clear, Copied(copies, summary, copies.likelihood(summary)))
 
-    def _copies_of(self, metric: Metric, cell: int) -> Copies:
-        return copies_of(metric, cell, self._answers[metric.name])
+    def _copies_of(self, metric: Metric, cell: int) -> MemoLikelihood:
+        return memo_likelihood(metric, cell, self._answers[metric.name])

@@ -15,10 +15,10 @@ from typing import Any
 
 from dither.auditing.claims import Never
 from dither.auditing.coins import PRIMITIVES, independent, law_of_coin, law_of_coins, law_of_uniform
-from dither.auditing.drawn import Undecidable
 from dither.auditing.lives import DAYS
 from dither.auditing.plans import NOTHING, inputs_of, read
 from dither.auditing.simulated import Reported, Simulated, companion, cut_down, told
+from dither.auditing.symbolic_rng import Undecidable
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import COIN_BITS, SCALE, Rng

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dither.device.file import DeviceFile
-from dither.device.inspection import silences
-from dither.device.moments import Moments
+from dither.device.inspection import skip_reasons
 from dither.device.reached import SILENT_DAYS, forgotten_until
 from dither.device.refusals import EVERYTHING, Refusals
 from dither.device.schema import FILE_NAME, DeviceUnusable
-from dither.device.silence import REASONS
+from dither.device.send_schedule import SendSchedule
+from dither.device.skip_reason import REASONS
 from dither.device.withdrawal import forget
 from dither.starting import default_data_dir
 from dither.status import day_of
@@ -97,9 +97,9 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         refused = sorted({*kept, *pending} - {EVERYTHING})
         choice = 0 if EVERYTHING in pending else state.get("consent")
         counts = dict(file.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
-        metrics = silences(file)
+        metrics = skip_reasons(file)
         silent_until = forgotten_until(file)
-        sending = Moments(file).sending()
+        sending = SendSchedule(file).sending()
     return {
         "app": state["app"],
         "first_day": _day(state.get("first_day")),
@@ -107,7 +107,8 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         "choice": {None: None, 0: "refused", 1: "agreed"}[choice],
         "refused": refused,
         "metrics": {
-            name: {"silent": silence.reason, "until": _day(silence.until)} for name, silence in metrics.items()
+            name: {"silent": skip_reason.reason, "until": _day(skip_reason.until)}
+            for name, skip_reason in metrics.items()
         },
         "silent_until": _day(silent_until or None),
         "erasing": bool(state.get("erasing")),

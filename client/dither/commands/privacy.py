@@ -14,8 +14,8 @@ from pathlib import Path
 
 from dither.commands import scenario
 from dither_shared.accounting.linking import hundredths, linked_share
-from dither_shared.accounting.made_up import Worth
 from dither_shared.accounting.odds import millionths_above, percent_above, sure
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, one_cell
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import MICRO, exp_of_micro, from_micro
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         _print_read(metrics)
         _print_choices(metrics)
         _print_odds(metrics)
-        _print_made_up(metrics)
+        _print_poisoning(metrics)
         _print_integers(metrics)
     return 0
 
@@ -113,7 +113,7 @@ def describe(metric: Metric) -> dict[str, object]:
         "std_error_at_1e6": noise_floor(metric, REPORTS),
         "detectable_at_1e6": detectable_share(metric, metric.d, REPORTS),
         "unit": metric.unit or None,
-        "made_up": [_made_up(metric, worth) for worth in metric.made_up],
+        "made_up": [_poisoning(metric, worth) for worth in metric.poisoning],
         **{f"std_error_{name}_at_1e6": error for name, error in metric.std_errors(REPORTS).items()},
     }
 
@@ -217,7 +217,7 @@ def _print_odds(metrics: list[Metric]) -> None:
     print(f"\n{_ODDS}\n")
 
 
-def _made_up(metric: Metric, worth: Worth) -> dict[str, object]:
+def _poisoning(metric: Metric, worth: Worth) -> dict[str, object]:
     """Return what a made-up report is worth, and what 1 % of them do, rounded up."""
     return {
         "what": worth.what,
@@ -239,15 +239,15 @@ def _found(metric: Metric, worth: Worth) -> int | None:
     return worth.needed(Fraction(critical_share(metric, metric.d, REPORTS)), REPORTS)
 
 
-def _print_made_up(metrics: list[Metric]) -> None:
+def _print_poisoning(metrics: list[Metric]) -> None:
     width = _width(metrics)
     print(
         f"{'metric':{width}}  {'made up: of':32}  {'':8}  {'up':>6}  {'down':>6}  {'at once':>7}  {'1% raise':>8}  "
         f"{'lower':>8}  {'found':>7}"
     )
     for metric in metrics:
-        for worth in metric.made_up:
-            said = _made_up(metric, worth)
+        for worth in metric.poisoning:
+            said = _poisoning(metric, worth)
             up, down, raised, lowered = (
                 float(str(said[name])) for name in ("up", "down", "raised_by_1_percent", "lowered_by_1_percent")
             )

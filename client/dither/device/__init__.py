@@ -15,11 +15,11 @@ from dither.device import reached
 from dither.device.choosing import Choosing
 from dither.device.connected import DeviceBusy
 from dither.device.file import DAY_S
-from dither.device.moments import Sending
 from dither.device.outbox import BuiltUpload
 from dither.device.refusals import REFUSED_NAME
 from dither.device.schema import FILE_NAME, DeviceFault, DeviceUnusable
-from dither.device.silence import Silence
+from dither.device.send_schedule import Sending
+from dither.device.skip_reason import SkipReason
 from dither.device.slots import Answer
 from dither.device.withdrawal import erase, is_untidy
 from dither_shared.frozen import frozen
@@ -27,7 +27,7 @@ from dither_shared.registry import Metric
 
 __all__ = [
     "DAY_S", "FILE_NAME", "REFUSED_NAME", "BuiltUpload", "Device", "DeviceBusy", "DeviceFault", "DeviceUnusable",
-    "Look", "Sending", "Silence",
+    "Look", "Sending", "SkipReason",
 ]  # fmt: skip
 
 
@@ -103,7 +103,7 @@ class Device(Choosing):
                 self._file.remember(metric.name, reason)
             else:
                 self._file.remember_answered(metric.name)
-                self._moments.planned(delay)
+                self._send_schedule.planned(delay)
         self._file.keep_lately(metric.name, reason)
         return reason
 
@@ -120,7 +120,7 @@ class Device(Choosing):
     def _notice_clock(self) -> None:
         reached.notice(self._file)
         self._outbox.notice_clock()
-        self._moments.notice_clock()
+        self._send_schedule.notice_clock()
 
     # Uploading.
 
@@ -128,7 +128,7 @@ class Device(Choosing):
         """Take note of what the registry has changed, and that its key may be another one."""
         with self._file.transaction():
             if not self._begun:  # the app's configuration may be another one only at a start
-                self._moments.key_refused(refused=False)
+                self._send_schedule.key_refused(refused=False)
             reached.notice(self._file)
             self._slots.begin()
             self._budget.prepare_all(reached.today(self._file))
@@ -143,13 +143,13 @@ class Device(Choosing):
             self._notice_clock()
             self._outbox.see_clock()
             self._slots.open_periods()
-            due, held_until = self._outbox.due(), self._moments.held_until()
+            due, held_until = self._outbox.due(), self._send_schedule.held_until()
             midnight = (self._file.clock_day() + 1.0) * DAY_S if self._slots.more_comes() else None
             when = midnight
             if due:
-                when = max(self._moments.planned(delay), held_until)
+                when = max(self._send_schedule.planned(delay), held_until)
             else:
-                self._moments.plan_nothing()
+                self._send_schedule.plan_nothing()
             untidy = is_untidy(self._file)
             if untidy:
                 when = min(when or math.inf, self._file.clock() + ERASE_AGAIN_S)
@@ -196,10 +196,10 @@ class Device(Choosing):
             reached.agree(self._file, date)
             self._slots.open_periods()
             self._outbox.retire(upload_id, retired)
-            self._moments.ended(detail, accepted=outcome == "accepted")
+            self._send_schedule.ended(detail, accepted=outcome == "accepted")
             settled = self._outbox.forget(upload_id, outcome, refused)
             if not self._outbox.due():
-                self._moments.plan_nothing()  # what is recorded next has a moment of its own
+                self._send_schedule.plan_nothing()  # what is recorded next has a moment of its own
             return settled
 
     def put_off(self, upload_id: str, detail: str, when: float, held_until: float | None = None) -> bool:
@@ -209,34 +209,34 @@ class Device(Choosing):
         """
         with self._file.transaction():
             self._file.execute("UPDATE upload SET failures = failures + 1 WHERE id = ?", upload_id)
-            return self._moments.failed(detail, when, held_until)
+            return self._send_schedule.failed(detail, when, held_until)
 
     def hold(self, until: float) -> None:
         """Let nobody send, flushes of further processes included, before a moment in seconds since 1970."""
         with self._file.transaction():
-            self._moments.hold(until)
+            self._send_schedule.hold(until)
 
     def split(self, upload_id: str, detail: str = "") -> bool:
         """Halve an upload that was refused as too large when it was first sent; False if it cannot be."""
         with self._file.transaction():
-            self._moments.ended(detail, accepted=False)
+            self._send_schedule.ended(detail, accepted=False)
             return self._outbox.split(upload_id)
 
     def stopped(self, detail: str) -> None:
         """Note that nothing is sent until the app's configuration changes: the key was refused."""
         with self._file.transaction():
-            self._moments.key_refused(refused=True)
-            self._moments.ended(detail, accepted=False)
+            self._send_schedule.key_refused(refused=True)
+            self._send_schedule.ended(detail, accepted=False)
 
     def lease(self) -> bool:
         """Take or renew the lease to send, where the file system has no locks; False if another process has it."""
         with self._file.transaction():
-            return self._moments.lease()
+            return self._send_schedule.lease()
 
     def release(self) -> None:
         """End the lease."""
         with self._file.transaction():
-            self._moments.release()
+            self._send_schedule.release()
 
     # The disk.
 

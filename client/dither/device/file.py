@@ -162,9 +162,9 @@ class DeviceFile(Connected):
         self._known, self._answered = {}, set()
         self.era += 1
 
-    def remember(self, metric: str, silence: str) -> None:
+    def remember(self, metric: str, skip_reason: str) -> None:
         """Keep why a metric is silent until the file or the day changes. Within a transaction."""
-        self._known[metric] = silence
+        self._known[metric] = skip_reason
 
     def remember_answered(self, metric: str) -> None:
         """Keep that a metric takes no more until the day changes, or the file by more than further answers.
@@ -174,9 +174,9 @@ class DeviceFile(Connected):
         self._answered.add(metric)
         self._only_answers = True
 
-    def keep_lately(self, metric: str, silence: str) -> None:
+    def keep_lately(self, metric: str, skip_reason: str) -> None:
         """Keep for `lately` what became of a public answer, after its transaction."""
-        self._lately[metric] = silence or "answered"
+        self._lately[metric] = skip_reason or "answered"
 
     def lately(self, metric: str) -> str:
         """Return why a public metric was silent earlier today, or "answered"; "" if it was not asked.
@@ -185,12 +185,12 @@ class DeviceFile(Connected):
         """
         return self._lately.get(metric, "") if self._day == self.clock_day() else ""
 
-    def remember_replaced(self, metric: str, silence: str) -> None:
+    def remember_replaced(self, metric: str, skip_reason: str) -> None:
         """Keep the same of a hidden metric whose answer was taken, or why it was not; within a transaction like that.
 
         Nothing that is known of others changes with it.
         """
-        self._known[metric] = silence or "answered"
+        self._known[metric] = skip_reason or "answered"
         self._only_replaced = True
 
     def recall(self, metric: str) -> str:

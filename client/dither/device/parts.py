@@ -8,11 +8,11 @@ from pathlib import Path
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
 from dither.device.file import DeviceFile
-from dither.device.moments import Moments, Sending
 from dither.device.outbox import Outbox
 from dither.device.refusals import Refusals
 from dither.device.schema import DeviceUnusable
-from dither.device.silence import Silence
+from dither.device.send_schedule import Sending, SendSchedule
+from dither.device.skip_reason import SkipReason
 from dither.device.slots import Slots
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
@@ -46,7 +46,7 @@ class Parts:
         self._agreement = Agreement(self._file, registry, self._refusals)
         self._budget = Budget(self._file, registry, self._agreement, rng)
         self._outbox = Outbox(self._file, self._budget, rng)
-        self._moments = Moments(self._file)
+        self._send_schedule = SendSchedule(self._file)
         self._slots = Slots(self._file, registry, self._agreement, self._budget, rng, self._outbox)
 
     def set_public(self, place: int) -> None:
@@ -103,15 +103,15 @@ class Parts:
             kept = dict(self._file.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
         return dict(Counter(kept) + self._file.noted)
 
-    def silences(self) -> dict[str, Silence]:
+    def skip_reasons(self) -> dict[str, SkipReason]:
         """Return why each metric of the registry is silent today, and until when."""
         with self._file.peek():
-            return {name: self._slots.silence(metric) for name, metric in self._registry.metrics.items()}
+            return {name: self._slots.skip_reason(metric) for name, metric in self._registry.metrics.items()}
 
     def sending(self) -> Sending:
         """Return what became of the last attempt to send, and when the next one is."""
         with self._file.peek():
-            return self._moments.sending()
+            return self._send_schedule.sending()
 
     def end_periods(self) -> bool:
         """Close all periods, and open none: nothing is recorded. Tell whether the log is to be erased."""

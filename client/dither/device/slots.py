@@ -13,15 +13,15 @@ from dither.device.budget import Budget
 from dither.device.file import DeviceFile
 from dither.device.outbox import RETIRED_DAYS, Outbox
 from dither.device.reached import behind_until, forgotten_until, quiet_until, reach, today, use, used_until
-from dither.device.silence import (
+from dither.device.skip_reason import (  # fmt: skip
     SPEAKS,
     UNPREPARED,
     Facts,
-    Silence,
+    SkipReason,
     why_not_taken,
     why_nothing_leaves,
     why_silent,
-)  # fmt: skip
+)
 from dither.device.withdrawal import drop_slots, forget_unused_classes
 from dither.schedule import end_of_period, period_start, silent_from
 from dither_shared.cells import DEVICE_CELLS_MAX
@@ -67,19 +67,19 @@ class Slots:
         """Randomize an answer into the metric's slot; return "", or why the metric is silent."""
         if self._hidden:
             self.open_periods()
-        silence = self._decide(metric)
-        if silence is SPEAKS:
+        skip_reason = self._decide(metric)
+        if skip_reason is SPEAKS:
             self._fill(metric, answer)
             reach(self._file)
-        return silence.reason
+        return skip_reason.reason
 
     def replace(self, metric: Metric, answer: Answer) -> str:
         """Let an answer take the place of the "none" of a hidden metric's open period; return "", or why it is dropped.
 
         Write nothing but what the slot says, and of a memo the class that it would cost: no day, no row of its own.
         """
-        silence = why_not_taken(self._facts(metric, self._row(metric)))
-        if silence is SPEAKS:
+        skip_reason = why_not_taken(self._facts(metric, self._row(metric)))
+        if skip_reason is SPEAKS:
             (cell,) = self._file.one("SELECT cell FROM slot WHERE metric = ?", metric.name) or (None,)
             if metric.memoized:  # the class that "none" would have cost
                 self._file.execute("UPDATE slot SET class = NULL WHERE metric = ?", metric.name)
@@ -88,7 +88,7 @@ class Slots:
             # The row stays where it is, and as long as it was: another order of rows would tell that it was answered.
             sql = "UPDATE slot SET charge = ?, class = ?, report = ?, replaceable = 0 WHERE metric = ?"
             self._file.execute(sql, charge, key, report, metric.name)
-        return silence.reason
+        return skip_reason.reason
 
     def open_periods(self) -> None:
         """Let every metric whose presence is hidden say "none", unless an answer replaces that in time."""
@@ -140,25 +140,25 @@ class Slots:
             if name in self._metrics and self._metrics[name].plan.digest != plan:
                 self._file.execute("DELETE FROM retired WHERE metric = ?", name)
 
-    def _decide(self, metric: Metric) -> Silence:
+    def _decide(self, metric: Metric) -> SkipReason:
         """Return SPEAKS if a new slot is to be filled. Prepare the budget and make room, if that is lacking."""
         row = self._row(metric)
         facts = self._facts(metric, row)
-        silence = why_silent(facts)
-        if silence is UNPREPARED:
+        skip_reason = why_silent(facts)
+        if skip_reason is UNPREPARED:
             is_new = self._budget.prepare(metric, today(self._file))
             facts = self._facts(metric, row if is_new else self._row(metric), prepared=True)
-            silence = why_silent(facts)
-        if silence is SPEAKS and facts.replaceable:
-            return Silence("answered")  # by the "none" that an answer may still replace
-        if silence is SPEAKS and facts.crowded:
+            skip_reason = why_silent(facts)
+        if skip_reason is SPEAKS and facts.replaceable:
+            return SkipReason("answered")  # by the "none" that an answer may still replace
+        if skip_reason is SPEAKS and facts.crowded:
             self._outbox.build()  # what the slot holds makes room
-            silence = why_silent(self._facts(metric, self._row(metric), prepared=True))
-        return silence
+            skip_reason = why_silent(self._facts(metric, self._row(metric), prepared=True))
+        return skip_reason
 
     # Looking.
 
-    def silence(self, metric: Metric) -> Silence:
+    def skip_reason(self, metric: Metric) -> SkipReason:
         """Return why nothing of a metric leaves, changing nothing."""
         return why_nothing_leaves(self._facts(metric, self._row(metric)))
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dither_shared.accounting.made_up import Worth
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains import Values
 from dither_shared.frozen import replaced
@@ -45,9 +45,9 @@ class FlagKind(Listed):
         """Return the value "none", the last one."""
         return (len(domain.values) - 1,)
 
-    def made_up(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
         """Return that of the share of yes, which is told by itself: nothing stands out beside it."""
-        return tuple(replaced(worth, stands_out=False) for worth in super().made_up(domain, cells))
+        return tuple(replaced(worth, stands_out=False) for worth in super().poisoning(domain, cells))
 
     def offer(self, asked: Asked) -> Offer:
         """Return the two answers."""

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from dither_shared.accounting.made_up import HONEST, Worth
+from dither_shared.accounting.poisoning import HONEST, Worth
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
@@ -139,7 +139,7 @@ class Kind(ABC, Generic[D, A]):
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return the variance of an estimated share of zero, times n, of all cells' reports together."""
 
-    def made_up(self, domain: D, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: D, cells: Cells) -> tuple[Worth, ...]:
         """Return what a made-up report is worth in what is read, the first of these in what is read first."""
         return (HONEST,)
 

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from fractions import Fraction
 from pathlib import Path
 
-from dither_shared.accounting.made_up import Worth, of_support
+from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
@@ -78,7 +78,7 @@ class Listed(Kind[Values, tuple[int, ...]]):
         """Return that of a value which nobody has."""
         return PureMechanism.of(cells.mechanism).noise_variance
 
-    def made_up(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
         """Return that of a value's share: whatever the mechanism, some reports support the value and some do not."""
         mechanism = PureMechanism.of(cells.mechanism)
         worth = of_support("a value", mechanism.p, mechanism.q)

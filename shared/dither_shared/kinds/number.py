@@ -19,7 +19,7 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
-from dither_shared.accounting.made_up import HONEST, Worth, of_support
+from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.numbers import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
@@ -143,7 +143,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
         weights = sum(part.cells * part.weight for part in cells.parts)
         return PureMechanism.of(last.mechanism).noise_variance * weights / last.weight
 
-    def made_up(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known.
 
         The weights of a shape's fit follow its counts. A memoized number's mean is the sum of its steps' shares, each

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from math import ceil, sqrt
 from operator import mul
 
-from dither_shared.accounting.made_up import Worth
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains.numbers import NumberDomain, Range, Thresholds
 from dither_shared.mechanisms import PureMechanism, SquareWave

@@ -17,7 +17,7 @@ from itertools import combinations, islice
 from math import prod
 from pathlib import Path
 
-from dither_shared.accounting.made_up import Worth
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import (
     OTHER,
@@ -121,7 +121,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
         variances = (PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
         return cells.each * max(variances)
 
-    def made_up(self, domain: Columns, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: Columns, cells: Cells) -> tuple[Worth, ...]:
         """Return that of a cell of two columns, of those that made-up reports move most."""
         from dither_shared.kinds.table_precision import cell_worth  # only for planning
 

@@ -19,7 +19,7 @@ from fractions import Fraction
 from itertools import combinations
 from math import prod, sqrt
 
-from dither_shared.accounting.made_up import Worth
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains.columns import Columns, symbols_of
 from dither_shared.mechanisms import PureMechanism

@@ -9,7 +9,7 @@ memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one buck
 from fractions import Fraction
 from pathlib import Path
 
-from dither_shared.accounting.made_up import Worth
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Verbatim
@@ -85,7 +85,7 @@ class TextKind(Kind[TextDomain, Read]):
         mechanism = cells.mechanism
         return (mechanism if isinstance(mechanism, RAPPOR) else PureMechanism.of(mechanism)).noise_variance
 
-    def made_up(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of a text's share.
 
         Fresh, it is the mean of w = (S - U) / (p - q) where all rows are read: S is whether a report supports the

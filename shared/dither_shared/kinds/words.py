@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
-from dither_shared.accounting.made_up import Worth
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.domains.texts import Read
@@ -63,7 +63,7 @@ class WordsKind(TextKind):
         noise = PureMechanism.of(last.mechanism).noise_variance
         return noise * Fraction(total, last.cells * last.weight)
 
-    def made_up(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of the share of a text that is looked up: in the verification group, from all of its rows.
 
         With B buckets it is the mean of w = (B (S - q) / (p - q) - 1) / (B - 1). To be named the text must be proposed

@@ -18,11 +18,11 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.mechanisms.grr import GRR
 from dither_shared.mechanisms.linkable import linked_by
 from dither_shared.mechanisms.mechanism import Mechanism
-from dither_shared.mechanisms.need import REPORT_BITS_MAX, Need
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.privset import PrivSet
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.mechanisms.rappor import RAPPOR
+from dither_shared.mechanisms.request import REPORT_BITS_MAX, MechanismRequest
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import MemoizedTwoLevel
 from dither_shared.mechanisms.unary import OUE, SUE
@@ -72,8 +72,10 @@ def _chosen(
     permanent: Decimal | None,
     name: str | None,
 ) -> PureMechanism:
-    need = Need(d, epsilon, several=ticks is not None, ticks=ticks or 1, permanent=permanent, named=name is not None)
-    designs = (design for mechanism in asked for design in mechanism.designs(need))
+    request = MechanismRequest(
+        d, epsilon, several=ticks is not None, ticks=ticks or 1, permanent=permanent, named=name is not None
+    )
+    designs = (design for mechanism in asked for design in mechanism.designs(request))
     short = [design for design in designs if design.shape.bits <= REPORT_BITS_MAX]
     if not short:
         what = f"{'memoized ' if permanent is not None else ''}{name or 'mechanism'}"

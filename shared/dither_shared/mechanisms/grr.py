@@ -17,8 +17,8 @@ from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.need import Need
 from dither_shared.mechanisms.pure import PairLaw
+from dither_shared.mechanisms.request import MechanismRequest
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols
@@ -50,14 +50,14 @@ class GRR(OneShot):
         return cls(d, threshold_for(epsilon, Fraction(1, d)))
 
     @classmethod
-    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+    def fresh_designs(cls, request: MechanismRequest) -> Iterator[Self]:
         """Return the one that there is."""
-        yield cls.for_epsilon(need.d, need.epsilon)
+        yield cls.for_epsilon(request.d, request.epsilon)
 
     @classmethod
-    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
+    def memo_designs(cls, request: MechanismRequest, permanent: Decimal) -> Iterator[Self]:
         """Return the one that there is."""
-        yield cls.for_epsilon(need.d, permanent)
+        yield cls.for_epsilon(request.d, permanent)
 
     def parameters(self) -> dict[str, int]:
         """Return d and threshold."""

@@ -28,7 +28,7 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.need import OUTPUTS_MAX, Need
+from dither_shared.mechanisms.request import OUTPUTS_MAX, MechanismRequest
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols
@@ -79,16 +79,16 @@ class PGR(OneShot):
         return cls(d, order, dimension, threshold_for(epsilon, share))
 
     @classmethod
-    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+    def fresh_designs(cls, request: MechanismRequest) -> Iterator[Self]:
         """Return those of the orders near e^epsilon + 1."""
-        for space in _near(need, ORDER_FACTOR):
-            yield cls.for_design(need.d, *space, need.epsilon)
+        for space in _near(request, ORDER_FACTOR):
+            yield cls.for_design(request.d, *space, request.epsilon)
 
     @classmethod
-    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
+    def memo_designs(cls, request: MechanismRequest, permanent: Decimal) -> Iterator[Self]:
         """Return those of the orders that are not far from e^epsilon + 1."""
-        for space in _near(need, MEMO_FACTOR):
-            yield cls.for_design(need.d, *space, permanent)
+        for space in _near(request, MEMO_FACTOR):
+            yield cls.for_design(request.d, *space, permanent)
 
     @property
     def geometry(self) -> tuple[int, int]:
@@ -188,12 +188,12 @@ def spaces(d: int, orders: range = _ALL_ORDERS) -> list[tuple[int, int]]:
     return found
 
 
-def _near(need: Need, factor: Fraction) -> list[tuple[int, int]]:
+def _near(request: MechanismRequest, factor: Fraction) -> list[tuple[int, int]]:
     """Return the spaces whose orders minus 1 are within a factor of e^epsilon, or the one that comes closest to it."""
-    e = exp_below(need.epsilon)
-    near = spaces(need.d, orders=range(ceil(e / factor) + 1, floor(e * factor) + 2))
+    e = exp_below(request.epsilon)
+    near = spaces(request.d, orders=range(ceil(e / factor) + 1, floor(e * factor) + 2))
     # Far from e^epsilon + 1 only the largest order may be left: then others win, unless PGR is asked for.
-    return near or spaces(need.d)[-1:]
+    return near or spaces(request.d)[-1:]
 
 
 @cache

@@ -31,8 +31,8 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.need import REPORT_BITS_MAX, Need
 from dither_shared.mechanisms.pure import PairLaw, as_bits
+from dither_shared.mechanisms.request import REPORT_BITS_MAX, MechanismRequest
 from dither_shared.mechanisms.subset import light_weights
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
@@ -88,16 +88,17 @@ class PrivSet(OneShot):
         return min(tried, key=lambda one: one.average_variance)
 
     @classmethod
-    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+    def fresh_designs(cls, request: MechanismRequest) -> Iterator[Self]:
         """Return the one of the best weight whose reports are short enough."""
-        yield cls.for_epsilon(need.d, need.epsilon, need.ticks, REPORT_BITS_MAX)
+        yield cls.for_epsilon(request.d, request.epsilon, request.ticks, REPORT_BITS_MAX)
 
     @classmethod
-    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
-        """Return the one of the best weight for reports of `need.epsilon`, and lighter ones of not too many subsets."""
-        best = cls.for_epsilon(need.d, need.epsilon, need.ticks, REPORT_BITS_MAX).weight
-        for weight in (*light_weights(need.d + need.ticks, best), best):
-            yield cls.for_weight(need.d, need.ticks, weight, permanent)
+    def memo_designs(cls, request: MechanismRequest, permanent: Decimal) -> Iterator[Self]:
+        """Return the one of the best weight for reports of `request.epsilon`, and lighter ones of not too many
+        subsets."""
+        best = cls.for_epsilon(request.d, request.epsilon, request.ticks, REPORT_BITS_MAX).weight
+        for weight in (*light_weights(request.d + request.ticks, best), best):
+            yield cls.for_weight(request.d, request.ticks, weight, permanent)
 
     def parameters(self) -> dict[str, int]:
         """Return d, ticks, weight and threshold."""

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dither_shared.mechanisms.mechanism import Mechanism
-from dither_shared.mechanisms.need import Need
+from dither_shared.mechanisms.request import MechanismRequest
 
 
 class PairLaw(NamedTuple):
@@ -52,8 +52,8 @@ class PureMechanism(Mechanism):
     """Whether it has designs for answers that may hold several values."""
 
     @classmethod
-    def designs(cls, need: Need) -> Iterable["PureMechanism"]:
-        """Return what this class offers for a need that it serves: by default nothing.
+    def designs(cls, request: MechanismRequest) -> Iterable["PureMechanism"]:
+        """Return what this class offers for a request that it serves: by default nothing.
 
         The choice compares the designs of all mechanisms, and leaves out those with too long reports. Among equally
         good ones the first wins.

@@ -22,8 +22,8 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.need import OUTPUTS_MAX, Need
 from dither_shared.mechanisms.pure import PairLaw
+from dither_shared.mechanisms.request import OUTPUTS_MAX, MechanismRequest
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Subsets
@@ -67,16 +67,17 @@ class SubsetSelection(OneShot):
         )
 
     @classmethod
-    def fresh_designs(cls, need: Need) -> Iterator[Self]:
+    def fresh_designs(cls, request: MechanismRequest) -> Iterator[Self]:
         """Return the one of the best weight."""
-        yield cls.for_epsilon(need.d, need.epsilon)
+        yield cls.for_epsilon(request.d, request.epsilon)
 
     @classmethod
-    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
-        """Return the one of the best weight for reports of `need.epsilon`, and lighter ones of not too many subsets."""
-        best = cls.for_epsilon(need.d, need.epsilon).weight
-        for weight in (*light_weights(need.d, best), best):
-            yield cls.for_weight(need.d, weight, permanent)
+    def memo_designs(cls, request: MechanismRequest, permanent: Decimal) -> Iterator[Self]:
+        """Return the one of the best weight for reports of `request.epsilon`, and lighter ones of not too many
+        subsets."""
+        best = cls.for_epsilon(request.d, request.epsilon).weight
+        for weight in (*light_weights(request.d, best), best):
+            yield cls.for_weight(request.d, weight, permanent)
 
     def parameters(self) -> dict[str, int]:
         """Return d, weight and threshold."""

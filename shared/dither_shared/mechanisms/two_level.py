@@ -32,8 +32,8 @@ from dither_shared.frozen import frozen, replaced
 from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.mechanisms.need import Need
 from dither_shared.mechanisms.pure import PureMechanism
+from dither_shared.mechanisms.request import MechanismRequest
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import ReportShape
 
@@ -121,20 +121,20 @@ class OneShot(TwoLevel):
     threshold: int
 
     @classmethod
-    def designs(cls, need: Need) -> Iterator[TwoLevel]:
+    def designs(cls, request: MechanismRequest) -> Iterator[TwoLevel]:
         """Return those with fresh noise, or for memoized answers those whose reports may be kept, in two stages."""
-        if need.permanent is None:
-            return cls.fresh_designs(need)
-        return (design.in_two_stages(need.epsilon) for design in cls.memo_designs(need, need.permanent))
+        if request.permanent is None:
+            return cls.fresh_designs(request)
+        return (design.in_two_stages(request.epsilon) for design in cls.memo_designs(request, request.permanent))
 
     @classmethod
     @abstractmethod
-    def fresh_designs(cls, need: Need) -> Iterator[Self]:
-        """Return the designs that may be the best for reports of `need.epsilon`."""
+    def fresh_designs(cls, request: MechanismRequest) -> Iterator[Self]:
+        """Return the designs that may be the best for reports of `request.epsilon`."""
 
     @classmethod
     @abstractmethod
-    def memo_designs(cls, need: Need, permanent: Decimal) -> Iterator[Self]:
+    def memo_designs(cls, request: MechanismRequest, permanent: Decimal) -> Iterator[Self]:
         """Return those of epsilon `permanent` that may have the least R(200) of about the least error."""
 
     def in_two_stages(self, epsilon: Decimal) -> TwoLevel:

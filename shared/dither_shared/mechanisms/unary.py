@@ -28,8 +28,8 @@ from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.equiprobable import SymbolLaw, law_of_coins
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
-from dither_shared.mechanisms.need import Need
 from dither_shared.mechanisms.pure import PairLaw, PureMechanism, as_bits
+from dither_shared.mechanisms.request import MechanismRequest
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Bits
 
@@ -97,15 +97,15 @@ class Unary(UnaryCode):
         return MemoizedUnary(cls(**memo), **parameters)
 
     @classmethod
-    def designs(cls, need: Need) -> Iterator[UnaryCode]:
+    def designs(cls, request: MechanismRequest) -> Iterator[UnaryCode]:
         """Return the one that there is, for memoized answers in two stages.
 
         For one value of d with fresh noise only if it is named: subset selection has less error in as many bits.
         """
-        if need.permanent is not None:
-            yield cls.for_epsilon(need.d, need.permanent, need.ticks).in_two_stages(need.epsilon)
-        elif need.several or need.named:
-            yield cls.for_epsilon(need.d, need.epsilon, need.ticks)
+        if request.permanent is not None:
+            yield cls.for_epsilon(request.d, request.permanent, request.ticks).in_two_stages(request.epsilon)
+        elif request.several or request.named:
+            yield cls.for_epsilon(request.d, request.epsilon, request.ticks)
 
     def in_two_stages(self, epsilon: Decimal) -> UnaryCode:
         """Return the mechanism that memoizes a report of this one, with reports of `epsilon`."""

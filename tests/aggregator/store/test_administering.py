@@ -13,9 +13,9 @@ import pytest
 import requests
 from hypothesis import HealthCheck, Phase, given, settings
 
-from dither_aggregator import service as service_module
 from dither_aggregator.counting import folding as fold_module
-from dither_aggregator.service import WholeService
+from dither_aggregator.ingest import service as service_module
+from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import Store
 from dither_aggregator.web.api import CHANGES, OPERATIONS
 from dither_shared.registry import Registry

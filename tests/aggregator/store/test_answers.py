@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator import upkeep
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, archive
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.restoring import restore
@@ -30,8 +30,8 @@ def day_over(place: Place, store: Store) -> None:
     fold_all(store)
     place.travel(1)
     for shard in range(store.shards):
-        upkeep.maintain(store, shard)
-    upkeep.maintain_whole(store)
+        maintenance.maintain(store, shard)
+    maintenance.maintain_whole(store)
 
 
 def uploads(store: Store, asked: Registry, number: int = 3) -> list[bytes]:
@@ -126,14 +126,14 @@ def test_a_backup_brings_batches_and_what_is_kept_of_uploads_back(
     """So the figures that are shown next differ from the last that were shown by a hundred reports, here too."""
     (body, *_) = uploads(store, asked)
     for shard in range(store.shards):
-        upkeep.maintain(store, shard)
-    upkeep.maintain_whole(store)
+        maintenance.maintain(store, shard)
+    maintenance.maintain_whole(store)
     day_over(place, store)
     for _ in range(3):
         place.travel(1 / 24)
         append(store, body_of(asked, {"dark": [1] * HELD}))
         fold_all(store)
-        upkeep.maintain_whole(store)
+        maintenance.maintain_whole(store)
     assert len(store.batches()[1]) == 2
     archive.write(tmp_path / "backup", store.dump())
     with closing(place_of(target, tmp_path / "other", request, 1, shards=2)) as other:
@@ -172,7 +172,7 @@ def test_a_store_of_version_5_forgets_what_it_told_at_the_next_upkeep(tmp_path: 
             db.executescript("DROP TABLE taken; PRAGMA user_version = 5;")
         again = place.keep(SQLiteStore(place.directory))
         assert receipt_of(again, body)["accepted"] == HELD
-        upkeep.maintain(again, 0)
-        upkeep.maintain_whole(again)
+        maintenance.maintain(again, 0)
+        maintenance.maintain_whole(again)
         assert receipt_of(again, body) == {"accepted": 0, "duplicate": True, "rejected": []}
         assert list(check(again)) == []

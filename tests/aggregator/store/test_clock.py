@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 import requests
 
-from dither_aggregator import signs, upkeep
 from dither_aggregator.counting import folding as fold_module
-from dither_aggregator.examining import _time
+from dither_aggregator.health import checks
+from dither_aggregator.health.doctor import _time
+from dither_aggregator.health.status import StoreStatus
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
 from dither_aggregator.store.clock import reset
 from dither_aggregator.store.dump import Identity, SeenRecord
@@ -31,7 +33,6 @@ from dither_aggregator.store.redis.scripts import SCRIPTS
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import exclusive
 from dither_aggregator.store.sqlite.file import SQLiteFile
-from dither_aggregator.vitals import Vitals
 from dither_shared.registry import Registry, utc_today
 from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
@@ -57,13 +58,13 @@ def name_of(place: Place) -> str:
 
 
 def keep_up(store: Store) -> None:
-    """Do all that upkeep does."""
+    """Do all that maintenance does."""
     for shard in range(store.shards):
-        upkeep.fold_all(store, shard)
-        upkeep.maintain(store, shard)
-    for metric in upkeep.unfinalized(store):
-        upkeep.finalize(store, metric)
-    upkeep.maintain_whole(store)
+        maintenance.fold_all(store, shard)
+        maintenance.maintain(store, shard)
+    for metric in maintenance.unfinalized(store):
+        maintenance.finalize(store, metric)
+    maintenance.maintain_whole(store)
 
 
 class Life:
@@ -122,7 +123,7 @@ def goes_on(life: Life, day: date) -> None:
     keep_up(store)  # what is final by now may be given up, if it is old
     assert store.sealed() == store.merged() == life.place.day(1)
     assert all(record.day <= store.today() for record in store.dump() if isinstance(record, SeenRecord))
-    assert upkeep.unfinalized(store) == []
+    assert maintenance.unfinalized(store) == []
     sent = {metric: store.tally(life.asked.metrics[metric].plan, day).n for metric in ("color", "dark")}
     assert sum(sent.values()) == sum(row.folded for (_, epoch), row in store.counted().items() if epoch == day) > 0
     assert (store.batches()[0] or 0) <= store._now_s() / 3_600
@@ -344,9 +345,9 @@ def test_in_lives_whose_clock_goes_to_and_fro_nothing_is_lost(
                 taken.append(body)
         for shard in range(store.shards):  # some are behind others
             if rng.random() < 0.6:
-                upkeep.fold_all(store, shard)
+                maintenance.fold_all(store, shard)
             if rng.random() < 0.6:
-                upkeep.maintain(store, shard)
+                maintenance.maintain(store, shard)
         if rng.random() < 0.3:
             keep_up(store)
         if rng.random() < 0.3:
@@ -356,7 +357,7 @@ def test_in_lives_whose_clock_goes_to_and_fro_nothing_is_lost(
             moved += moved_in(file) if found.aside else Counted()
             store.refresh()
             assert store.today() in (today, today + timedelta(days=1))
-            assert clock_sign(store).well
+            assert clock_check(store).well
             assert list(check(store)) == []
         whole = sum(store.counted().values(), Counted()) + moved
         assert whole.accepted == 2 * len(taken)
@@ -367,7 +368,7 @@ def test_in_lives_whose_clock_goes_to_and_fro_nothing_is_lost(
     place.travel(2)
     keep_up(store)
     assert store.sealed() == store.merged() == store.clock_day() - timedelta(days=1)
-    assert upkeep.unfinalized(store) == []
+    assert maintenance.unfinalized(store) == []
     assert list(check(store)) == []
 
 
@@ -553,11 +554,11 @@ def moved_in(file: Path) -> Counted:
 # Which clock is wrong, and its cure.
 
 
-def clock_sign(store: Store) -> signs.Sign:
-    """Return the sign of the clock."""
-    vitals = Vitals.of(store)
-    (sign,) = [sign for sign in signs.of_store(vitals, vitals.trouble) if sign.what == "clock"]
-    return sign
+def clock_check(store: Store) -> checks.HealthCheck:
+    """Return the check of the clock."""
+    store_status = StoreStatus.of(store)
+    (check,) = [check for check in checks.of_store(store_status, store_status.trouble) if check.what == "clock"]
+    return check
 
 
 @pytest.mark.parametrize("false_days", [0, 1])
@@ -565,11 +566,11 @@ def test_the_cure_in_words_cures_a_store_that_leapt(
     place: Place, asked: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, false_days: int
 ) -> None:
     life = Life(place, asked, false_days)
-    sign = clock_sign(life.store)
-    assert not sign.well
-    assert f"the store's day is wrong, which is {life.last}" in sign.value
-    assert sign.hint.replace("`", "") in dither("doctor", "--data", name_of(place)).stdout
-    (command,) = [words for words in sign.hint.split("`")[1::2] if words.startswith("dither ")]
+    check = clock_check(life.store)
+    assert not check.well
+    assert f"the store's day is wrong, which is {life.last}" in check.value
+    assert check.hint.replace("`", "") in dither("doctor", "--data", name_of(place)).stdout
+    (command,) = [words for words in check.hint.split("`")[1::2] if words.startswith("dither ")]
     before = life.whole()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DITHER_DATA", name_of(place))
@@ -581,7 +582,7 @@ def test_the_cure_in_words_cures_a_store_that_leapt(
     assert done.returncode == 0, done.stderr
     assert done.stdout == said.replace("would count", "count").replace("would move", "moved")
     life.store.refresh()
-    assert clock_sign(life.store).well
+    assert clock_check(life.store).well
     goes_on(life, place.day(1))
 
 
@@ -615,14 +616,14 @@ def test_the_cure_in_words_cures_a_machine_whose_clock_is_behind(place: Place, a
     place.travel(-5)
     for back in (0, 3_000):
         place.travel(-back)
-        sign = clock_sign(store)
-        assert not sign.well
-        assert f"the machine's clock is wrong, which says {store.clock_day()}" in sign.value
-        assert sign.hint.startswith("Set the clock of the store's machine")
-        assert "`" not in sign.hint
+        check = clock_check(store)
+        assert not check.well
+        assert f"the machine's clock is wrong, which says {store.clock_day()}" in check.value
+        assert check.hint.startswith("Set the clock of the store's machine")
+        assert "`" not in check.hint
         place.travel(back)
     place.travel(5)
-    assert clock_sign(store).well
+    assert clock_check(store).well
 
 
 @pytest.mark.parametrize(
@@ -657,9 +658,9 @@ def test_which_of_two_machines_has_the_wrong_clock_is_told_by_the_registry() -> 
         (3, today + timedelta(days=90), "Have NTP set"),
         (FAR, None, "Have NTP set"),
     ]:
-        sign = _time(ahead * DAY_S, expires)
-        assert not sign.well
-        assert sign.hint.startswith(which)
+        check = _time(ahead * DAY_S, expires)
+        assert not check.well
+        assert check.hint.startswith(which)
     assert _time(0, today).well
 
 
@@ -667,7 +668,7 @@ def test_a_day_that_passes_by_itself_is_no_trouble(place: Place, store: Store, a
     append(store, body_of(asked, {"dark": [1]}))
     place.travel(-1)
     assert store.trouble() == {}
-    assert clock_sign(store).well
+    assert clock_check(store).well
     place.travel(-1)
     assert store.trouble().keys() == {"clock"}
-    assert not clock_sign(store).well
+    assert not clock_check(store).well

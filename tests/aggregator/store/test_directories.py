@@ -7,7 +7,7 @@ from stat import S_IMODE
 
 import pytest
 
-from dither_aggregator.examining import examine
+from dither_aggregator.health.doctor import examine
 from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, key_file
 from dither_aggregator.store.sqlite.file import NAMES
@@ -47,9 +47,9 @@ def test_who_may_take_a_store_away_is_said_where_it_is_held_and_by_doctor(
     said = f"group 4711 may write in {home} (mode 775), and so may take {home / 'data'} away"
     with exclusive(home / "data"):  # as `serve` does it before anything else
         assert [record.getMessage() for record in caplog.records] == [said]
-    (sign,) = [sign for sign in examine(str(home / "data"), None) if sign.what == "secrecy"]
-    assert said in sign.value
-    assert not sign.well
+    (check,) = [check for check in examine(str(home / "data"), None) if check.what == "secrecy"]
+    assert said in check.value
+    assert not check.well
 
 
 def test_serve_refuses_a_directory_that_is_shared_and_takes_one_within_it(home: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from dither_aggregator import upkeep
-from dither_aggregator.service import WholeService
+from dither_aggregator.ingest.service import WholeService
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.records import LogGroup, LogRead, Poison
 from dither_aggregator.store.redis import RedisStore
@@ -92,7 +92,7 @@ def merge_all(store: Store) -> None:
 
 
 def erase_all(store: Store) -> None:
-    """Erase until it is done, as the upkeep of some rounds does."""
+    """Erase until it is done, as the maintenance of some rounds does."""
     until = time.monotonic() + ERASED_WITHIN_S
     while store.erased() < store.merged():
         assert store.erase() == ""
@@ -175,8 +175,8 @@ def test_upkeep_erases(place: Place, store: Store, asked: Registry) -> None:
     until = time.monotonic() + ERASED_WITHIN_S
     while store.erased() < place.day():
         for shard in range(store.shards):
-            upkeep.maintain(store, shard)
-        assert upkeep.maintain_whole(store) == ""
+            maintenance.maintain(store, shard)
+        assert maintenance.maintain_whole(store) == ""
         assert time.monotonic() < until
     wait_until_gone(traces, directory_of(place))
 
@@ -458,7 +458,7 @@ def test_a_redis_that_refuses_is_told_of_once_and_goes_on_counting(
             while store.merged() < redis.day() or not caplog.messages:
                 assert time.monotonic() < until
                 time.sleep(0.05)
-            assert [upkeep.maintain_whole(store) for _ in range(3)] == [""] * 3
+            assert [maintenance.maintain_whole(store) for _ in range(3)] == [""] * 3
             assert service.trouble() == {}
         (said,) = caplog.messages
         assert "uploads of days that are over can still be told apart in it" in said

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis import snapshots
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.interface import tallies
@@ -75,8 +75,8 @@ def merge_all(store: Store) -> None:
 
 
 def record_all(store: Store) -> None:
-    for metric in upkeep.unfinalized(store):
-        upkeep.finalize(store, metric)
+    for metric in maintenance.unfinalized(store):
+        maintenance.finalize(store, metric)
 
 
 def assert_merged(place: Place, store: Store, asked: Registry, digests: dict[str, str]) -> None:
@@ -227,20 +227,20 @@ def test_nothing_is_recorded_before_every_shard_has_merged_it(
     for shard in range(store.shards):
         assert store.sealed() == place.day()
         assert store.merged() < place.day()
-        assert upkeep.unfinalized(store) == []
-        assert [upkeep.finalize(store, name) for name in METRICS] == [0, 0, 0]
+        assert maintenance.unfinalized(store) == []
+        assert [maintenance.finalize(store, name) for name in METRICS] == [0, 0, 0]
         with pytest.raises(StoreError, match=f"{place.day()} is not merged in every shard, so it is not final"):
             snapshots.take(store, store.stored(asked.metrics["dark"].plan), place.day())
         assert store.all_finals() == set()
         store.merge(shard)
-    assert upkeep.unfinalized(store) == list(METRICS)
-    assert [upkeep.finalize(store, name) for name in METRICS] == [1, 1, 1]
+    assert maintenance.unfinalized(store) == list(METRICS)
+    assert [maintenance.finalize(store, name) for name in METRICS] == [1, 1, 1]
     assert {name: store.finals(asked.metrics[name].plan)[place.day()].digest for name in METRICS} == day
 
 
 def test_upkeep_merges(place: Place, store: Store, asked: Registry, day: dict[str, str]) -> None:
     for shard in range(store.shards):
-        upkeep.maintain(store, shard)
+        maintenance.maintain(store, shard)
     assert_merged(place, store, asked, day)
 
 
@@ -269,14 +269,14 @@ def test_a_final_day_that_is_not_merged_is_found(
 
 def test_tallies_that_are_merged_are_given_up(place: Place, store: Store, asked: Registry, day: dict[str, str]) -> None:
     merge_all(store)
-    upkeep.finalize(store, "color")
+    maintenance.finalize(store, "color")
     store.set_retention(Retention(tallies_days=0))
     for shard in range(store.shards):
         store.forget(shard)
     assert ranges(place, store, asked) == {"color": [], "dark": [WHOLE], "font": [WHOLE]}
     place.travel(3)
     for shard in range(store.shards):
-        upkeep.maintain(store, shard)
+        maintenance.maintain(store, shard)
     record_all(store)
     assert list(check(store)) == []
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from flask.testing import FlaskClient
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis.disclosure import sizes
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.interface.batches import BATCH_MIN
@@ -45,10 +45,10 @@ def upkeep_all(store: Store) -> None:
     """Do what workers do in a round, and name the days' snapshots."""
     fold_all(store)
     for shard in range(store.shards):
-        upkeep.maintain(store, shard)
-    upkeep.maintain_whole(store)
-    for metric in upkeep.unfinalized(store):
-        upkeep.finalize(store, metric)
+        maintenance.maintain(store, shard)
+    maintenance.maintain_whole(store)
+    for metric in maintenance.unfinalized(store):
+        maintenance.finalize(store, metric)
 
 
 def send(store: Store, asked: Registry, n: int, metric: str = "color") -> None:

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dither_aggregator import upkeep
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
 from dither_aggregator.store.dump import FinalRecord
 from dither_aggregator.store.records import KeptReading, Retention
@@ -61,16 +61,16 @@ def test_no_reading_outlives_its_reports(place: Place, store: Store, asked: Regi
     first = store.today()
     place.travel(1)
     seal_all(store)
-    upkeep.maintain(store, 0)
+    maintenance.maintain(store, 0)
     for shard in range(store.shards):
-        upkeep.maintain(store, shard)
-    for metric in upkeep.unfinalized(store):
-        upkeep.finalize(store, metric)
+        maintenance.maintain(store, shard)
+    for metric in maintenance.unfinalized(store):
+        maintenance.finalize(store, metric)
     store.keep_readings([entry("of the day", first), entry("of a later one", first + timedelta(days=9))])
     store.set_retention(Retention(5, None))
     place.travel(5)
     for shard in range(store.shards):
-        upkeep.maintain(store, shard)
+        maintenance.maintain(store, shard)
     assert store.tallies_from() > first
     assert store.kept_reading("of the day") is None
     assert store.kept_reading("of a later one")

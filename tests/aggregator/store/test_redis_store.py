@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.service import Service, Submitted
+from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.interface.resetting import DayReset
@@ -334,7 +334,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "integrity": lambda store, asked: store.integrity(),
     "quarantined": lambda store, asked: store.quarantined(),
     "log_entries": lambda store, asked: list(store.log_entries(0)),
-    "set_aside": lambda store, asked: store.set_aside(0, LogEntry(1, b""), {}, []),
+    "set_apart": lambda store, asked: store.set_apart(0, LogEntry(1, b""), {}, []),
     "replay": lambda store, asked: store.replay("0-1"),
     "drop": lambda store, asked: store.drop("0-1"),
     "create_key": lambda store, asked: store.create_key("write"),

@@ -14,7 +14,7 @@ import pytest
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.interface.log import Prepared
 from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, log, schema
-from dither_aggregator.store.sqlite.file import why
+from dither_aggregator.store.sqlite.file import describe_error
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.support.clocks import Clock
@@ -138,12 +138,14 @@ def test_why_a_file_cannot_be_used_is_said_with_what_to_do(
     sqlite: SQLiteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     denied = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / FILE_NAME))
-    assert why(denied) == "Permission denied; run this as the user that owns it"
-    assert why(OSError(errno.ENOSPC, "No space left on device", "x")) == "No space left on device"
+    assert describe_error(denied) == "Permission denied; run this as the user that owns it"
+    assert describe_error(OSError(errno.ENOSPC, "No space left on device", "x")) == "No space left on device"
     with closing(sqlite3.connect(f"file:{tmp_path / FILE_NAME}?mode=ro", uri=True)) as db:
         with pytest.raises(sqlite3.OperationalError) as refused:
             db.execute("DELETE FROM state")
-        assert why(refused.value) == "attempt to write a readonly database; run this as the user that owns it"
+        assert (
+            describe_error(refused.value) == "attempt to write a readonly database; run this as the user that owns it"
+        )
 
     def deny(path: Path) -> bool:
         raise denied

@@ -10,7 +10,7 @@ import pytest
 from dither_aggregator.analysis.estimands import ESTIMANDS, estimate
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import BadView, View
-from dither_aggregator.analysis.standing import Told
+from dither_aggregator.analysis.significance import Told
 from dither_aggregator.analysis.tables import statistics
 from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.analysis.tables.rows import STATISTICS, TableRow

@@ -91,13 +91,13 @@ def test_real_reports_show_words_the_start_of_longer_ones_and_what_is_no_text(re
 
 @pytest.mark.slow
 def test_words_that_are_named_are_the_head_and_what_is_no_text_stands_apart(reading: WordsReading) -> None:
-    standing = reading.standing()
-    assert standing is not None
-    assert [each.row.value for each in standing.head][:1] == ["firefox"]
-    assert standing.head[0].rank_lower == 1
-    assert [row.value for row in standing.apart] == ["other"]
-    assert {row.value for row in standing.crowd} == {row.value for row in reading.rows if not row.named} - {"other"}
-    assert standing.p_value < 1e-9
+    significance = reading.significance()
+    assert significance is not None
+    assert [each.row.value for each in significance.significant][:1] == ["firefox"]
+    assert significance.significant[0].rank_lower == 1
+    assert [row.value for row in significance.unlisted] == ["other"]
+    assert {row.value for row in significance.rest} == {row.value for row in reading.rows if not row.named} - {"other"}
+    assert significance.p_value < 1e-9
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_without_reports_there_are_no_rows_and_what_is_shown_says_so() -> None:
     metric = words()
     found = estimate(stored(metric), DAY, Tally(0, np.zeros(metric.cells.tally_size, dtype=np.int64)))
     assert list(found.rows) == []
-    assert found.standing() is None
+    assert found.significance() is None
     assert "No word stands out" in found.nothing_to_show
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from dither_aggregator.analysis.words.reading import search_tally
 from dither_aggregator.analysis.words.verdict import FoundWords, Wanted
+from dither_aggregator.operations.maintenance import fold_all
 from dither_aggregator.simulate.fleet import Fleet
-from dither_aggregator.upkeep import fold_all
 from dither_shared.registry import Registry, utc_today
 from tests.benchmarks.words.vocabulary import devices, vocabulary
 from tests.support.aggregators import aggregator

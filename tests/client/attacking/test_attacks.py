@@ -16,7 +16,7 @@ from tests.support.soaking import SOAK, scaled
 
 SIGMAS = 5.0
 CLEAR = MEMO if SOAK else MEMO.replace("epsilon = 1\n", "epsilon = 1.9\n")
-"""A memo that reports nearly tell: in `make test` few of them make it known. It tells the same itself."""
+"""A memo that reports nearly tell: in `make test` few of them make it known. The memo itself tells the same."""
 
 
 def near(point: Score, share: float) -> bool:

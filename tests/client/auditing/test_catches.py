@@ -363,7 +363,7 @@ def test_a_hidden_answer_that_moves_an_upload_is_caught_with_100_devices(monkeyp
     def planning(self: Device, metric: Metric, answer: object, *rest: Any) -> str:
         reason = record(self, metric, answer, *rest)
         with self._file.transaction():
-            self._moments.planned(lambda: 0.0)
+            self._send_schedule.planned(lambda: 0.0)
         return reason
 
     monkeypatch.setattr(Device, "record", planning)

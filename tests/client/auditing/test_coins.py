@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dither.auditing.coins import independent, law_of_coin, law_of_coins, law_of_uniform
-from dither.auditing.drawn import Undecidable
+from dither.auditing.symbolic_rng import Undecidable
 from dither.auditing.traced import OFF, OTHERWISE
 from dither_shared.mechanisms import GRR
 from dither_shared.rng import SCALE, Rng

@@ -131,7 +131,7 @@ def test_what_links_is_claimed_alone_and_together() -> None:
 def test_a_sound_metric_holds_and_a_larger_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: permanent bits by fair coins, which hide the answer, and mark the device. It takes 200 devices.
 
-    A report tells nearly as much as the memo in `make test`, so three show it as well.
+    Three reports show it as well if one tells nearly as much as the memo.
     """
     monkeypatch.setattr(linking, "BEFORE", scaled(3, BEFORE))
     keys = EVERY["oue again"] if SOAK else EVERY["oue again"].replace("epsilon = 1\n", "epsilon = 2.8\n")

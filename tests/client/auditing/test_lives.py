@@ -198,7 +198,7 @@ def opening(self: Device, metric: Any) -> None:
 def planning(self: Device, metric: Any) -> None:
     """Let a hidden answer plan an upload."""
     with self._file.transaction():
-        self._moments.planned(lambda: 0.0)
+        self._send_schedule.planned(lambda: 0.0)
 
 
 def building(self: Device, metric: Any) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME
-from dither.device.moments import LEASE_S
 from dither.device.outbox import Outbox
+from dither.device.send_schedule import LEASE_S
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock

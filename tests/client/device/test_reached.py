@@ -205,7 +205,7 @@ def test_a_receipt_never_moves_a_device_ahead_of_its_clock() -> None:
 
 def test_without_a_receipt_a_false_future_ends_after_thirty_silent_days() -> None:
     device, asked, clock = strayed()
-    until = device.silences()["dark"].until
+    until = device.skip_reasons()["dark"].until
     assert until == clock.now // DAY_S + SILENT_DAYS
     for _ in range(SILENT_DAYS):
         assert record(device, asked, "dark", True) == "clock-behind"

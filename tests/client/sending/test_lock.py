@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device
-from dither.device.moments import LEASE_S
+from dither.device.send_schedule import LEASE_S
 from dither.sending import lock
 from dither.sending.lock import SenderLock
 from dither.sending.sender import BUSY, Sender

@@ -12,7 +12,7 @@ import pytest
 
 import dither
 from dither.sending.transport import HttpTransport
-from dither_aggregator.service import Service
+from dither_aggregator.ingest.service import Service
 from dither_shared.errors import ConfigurationError
 from tests.support.aggregators import aggregator
 from tests.support.certificates import Certificate, certificate

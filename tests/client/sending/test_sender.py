@@ -80,14 +80,14 @@ def test_what_is_taken_back_while_the_connection_is_made_does_not_leave(how: str
 def test_an_answer_to_what_was_taken_back_counts_nothing(tmp_path: Path) -> None:
     device, _, clock = one_report(tmp_path)
     other, _ = make(clock, tmp_path, seed=2)
-    sender = Sender(device, Answering(other.refuse), clock)
+    sender = Sender(device, TaskHandlers(other.refuse), clock)
     assert sender.attempt() is Outcome.ACCEPTED
     assert sender.sent == 0
     assert device.counters() == {"refused": 1}
     assert device.spent() == {"color": 2_000_000}
 
 
-class Answering:
+class TaskHandlers:
     """A transport that accepts, after something has happened beside it."""
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:

@@ -20,10 +20,10 @@ SQLITE, REDIS = "sqlite", "redis"
 both = pytest.mark.parametrize("kind", [SQLITE, REDIS])
 
 HURRIED: dict[str, object] = {
-    "dither_aggregator.service.FOLD_EVERY_S": 0.3,
-    "dither_aggregator.service.MAINTAIN_EVERY_S": 0.3,
-    "dither_aggregator.service.REFRESH_EVERY_S": 0.2,
-    "dither_aggregator.service.WRITER_FAILED_FOR_S": 1.0,
+    "dither_aggregator.ingest.service.FOLD_EVERY_S": 0.3,
+    "dither_aggregator.ingest.service.MAINTAIN_EVERY_S": 0.3,
+    "dither_aggregator.ingest.service.REFRESH_EVERY_S": 0.2,
+    "dither_aggregator.ingest.service.WRITER_FAILED_FOR_S": 1.0,
     "dither_aggregator.workers.watchdog.MAINTAIN_EVERY_S": 0.3,
     "dither_aggregator.commands.beat.LOOK_EVERY_S": 0.3,
     "dither_aggregator.store.interface.tallies.COMPACT_SEGMENTS": 4,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.store.redis import key_names
-from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
+from dither_aggregator.workers.tasks import FOLD, Task, TaskQueue, make_app
 from dither_shared.registry import Registry
 from tests.faults.aggregator.clustered import REDIS, aggregator, both, kept_alive, orders
 from tests.faults.aggregator.editions import METRICS
@@ -101,7 +101,7 @@ def test_workers_of_an_older_release_leave_to_newer_ones_what_they_do_not_know(h
             load_registry(cluster, SECOND_TEXT)
             wait_until(lambda: all(accepted(cluster, plan) for plan in NEW), "reports of the new plans")
             load.wait_for(50)
-            # Both have had reports in hand that only a newer worker can fold: which of them a bell comes to is chance.
+            # Both have had reports in hand that only a newer worker can fold: which of them a task comes to is chance.
             wait_until(lambda: "does not know" in stale.written(), "a plan that the stale worker does not know")
             wait_until(lambda: "of a later dither" in older.written(), "a mechanism that the older one does not know")
             cluster.add_worker()
@@ -123,10 +123,10 @@ def set_version(cluster: SeveralMachines, version: int) -> None:
             pipeline.execute()
 
 
-def ring(cluster: SeveralMachines) -> None:
+def publish(cluster: SeveralMachines) -> None:
     """Have a worker look at the store."""
-    with closing(Rope(make_app(cluster.broker.url))) as rope:
-        rope.ring([Bell(FOLD, 0)])
+    with closing(TaskQueue(make_app(cluster.broker.url))) as task_queue:
+        task_queue.publish([Task(FOLD, 0)])
 
 
 def test_processes_of_another_layout_are_refused_before_they_read_or_write(home: Path) -> None:
@@ -145,7 +145,7 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
             wait_until(lambda: cluster.ready().status_code == 503, "readiness being red")
             refused = load.answers[503]
             wait_until(lambda: load.answers[503] > refused + 20, "uploads being refused")
-            ring(cluster)  # which the beat does no more, nor an API that accepts nothing
+            publish(cluster)  # which the beat does no more, nor an API that accepts nothing
             assert cluster["beat-0"].code() == 1
             assert cluster["worker-0"].code() == 1
             with cluster.data.client() as client:

@@ -49,7 +49,7 @@ ROUNDS = LONG if SOAK else [SHORT]
 UPLOADS = scaled(40, 100)
 """Between two days."""
 SOON: dict[str, object] = {
-    "service.MAINTAIN_EVERY_S": 0.15,
+    "ingest.service.MAINTAIN_EVERY_S": 0.15,
     "workers.watchdog.MAINTAIN_EVERY_S": 0.15,
     "commands.beat.LOOK_EVERY_S": 0.15,
     "store.interface.tallies.COMPACT_SEGMENTS": 2,

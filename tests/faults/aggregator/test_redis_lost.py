@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from dither_aggregator import upkeep
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, Store, StoreError, open_store
 from dither_aggregator.store.packing import sum_segments
 from dither_aggregator.store.redis import RedisStore
@@ -143,10 +143,10 @@ class Life:
                 for _ in range(scaled(12, 60)):
                     self._step(store)
                 for shard in range(self.shards):
-                    upkeep.fold_all(store, shard)
-                    upkeep.maintain(store, shard)
-                for metric in upkeep.unfinalized(store):
-                    upkeep.finalize(store, metric)
+                    maintenance.fold_all(store, shard)
+                    maintenance.maintain(store, shard)
+                for metric in maintenance.unfinalized(store):
+                    maintenance.finalize(store, metric)
             self.retire(store)
 
     def _step(self, store: Store) -> None:
@@ -235,7 +235,7 @@ def goes_on(life: Life, server: RedisServer) -> tuple[Oracle, int]:
             (answer,) = store.append([(parse_upload(body, store.find_plan), body)])
             if isinstance(answer, Receipt):
                 account.acknowledged(id_, answer)
-        upkeep.fold_all(store, 0)
+        maintenance.fold_all(store, 0)
         return account, written
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dither_aggregator.workers.bells import FOLD, Bell, Rope, make_app
+from dither_aggregator.workers.tasks import FOLD, Task, TaskQueue, make_app
 from dither_shared.wire import PATH
 from tests.faults.aggregator.clustered import REDIS, SQLITE, aggregator, both, orders
 from tests.faults.aggregator.load import PAUSE_S, REGISTRY, REGISTRY_TEXT, Load, check_all
@@ -94,11 +94,11 @@ def test_sigterm_with_requests_half_read_and_in_flight_loses_nothing(home: Path,
 
 
 def seconds_to_stop(home: Path, settings: Mapping[str, object] = MappingProxyType({})) -> float:
-    """Stop a worker as its processes begin to answer bells; return how long it took to end."""
+    """Stop a worker as its processes begin to answer tasks; return how long it took to end."""
     cluster = SeveralMachines(home, REGISTRY_TEXT, orders(home, settings=settings))
     with running(cluster):
-        with closing(Rope(make_app(cluster.broker.url))) as rope:
-            rope.ring([Bell(FOLD, number % 4) for number in range(400)])
+        with closing(TaskQueue(make_app(cluster.broker.url))) as task_queue:
+            task_queue.publish([Task(FOLD, number % 4) for number in range(400)])
         worker = cluster.add_worker(processes=8)
         worker.start()
         began = time.monotonic()

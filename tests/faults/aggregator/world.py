@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-from dither_aggregator import upkeep
 from dither_aggregator.counting import folding
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, archive
 from dither_aggregator.store.dump import Record
 from dither_aggregator.store.fsck import check as fsck
@@ -115,14 +115,14 @@ class World(UploadSteps, CountingSteps, DaySteps, PlanSteps):
         self.send_again_what_is_unsettled()
         self.oracle.remember(self.observer)
         for shard in range(self.observer.shards):
-            upkeep.fold_all(self.any(), shard)
-            upkeep.maintain(self.any(), shard)
+            maintenance.fold_all(self.any(), shard)
+            maintenance.maintain(self.any(), shard)
         store = self.any()
-        for metric in upkeep.unfinalized(store):
-            upkeep.finalize(store, metric)
+        for metric in maintenance.unfinalized(store):
+            maintenance.finalize(store, metric)
         self.look()
         assert not self.observer.backlog(), "something is still pending"
-        assert not upkeep.unfinalized(self.observer), "something that is merged is not finalized"
+        assert not maintenance.unfinalized(self.observer), "something that is merged is not finalized"
         findings = list(fsck(self.observer))
         assert not findings, f"fsck says: {findings}"
 

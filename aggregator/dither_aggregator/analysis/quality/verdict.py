@@ -10,7 +10,7 @@ their counts would always seem uneven; and memos repeat their noise.
 
 Only what is clumsy is found: reports that no honest device sends so often, such as those of a broken build, of a
 device that sends one report a thousand times, of all ones. Made-up reports that are drawn like honest ones pass, and
-move an estimate all the same: `dither_shared.accounting.made_up` says how far.
+move an estimate all the same: `dither_shared.accounting.poisoning` says how far.
 """
 
 from collections.abc import Iterator, Sequence

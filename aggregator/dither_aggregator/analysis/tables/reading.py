@@ -11,7 +11,7 @@ from itertools import combinations
 from statistics import median
 
 from dither_aggregator.analysis.reading import COLUMNS, BadView, Estimand, Reading, View
-from dither_aggregator.analysis.standing import Told
+from dither_aggregator.analysis.significance import Told
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, ArmStatistics, together
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.rows import Statistic, TableRow, association_name, mean_name, share_name

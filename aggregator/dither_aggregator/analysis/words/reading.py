@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from dither_aggregator.analysis.keeping import part_once, tell_progress
 from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
-from dither_aggregator.analysis.standing import BINS, Standing, bin_estimates, rank
+from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.analysis.words.search import Level, Prefix, Progress, Proposed, search
 from dither_aggregator.analysis.words.sketches import Sketch
@@ -57,20 +57,22 @@ class WordsReading(Reading):
 
     rows: Sequence[WordRow] = ()
 
-    def _stand(self) -> Standing | None:
+    def _find_significance(self) -> Significance | None:
         """Return the words that are named, by the verdict on each."""
         if not self.rows:
             return None
         untexts = Coded.of(self.stored.plan.domain).untexts
-        apart = [row for row in self.rows if row.value in untexts]
+        unlisted = [row for row in self.rows if row.value in untexts]
         rows = [row for row in self.rows if row.value not in untexts]
-        head = [row for row in rows if row.named]
-        crowd = [row for row in rows if not row.named]
-        scores = np.array([row.z for row in crowd])
+        significant = [row for row in rows if row.named]
+        rest = [row for row in rows if not row.named]
+        scores = np.array([row.z for row in rest])
         edges = np.linspace(min(-4.0, *scores, 0.0), max(4.0, *scores, 0.0), BINS + 1)
-        bins = bin_estimates(scores, edges, ndtr) if crowd else ()
+        bins = bin_estimates(scores, edges, ndtr) if rest else ()
         chance = simes(ndtr(-np.array([row.z for row in rows if row.whole])))
-        return Standing(rank(head, crowd), apart, crowd, bins, p_value=chance, scores=True, noun="proposed text")
+        return Significance(
+            rank(significant, rest), unlisted, rest, bins, p_value=chance, scores=True, noun="proposed text"
+        )
 
     @property
     def own_columns(self) -> tuple[str, ...]:

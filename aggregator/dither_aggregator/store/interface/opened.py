@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import date
 from threading import Lock
 
-from dither_aggregator.loading import another_app
-from dither_aggregator.room import Free
+from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.operations.loading import another_app
 from dither_aggregator.store.keys import Keys
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
@@ -170,7 +170,7 @@ class Opened(ABC):
         return sum(shard.backlog for shard in self.status())
 
     @abstractmethod
-    def left(self) -> Free | None:
+    def left(self) -> FreeSpace | None:
         """Return what is left of the disk, or of the memory, that the store may have; None where nothing says."""
 
     def trouble(self) -> dict[str, str]:

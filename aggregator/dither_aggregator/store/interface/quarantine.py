@@ -22,7 +22,7 @@ class Quarantine(Opened):
         """
 
     @abstractmethod
-    def set_aside(
+    def set_apart(
         self, shard: int, oldest: LogEntry, others: Mapping[LogEntry, bytes], poisons: Sequence[Poison]
     ) -> bool:
         """Take entries out of a shard's log, and put what was in them into the quarantine; return whether.

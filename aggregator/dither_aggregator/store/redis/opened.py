@@ -7,7 +7,7 @@ from datetime import date
 from threading import Lock
 from typing import Self
 
-from dither_aggregator.room import Free
+from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.store.interface import SHARDS
 from dither_aggregator.store.keys import Key, Keys
 from dither_aggregator.store.packing import day_of
@@ -166,12 +166,12 @@ class RedisOpened(RedisCalls):
             )
         return statuses
 
-    def left(self) -> Free | None:
+    def left(self) -> FreeSpace | None:
         """Return what is left of `maxmemory`, as Redis counts it; None where there is none, or Redis does not tell."""
         memory = self._client.information()
         most = int(str(memory.get("maxmemory", 0)))
         used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
-        return Free("memory", max(most - used, 0), most) if most else None
+        return FreeSpace("memory", max(most - used, 0), most) if most else None
 
     def _trouble(self) -> dict[str, str]:
         trouble = {}

@@ -38,7 +38,7 @@ class RedisQuarantine(RedisOpened, Quarantine):
                 place += 1
                 yield LogEntry(place, entry[MARK_BYTES:], entry[:MARK_BYTES])
 
-    def set_aside(
+    def set_apart(
         self, shard: int, oldest: LogEntry, others: Mapping[LogEntry, bytes], poisons: Sequence[Poison]
     ) -> bool:
         """Take entries out of the log in one script."""

@@ -66,7 +66,7 @@ class SQLiteFile:
                 keep(directory)
             self._file = _file_id(self._path)
         except OSError as error:
-            raise StoreError(f"{self._path} cannot be used: {why(error)}") from None
+            raise StoreError(f"{self._path} cannot be used: {describe_error(error)}") from None
 
     @property
     def _db(self) -> sqlite3.Connection:
@@ -145,9 +145,9 @@ class SQLiteFile:
                     db.execute("ROLLBACK")
                 raise
         except OSError as error:
-            raise StoreError(f"{self._path} cannot be used: {why(error)}") from None
+            raise StoreError(f"{self._path} cannot be used: {describe_error(error)}") from None
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self._path} cannot be written: {why(error)}") from None
+            raise StoreUnavailable(f"{self._path} cannot be written: {describe_error(error)}") from None
 
     @contextmanager
     def _instant(self) -> Iterator[sqlite3.Connection]:
@@ -164,13 +164,13 @@ class SQLiteFile:
                 if outermost and db.in_transaction:
                     db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self._path} cannot be read: {why(error)}") from None
+            raise StoreUnavailable(f"{self._path} cannot be read: {describe_error(error)}") from None
 
     def _rows(self, query: str, *values: object) -> list[Any]:
         try:
             rows = self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise StoreUnavailable(f"{self._path} cannot be read: {why(error)}") from None
+            raise StoreUnavailable(f"{self._path} cannot be read: {describe_error(error)}") from None
         self._check_immutable()
         return rows
 
@@ -203,7 +203,7 @@ class SQLiteFile:
         return date.fromisoformat(text)
 
 
-def why(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return why a store's file cannot be used and, where that is known, what to do about it."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
     if isinstance(error, PermissionError) or code & _PRIMARY == sqlite3.SQLITE_READONLY:

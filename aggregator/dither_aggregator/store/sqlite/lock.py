@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from dither_aggregator.store.records import StoreError
-from dither_aggregator.store.sqlite.file import keep, why
+from dither_aggregator.store.sqlite.file import describe_error, keep
 from dither_shared.ours import make_file
 
 LOCK_NAME = "lock.sqlite3"
@@ -30,11 +30,11 @@ def exclusive(directory: Path) -> Iterator[None]:
                 raise StoreError(
                     f"{directory} is being served already: stop that process or use another --data"
                 ) from None
-            raise StoreError(f"{directory} cannot be used: {why(error)}") from None
+            raise StoreError(f"{directory} cannot be used: {describe_error(error)}") from None
         except sqlite3.Error as error:
-            raise StoreError(f"{directory} cannot be used: {why(error)}") from None
+            raise StoreError(f"{directory} cannot be used: {describe_error(error)}") from None
         except FileExistsError:
             raise StoreError(f"{directory} is a file; a store is a directory") from None
         except OSError as error:
-            raise StoreError(f"{directory} cannot be used: {why(error)}") from None
+            raise StoreError(f"{directory} cannot be used: {describe_error(error)}") from None
         yield

@@ -12,14 +12,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Self
 
-from dither_aggregator.room import Free
+from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.store.interface.opened import Opened
 from dither_aggregator.store.keys import Key, Keys
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import OtherLayout, ShardStatus, StoreError
 from dither_aggregator.store.sqlite import schema
-from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile, keep, why
+from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile, describe_error, keep
 from dither_shared.ours import make_file
 
 
@@ -50,7 +50,7 @@ class SQLiteOpened(SQLiteFile, Opened):
                 raise
             if not isinstance(error, OSError | sqlite3.Error | StoreError):
                 raise
-            raise StoreError(f"{self._path} cannot be used: {why(error)}") from None
+            raise StoreError(f"{self._path} cannot be used: {describe_error(error)}") from None
 
     @classmethod
     def create(
@@ -71,7 +71,7 @@ class SQLiteOpened(SQLiteFile, Opened):
                 schema.create(db, state)
                 db.execute("COMMIT")
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{path} cannot be used: {why(error)}") from None
+            raise StoreError(f"{path} cannot be used: {describe_error(error)}") from None
         return cls(directory, clock, unfinished=unfinished)
 
     @classmethod
@@ -182,10 +182,10 @@ class SQLiteOpened(SQLiteFile, Opened):
             )
         ]
 
-    def left(self) -> Free | None:
+    def left(self) -> FreeSpace | None:
         """Return what is left of the directory's disk, for those who are not root."""
         disk = shutil.disk_usage(self._path.parent)
-        return Free("disk", disk.free, disk.total)
+        return FreeSpace("disk", disk.free, disk.total)
 
     def _trouble(self) -> dict[str, str]:
         return {"store": f"{self._path} is not the file that was opened"} if self._replaced() else {}

@@ -26,7 +26,7 @@ class SQLiteQuarantine(SQLiteLedger, Quarantine):
             for last, entry in rows:
                 yield LogEntry(last, entry)
 
-    def set_aside(
+    def set_apart(
         self, shard: int, oldest: LogEntry, others: Mapping[LogEntry, bytes], poisons: Sequence[Poison]
     ) -> bool:
         """Take rows out of the log in one transaction."""

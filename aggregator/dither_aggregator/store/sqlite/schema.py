@@ -150,7 +150,7 @@ def _from_4(db: sqlite3.Connection) -> None:
 
 
 def _from_5(db: sqlite3.Connection) -> None:
-    """Make room for the uploads of sealed days, which upkeep moves there."""
+    """Make room for the uploads of sealed days, which maintenance moves there."""
     make(db, TAKEN)
 
 

@@ -16,7 +16,7 @@ from dither_aggregator.web.api.estimates import EstimatesAsked, estimates, estim
 from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
 from dither_aggregator.web.api.quality import QualityAsked, quality
 from dither_aggregator.web.api.rowsets import RowsAsked
-from dither_aggregator.web.asking import Parameters
+from dither_aggregator.web.query_parameters import Parameters
 
 __all__ = ["CHANGES", "OPERATIONS", "register"]
 

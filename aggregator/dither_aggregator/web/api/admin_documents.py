@@ -4,10 +4,10 @@ from typing import Any
 
 from marshmallow import fields, validate
 
-from dither_aggregator.scopes import SCOPES
+from dither_aggregator.operations.scopes import SCOPES
 from dither_aggregator.store.keys import ACTIVE, REVOKED, WAITING
 from dither_aggregator.web.api.documents import PLAN, Described
-from dither_aggregator.web.asking import Day
+from dither_aggregator.web.query_parameters import Day
 
 IDS_MAX = 1_000
 _MARK = "1 to 80 characters; anybody who may read reads them"

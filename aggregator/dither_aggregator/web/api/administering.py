@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from flask import request
 from marshmallow import Schema
 
-from dither_aggregator.administration import Administration
-from dither_aggregator.loading import KnownPlans, NoRegistry, read_apart
+from dither_aggregator.operations.administration import Administration
+from dither_aggregator.operations.loading import KnownPlans, NoRegistry, read_apart
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.keys import Key
 from dither_aggregator.store.plans import Offered
@@ -18,8 +18,8 @@ from dither_aggregator.web.api import admin_documents as documents
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.listings import MARKS
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
-from dither_aggregator.web.asking import Given, Parameters, Whole, given_body
-from dither_aggregator.web.exchange import ACTOR, BODY
+from dither_aggregator.web.messages import ACTOR, BODY
+from dither_aggregator.web.query_parameters import Parameters, QueryParameters, Whole, body_parameters
 
 PLANS = ("metric", "rev", "plan", "current", "retired")
 HELD = ("id", "metric", "rev", "plan", "epoch", "reports", "reason")
@@ -47,21 +47,21 @@ def _rows(store: Store, columns: Sequence[str], rows: Iterable[Sequence[object]]
 # Plans.
 
 
-def load_registry(store: Store, asked: Given) -> RowSet:
+def load_registry(store: Store, asked: QueryParameters) -> RowSet:
     """Load a registry; return the plans that are new."""
     store.refresh()
     plans = [(one.plan.metric, one.plan.rev, one.plan.digest) for one in store.plans()]
     try:
         offered = Offered.from_document(read_apart(request.environ[BODY], KnownPlans(store.app, plans)))
     except NoRegistry as error:
-        given_body(documents.RegistryBody, error.short)
+        body_parameters(documents.RegistryBody, error.short)
         raise
     return _rows(store, PLANS, map(_plan, _hands(store).load(offered)), "plans")
 
 
-def retire_plan(store: Store, asked: Given) -> RowSet:
+def retire_plan(store: Store, asked: QueryParameters) -> RowSet:
     """Refuse the reports of a plan from now on, or take them again; return it."""
-    given = given_body(documents.RetireBody)
+    given = body_parameters(documents.RetireBody)
     metric, rev = given["metric"], given["rev"]
     _hands(store).retire(metric, rev, undo=given["undo"])
     return _rows(store, PLANS, [_plan(one) for one in store.plans(metric) if one.plan.rev == rev], "plans")
@@ -74,7 +74,7 @@ def _plan(stored: StoredPlan) -> tuple[object, ...]:
 # Quarantine.
 
 
-def quarantine(store: Store, asked: Given) -> RowSet:
+def quarantine(store: Store, asked: QueryParameters) -> RowSet:
     """Return what waits in quarantine."""
     rows = []
     for item in store.quarantined():
@@ -83,15 +83,15 @@ def quarantine(store: Store, asked: Given) -> RowSet:
     return _rows(store, HELD, rows, "quarantine")
 
 
-def replay_quarantined(store: Store, asked: Given) -> RowSet:
+def replay_quarantined(store: Store, asked: QueryParameters) -> RowSet:
     """Put groups back into the log, to be counted today."""
-    ids = given_body(documents.IdsBody)["ids"]
+    ids = body_parameters(documents.IdsBody)["ids"]
     return _settled(store, ids, _hands(store).replay(ids))
 
 
-def drop_quarantined(store: Store, asked: Given) -> RowSet:
+def drop_quarantined(store: Store, asked: QueryParameters) -> RowSet:
     """Give groups up for good."""
-    ids = given_body(documents.IdsBody)["ids"]
+    ids = body_parameters(documents.IdsBody)["ids"]
     return _settled(store, ids, _hands(store).drop(ids))
 
 
@@ -102,16 +102,16 @@ def _settled(store: Store, ids: Sequence[str], done: Sequence[str]) -> RowSet:
 # Marks.
 
 
-def add_mark(store: Store, asked: Given) -> RowSet:
+def add_mark(store: Store, asked: QueryParameters) -> RowSet:
     """Mark a day; return its marks."""
-    given = given_body(documents.MarkBody)
+    given = body_parameters(documents.MarkBody)
     _hands(store).add_mark(DayMark(given["day"], given["text"]))
     return _rows(store, MARKS, _marks(mark for mark in store.marks() if mark.day == given["day"]), "marks")
 
 
-def remove_mark(store: Store, asked: Given) -> RowSet:
+def remove_mark(store: Store, asked: QueryParameters) -> RowSet:
     """Remove a mark, or all of a day; return those that were removed."""
-    given = given_body(documents.UnmarkBody)
+    given = body_parameters(documents.UnmarkBody)
     return _rows(store, MARKS, _marks(_hands(store).remove_marks(given["day"], given.get("text"))), "marks")
 
 
@@ -122,22 +122,22 @@ def _marks(marks: Iterable[DayMark]) -> list[tuple[str, str]]:
 # Keys, and the journal.
 
 
-def list_keys(store: Store, asked: Given) -> RowSet:
+def list_keys(store: Store, asked: QueryParameters) -> RowSet:
     """Return all keys, the revoked ones with them; nobody can tell their texts."""
     store.refresh()
     return _rows(store, KEYS, map(_key, store.keys.listed()), "keys")
 
 
-def create_key(store: Store, asked: Given) -> RowSet:
+def create_key(store: Store, asked: QueryParameters) -> RowSet:
     """Make a key; return it with its text, this once."""
-    given = given_body(documents.NewKeyBody)
+    given = body_parameters(documents.NewKeyBody)
     key, text = _hands(store).create_key(given["scope"], given["label"])
     return _rows(store, (*KEYS, "key"), [(*_key(key), text)], "key")
 
 
-def revoke_key(store: Store, asked: Given) -> RowSet:
+def revoke_key(store: Store, asked: QueryParameters) -> RowSet:
     """Let nobody in with a key from now on; return it."""
-    given = given_body(documents.RevokeBody)
+    given = body_parameters(documents.RevokeBody)
     return _rows(store, KEYS, [_key(_hands(store).revoke_key(given["id"], wait=given["wait"]))], "keys")
 
 
@@ -146,7 +146,7 @@ def _key(key: Key) -> tuple[object, ...]:
     return tuple(told[column] for column in KEYS)
 
 
-def journal(store: Store, asked: Given) -> RowSet:
+def journal(store: Store, asked: QueryParameters) -> RowSet:
     """Return who asked for which change, the latest last."""
     rows = [entry.to_document() for entry in store.journal(asked["limit"])]
     return _rows(store, JOURNAL, [tuple(row[column] for column in JOURNAL) for row in rows], "journal")

@@ -21,8 +21,8 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.api.documents import Described, ProblemDocument
 from dither_aggregator.web.api.rowsets import CSV, JSON, RowSet, respond
 from dither_aggregator.web.api.uploads import ADMIN_KEY, READ_KEY, SECURITY, UPLOADS
-from dither_aggregator.web.asking import PARSER, Parameters, given, seen
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
+from dither_aggregator.web.query_parameters import PARSER, Parameters, query_parameters, seen
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
@@ -71,7 +71,7 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
 
     @app.get(DOCUMENT)
     def openapi() -> Response:
-        given(Parameters)
+        query_parameters(Parameters)
         servers = [{"url": request.script_root or "/"}]
         document = _with_estimands(_document(described))
         return Response(msgspec.json.encode({**document, "servers": servers}), content_type=JSON)

@@ -8,10 +8,10 @@ from typing import Any
 from marshmallow import INCLUDE, Schema, fields, validate
 
 from dither_aggregator.analysis.quality.verdict import CHECKS
-from dither_aggregator.analysis.standing import VERDICTS
+from dither_aggregator.analysis.significance import VERDICTS
 from dither_aggregator.analysis.tables.rows import STATISTICS as TABLE_STATISTICS
 from dither_aggregator.analysis.tables.rows import VERDICTS as TABLE_VERDICTS
-from dither_aggregator.web.asking import Parameters
+from dither_aggregator.web.query_parameters import Parameters
 
 ROLES = ("listed", "candidate", "found", "other", "none", "statistic", "share")
 STATISTICS = ("mean", "quantile", "share", "share_above", "share_of_reports")

@@ -11,14 +11,16 @@ from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, Reading, View
-from dither_aggregator.analysis.standing import Standing, Told
+from dither_aggregator.analysis.significance import Significance, Told
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
-from dither_aggregator.web.asking import (
-    Given,
+from dither_aggregator.web.long_lists import refuse_long
+from dither_aggregator.web.queries import told_tail
+from dither_aggregator.web.query_parameters import (
     LevelAsked,
     PlanAsked,
+    QueryParameters,
     Value,
     WindowAsked,
     asked_plan,
@@ -26,8 +28,6 @@ from dither_aggregator.web.asking import (
     default_window,
     one_of,
 )
-from dither_aggregator.web.computed import told_tail
-from dither_aggregator.web.long_lists import refuse_long
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
@@ -59,37 +59,41 @@ class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
     )
 
 
-def estimates(store: Store, asked: Given, metric: str) -> RowSet:
+def estimates(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     """Return the estimates of the listed values, or of the registry's candidates."""
     return _estimates(store, asked, asked_plan(store, metric, asked))
 
 
-def estimates_of(store: Store, asked: Given, metric: str) -> RowSet:
+def estimates_of(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     """Return the estimates of the candidates that the body names, in place of the registry's."""
     candidates = _read_candidates(request.get_data())
     return _estimates(store, asked, asked_plan(store, metric, asked), candidates)
 
 
-def _estimates(store: Store, asked: Given, stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> RowSet:
+def _estimates(
+    store: Store, asked: QueryParameters, stored: StoredPlan, candidates: tuple[str, ...] | None = None
+) -> RowSet:
     window = asked_window(store, asked) or default_window(store, stored)
     view = replace(_read_view(stored.plan, candidates, asked), days=window.days, values=_looked_up(stored, asked))
     refuse_long(stored, candidates)
     reading = read(store, stored, window.last, view)
     telling = reading
-    if (standing := reading.standing()) and not (view.simultaneous or standing.scores):  # texts' tests tell the same
+    if (significance := reading.significance()) and not (
+        view.simultaneous or significance.scores
+    ):  # texts' tests tell the same
         telling = read(store, stored, window.last, replace(view, simultaneous=True))
-        standing = telling.standing()
+        significance = telling.significance()
     tail = told_tail(store, telling)
-    chosen = _choose(reading, standing, asked)
+    chosen = _choose(reading, significance, asked)
     rows, paged = page_of(chosen, asked)
-    meta = {**_meta(store, reading, standing, asked), "tail": tail.to_document() if tail else None, **paged}
+    meta = {**_meta(store, reading, significance, asked), "tail": tail.to_document() if tail else None, **paged}
     name = f"{stored.plan.metric}-{window.first}-{window.last}"
     return RowSet(meta, reading.columns, reading.table(rows), name)
 
 
-def _choose(reading: Reading, standing: Standing | None, asked: Given) -> Sequence[Told]:
+def _choose(reading: Reading, significance: Significance | None, asked: QueryParameters) -> Sequence[Told]:
     """Return the rows that are asked for: in the plan's order or, of the largest, the largest first."""
-    told: Sequence[Told] = _tell(reading, standing)
+    told: Sequence[Told] = _tell(reading, significance)
     if "values" in asked:
         told = _named(reading, told, asked["values"])
     told = with_part(told, asked["search"], lambda each: each.row.value)
@@ -104,17 +108,17 @@ def _choose(reading: Reading, standing: Standing | None, asked: Given) -> Sequen
     return sorted((each for each in told if each.rank_lower), key=lambda each: -each.row.estimate)
 
 
-def _tell(reading: Reading, standing: Standing | None) -> list[Told]:
+def _tell(reading: Reading, significance: Significance | None) -> list[Told]:
     """Return each row of a reading with what is told of it."""
-    if standing is None:
+    if significance is None:
         return [Told(row) for row in reading.rows]
-    told = {each.row.value: each for each in standing.tell(provisional=reading.provisional)}
+    told = {each.row.value: each for each in significance.tell(provisional=reading.provisional)}
     if reading.view.simultaneous:  # and the intervals that standing out was told by
         return [told.get(row.value) or Told(row) for row in reading.rows]
     return [told.get(row.value, Told(row))._replace(row=row) for row in reading.rows]
 
 
-def _looked_up(stored: StoredPlan, asked: Given) -> tuple[str, ...] | None:
+def _looked_up(stored: StoredPlan, asked: QueryParameters) -> tuple[str, ...] | None:
     """Return the values that are asked for where any can be looked up by name, also those that no search finds."""
     estimand = estimand_of(stored.plan)
     values = tuple(dict.fromkeys(asked.get("values") or ()))
@@ -141,7 +145,9 @@ def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> lis
     return [each for each in told if each.row.value in values]
 
 
-def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Given) -> dict[str, object]:
+def _meta(
+    store: Store, reading: Reading, significance: Significance | None, asked: QueryParameters
+) -> dict[str, object]:
     """Return what holds of all rows of a reading."""
     stored, plan, view = reading.stored, reading.stored.plan, reading.view
     return {
@@ -168,12 +174,12 @@ def _meta(store: Store, reading: Reading, standing: Standing | None, asked: Give
         "interval_method": reading.method,
         "error_of": view.error_of,
         **reading.own_document(),
-        "critical_share": standing.critical_share if standing else None,
-        "detectable_share": standing.detectable_share if standing else None,
+        "critical_share": significance.critical_share if significance else None,
+        "detectable_share": significance.detectable_share if significance else None,
     }
 
 
-def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: Given) -> View:
+def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: QueryParameters) -> View:
     normalised = None if asked["normalised"] == "no" else asked["normalised"]
     error_of = cast("ErrorOf", asked["error_of"])
     intervals = asked.get("intervals", INTERVALS[not estimand_of(plan).simultaneous])

@@ -11,7 +11,7 @@ from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import JSON, RowsAsked, RowSet
-from dither_aggregator.web.asking import Given, PlanAsked, asked_plan, no_metric
+from dither_aggregator.web.query_parameters import PlanAsked, QueryParameters, asked_plan, no_metric
 from dither_shared.domains import NONE, OTHER
 from dither_shared.wire.problems import Problem
 
@@ -31,7 +31,7 @@ class ValuesAsked(PlanAsked, PagedAsked, RowsAsked):
     top = top("so many at most, in the plan's order")
 
 
-def metrics(store: Store, asked: Given) -> RowSet:
+def metrics(store: Store, asked: QueryParameters) -> RowSet:
     """Return what is public of every plan, with the days of its reports."""
     epochs = store.all_epochs()
     rows = [_described(stored, epochs.get(stored.id, [])) for stored in store.plans()]
@@ -53,7 +53,7 @@ def _described(stored: StoredPlan, epochs: Sequence[date]) -> Sequence[object]:
     return (*asks, *state, *epsilons, len(plan.values), len(stored.candidates), len(epochs), first, last)
 
 
-def values(store: Store, asked: Given, metric: str) -> RowSet:
+def values(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     """Return what estimates there can be of: listed values, the registry's candidates, or statistics and shares."""
     stored = asked_plan(store, metric, asked)
     estimand = estimand_of(stored.plan)
@@ -67,7 +67,7 @@ def values(store: Store, asked: Given, metric: str) -> RowSet:
     return RowSet({**meta, **paged}, VALUES, rows, f"{metric}-values")
 
 
-def metric_snapshots(store: Store, asked: Given, metric: str) -> RowSet:
+def metric_snapshots(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     """Return what is kept of a metric's finalized days, the latest first within each plan."""
     plans = store.plans(metric)
     if not plans:
@@ -83,12 +83,12 @@ def metric_snapshots(store: Store, asked: Given, metric: str) -> RowSet:
     return RowSet(meta, SNAPSHOTS, rows, f"{metric}-snapshots")
 
 
-def marks(store: Store, asked: Given) -> RowSet:
+def marks(store: Store, asked: QueryParameters) -> RowSet:
     """Return what the operator marked, by day."""
     return RowSet({"app": store.app}, MARKS, [(mark.day.isoformat(), mark.text) for mark in store.marks()], "marks")
 
 
-def snapshot(store: Store, asked: Given, id_: str) -> Response:
+def snapshot(store: Store, asked: QueryParameters, id_: str) -> Response:
     """Return the very bytes whose SHA-256 is the id or, with a read key, what is told of them."""
     content = snapshots.content(store, id_)
     if content is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from dither_aggregator.web.api.rowsets import next_address
-from dither_aggregator.web.asking import Given, Parameters, Value, Whole
+from dither_aggregator.web.query_parameters import Parameters, QueryParameters, Value, Whole
 
 ROWS_MAX = 1_000_000
 
@@ -29,7 +29,7 @@ def with_part(rows: Sequence[R], part: str, text: Callable[[R], str]) -> Sequenc
     return [row for row in rows if wanted in text(row).casefold()] if wanted else rows
 
 
-def page_of(rows: Sequence[R], asked: Given) -> tuple[Sequence[R], dict[str, object]]:
+def page_of(rows: Sequence[R], asked: QueryParameters) -> tuple[Sequence[R], dict[str, object]]:
     """Return the rows from the offset on, `top` at most, with how many there are and where the next ones are."""
     end = asked["offset"] + asked.get("top", len(rows))
     following = next_address(end) if end < len(rows) else None

@@ -5,8 +5,8 @@ from typing import Literal
 from dither_aggregator.analysis.quality.verdict import ALPHA
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
-from dither_aggregator.web.asking import Given, PlanAsked, WindowAsked
-from dither_aggregator.web.computed import asked_quality
+from dither_aggregator.web.queries import asked_quality
+from dither_aggregator.web.query_parameters import PlanAsked, QueryParameters, WindowAsked
 
 Verdict = Literal["implausible", "nothing found"]
 QUALITY = (
@@ -19,7 +19,7 @@ class QualityAsked(WindowAsked, PlanAsked, RowsAsked):
     """The days of a metric to check."""
 
 
-def quality(store: Store, asked: Given, metric: str) -> RowSet:
+def quality(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     """Return a row for each check of each closed day that has reports: the count that is farthest off."""
     stored, window, days = asked_quality(store, metric, asked)
     plan = stored.plan

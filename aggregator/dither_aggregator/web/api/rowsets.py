@@ -9,7 +9,7 @@ import numpy as np
 from flask import Response, request
 from marshmallow import fields, validate
 
-from dither_aggregator.web.asking import Given, Parameters, one_of
+from dither_aggregator.web.query_parameters import Parameters, QueryParameters, one_of
 from dither_shared.harmless import file_name, to_csv
 
 JSON, CSV = "application/json", "text/csv; charset=utf-8"
@@ -42,7 +42,7 @@ class RowSet:
     """The name of a file with these rows, without its ending: letters, digits, `_` and `-`."""
 
 
-def respond(made: RowSet, asked: Given) -> Response:
+def respond(made: RowSet, asked: QueryParameters) -> Response:
     """Return rows as JSON, {"meta": {...}, "rows": [{...}, ...]}, or as a file of CSV."""
     if asked["format"] == "csv":
         return csv_file(made.columns, made.rows, made.name, asked)
@@ -50,7 +50,7 @@ def respond(made: RowSet, asked: Given) -> Response:
     return Response(_encoder.encode({"meta": made.meta, "rows": rows}), content_type=JSON)
 
 
-def csv_file(columns: Sequence[str], rows: Iterable[Sequence[object]], name: str, asked: Given) -> Response:
+def csv_file(columns: Sequence[str], rows: Iterable[Sequence[object]], name: str, asked: QueryParameters) -> Response:
     """Return a file of CSV, called so."""
     answer = Response("\ufeff" * ("bom" in asked) + to_csv(columns, rows), content_type=CSV)
     answer.headers["Content-Disposition"] = f'attachment; filename="{file_name(name, "csv")}"'

@@ -10,9 +10,9 @@ from dither_aggregator.analysis.reading import COLUMNS
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
-from dither_aggregator.web.asking import Given
-from dither_aggregator.web.computed import CompareAsked, SeriesAsked, asked_comparison, asked_series, changed, compared
 from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, planned
+from dither_aggregator.web.queries import CompareAsked, SeriesAsked, asked_comparison, asked_series, changed, compared
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.wire.problems import Problem
 
 STILL = "cannot be told to have moved"
@@ -55,7 +55,7 @@ class PlanRowsAsked(PlanningAsked, RowsAsked):
     """The parameters of a plan."""
 
 
-def series(store: Store, asked: Given, metric: str) -> RowSet:
+def series(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     """Return a row for each value, day and plan: no verdicts and no ranks, which are of windows."""
     stored, window, values, points = asked_series(store, metric, asked)
     rows = [
@@ -79,7 +79,7 @@ def series(store: Store, asked: Given, metric: str) -> RowSet:
     return RowSet(meta, COLUMNS, rows, f"{metric}-days-{window.first}-{window.last}")
 
 
-def compare(store: Store, asked: Given) -> RowSet:
+def compare(store: Store, asked: QueryParameters) -> RowSet:
     """Return the difference of each value between two windows."""
     comparison = compared(store, *asked_comparison(store, asked), asked["level"])
     before, after = comparison.before, comparison.after
@@ -105,7 +105,7 @@ def compare(store: Store, asked: Given) -> RowSet:
     return RowSet(meta, DIFFERENCES, _differences(comparison, moved=False), name)
 
 
-def changes(store: Store, asked: Given) -> RowSet:
+def changes(store: Store, asked: QueryParameters) -> RowSet:
     """Return what moved between the last two windows, of all metrics, the surest metric first."""
     told, left_out = changed(store)
     rows = [row for one in told.moved for row in _differences(one, moved=True)]
@@ -124,7 +124,7 @@ def changes(store: Store, asked: Given) -> RowSet:
     return RowSet(meta, DIFFERENCES, rows, f"changes-{told.after.first}-{told.after.last}")
 
 
-def plan(store: Store, asked: Given) -> RowSet:
+def plan(store: Store, asked: QueryParameters) -> RowSet:
     """Return the third of reports, epsilon and share (or its like), given two; and what would be with more and less."""
     try:
         answer = planned(asked)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dither_aggregator.scopes import SCOPES
+from dither_aggregator.operations.scopes import SCOPES
 from dither_aggregator.web.api.rowsets import JSON
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.wire.problems import PROBLEMS

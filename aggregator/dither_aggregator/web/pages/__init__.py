@@ -6,7 +6,6 @@ from flask import Flask, Response, request
 
 from dither_aggregator.analysis.keeping import keeper_of
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import seen
 from dither_aggregator.web.charts.scale import (
     SHARES,
     beside,
@@ -18,7 +17,7 @@ from dither_aggregator.web.charts.scale import (
     rough,
     rough_in_points,
 )
-from dither_aggregator.web.exchange import LIVE, SESSION
+from dither_aggregator.web.messages import LIVE, SESSION
 from dither_aggregator.web.pages import (
     changes,
     compare,
@@ -33,6 +32,7 @@ from dither_aggregator.web.pages import (
 )
 from dither_aggregator.web.pages.words import in_words, rank_in_words
 from dither_aggregator.web.problems import PAGE_HEADERS, REFRESH_S
+from dither_aggregator.web.query_parameters import seen
 from dither_shared.harmless import visible
 from dither_shared.wire.problems import Problem
 

@@ -9,9 +9,9 @@ from dither_aggregator.analysis.changes import DAYS, Changes
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import Parameters, given
-from dither_aggregator.web.computed import changed
 from dither_aggregator.web.pages.words import count, lagging
+from dither_aggregator.web.queries import changed
+from dither_aggregator.web.query_parameters import Parameters, query_parameters
 
 VALUES_SHOWN = 5
 METRICS_SHOWN = 100
@@ -29,7 +29,7 @@ class Moved:
 
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
-    given(Parameters)
+    query_parameters(Parameters)
     told, left_out = changed(store)
     moved = [
         Moved(one, one.moved[:VALUES_SHOWN], max(0, len(one.moved) - VALUES_SHOWN))

@@ -10,25 +10,19 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.keeping import NotReady
-from dither_aggregator.analysis.standing import BINS, bin_estimates
+from dither_aggregator.analysis.significance import BINS, bin_estimates
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.asking import (
-    LEVELS,
-    Given,
-    Value,
-    Whole,
-    given,
-)
-from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.computed import CompareAsked, asked_comparison, compared
 from dither_aggregator.web.pages.changes import young
 from dither_aggregator.web.pages.presentation import Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import lagging, other_revs, plan_state, sentence_of
+from dither_aggregator.web.queries import CompareAsked, asked_comparison, compared
+from dither_aggregator.web.query_parameters import LEVELS, QueryParameters, Value, Whole, query_parameters
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -67,7 +61,7 @@ class ComparePage:
     matching: int = 0
     """How many values match; the first of them are shown."""
     plot: Plot | None = None
-    crowd: Histogram | None = None
+    histogram: Histogram | None = None
     levels: Sequence[str] = LEVELS
 
     @property
@@ -78,7 +72,7 @@ class ComparePage:
 
 def show(store: Store) -> str | tuple[str, int]:
     """Return the page that a request asks for; without a metric, the question for one."""
-    asked = given(ComparePageAsked)
+    asked = query_parameters(ComparePageAsked)
     if "metric" not in asked:
         names = sorted({stored.plan.metric for stored in store.plans()})
         return render_template("compare.html", page=None, names=names)
@@ -86,7 +80,7 @@ def show(store: Store) -> str | tuple[str, int]:
     return render_template("compare.html", page=page), 200 if page.comparison or page.open else 410
 
 
-def compare_page(store: Store, asked: Given) -> ComparePage:
+def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     """Return what the page of a comparison shows."""
     stored, before, after = asked_comparison(store, asked)
     chosen = any(name in asked for name in ("first", "epoch", "window", "base_first"))
@@ -127,7 +121,7 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
         found=found[:FOUND_MAX],
         matching=len(found),
         plot=draw(rows, 0.0, signed=True, measure=measure_of(page.stored.plan)) if rows else None,
-        crowd=_crowd(still) if len(still) > 1 and not few else None,
+        histogram=_histogram(still) if len(still) > 1 and not few else None,
     )
 
 
@@ -137,10 +131,10 @@ def _less_told(comparison: Comparison) -> Iterator[str]:
         yield from (f"{when}: {sentence}" for sentence in reading.less_told)
 
 
-def _crowd(rows: Sequence[Difference]) -> Histogram:
+def _histogram(rows: Sequence[Difference]) -> Histogram:
     scores = np.array([row.estimate / row.std_error for row in rows])
     edges = np.linspace(min(-SCORES_SHOWN, *scores), max(SCORES_SHOWN, *scores), BINS + 1)
-    return draw_crowd(bin_estimates(scores, edges, ndtr), scores=True)
+    return draw_histogram(bin_estimates(scores, edges, ndtr), scores=True)
 
 
 def headline(comparison: Comparison) -> str:

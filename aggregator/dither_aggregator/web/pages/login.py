@@ -4,7 +4,7 @@ from flask import render_template
 from marshmallow import fields
 
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import Parameters, given
+from dither_aggregator.web.query_parameters import Parameters, query_parameters
 
 
 class LoginAsked(Parameters):
@@ -16,4 +16,4 @@ class LoginAsked(Parameters):
 
 def show(store: Store) -> str:
     """Return the page."""
-    return render_template("login.html", **given(LoginAsked))
+    return render_template("login.html", **query_parameters(LoginAsked))

@@ -1,4 +1,4 @@
-"""A metric's page, in words and plots: first all that can be told, then the rest as one crowd."""
+"""A metric's page, in words and plots: first all that can be told, then the rest together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,27 +13,27 @@ from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.asking import (
-    LEVELS,
-    TODAY,
-    WINDOWS,
-    Given,
-    LevelAsked,
-    PlanAsked,
-    Value,
-    Whole,
-    WindowAsked,
-    asked_plan,
-    asked_window,
-    default_window,
-    given,
-)
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.presentation import PagePart
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.quality import told_quality
 from dither_aggregator.web.pages.words import in_batches, in_words, lagging, plan_state, sentence_of
 from dither_aggregator.web.privacy import privacy_of
+from dither_aggregator.web.query_parameters import (
+    LEVELS,
+    TODAY,
+    WINDOWS,
+    LevelAsked,
+    PlanAsked,
+    QueryParameters,
+    Value,
+    Whole,
+    WindowAsked,
+    asked_plan,
+    asked_window,
+    default_window,
+    query_parameters,
+)
 
 CHOSEN = (
     "These days were chosen. The error rates stated here hold for the days that a page opens with: "
@@ -98,13 +98,13 @@ class MetricPage:
 
 def show(store: Store, name: str) -> tuple[str, int]:
     """Return the page that a request asks for, and its status."""
-    page = metric_page(store, name, given(MetricAsked))
+    page = metric_page(store, name, query_parameters(MetricAsked))
     privacy = privacy_of(page.stored, store.plans(), page.reading.n if page.reading else 0)
     html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page), privacy=privacy)
     return html, 200 if page.reading or page.open else 410
 
 
-def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
+def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     """Return what a metric's page shows."""
     stored = asked_plan(store, name, asked)
     window = asked_window(store, asked) or default_window(store, stored)
@@ -122,7 +122,7 @@ def metric_page(store: Store, name: str, asked: Given) -> MetricPage:
     return _shown(store, reading, controls, asked)
 
 
-def _shown(store: Store, reading: Reading, controls: Controls, asked: Given) -> MetricPage:
+def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParameters) -> MetricPage:
     stored, window = reading.stored, reading.window
     state = [
         *plan_state(store, stored),
@@ -141,7 +141,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: Given) -> 
     return replace(bare, part=part, headline=part.headline)
 
 
-def _controls(store: Store, stored: StoredPlan, window: Window, asked: Given) -> Controls:
+def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryParameters) -> Controls:
     """Return the form; a window that is not on offer stands in it as it is."""
     usual = default_window(store, stored)
     windows = [(Window.ending(store.sealed(), days), str(days)) for days in WINDOWS]

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersReading
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import Given
 from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
 from dither_aggregator.web.charts.shares import draw
 from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, Summary
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import NumberDomain
 from dither_shared.harmless import visible
 from dither_shared.plan import Plan
@@ -165,7 +165,7 @@ class NumbersShown(Presentation[NumbersReading]):
         super().__init__(plan)
         self.words = NumberWords.of(plan)
 
-    def part(self, store: Store, reading: NumbersReading, asked: Given) -> NumbersPart:
+    def part(self, store: Store, reading: NumbersReading, asked: QueryParameters) -> NumbersPart:
         """Return what a page shows of numbers: the same, whatever columns are asked for."""
         return numbers_part(reading)
 

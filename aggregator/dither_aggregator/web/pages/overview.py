@@ -16,13 +16,13 @@ from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.expiry import Expiries
+from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.asking import Parameters, Whole, default_of, given, one_of
 from dither_aggregator.web.long_lists import too_long
 from dither_aggregator.web.pages.presentation import Summary
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
+from dither_aggregator.web.query_parameters import Parameters, Whole, default_of, one_of, query_parameters
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 100
@@ -75,7 +75,7 @@ class OverviewPage:
 
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
-    asked = given(OverviewAsked)
+    asked = query_parameters(OverviewAsked)
     search, sort, page = asked["search"].strip(), asked["sort"], asked["page"]
     lines = all_lines(store)
     wanted = search.casefold()

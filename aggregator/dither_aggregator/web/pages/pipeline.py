@@ -10,17 +10,18 @@ from datetime import date, timedelta
 
 from flask import render_template
 
-from dither_aggregator import signs, upkeep
-from dither_aggregator.analysis.keeping import readings_sign
-from dither_aggregator.signs import LAG_MAX_S, Sign, duration
+from dither_aggregator.analysis.keeping import readings_check
+from dither_aggregator.health import checks
+from dither_aggregator.health.checks import LAG_MAX_S, HealthCheck, duration
+from dither_aggregator.health.status import StoreStatus
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import LedgerRow, Store
 from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.records import Counted, Quarantined, ShardStatus, TallyKey, total_of
-from dither_aggregator.vitals import Vitals
-from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.pages.capped import Capped
 from dither_aggregator.web.pages.refused import RefusedShown, refused_before
 from dither_aggregator.web.pages.words import EXPIRES_SOON_DAYS
+from dither_aggregator.web.query_parameters import Parameters, query_parameters
 
 ROWS_MAX = 100
 SHARDS_MAX = 16
@@ -71,7 +72,7 @@ class PipelinePage:
     """Rows of the ledger."""
     rows: Capped[LedgerRow]
     """Those that do not balance, or of which something is pending or in quarantine."""
-    signs: Sequence[Sign]
+    checks: Sequence[HealthCheck]
     waits: str
     """How much waits to be folded, in a sentence."""
     shards: Capped[ShardShown]
@@ -84,26 +85,26 @@ class PipelinePage:
 
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
-    given(Parameters)
+    query_parameters(Parameters)
     return render_template("pipeline.html", page=pipeline_page(store))
 
 
 def pipeline_page(store: Store) -> PipelinePage:
     """Return what the page shows."""
-    vitals, counted, day = Vitals.of(store), store.counted(), store.today()
-    status = vitals.status
+    store_status, counted, day = StoreStatus.of(store), store.counted(), store.today()
+    status = store_status.shards
     total = total_of(counted.values())
     rows = _telling(store, counted)
     unbalanced = sum(not row.balanced for row in rows)
     told = [
-        *signs.of_store(vitals, vitals.trouble),
-        *_of_days(vitals, len(upkeep.unfinalized(store))),
-        signs.quarantine(total.quarantined - total.dropped),
-        readings_sign(store),
+        *checks.of_store(store_status, store_status.trouble),
+        *_of_days(store_status, len(maintenance.unfinalized(store))),
+        checks.quarantine(total.quarantined - total.dropped),
+        readings_check(store),
     ]
     return PipelinePage(
         day,
-        f"{total.equation}: {_verdict(unbalanced, sum(not sign.well for sign in told))}",
+        f"{total.equation}: {_verdict(unbalanced, sum(not check.well for check in told))}",
         total,
         total_of([each for (_, epoch), each in counted.items() if epoch == day]),
         unbalanced,
@@ -122,8 +123,8 @@ def _verdict(unbalanced: int, ill: int) -> str:
     if unbalanced:
         return "it does not balance."
     if ill == 1:
-        return "it balances, and one sign of health below needs a look."
-    return f"it balances, and {ill} signs of health below need a look." if ill else "all is well."
+        return "it balances, and one health check below needs a look."
+    return f"it balances, and {ill} health checks below need a look." if ill else "all is well."
 
 
 def _telling(store: Store, counted: Mapping[TallyKey, Counted]) -> list[LedgerRow]:
@@ -175,22 +176,22 @@ def _day(day: date) -> str:
     return "no day yet" if day == date.min else day.isoformat()
 
 
-# Signs of health.
+# Health checks.
 
 
-def _of_days(vitals: Vitals, unfinalized: int) -> list[Sign]:
+def _of_days(store_status: StoreStatus, unfinalized: int) -> list[HealthCheck]:
     """Return what a store tells of the days that it has sealed."""
-    sealed, merged = (min(getattr(shard, what) for shard in vitals.status) for what in ("sealed", "merged"))
+    sealed, merged = (min(getattr(shard, what) for shard in store_status.shards) for what in ("sealed", "merged"))
     usual = "Some minutes after midnight (UTC) this is usual; later: "
     return [
-        Sign(
+        HealthCheck(
             "merging",
             f"{_day(merged)} is merged" if merged > date.min else "no day yet",
             "all sealed days",
             merged >= sealed,
             f"{usual}does `dither serve`, or `dither beat` with a `dither worker`, run?",
         ),
-        Sign(
+        HealthCheck(
             "finalizing",
             f"missing for {unfinalized:,} metric{'s' * (unfinalized != 1)}" if unfinalized else "all merged days",
             "all merged days",

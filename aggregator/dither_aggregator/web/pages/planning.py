@@ -12,8 +12,8 @@ from dither_aggregator.analysis.planning_numbers import ASKS
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.analysis.words.needed import USUAL_BITS
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import WINDOWS, Given, given
 from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, PLANNERS, PlanningAsked, planned
+from dither_aggregator.web.query_parameters import WINDOWS, QueryParameters, query_parameters
 from dither_shared.wire.problems import Problem
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
@@ -56,7 +56,7 @@ class PlanningPage:
 def show(store: Store) -> tuple[str, int]:
     """Return the page that a request asks for, and its status: 400 for a question that has no answer."""
     try:
-        asked = given(PlanningAsked)
+        asked = query_parameters(PlanningAsked)
     except Problem as problem:  # the form stays, to be mended
         return render_template("planning.html", page=PlanningPage(_as_typed(), problem.detail)), problem.status
     controls = {name: f"{value:f}" if name.endswith("_percent") else f"{value}" for name, value in asked.items()}
@@ -78,7 +78,7 @@ def _as_typed() -> dict[str, str]:
     }
 
 
-def _planned(store: Store, asked: Given, controls: Mapping[str, str]) -> PlanningPage:
+def _planned(store: Store, asked: QueryParameters, controls: Mapping[str, str]) -> PlanningPage:
     answer = planned(asked)
     lines = registry_lines(answer, store.app, store.today() + EXPIRES_AFTER)
     reports = f"{answer.n:,} reports" if answer.n > 1 else "one report"

@@ -11,14 +11,14 @@ from typing import Generic, Protocol, TypeVar
 from dither_aggregator.analysis.differences import Comparison
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.significance import Significance
 from dither_aggregator.analysis.snapshots import Snapshot
-from dither_aggregator.analysis.standing import Standing
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import Given
-from dither_aggregator.web.charts.crowd import Histogram
+from dither_aggregator.web.charts.histogram import Histogram
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.words import count
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.plan import Plan
 
 SHARES_BY_DAY = (
@@ -91,7 +91,7 @@ class Cited:
     about: str = ""
     """A sentence on the plot, in a file of its own."""
     rows: Sequence[object] = ()
-    standing: Standing | None = None
+    significance: Significance | None = None
     unlisted: int = 0
     """How many more stand out than are listed."""
     plot: Plot | None = None
@@ -99,7 +99,7 @@ class Cited:
     """Whether the plot shows where noise alone lies."""
     cut: str = ""
     """For numbers: what becomes of those beyond the outermost edges."""
-    crowd: Histogram | None = None
+    histogram: Histogram | None = None
 
 
 class Presentation(ABC, Generic[R]):
@@ -122,7 +122,7 @@ class Presentation(ABC, Generic[R]):
         self.plan, self.measure = plan, measure_of(plan)
 
     @abstractmethod
-    def part(self, store: Store, reading: R, asked: Given) -> PagePart:
+    def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
         """Return what a metric's page shows of a reading with rows; raise Problem for what it does not have."""
 
     @abstractmethod
@@ -172,7 +172,7 @@ class RowsShown(Presentation[R]):
         others = f", and {count(more, 'more estimate')}" if more else ""
         return f"{first.value}: {self.measure.precise(first.estimate, first.std_error)}, {' to '.join(ends)}{others}."
 
-    def part(self, store: Store, reading: R, asked: Given) -> PagePart:
+    def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
         """Return all rows."""
         return RowsPart(self.headline(reading), draw(reading.rows, 0.0, measure=self.measure))
 

@@ -6,19 +6,19 @@ from decimal import Decimal
 
 from flask import render_template
 
+from dither_aggregator.analysis.noise_demo import LARGEST, ROLLS, Curse, Rolled, average, holds, roll
 from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN
 from dither_aggregator.analysis.numbers import REPORTS_MIN as NUMBER_REPORTS_MIN
 from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
-from dither_aggregator.analysis.rerolling import LARGEST, ROLLS, Curse, Rolled, average, holds, roll
-from dither_aggregator.analysis.standing import Ranked, Standing
+from dither_aggregator.analysis.significance import Ranked, Significance
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
 from dither_aggregator.analysis.tables.ratios import SURE as GROUP_ERRORS_MIN
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import WINDOWS, Given, Parameters, Whole, given
 from dither_aggregator.web.charts.beside import Beside, draw_beside
-from dither_aggregator.web.charts.crowd import Histogram, draw_crowd
+from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.shares import Mark
 from dither_aggregator.web.planned import Exact
+from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, query_parameters
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 
 N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
@@ -37,18 +37,18 @@ class ReadingHelpAsked(Parameters):
 class ReadingHelpPage:
     """All that the template shows."""
 
-    asked: Given
+    asked: QueryParameters
     rolled: Rolled
     average: Curse
     alone: Beside
     """The largest estimates, each with an interval of its own."""
-    standing: Standing
-    head: Sequence[Ranked]
+    significance: Significance
+    largest: Sequence[Ranked]
     """Those that stand out and are shown."""
     misses: int
     """Intervals of values that stand out, shown or not, that do not hold the truth."""
     together: Beside
-    crowd: Histogram | None
+    histogram: Histogram | None
     next_seed: int
     table_reports_min: int = TABLE_REPORTS_MIN
     group_errors_min: float = GROUP_ERRORS_MIN
@@ -71,19 +71,19 @@ class ReadingHelpPage:
 
 def show(store: Store) -> str:
     """Return the page that a request asks for. The store has no part in it: its data are made up."""
-    return render_template("reading_help.html", page=reading_help(given(ReadingHelpAsked)))
+    return render_template("reading_help.html", page=reading_help(query_parameters(ReadingHelpAsked)))
 
 
-def reading_help(asked: Given) -> ReadingHelpPage:
+def reading_help(asked: QueryParameters) -> ReadingHelpPage:
     """Return what the page shows of one roll."""
     n, d, epsilon, seed = asked["n"], asked["d"], asked["epsilon"], asked["seed"]
     rolled = roll(n, d, epsilon, seed)
-    standing = rolled.together.standing()
-    assert standing  # n is at least 1
+    significance = rolled.together.significance()
+    assert significance  # n is at least 1
     truth = rolled.truths
-    head = standing.head[:LARGEST]
-    rows = [*(ranked.row for ranked in head), *standing.apart]
-    out = [ranked.row for ranked in standing.head]
+    largest = significance.significant[:LARGEST]
+    rows = [*(ranked.row for ranked in largest), *significance.unlisted]
+    out = [ranked.row for ranked in significance.significant]
     return ReadingHelpPage(
         asked,
         rolled,
@@ -94,11 +94,11 @@ def reading_help(asked: Given) -> ReadingHelpPage:
             rolled.noise_floor,
             None,
         ),
-        standing,
-        head,
+        significance,
+        largest,
         sum(not holds(row, truth[row.value]) for row in out),
-        draw_beside(rows, [truth[row.value] for row in rows], rolled.noise_floor, standing.critical_share),
-        draw_crowd(standing.bins, standing.scores) if standing.bins else None,
+        draw_beside(rows, [truth[row.value] for row in rows], rolled.noise_floor, significance.critical_share),
+        draw_histogram(significance.bins, significance.scores) if significance.bins else None,
         (seed + 1) % (SEED_MAX + 1),
     )
 

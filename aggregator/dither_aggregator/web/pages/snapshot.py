@@ -19,10 +19,10 @@ from dither_aggregator.analysis.snapshots import Snapshot, read_snapshot
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.listings import immutable, no_snapshot
 from dither_aggregator.web.api.rowsets import CsvAsked, csv_file
-from dither_aggregator.web.asking import Parameters, given
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.presentation import Cited, Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
+from dither_aggregator.web.query_parameters import Parameters, query_parameters
 from dither_shared.harmless import file_name
 
 NOTHING = "With a read key, too little of this day is told to show anything.", "No reports of this day are counted."
@@ -58,7 +58,7 @@ def show(store: Store, id_: str) -> str:
 
 def csv(store: Store, id_: str) -> Response:
     """Return the rows of a snapshot, all of them, as they are in it."""
-    asked = given(CsvAsked)
+    asked = query_parameters(CsvAsked)
     snapshot = _found(store, id_)
     rows: Sequence[Mapping[str, Any]] = snapshot.estimates["rows"]
     further = sorted({name for row in rows for name in row}.difference(_FIRST_COLUMNS))
@@ -77,7 +77,7 @@ def svg(store: Store, id_: str) -> Response:
 
 
 def _asked(store: Store, id_: str) -> Snapshot:
-    given(Parameters)
+    query_parameters(Parameters)
     return _found(store, id_)
 
 

@@ -12,7 +12,6 @@ from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.analysis.tables.reading import TablesReading, columns_of
 from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.store import Store
-from dither_aggregator.web.asking import Given
 from dither_aggregator.web.charts.scale import SHARES, Measure, shorten
 from dither_aggregator.web.charts.shares import Plot, draw, reach
 from dither_aggregator.web.pages.presentation import (
@@ -23,6 +22,7 @@ from dither_aggregator.web.pages.presentation import (
     Summary,
     reach_in_words,
 )
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.wire.problems import Problem
 
 DRAWN_MAX = 48
@@ -98,7 +98,7 @@ class TablesPart:
     intervals: str = "Intervals are of"
 
 
-def tables_part(reading: TablesReading, asked: Given) -> TablesPart:
+def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
     """Return what a page shows of a reading that has rows; raise Problem for a column that the table does not have."""
     columns = columns_of(reading.stored.plan).names
     matrix = _matrix(reading)
@@ -177,7 +177,9 @@ def _matrix(reading: TablesReading) -> dict[tuple[str, str], Together]:
     return matrix
 
 
-def _pair(reading: TablesReading, asked: Given, matrix: Mapping[tuple[str, str], Together]) -> tuple[str, str]:
+def _pair(
+    reading: TablesReading, asked: QueryParameters, matrix: Mapping[tuple[str, str], Together]
+) -> tuple[str, str]:
     """Return the column that is told and the one that groups: those asked for, else the clearest pair.
 
     The second is empty where no other column groups.
@@ -246,7 +248,7 @@ class TablesShown(Presentation[TablesReading]):
 
     shows = "estimated shares"
 
-    def part(self, store: Store, reading: TablesReading, asked: Given) -> TablesPart:
+    def part(self, store: Store, reading: TablesReading, asked: QueryParameters) -> TablesPart:
         """Return the pair of columns that is asked for, or the clearest."""
         return tables_part(reading, asked)
 

@@ -14,17 +14,13 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.interface.batches import BATCH_MIN
 from dither_aggregator.store.records import DayMark
-from dither_aggregator.web.asking import (
-    LEVELS,
-    Given,
-    given,
-)
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
-from dither_aggregator.web.computed import SeriesAsked, asked_series, series_asked
 from dither_aggregator.web.pages.presentation import Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state, sentence_of
+from dither_aggregator.web.queries import SeriesAsked, asked_series, series_asked
+from dither_aggregator.web.query_parameters import LEVELS, QueryParameters, query_parameters
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,10 @@ MARKS_SHOWN_MAX = 100
 
 def show(store: Store, name: str) -> str:
     """Return the page that a request asks for."""
-    return render_template("time.html", page=time_page(store, name, given(SeriesAsked)))
+    return render_template("time.html", page=time_page(store, name, query_parameters(SeriesAsked)))
 
 
-def time_page(store: Store, name: str, asked: Given) -> TimePage:
+def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     """Return what the page of a metric's days shows."""
     try:
         stored, window, values, points = asked_series(store, name, asked)

@@ -2,7 +2,7 @@
 
 from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.keeping import NotReady
-from dither_aggregator.analysis.standing import Ranked
+from dither_aggregator.analysis.significance import Ranked
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.interface.batches import BATCH_MIN

@@ -3,8 +3,8 @@
 from datetime import date, timedelta
 from unittest import mock
 
-from dither_aggregator import upkeep
 from dither_aggregator.analysis import snapshots
+from dither_aggregator.operations import maintenance
 from dither_aggregator.store import StoredPlan
 from dither_aggregator.store.records import Retention
 from tests.faults.aggregator.instant import Instant
@@ -44,7 +44,7 @@ class DaySteps(Processes):
 
     @step
     def erase(self) -> None:
-        """Cut batches, and erase what is merged, as a round of upkeep does."""
+        """Cut batches, and erase what is merged, as a round of maintenance does."""
         store = self.any()
         self._try(store.cut_batches)
         self._try(store.erase)
@@ -53,9 +53,9 @@ class DaySteps(Processes):
     def record(self) -> None:
         """Record what is final of a metric, with a snapshot."""
         store = self.any()
-        metrics = upkeep.unfinalized(store)
+        metrics = maintenance.unfinalized(store)
         if metrics:
-            self._try(lambda: upkeep.finalize(store, self.rng.choice(metrics)))
+            self._try(lambda: maintenance.finalize(store, self.rng.choice(metrics)))
 
     @step
     def choose_final(self) -> None:

@@ -1,0 +1,105 @@
+"""The state of a store that servers read: a little every second, the ledger more rarely.
+
+`checks.py` says which of it is well, `web/metrics.py` gives monitors the numbers.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.expiry import Expiries
+from dither_aggregator.store import Store
+from dither_aggregator.store.interface.resetting import WrongClock
+from dither_aggregator.store.records import Counted, ShardStatus, TallyKey, total_of
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """The state that is cheap to read."""
+
+    shards: Sequence[ShardStatus]
+    trouble: Mapping[str, str]
+    """The store's troubles, by kind, in words for the log."""
+    lossy: bool
+    """Whether it may lose what it acknowledges, as the operator chose."""
+    seal_age_s: float
+    """For how long the latest sealed day has been over."""
+    clock_day: date
+    wrong_clock: WrongClock | None
+    last_expiry: date | None
+    """The day on which the registry's last metric expires or has; None where it has none that is not retired."""
+    left: FreeSpace | None
+    read: float = field(default_factory=time.monotonic)
+    """When, by `time.monotonic`."""
+
+    @classmethod
+    def of(cls, store: Store) -> "StoreStatus":
+        """Read a store. Raises as the store does."""
+        shards = store.status()
+        return cls(
+            shards,
+            store.trouble(),
+            bool(store.lossy),
+            store.over_for_s(min(shard.sealed for shard in shards)),
+            store.clock_day(),
+            store.wrong_clock(shards),
+            Expiries.of(store.plans(), store.clock_day()).last,
+            store.left(),
+        )
+
+    @property
+    def backlog(self) -> int:
+        """How many accepted uploads are not folded."""
+        return sum(shard.backlog for shard in self.shards)
+
+    @property
+    def waiting_s(self) -> float:
+        """For how long the shard that has waited longest has had something to fold, and folded nothing."""
+        return max(shard.waiting_s for shard in self.shards)
+
+
+class Interrupted(Exception):
+    """An audit was given up because its process ends."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The state that takes reading the ledger, and the log for pending uploads."""
+
+    total: Counted
+    rows: int
+    """The rows of the ledger that do not balance."""
+    imbalance: int
+    """How many reports these rows are off by together, too many or too few."""
+    refused_groups: Mapping[str, int]
+    """Today's, by reason."""
+    refused_reports: Mapping[str, int]
+    began: float
+    """When reading it began, by `time.monotonic`."""
+
+    @classmethod
+    def of(cls, store: Store, until: Callable[[], bool] = lambda: False) -> "Audit":
+        """Read a store, shard by shard. Raises as the store does, and Interrupted when told to stop."""
+        began = time.monotonic()
+        totals: dict[TallyKey, Counted] = {}
+        for shard in range(store.shards):
+            if until():
+                raise Interrupted
+            for key, counted in store.shard_ledger(shard).items():
+                totals[key] = totals[key] + counted if key in totals else counted
+        off = [abs(row.accepted - row.folded - row.pending - row.quarantined) for row in totals.values()]
+        groups: Counter[str] = Counter()
+        reports: Counter[str] = Counter()
+        today = store.today()
+        for why, refused in store.refused(today, today).items():
+            groups[why.reason] += refused.groups
+            reports[why.reason] += refused.reports
+        return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, began)
+
+    @property
+    def waiting(self) -> int:
+        """How many reports wait in quarantine: those that were given up do not."""
+        return self.total.quarantined - self.total.dropped

@@ -1,0 +1,159 @@
+"""Computations that pages and API share: days of a few values, two windows, changes, the tail."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from cachetools import LRUCache
+from flask import current_app
+from marshmallow import fields, validate
+
+from dither_aggregator.analysis.changes import Changes, changes, side_by_side
+from dither_aggregator.analysis.differences import Comparison, compare
+from dither_aggregator.analysis.estimands import estimand_of, read, tail
+from dither_aggregator.analysis.quality.verdict import Quality, days
+from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.series import VALUES_MAX, Point, series
+from dither_aggregator.analysis.tail import Tail
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.long_lists import refuse_long, too_long
+from dither_aggregator.web.query_parameters import (
+    Day,
+    LevelAsked,
+    PlanAsked,
+    QueryParameters,
+    Value,
+    WindowAsked,
+    asked_plan,
+    asked_window,
+    between,
+    default_window,
+)
+from dither_shared.wire.problems import Problem
+
+SERIES_DAYS = 28
+QUALITY_DAYS = 28
+"""Days that are checked for one answer: words take half a second for each."""
+
+
+class SeriesAsked(WindowAsked, LevelAsked):
+    """The parameters of a metric's days."""
+
+    values = fields.List(
+        Value(),
+        validate=validate.Length(max=VALUES_MAX, error=f"may be given {VALUES_MAX} times at most"),
+        metadata={"description": f"up to {VALUES_MAX} values; by default those that stand out of the last window"},
+    )
+
+
+def asked_series(
+    store: Store, name: str, asked: QueryParameters
+) -> tuple[StoredPlan, Window, Sequence[str], list[Point]]:
+    """Return the plan, the days, the values and the points that a request asks for. Raises NotReady."""
+    stored, window = series_asked(store, name, asked)
+    values = tuple(dict.fromkeys(asked.get("values") or ())) or _standing_out(store, stored)
+    unit = stored.plan.domain.unit  # numbers of another unit have no place on the same axis
+    plans = [each for each in store.plans(name) if each.plan.domain.unit == unit]
+    for value in values:
+        if not any(estimand_of(each.plan).knows(each, value) for each in plans):
+            raise Problem(
+                "malformed", f"the metric {name!r} has no value {value!r}; GET /v1/metrics/{name}/values lists them"
+            )
+    return stored, window, values, series(store, plans, window, values, int(asked["level"]) / 100)
+
+
+def series_asked(store: Store, name: str, asked: QueryParameters) -> tuple[StoredPlan, Window]:
+    """Return the plan and the days that a request asks for, without a look at them."""
+    stored = asked_plan(store, name, asked)
+    refuse_long(stored)
+    return stored, asked_window(store, asked) or _last_days(store, name)
+
+
+def _last_days(store: Store, name: str) -> Window:
+    """Return the last days to today, from the first of them that has reports."""
+    window = Window.ending(store.today(), SERIES_DAYS + 1)
+    there = [day for stored in store.plans(name) for day in store.epochs(stored.plan) if day in window]
+    return Window(min(there, default=window.first), window.last)
+
+
+def _standing_out(store: Store, stored: StoredPlan) -> Sequence[str]:
+    """Return the values that lead the metric's page, of those that can be shown day by day."""
+    estimand = estimand_of(stored.plan)
+    if leading := estimand.leading(stored):
+        return leading
+    window = default_window(store, stored)
+    try:
+        significance = read(store, stored, window.last, View(simultaneous=True, days=window.days)).significance()
+    except TallyGone:
+        return ()
+    significant = [ranked.row.value for ranked in significance.significant] if significance else []
+    return [value for value in significant if estimand.knows(stored, value)][:VALUES_MAX]
+
+
+def told_tail(store: Store, reading: Reading) -> Tail | None:
+    """Return the tail of a reading whose intervals hold together; None also where the days before cannot be read.
+
+    That these are damaged or gone says nothing of the days that were asked for, which are shown without it.
+    """
+    try:
+        return tail(store, reading)
+    except (TallyGone, BadTally):
+        return None
+
+
+class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
+    """The parameters of two windows; the one before has by default as many days and ends where the other begins."""
+
+    metric = fields.String(metadata={"description": "the metric's name"})
+    base_first = Day(data_key="base_from", metadata={"description": "the first day of the window before"})
+    base_last = Day(data_key="base_to", metadata={"description": "its last day"})
+
+
+def asked_comparison(store: Store, asked: QueryParameters) -> tuple[StoredPlan, Window, Window]:
+    """Return the plan that a request names, and its windows: before, and after."""
+    stored = asked_plan(store, asked["metric"], asked)
+    usual = side_by_side(store.epochs(stored.plan), store.sealed(), store.tallies_from())
+    after = asked_window(store, asked) or usual[1]
+    before = between(asked, "base_first", "base_last") or Window.ending(_day_before(after.first), after.days)
+    refuse_long(stored)
+    return stored, before, after
+
+
+def compared(store: Store, stored: StoredPlan, before: Window, after: Window, level: str) -> Comparison:
+    """Compare two windows at a level in percent; raise Problem where they share days, and TallyGone."""
+    try:
+        return compare(store, stored, before, after, 1 - int(level) / 100)
+    except BadView as error:
+        raise Problem("malformed", str(error)) from None
+
+
+def asked_quality(store: Store, metric: str, asked: QueryParameters) -> tuple[StoredPlan, Window, list[Quality]]:
+    """Return the plan and the days that a request names, and what is wrong with their counts."""
+    stored = asked_plan(store, metric, asked)
+    window = asked_window(store, asked) or default_window(store, stored)
+    if window.days > QUALITY_DAYS:
+        raise Problem("malformed", f"at most {QUALITY_DAYS} days are checked at a time, got {window.days}")
+    return stored, window, list(days(store, stored, window))
+
+
+def _day_before(day: date) -> date:
+    return day - timedelta(days=1) if day > date.min else day
+
+
+def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
+    """Return what moved in the metrics of the registry, and those whose lists of candidates are too long for here."""
+    plans = [stored for stored in store.plans() if stored.current]
+    long = [stored for stored in plans if too_long(stored)]
+    epochs = store.all_epochs()
+    days = {day for stored in plans for day in epochs.get(stored.id, [])}
+    windows = side_by_side(days, store.sealed(), store.tallies_from())
+    asked = tuple((stored.id, stored.question, stored.candidates, stored.reservation) for stored in plans)
+    key = store.generation, windows, asked, store.tallies_from()
+    kept: LRUCache[object, Changes] = current_app.extensions.setdefault("changes", LRUCache(1))
+    told = kept.get(key)
+    if told is None:  # sealed days do not change: the page of a day is made once
+        told = changes(store, [stored for stored in plans if stored not in long], *windows)
+        if not (told.damaged or told.open):
+            kept[key] = told
+    return told, long

@@ -1,0 +1,236 @@
+"""The parameters of requests, each declared once, for pages, API and the API's own description."""
+
+from collections.abc import Collection, Mapping
+from datetime import date
+from typing import Any, NoReturn
+
+import msgspec
+from flask import Request, request
+from marshmallow import RAISE, Schema, ValidationError, fields, pre_load, validate
+from webargs.flaskparser import FlaskParser
+from webargs.multidictproxy import MultiDictProxy
+
+from dither_aggregator.analysis.disclosure import for_readers
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.operations.loading import DOCUMENT
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.messages import ASKED_BYTES_MAX, BODY, LIVE
+from dither_shared.texts import normal
+from dither_shared.wire.problems import Problem
+
+WINDOWS = (7, 28, 1)
+"""How many days the windows on offer have, which end at the last sealed day: the first is the default."""
+TODAY = "today"
+DAYS_MAX = 366
+LEVELS = ("95", "80", "99")
+"""Levels of intervals, in percent: the first is the default."""
+
+QueryParameters = Mapping[str, Any]
+"""The parameters of a request by their names; those that were left out are missing, or have their default."""
+
+
+class Day(fields.Date):
+    """A day such as 2027-06-30, and no other way to write it."""
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> date:
+        try:
+            day = date.fromisoformat(str(value))
+        except ValueError:
+            day = None
+        if day is None or day.isoformat() != value:
+            raise ValidationError(f"must be a day such as 2027-06-30, got {value!r}")
+        return day
+
+
+class Value(fields.String):
+    """A value or a text, in whatever form it is written."""
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> str:
+        return normal(super()._deserialize(value, attr, data, **how))
+
+
+class Whole(fields.Integer):
+    """A whole number in digits."""
+
+    def __init__(self, least: int, most: int, **how: Any) -> None:
+        super().__init__(validate=validate.Range(least, most), **how)
+        self._says = f"must be a number from {least} to {most} in digits alone"
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> int:
+        text = str(value)
+        range_ = self.validate
+        assert isinstance(range_, validate.Range)
+        if not (text.isascii() and text.isdigit() and len(text) < 16 and range_.min <= int(text) <= range_.max):
+            raise ValidationError(f"{self._says}, got {text!r}")
+        return int(text)
+
+
+def one_of(choices: Collection[str], says: str, **how: Any) -> fields.String:
+    """Return a parameter that is one of some words, the first unless told otherwise. More may come to them later."""
+    check = validate.OneOf(choices, error=f"must be {' or '.join(choices)}, got {{input!r}}")
+    return fields.String(load_default=next(iter(choices)), validate=check, metadata={"description": says}, **how)
+
+
+class Parameters(Schema):
+    """The parameters of an address. A field that a form left empty was not given; an undeclared one is refused."""
+
+    class Meta:
+        """Marshmallow's options."""
+
+        unknown = RAISE
+
+    @pre_load
+    def _drop_empty(self, data: Mapping[str, Any], **how: object) -> dict[str, Any]:
+        query_parameters: dict[str, Any] = {}
+        for name, value in data.items():
+            field = self.fields.get(name) or next((f for f in self.fields.values() if f.data_key == name), None)
+            if isinstance(field, fields.List):
+                query_parameters[name] = [each for each in value if each]
+            elif value:
+                query_parameters[name] = value
+        return query_parameters
+
+
+class WindowAsked(Parameters):
+    """The days that are asked for, in one of three ways."""
+
+    epoch = Day(metadata={"description": "one day, in place of window, or of from and to"})
+    window = fields.String(
+        validate=validate.OneOf((*map(str, WINDOWS), TODAY), error="must be 7 or 28 or 1 or today, got {input!r}"),
+        metadata={
+            "description": "so many days that end with the last sealed one, or today, which is provisional; in place "
+            "of epoch, or of from and to"
+        },
+    )
+    first = Day(data_key="from", metadata={"description": "the first day; goes with to, without window and epoch"})
+    last = Day(data_key="to", metadata={"description": f"the last day; a window has at most {DAYS_MAX}"})
+
+
+class PlanAsked(Parameters):
+    """Under which plan."""
+
+    plan = fields.String(metadata={"description": "the digest of a plan; by default the registry's"})
+
+
+class LevelAsked(Parameters):
+    """How sure intervals are."""
+
+    level = one_of(LEVELS, "how sure the intervals are, in percent")
+
+
+class _Parser(FlaskParser):
+    """Reads parameters; refuses those that are wrong, unknown or given twice, by name."""
+
+    def load_querystring(self, req: Request, schema: Schema) -> MultiDictProxy:
+        """Return the query, in which only lists have several of a name."""
+        several = {field.data_key or name for name, field in schema.fields.items() if isinstance(field, fields.List)}
+        for name, values in req.args.lists():
+            if len(values) > 1 and name not in several:
+                raise Problem("malformed", f"{name} was given {len(values)} times")
+        read: MultiDictProxy = super().load_querystring(req, schema)
+        return read
+
+    def handle_error(self, error: ValidationError, req: Request, schema: Schema, **how: Any) -> NoReturn:
+        """Say which parameter is wrong."""
+        messages = error.messages_dict.get("query", error.messages_dict)
+        known = [field.data_key or each for each, field in schema.fields.items()]
+        for name in messages:
+            if name not in known:
+                raise Problem("malformed", f"there is no parameter {name!r} here, only: {', '.join(known) or 'none'}")
+        name, said = next(iter(messages.items()))
+        first = said[0] if isinstance(said, list) else next(iter(said.values()))[0]
+        if first == fields.Field.default_error_messages["required"]:
+            first = "is needed"
+        raise Problem("malformed", f"{name} {first}")
+
+    def load_body(self, body: bytes, schema: Schema) -> QueryParameters:
+        """Return a body, a JSON object, as a schema has it; raise Problem."""
+        most = getattr(schema, "body_bytes_max", ASKED_BYTES_MAX)
+        if len(body) > most:
+            raise Problem("too-large", f"the body must have at most {most:,} bytes")
+        try:
+            loaded: QueryParameters = schema.load(DOCUMENT.decode(body))
+        except msgspec.MsgspecError:
+            raise Problem("malformed", "the body must be a JSON object") from None
+        except ValidationError as error:
+            self.handle_error(error, request, schema)
+        return loaded
+
+
+PARSER = _Parser()
+
+
+def query_parameters(schema: type[Parameters]) -> QueryParameters:
+    """Return the parameters of the request; raise Problem."""
+    parsed: QueryParameters = PARSER.parse(schema(), request, location="query", unknown=RAISE)
+    return parsed
+
+
+def body_parameters(schema: type[Schema], body: bytes | None = None) -> QueryParameters:
+    """Return the members of the request's body, or of another one in its place; raise Problem."""
+    return PARSER.load_body(request.environ[BODY] if body is None else body, schema())
+
+
+def seen(store: Store) -> Store:
+    """Return a store as who asks may see it."""
+    return store if request.environ.get(LIVE) else for_readers(store)
+
+
+def asked_plan(store: Store, metric: str, asked: QueryParameters) -> StoredPlan:
+    """Return the plan that a request names, by default the registry's."""
+    plans = store.plans(metric)
+    if not plans:
+        raise no_metric(metric)
+    digest = asked.get("plan", plans[0].plan.digest)
+    stored = next((item for item in plans if item.plan.digest == digest), None)
+    if stored is None:
+        raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
+    return stored
+
+
+def no_metric(metric: str) -> Problem:
+    """Return the answer to a name that is no metric's."""
+    return Problem("not-found", f"there is no metric {metric!r}; GET /v1/metrics lists them")
+
+
+def asked_window(store: Store, asked: QueryParameters) -> Window | None:
+    """Return the window that a request names: one day, some sealed days, today, between two days; else None."""
+    pair = between(asked, "first", "last")
+    ways = {"window": "window" in asked, "from and to": pair is not None, "epoch": "epoch" in asked}
+    if sum(ways.values()) > 1:
+        got = " beside ".join(way for way, taken in ways.items() if taken)
+        raise Problem("malformed", f"the days must be one of window, from and to, epoch, got {got}")
+    if "epoch" in asked:
+        return Window.ending(asked["epoch"], 1)
+    if "window" in asked:
+        name = asked["window"]
+        return Window.ending(store.today(), 1) if name == TODAY else Window.ending(store.sealed(), int(name))
+    return pair
+
+
+def between(asked: QueryParameters, first: str, last: str) -> Window | None:
+    """Return the window between two days that a request names, None where it names neither."""
+    if (first in asked) != (last in asked):
+        names = " and ".join(name.replace("first", "from").replace("last", "to") for name in (first, last))
+        raise Problem("malformed", f"{names} go together")
+    if first not in asked:
+        return None
+    window = Window(asked[first], asked[last])
+    if window.days < 1:
+        raise Problem("malformed", f"from must not be after to, got {window.first} and {window.last}")
+    if window.days > DAYS_MAX:
+        raise Problem("malformed", f"a window has at most {DAYS_MAX} days, got {window.days:,}")
+    return window
+
+
+def default_window(store: Store, stored: StoredPlan) -> Window:
+    """Return the last sealed days: as many as the default has or, where fewer are there and kept, these."""
+    return default_of(store.epochs(stored.plan), store.sealed(), store.tallies_from())
+
+
+def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Window:
+    """Return the same of a plan with reports on some days."""
+    window = Window.ending(sealed, WINDOWS[0])
+    there = min((epoch for epoch in epochs if epoch in window), default=window.first)
+    first = window.first if any(epoch < window.first for epoch in epochs) else there
+    return Window(min(max(first, kept_from), window.last), window.last)

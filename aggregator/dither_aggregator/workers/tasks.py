@@ -1,0 +1,160 @@
+"""Tasks: messages that say where to look, and nothing else; and the Celery that carries them.
+
+Nothing depends on a task being received. The watchdog publishes another where something waits, so a task has no expiry,
+which would be compared between the clocks of two machines; a full queue gets none instead.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import redis
+from celery import Celery
+from kombu import Connection, Queue
+
+from dither_aggregator.workers.brokers import address
+from dither_shared.errors import DitherError
+
+FOLD, ESTIMATE, MAINTAIN, LOOK, READ = "fold", "estimate", "maintain", "look", "read"
+QUEUES = (FOLD, ESTIMATE, MAINTAIN, LOOK, READ)
+"""Each kind of task has a queue, so that workers can be set apart for one."""
+WAITING_MAX = 1_000
+"""Tasks of a kind that may wait. More would say the same again, and fill a broker whose workers are down."""
+PAGES_MAX = 64
+"""Pages that may wait to be computed: whoever reads one that waits asks again every few seconds."""
+FLOOD = 10 * WAITING_MAX
+"""A queue that is longer was filled by somebody else: ten processes that publish at once stay below it."""
+
+TIME_LIMIT_S = {FOLD: 120, ESTIMATE: 3_600, MAINTAIN: 600, LOOK: 360, READ: 3_600}
+"""After which a process is killed, which hurts nothing. There is no soft limit before it: an exception out of nowhere,
+while reports are being counted, would look like reports that cannot be counted."""
+PROCESS_STARTS_WITHIN_S = 60.0
+CONNECT_TIMEOUT_S = 5
+REPLY_TIMEOUT_S = 10
+IDLE_CHECK_S = 30
+
+
+_log = logging.getLogger("dither_aggregator")
+
+
+class Task(NamedTuple):
+    """A kind of work, and the shard, metric, ticket or page that it is for."""
+
+    kind: str
+    about: int | str
+
+
+class BrokerError(DitherError):
+    """The broker cannot be reached, or takes no tasks. Nothing is lost by it but time."""
+
+
+def make_app(broker: str) -> Celery:
+    """Return the Celery that carries tasks over a Redis."""
+    for name in ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
+        os.environ.pop(name, None)  # Celery would take them over what was checked
+    app = Celery("dither", broker=broker, set_as_current=False)
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        task_queues=[Queue(name) for name in QUEUES],
+        task_default_queue=FOLD,
+        task_create_missing_queues=False,
+        task_acks_late=True,  # a process takes a task when it is free, not while it is at another
+        task_reject_on_worker_lost=False,  # a task that kills its process would do it again at once
+        task_send_sent_event=False,
+        worker_send_task_events=False,
+        worker_proc_alive_timeout=PROCESS_STARTS_WITHIN_S,
+        worker_enable_remote_control=False,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_connection_timeout=CONNECT_TIMEOUT_S,
+        broker_channel_error_retry=True,  # else a key of another type in a queue's place ends a worker
+        broker_pool_limit=1,
+        broker_transport_options={
+            # The broker forgets a task when it hands it out. Kombu's emulated acknowledgements would bring the tasks of
+            # a killed worker back after an hour, beat does within seconds; and one that failed, because the broker was
+            # restarted, would count as a task in hand for ever: with `prefetch` of them a worker hears nothing more.
+            "ack_emulation": False,
+            "priority_steps": [0],  # one list a queue
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            "socket_timeout": REPLY_TIMEOUT_S,
+            "socket_keepalive": True,
+            "health_check_interval": IDLE_CHECK_S,
+        },
+    )
+    return app
+
+
+def waiting_in(client: Any, queue: str) -> int:
+    """Return how many tasks wait in a queue. One that others have flooded, or that is no list, is emptied first.
+
+    So is what Kombu keeps beside it, if it is no set: no worker could listen.
+    """
+    for key in (f"_kombu.binding.{queue}", f"_kombu.binding_permanent.{queue}"):
+        if _size(client.scard, key) is None:
+            _empty(client, key)
+    waiting = _size(client.llen, queue)
+    if waiting is not None and waiting <= FLOOD:
+        return waiting
+    _empty(client, queue)
+    return 0
+
+
+def _size(count: Callable[[str], Any], key: str) -> int | None:
+    """Return how many are in a list or a set; None if it is something else."""
+    try:
+        return int(count(key))
+    except redis.ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        return None
+
+
+def _empty(client: Any, key: str) -> None:
+    client.unlink(key)
+    _log.warning(
+        "emptied the queue %s, which held what no dither publishes; beat publishes tasks again for what waits", key
+    )
+
+
+class TaskQueue:
+    """Publishes tasks at a broker. For one thread."""
+
+    def __init__(self, app: Celery) -> None:
+        self._app = app
+        self._connection: Connection | None = None
+        self._channel: Any = None
+
+    def publish(self, tasks: Iterable[Task]) -> None:
+        """Publish tasks, but for those of which too many wait; raise BrokerError when the broker does not take them."""
+        try:
+            self._publish(list(tasks))
+        except Exception as error:  # of Redis, of sockets, of what stands between them and us
+            self.close()
+            raise BrokerError(
+                f"the broker, {address(self._app.conf.broker_url)}, takes no tasks: {str(error).rstrip('.')}"
+            ) from None
+
+    def _publish(self, tasks: list[Task]) -> None:
+        if self._connection is None:
+            self._connection = self._app.connection_for_write()
+            self._channel = self._connection.channel()
+        waiting = {kind: waiting_in(self._channel.client, kind) for kind in QUEUES}
+        producer = self._app.amqp.Producer(self._channel, auto_declare=False)
+        for kind, about in tasks:
+            if waiting[kind] < (PAGES_MAX if kind == READ else WAITING_MAX):
+                self._app.send_task(kind, (about,), queue=kind, producer=producer, retry=False, ignore_result=True)
+                waiting[kind] += 1
+
+    def close(self) -> None:
+        """Let go of the connection; the next task makes another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release()

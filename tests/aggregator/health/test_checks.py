@@ -1,0 +1,416 @@
+"""Monitors are told checks with values, limits and hints, versions, and the metrics, over real servers."""
+
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+from dither_aggregator.health import checks
+from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.doctor import examine
+from dither_aggregator.health.status import Audit
+from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import service as service_module
+from dither_aggregator.ingest.service import Service, WholeService
+from dither_aggregator.store import StoreUnavailable
+from dither_aggregator.store.packing import DAY_S
+from dither_aggregator.store.records import Counted
+from dither_aggregator.store.sqlite import FILE_NAME
+from dither_aggregator.web.bounds import Peers
+from dither_aggregator.web.doors import Door
+from dither_aggregator.web.health import answer_health, health_checks
+from dither_shared.wire import PATH, REASONS
+from tests.support.aggregators import serve, sqlite_store
+from tests.support.clusters import one_machine, several_machines, wait_until
+from tests.support.failing import Orders
+from tests.support.keys import STRONG
+from tests.support.registries import registry, registry_text
+from tests.support.stores import answer, append, body_of, fold_all
+
+ASKED = registry()
+PAGE = Path(__file__).parents[3] / "aggregator" / "health.md"
+ADDRESS = "127.0.0.9"
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def promtool(text: str) -> str:
+    """Return what Prometheus' own rules find wrong with an exposition. A test that needs them fails without them."""
+    path = os.environ.get("PROMTOOL") or shutil.which("promtool")
+    assert path, "the tests run promtool: apt-get install prometheus, or set PROMTOOL to the path of one"
+    done = subprocess.run([path, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    return f"{done.stdout}{done.stderr}" or "it failed" * (done.returncode != 0)
+
+
+def samples(text: str) -> Samples:
+    """Return what was exposed, by name and labels."""
+    families = text_string_to_metric_families(text)
+    return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    return found[name, tuple(sorted(labels.items()))]
+
+
+@dataclass
+class Monitored:
+    """A service that is asked as its health's listener asks it."""
+
+    service: Service
+
+    def ask(self, path: str) -> tuple[int, str]:
+        answer = answer_health(self.service, {"method": "GET", "path": path})
+        return answer.status, answer.content.decode()
+
+    def metrics(self) -> Samples:
+        return samples(self.ask("/metrics")[1])
+
+    def checks(self) -> dict[str, checks.HealthCheck]:
+        return {check.what: check for check in health_checks(self.service)}
+
+
+@pytest.fixture
+def monitored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Monitored]:
+    for often in ("AUDIT_EVERY_S", "REFRESH_EVERY_S"):
+        monkeypatch.setattr(service_module, often, 0.05)
+    with sqlite_store(ASKED, tmp_path) as store, Service(store) as service:
+        wait_until(lambda: service.audit and service.store_status, "a first look")
+        yield Monitored(service)
+
+
+def again(service: Service) -> None:
+    """Wait until the ledger was read from its begin."""
+    began = time.monotonic()
+    wait_until(lambda: service.audit and service.audit.began > began, "another look at the ledger")
+
+
+def test_each_check_has_a_value_a_limit_and_a_hint(monitored: Monitored) -> None:
+    found = monitored.checks()
+    assert tuple(found) == checks.FIXED
+    for check in found.values():
+        assert check.well, check
+        assert check.value
+        assert check.limit
+        assert check.hint.endswith((".", "?"))
+
+
+def test_the_ledger_s_totals_are_shown(monitored: Monitored) -> None:
+    store = monitored.service.store
+    append(store, body_of(ASKED, {"dark": [1, 0, 1], "color": [1]}))
+    fold_all(store)
+    append(store, body_of(ASKED, {"dark": [1, 0]}))
+    again(monitored.service)
+    wait_until(lambda: monitored.service.backlog == 1, "the backlog being seen")
+    found = monitored.metrics()
+    assert [value(found, f"dither_reports_{name}") for name in ("accepted_total", "folded_total", "pending")] == [
+        6,
+        4,
+        2,
+    ]
+    assert value(found, "dither_uploads_accepted_total") == 2
+    assert value(found, "dither_uploads_folded_total") == 1
+    assert value(found, "dither_backlog_uploads") == 1
+    assert value(found, "dither_ledger_imbalance_reports") == 0
+    assert 0 < value(found, "dither_seal_age_seconds") < 90_000
+    (expires,) = {metric.expires for metric in ASKED.metrics.values()}
+    assert datetime.fromtimestamp(value(found, "dither_last_expiry_timestamp_seconds"), UTC).date() == expires
+    assert value(found, "dither_disk_free_bytes") < value(found, "dither_disk_size_bytes")
+
+
+def test_an_imbalance_is_told_by_how_much(monitored: Monitored, tmp_path: Path) -> None:
+    """Planted: one report too many here and two too few there, which the sum alone would show as one."""
+    append(monitored.service.store, body_of(ASKED, {"dark": [1, 0], "color": [1, 1]}))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
+        db.execute("UPDATE ledger SET folded = folded + 1 WHERE plan = 1")
+        db.execute("UPDATE ledger SET folded = folded - 2 WHERE plan = 2")
+    again(monitored.service)
+    check = monitored.checks()["ledger"]
+    assert not check.well
+    assert check.value.startswith("2 rows off by 3 reports, read ")
+    assert value(monitored.metrics(), "dither_ledger_imbalance_reports") == 3
+    assert value(monitored.metrics(), "dither_check_ok", check="ledger") == 0
+    assert monitored.ask("/readyz")[0] == 200  # uploads may come: they are not what is wrong
+
+
+def test_refused_groups_are_counted_by_reason(monitored: Monitored) -> None:
+    old = registry(rev=9)
+    answer(monitored.service.store, body_of(old, {"dark": [1, 0, 1]}))
+    again(monitored.service)
+    found = monitored.metrics()
+    assert {reason: value(found, "dither_groups_refused_total", reason=reason) for reason in REASONS} == {
+        reason: float(reason == "unknown-plan") for reason in REASONS
+    }
+    assert value(found, "dither_reports_refused_total", reason="unknown-plan") == 3
+
+
+def test_little_room_is_told_before_it_is_gone(monitored: Monitored) -> None:
+    store_status = monitored.service.store_status
+    assert store_status
+    for free, size, well in ((10, 100, True), (4, 100, False), (5 << 30, 1 << 40, True), (3 << 30, 1 << 40, False)):
+        given = replace(store_status, left=FreeSpace("memory", free, size))
+        (check,) = (check for check in checks.of_store(given, {}) if check.what == "room")
+        assert check.well == well, check
+
+
+def test_a_ledger_that_was_not_read_for_long_is_told() -> None:
+    audit = Audit(Counted(5, 5), 0, 0, {}, {}, began=1_000.0)
+    (early, _), (late, _) = (checks.of_ledger(audit, 1_000.0 + age) for age in (5.0, 2 * checks.AUDIT_AGE_MAX_S))
+    assert early.well
+    assert not late.well
+    assert late.value == "balances, read 2 h ago"
+
+
+def test_no_check_names_a_path_or_an_address(monitored: Monitored, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = "/secret/place on 10.1.2.3:6379"
+    kinds = ("writer", "counter", "scheduler", "finalizing of dark", "store", "settings", "later")
+    monkeypatch.setattr(monitored.service, "own_trouble", lambda: dict.fromkeys(kinds[:4], where))
+    monkeypatch.setattr(monitored.service.store, "_trouble", lambda: dict.fromkeys(kinds[4:], where))
+    wait_until(lambda: monitored.service.store_trouble, "the watcher seeing it")
+    found = monitored.checks()
+    assert {what for what, check in found.items() if not check.well} == {
+        "writing",
+        "work",
+        "store",
+        "durability",
+        "later",
+    }
+    for path in ("/readyz", "/metrics"):
+        text = monitored.ask(path)[1]
+        assert "secret" not in text
+        assert "10.1.2.3" not in text
+    assert 'check="later"' not in monitored.ask("/metrics")[1]  # only checks that are known have a series
+
+
+def test_a_store_that_is_away_is_told_beside_what_was_last_read(
+    monitored: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise StoreUnavailable("redis at 10.1.2.3:6379/0 cannot be used now")
+
+    store = monitored.service.store
+    append(store, body_of(ASKED, {"dark": [1, 0]}))
+    again(monitored.service)
+    for method in ("status", "shard_ledger", "trouble", "left"):
+        monkeypatch.setattr(store, method, away)
+    wait_until(lambda: monitored.service.store_trouble, "the watcher seeing it")
+    status, ready = monitored.ask("/readyz")
+    assert status == 503
+    assert "the store cannot be read; the log says why" in ready
+    found = monitored.metrics()
+    assert value(found, "dither_reports_accepted_total") == 2
+    assert value(found, "dither_ready") == value(found, "dither_check_ok", check="store") == 0
+    wait_until(lambda: value(monitored.metrics(), "dither_status_age_seconds") > 2, "its age being told")
+
+
+def test_versions_are_told_and_no_names(monitored: Monitored) -> None:
+    status, text = monitored.ask("/version")
+    assert status == 200
+    assert re.fullmatch(r'\{"dither": "[\w.]+", "python": "3\.\d+\.\d+", "store": "SQLite", "layout": "\d+"\}\n', text)
+
+
+def test_a_service_that_could_not_look_yet_answers(tmp_path: Path) -> None:
+    with sqlite_store(ASKED, tmp_path) as store:
+        service = WholeService(store)  # its threads do not run
+        one = Monitored(service)
+        assert one.ask("/readyz")[0] == 503
+        assert not one.checks()["work"].well
+        assert value(one.metrics(), "dither_ready") == 0
+
+
+def test_prometheus_finds_nothing_to_mend(monitored: Monitored) -> None:
+    counters.limit_hit("disk")
+    text = monitored.ask("/metrics")[1]
+    assert promtool(text) == ""
+    names = {family.name for family in text_string_to_metric_families(text)}
+    assert all(name.startswith("dither_") for name in names)
+    assert len(text.splitlines()) < 200
+
+
+def test_promtool_finds_what_is_wrong() -> None:
+    found = promtool("# HELP dither_things Things.\n# TYPE dither_things counter\ndither_things 1\n")
+    assert 'counter metrics should have "_total" suffix' in found
+
+
+def test_nobody_adds_a_series() -> None:
+    with pytest.raises(KeyError):
+        counters.limit_hit("sent by somebody")
+    with pytest.raises(KeyError):
+        counters.request_refused("sent by somebody")
+
+
+def test_a_limit_that_is_hit_is_counted(monitored: Monitored) -> None:
+    def hit() -> float:
+        return value(monitored.metrics(), "dither_limits_hit_total", limit="connections")
+
+    before, door = hit(), Door(connections=4, body_bytes=100)
+    for _ in range(3):
+        assert door.enter(Waiter())
+    assert hit() == before
+    assert door.enter(Waiter())  # in the place of another one of its address
+    assert hit() == before + 1
+
+
+class Waiter:
+    """A connection that waits for its client."""
+
+    peers: Peers = (ADDRESS,)
+    buffered = 0
+
+    def displace(self) -> None:
+        pass
+
+
+# Names.
+
+
+def asked_as(health: str, *hosts: str, version: str = "1.1") -> int:
+    """Ask for health under these names; return the status."""
+    address = urlsplit(health)
+    lines = [f"GET /livez HTTP/{version}", *(f"Host: {host}" for host in hosts), "Connection: close", "", ""]
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall("\r\n".join(lines).encode("latin-1"))
+        return int(connection.recv(65_536).split()[1])
+
+
+def test_health_is_told_under_names_that_are_allowed_to_addresses_and_to_who_says_no_name(tmp_path: Path) -> None:
+    """A browser says the name that its page came from, which may lead here; a monitor may say none."""
+    (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    (tmp_path / "read.key").write_text(STRONG)
+    options = ("--port", 0, "--allow-host", "api.example", "--read-key-file", tmp_path / "read.key")
+    with serve(tmp_path / "metrics.toml", tmp_path / "data", *options) as one:
+        port = urlsplit(one.health).port
+        for names in ("localhost", "LOCALHOST.", "127.0.0.1", "10.1.2.3", "[::1]", "api.example", "API.example."):
+            for host in (names, f"{names}:{port}"):
+                assert asked_as(one.health, host) == 200, host
+        for name in (
+            "attacker.example",
+            "127.0.0.1.nip.io",
+            "localhost.attacker.example",
+            "api.example.org",
+            "",
+            "\xe9",
+        ):
+            for host in (name, f"{name}:{port}"):
+                assert asked_as(one.health, host) == 421, host
+        assert asked_as(one.health, version="1.0") == 200  # as a load balancer asks
+        assert asked_as(one.health, "localhost", "attacker.example") == 400
+        for path in ("/readyz", "/version", "/metrics"):
+            answer = requests.get(one.health + path, headers={"Host": "attacker.example"}, timeout=30)
+            assert (answer.status_code, "store" in answer.text) == (421, False)
+
+
+# The page.
+
+
+def page_names(heading: str) -> list[str]:
+    """Return what the first columns of the tables beneath a heading of the page name."""
+    part = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?`) \|", part, re.MULTILINE)
+    return [name for cell in cells for name in re.findall("`([^`]+)`", cell)]
+
+
+def test_the_page_has_every_metric_and_every_limit(monitored: Monitored) -> None:
+    service = monitored.service
+    assert service.store_status
+    families = [*text_string_to_metric_families(monitored.ask("/metrics")[1])]
+    service.store_status = replace(service.store_status, left=FreeSpace("memory", 1, 1))
+    families += text_string_to_metric_families(monitored.ask("/metrics")[1])
+    shown = {family.name + "_total" * (family.type == "counter") for family in families}
+    named = page_names("Metrics")
+    assert len(named) == len(set(named))
+    assert set(named) == shown | set(counters.LIMITS)
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(f"| `{limit}` | {what} |" in page for limit, what in counters.LIMITS.items())
+    assert f"`reason` is one of {', '.join(REASONS)};" in page
+
+
+def test_the_page_has_every_check(monitored: Monitored, tmp_path: Path) -> None:
+    named = page_names("Checks")
+    assert tuple(named[: len(checks.FIXED)]) == checks.FIXED
+    told = {check.what for check in examine(str(tmp_path), "http://127.0.0.1:1")} - set(checks.FIXED)
+    assert set(named[len(checks.FIXED) :]) == {*told, "reading", "server's version"}
+
+
+def test_the_page_has_the_limits_of_the_code() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert checks.LAG_MAX_S == 120
+    assert "within 2 minutes" in page
+    assert f"at most {checks.BACKLOG_MAX:,} uploads" in page
+    assert f"over for {(DAY_S + checks.SEAL_GRACE_S) / 3_600:.0f} hours at most" in page
+    assert (checks.ROOM_SHARE, checks.ROOM_BYTES) == (1 / 20, 4 << 30)
+    assert "a twentieth of the disk" in page
+    assert "or 4 GiB" in page
+    assert checks.AUDIT_AGE_MAX_S == 3_600
+    assert "read within the hour" in page
+
+
+# Real servers.
+
+
+@pytest.mark.slow
+def test_several_processes_count_together_and_one_that_is_replaced_goes_on(tmp_path: Path) -> None:
+    often = Orders(tmp_path / "faults", settings={"dither_aggregator.ingest.service.AUDIT_EVERY_S": 0.5})
+    with several_machines(tmp_path, registry_text(), often, processes=2, workers=0, beats=0) as cluster:
+        api, (url,), (health,), key = cluster["api-0"], cluster.urls, cluster.health, cluster.key
+
+        def send(body: bytes) -> int:  # each on a connection of its own, so that every process has some
+            headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            return requests.post(url + PATH, data=body, headers=headers, timeout=30).status_code
+
+        def seen() -> Samples:
+            return samples(requests.get(f"{health}/metrics", timeout=30).text)
+
+        def all_seen(name: str, wanted: float) -> Callable[[], bool]:
+            return lambda: all(seen().get((name, ())) == wanted for _ in range(6))
+
+        bodies = [body_of(ASKED, {"dark": [1]}) for _ in range(30)]
+        assert {send(body) for body in bodies * 2} == {202}
+        assert {send(b"{}") for _ in range(9)} == {400}
+        before = seen()
+        assert value(before, "dither_uploads_duplicate_total") == 30
+        assert value(before, "dither_requests_refused_total", problem="malformed") == 9
+        assert 1 <= value(before, "dither_commit_duration_seconds_count") <= 60
+        wait_until(all_seen("dither_reports_accepted_total", 30), "the ledger being read by each process")
+        for pid in api.children():
+            subprocess.run(["kill", "-9", str(pid)], check=True)
+        wait_until(lambda: _answers(health), "the processes being replaced")
+        assert value(seen(), "dither_uploads_duplicate_total") == 30
+        assert value(seen(), "dither_commit_duration_seconds_count") == value(
+            before, "dither_commit_duration_seconds_count"
+        )
+        wait_until(all_seen("dither_reports_accepted_total", 30), "the ledger being read again")
+        assert promtool(requests.get(f"{health}/metrics", timeout=30).text) == ""
+
+
+def _answers(health: str) -> bool:
+    try:
+        return all(requests.get(f"{health}/readyz", timeout=5).status_code == 200 for _ in range(6))
+    except requests.RequestException:
+        return False
+
+
+@pytest.mark.slow
+def test_a_restart_loses_no_total(tmp_path: Path) -> None:
+    with one_machine(tmp_path, registry_text()) as cluster:
+        headers = {"Authorization": f"Bearer {cluster.key}", "Content-Type": "application/json"}
+        body = body_of(ASKED, {"dark": [1, 0]})
+        assert requests.post(cluster.urls[0] + PATH, data=body, headers=headers, timeout=30).status_code == 202
+        cluster.restart_store()
+
+        def accepted() -> float:
+            found = samples(requests.get(f"{cluster.health[0]}/metrics", timeout=30).text)
+            return found.get(("dither_reports_accepted_total", ()), 0)
+
+        wait_until(lambda: accepted() == 2, "the ledger being read")

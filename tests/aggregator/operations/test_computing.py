@@ -1,0 +1,200 @@
+"""Pages are computed ahead by a process that nobody waits for: real ones, stopped and killed."""
+
+import os
+import random
+import re
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import requests
+
+from dither_aggregator.analysis.keeping import readings_check
+from dither_aggregator.operations.computing import Address, Computer, unmade
+from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store.sqlite import FILE_NAME
+from dither_aggregator.web.reader import COMPUTING_NICENESS
+from dither_shared.registry import Registry
+from dither_shared.rng import Rng
+from dither_shared.wire.reading import parse_upload
+from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
+from tests.aggregator.test_readers import readers
+from tests.support.aggregators import Served, serve
+from tests.support.clocks import DAY_S, Clock
+from tests.support.registries import registry_text
+from tests.support.soaking import scaled
+from tests.support.stores import fold_all, seal_all
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+TEXT = registry_text(kind="words", reports=1, epsilon="4")
+REPORTS = 300
+WAITS = "being computed"
+
+
+def upload(asked: Registry, rng: random.Random) -> bytes:
+    """Return reports of words, a third of them of one, and of a flag."""
+    coins, cells = Rng(rng.getrandbits), dict[int, list[int | str]]()
+    words, dark = asked.metrics["color"], asked.metrics["dark"]
+    for number in range(REPORTS):
+        cell = words.cells.draw(coins)
+        seen = words.class_of(words.read("firefox" if number % 3 else f"{number}"), cell, coins)
+        report = words.cells.mechanism_of(cell).randomize(seen, coins)
+        cells.setdefault(cell, []).append(int(report))
+    flags = [
+        int(dark.mechanism.randomize(dark.class_of(dark.read(number % 4 == 0), 0, coins), coins))
+        for number in range(REPORTS)
+    ]
+    said: list[WireGroup] = [(words.name, words.plan.digest, each, cell) for cell, each in cells.items()]
+    return encode_upload(new_upload_id(rng.getrandbits), [*said, (dark.name, dark.plan.digest, flags)])
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two sealed days."""
+    made, rng, clock = tmp_path_factory.mktemp("computing"), random.Random(5), Clock()
+    (made / "metrics.toml").write_text(TEXT, encoding="utf-8")
+    asked = Registry.parse(TEXT)
+    clock.now = time.time() - 2 * DAY_S
+    with closing(SQLiteStore.create(made / "data", "example", clock)) as store:
+        store.load(asked)
+        for _ in range(2):
+            body = upload(asked, rng)
+            store.append([(parse_upload(body, store.find_plan), body)])
+            fold_all(store)
+            clock.travel(1)
+            seal_all(store)
+    return made
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[Served]:
+    with closing(sqlite3.connect(home / "data" / FILE_NAME)) as db, db:
+        db.execute("DROP TABLE IF EXISTS reading")
+    with serve(home / "metrics.toml", home / "data") as made:
+        yield made
+
+
+def computing(served: Served) -> int | None:
+    """Return the process that computes, once it has begun."""
+    for pid in readers(served.process.pid):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(state[16]) == COMPUTING_NICENESS and state[0] != "Z":
+            return pid
+    return None
+
+
+def page(served: Served, path: str) -> str:
+    answer = requests.get(served.url + path, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def row(html: str, words: str) -> str:
+    return next(str(each) for each in re.findall("<tr>.*?</tr>", html) if words in each)
+
+
+def kept(home: Path) -> set[str]:
+    with closing(SQLiteStore(home / "data", read_only=True)) as store:
+        return {entry.key for entry in store._readings("NOT open")}
+
+
+def test_other_rows_are_answered_while_a_reading_is_still_open(home: Path) -> None:
+    with serving(home) as served:
+        page(served, "/")
+        wait_until(lambda: computing(served))
+        stopped = computing(served)
+        assert stopped
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            html = page(served, "/")
+            assert WAITS in row(html, "Which colour do people choose?")
+            assert "say yes" in row(html, "Do people use the dark theme?")
+            assert '<body data-refresh="5">' in html
+            assert "data-refresh" not in page(served, "/metrics/dark")
+            changes = page(served, "/changes")
+            assert "in any of 1 metric" in changes
+            assert re.search(f"Which colour do people choose\\?</bdi></a> {WAITS}", changes)
+            for path in ("/metrics/color", "/metrics/color/time", "/compare?metric=color"):
+                html = page(served, path)
+                assert re.search(r'<p class="headline">Being computed', html), html
+                assert '<body data-refresh="5">' in html
+            answer = requests.get(served.url + "/v1/metrics/color/estimates", timeout=60)
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+            assert answer.json()["type"] == "urn:dither:problem:being-computed"
+            meta = requests.get(served.url + "/v1/changes", timeout=60).json()["meta"]
+            assert meta["metrics_being_computed"] == ["color"]
+            assert meta["metrics_compared"] == 1
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        wait_until(lambda: WAITS not in page(served, "/"))
+        told = row(page(served, "/"), "Which colour do people choose?")
+        assert "stand out" in told
+
+
+def test_a_process_that_is_killed_loses_one_reading_and_the_next_goes_on_until_all_is_made(home: Path) -> None:
+    """Nobody asks: the pages of the last sealed day are computed by themselves. A new server finds them."""
+    killed, before = set[int](), set[str]()
+    with serving(home) as served, closing(SQLiteStore(home / "data", read_only=True)) as store:
+        for _ in range(scaled(1, 4)):
+            more = len(before) + 2
+            wait_until(partial(is_at_work, served, home, killed, more))
+            assert before <= kept(home)
+            before = kept(home)
+            if pid := computing(served):  # it may have ended well by itself
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+        wait_until(lambda: store.merged() == store.sealed() and not unmade(store), within_s=120)
+        assert before <= kept(home)
+        assert readings_check(store).value == "0 being computed"
+        wait_until(lambda: computing(served) is None)  # its memory is given back
+    with serve(home / "metrics.toml", home / "data") as served:
+        for path in ("/", "/changes", "/metrics/color", "/metrics/color/time", "/compare?metric=color"):
+            html = page(served, path)
+            assert WAITS not in html.lower(), path
+            assert "could not be computed" not in html
+
+
+def is_at_work(served: Served, home: Path, killed: set[int], more: int) -> bool:
+    """Tell whether another process than those has kept something."""
+    pid = computing(served)
+    return pid is not None and pid not in killed and len(kept(home)) >= more
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [("PROCESSOR_S = 0", "takes too long"), ("MEMORY_BYTES_MAX = 350 << 20", "more memory")]
+)
+def test_a_process_over_its_limits_is_one_row_that_says_so(
+    home: Path, limit: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"from dither_aggregator.web import reader; reader.{limit}; reader.main()"
+    monkeypatch.setattr("dither_aggregator.operations.computing.command", lambda: (sys.executable, "-P", "-c", code))
+    with serving(home) as served:
+        assert served.url
+    with closing(SQLiteStore(home / "data")) as store:
+        with closing(sqlite3.connect(home / "data" / FILE_NAME)) as db, db:
+            db.execute("DROP TABLE IF EXISTS reading")
+        with closing(Computer(store, str(home / "data"), alone=True)) as computer:
+            computer.compute(Address(True, "/"))
+        check = readings_check(store)
+        assert not check.well
+        assert check.value.startswith("color: ")
+        assert words in check.value
+
+
+def test_an_address_is_read_as_it_was_written() -> None:
+    for address in (Address(True, "/"), Address(False, "/compare", "metric=a&level=99")):
+        assert Address.parse(str(address)) == address
+    for other in ("", "live", "live /", "live / a b", "dead / ", f"live / {'a' * 1_001}", "live /\u00e4 "):
+        with pytest.raises(ValueError, match="no page"):
+            Address.parse(other)
