@@ -1,4 +1,4 @@
-"""What hatchling asks when it builds the wheel and the sdist of dither-aggregator."""
+"""Hatchling asks this when it builds the wheel and the sdist of dither-aggregator."""
 
 from pathlib import Path
 from typing import Any

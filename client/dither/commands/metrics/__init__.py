@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         try:
             module = _module(name)
         except ConfigurationError as missing:
-            # Whatever its arguments are, running it says the same.
+            # Running it says the same, whatever its arguments are.
             anything = actions.add_parser(name, help=str(missing), add_help=False, prefix_chars="\0")
             anything.add_argument("anything", nargs="*")
             continue
