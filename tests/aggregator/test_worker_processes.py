@@ -200,7 +200,7 @@ def test_workers_outlive_their_broker_whatever_they_are_at(whole: tuple[Site, Cr
     crowd.check_counted(site)
 
 
-def test_a_broker_that_is_down_is_not_felt_by_uploads_and_rung_when_it_is_back(site: Site) -> None:
+def test_a_broker_that_is_down_is_not_felt_by_uploads_and_gets_tasks_when_it_is_back(site: Site) -> None:
     site.broker.stop()
     with site.api(ready=False) as api, site.worker(ready=False) as worker:
         api.wait_ready()

@@ -18,7 +18,7 @@ from dither_aggregator.ingest.service import MAINTAIN_EVERY_S, Service
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.computing import unmade
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
-from dither_aggregator.workers import handlers as answering_module
+from dither_aggregator.workers import handlers as handlers_module
 from dither_aggregator.workers.brokers import check_broker
 from dither_aggregator.workers.handlers import TaskHandlers
 from dither_aggregator.workers.publisher import Publisher
@@ -59,7 +59,7 @@ class FakeBroker:
 # The publisher.
 
 
-def test_the_shards_that_got_reports_are_rung_at_once_and_then_together() -> None:
+def test_the_shards_that_got_reports_have_tasks_at_once_and_then_together() -> None:
     broker, every_s = FakeBroker(), 0.3
     broker.free.clear()  # the first task is held until all others have come, however long that takes
     with Publisher(broker.publish, every_s=every_s) as publisher:
@@ -74,7 +74,7 @@ def test_the_shards_that_got_reports_are_rung_at_once_and_then_together() -> Non
     assert then - first > 0.9 * every_s
 
 
-def test_what_came_last_is_rung_when_the_ringer_ends() -> None:
+def test_what_came_last_has_a_task_when_the_publisher_ends() -> None:
     broker = FakeBroker()
     with Publisher(broker.publish, every_s=60) as publisher:
         publisher.reports_came({1})
@@ -83,7 +83,7 @@ def test_what_came_last_is_rung_when_the_ringer_ends() -> None:
     assert broker.published == [Task(FOLD, 1), Task(FOLD, 2)]
 
 
-def test_a_broker_that_is_down_is_named_once_and_rung_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_is_down_is_named_once_and_gets_tasks_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
     broker = FakeBroker()
     broker.down = True
     with Publisher(broker.publish, every_s=0.01) as publisher:
@@ -186,7 +186,7 @@ def test_the_watchdog_rings_for_what_waits_and_for_upkeep_every_minute(store: St
     assert watched.look(MAINTAIN_EVERY_S) == [Task(MAINTAIN, 0)]
 
 
-def test_a_day_that_was_sealed_is_rung_for_ever_more_rarely_until_it_is_recorded(
+def test_a_day_that_was_sealed_has_tasks_ever_more_rarely_until_it_is_recorded(
     store: Store, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asks: list[list[str]] = []
@@ -304,7 +304,7 @@ def test_tasks_fold_maintain_and_finalize(handling: Handling, store: Store, aske
     assert handling.broker.published == []
 
 
-def test_pages_of_a_sealed_day_are_rung_for_until_a_worker_has_computed_them(
+def test_pages_of_a_sealed_day_have_tasks_until_a_worker_has_computed_them(
     handling: Handling, store: SQLiteStore, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched, first = Watched(store), Task(READ, "read / ")
@@ -318,7 +318,7 @@ def test_pages_of_a_sealed_day_are_rung_for_until_a_worker_has_computed_them(
     assert published == [str(page) for page in unmade(store)]
     assert first in [Task(READ, page) for page in published]
     with monkeypatch.context() as hurried:
-        hurried.setattr(answering_module, "COMPUTE_FOR_S", -1.0)
+        hurried.setattr(handlers_module, "COMPUTE_FOR_S", -1.0)
         handling.handlers.read(first.about)
         assert [str(page) for page in unmade(store)] == published
         assert handling.broker.published == [first]  # others are answered between
@@ -374,7 +374,7 @@ def test_a_task_for_what_there_is_not_is_dropped(
 def test_a_task_that_takes_long_is_published_again(
     handling: Handling, store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answering_module, "FOLD_FOR_S", -1.0)
+    monkeypatch.setattr(handlers_module, "FOLD_FOR_S", -1.0)
     append(store, asked, [1])
     handling.handlers.fold(0)
     assert store.backlog() == 1

@@ -128,7 +128,7 @@ class TaskHandlers:
         try:
             self._turn.want(Address.parse(str(page)))
         except ValueError:
-            raise _UnknownBell(f"{page!r} is no page") from None
+            raise _UnknownTask(f"{page!r} is no page") from None
         if not self._turn.take():
             return
         deadline = time.monotonic() + COMPUTE_FOR_S
@@ -170,7 +170,7 @@ class TaskHandlers:
 
     def _estimate(self, store: Store, metric: object) -> None:
         if not isinstance(metric, str) or not store.plans(metric):
-            raise _UnknownBell(f"there is no metric {metric!r}")
+            raise _UnknownTask(f"there is no metric {metric!r}")
         maintenance.finalize(store, metric)
 
     def _end_computer(self) -> None:
@@ -185,7 +185,7 @@ class TaskHandlers:
             store = self._opened()
             store.refresh()
             step(store, about)
-        except _UnknownBell as error:
+        except _UnknownTask as error:
             _log.warning("a task was not for this store")
             _log.debug("%s", error)
         except BrokerError as error:
@@ -223,11 +223,11 @@ class TaskHandlers:
             self._gone()
 
 
-class _UnknownBell(Exception):
-    """A task for a shard or metric there is not: it is dropped."""
+class _UnknownTask(Exception):
+    """A task for a shard, a metric or a page there is not: it is dropped."""
 
 
 def _shard(store: Store, shard: object) -> int:
     if not isinstance(shard, int) or not 0 <= shard < store.shards:
-        raise _UnknownBell(f"there is no shard {shard!r}")
+        raise _UnknownTask(f"there is no shard {shard!r}")
     return shard
