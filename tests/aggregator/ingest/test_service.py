@@ -177,6 +177,27 @@ def test_a_store_is_looked_at_before_uploads_are_taken(store: Hanging, monkeypat
             submit(service)
 
 
+def test_a_look_that_fails_does_not_forget_that_the_store_may_lose_uploads(
+    store: Hanging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "trouble", lambda: {"settings": "it may lose them"})
+    monkeypatch.setattr(Service, "_watch", lambda self: self._stopping.wait())
+
+    def fail() -> None:
+        raise StoreUnavailable("away")
+
+    with Service(store) as service:
+        with monkeypatch.context() as away:
+            away.setattr(store, "refresh", fail)
+            service._look()
+        assert service.trouble() == {"settings": "it may lose them", "store": "away"}
+        with pytest.raises(Problem, match="may lose what it acknowledges"):
+            submit(service)
+        monkeypatch.setattr(store, "trouble", dict)
+        service._look()
+        assert service.trouble() == {}
+
+
 def test_whatever_a_look_meets_ends_no_watcher(
     store: Hanging, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
