@@ -135,6 +135,17 @@ def _place(url: str) -> tuple[str, int]:
     return str(parts.hostname), int(parts.port or 0)
 
 
+def test_sigusr1_ends_no_reader(served: Served) -> None:
+    assert requests.get(served.url + "/", timeout=60).status_code == 200
+    before = readers(served.process.pid)
+    for reader in before:
+        os.kill(reader, signal.SIGUSR1)
+    for _ in range(2 * READERS):
+        assert requests.get(served.url + "/", timeout=60).status_code == 200
+    assert before
+    assert set(before) <= set(readers(served.process.pid))
+
+
 def test_a_reader_that_is_killed_is_replaced(served: Served) -> None:
     before = readers(served.process.pid)
     for reader in before:

@@ -115,20 +115,20 @@ class _Forker:
         with self._one:
             if self._process and self._process.poll() is not None:
                 self.end()
+            line = self._line or self._start()
             try:
-                line = self._line or self._start()
                 line.send_bytes(how)
                 line.send_bytes(body)
                 if line.poll(READ_WITHIN_S):
                     said = line.recv_bytes()
                     return said[0], said[1:]
-            except (EOFError, ConnectionError):
-                pass  # it has ended
+            except (EOFError, OSError):
+                pass  # it has ended, perhaps in the middle of an answer
             self.end()
             return _TOO_MUCH, b""
 
     def _start(self) -> Connection:
-        self._line, theirs = Pipe()
+        ours, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603  # this module
                 [sys.executable, "-P", "-m", "dither_aggregator.operations.loading", str(theirs.fileno())],
@@ -138,9 +138,10 @@ class _Forker:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 process_group=0,  # a terminal's Ctrl-C is for the server
             )
-        give_way(process=self._process.pid)  # from its first step: to start takes longer than most registries do
+        self._line = ours
         atexit.register(self.end)
-        return self._line
+        give_way(process=self._process.pid)  # from its first step: to start takes longer than most registries do
+        return ours
 
     def end(self) -> None:
         """End the process, and the one that it has forked."""
@@ -184,6 +185,7 @@ def give_way(niceness: int = 19, process: int = 0) -> None:
 
 def main() -> None:
     """Have registries read until nobody asks any more."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # whoever asks all processes of a service where they are ends none
     line = Connection(int(sys.argv[1]))
     with suppress(EOFError, ConnectionError):
         while True:

@@ -22,6 +22,7 @@ from flask import Flask
 from dither_aggregator.analysis.keeping import Computing, Kept
 from dither_aggregator.operations.loading import give_way
 from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
@@ -43,6 +44,7 @@ _log = logging.getLogger("dither_aggregator")
 
 def main() -> None:
     """Answer until nobody asks any more."""
+    say_stacks_on_sigusr1()
     asking, answering = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what anything prints is no answer
     threading.Thread(target=_end_with_server, args=(asking,), name="lifeline", daemon=True).start()

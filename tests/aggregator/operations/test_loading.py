@@ -103,6 +103,22 @@ def test_one_process_is_started_for_all_registries_and_another_where_it_has_ende
     assert read_apart(body_of(registry_text()))["app"] == "example"
 
 
+def test_a_process_that_cannot_be_started_refuses_no_registry_once_it_can() -> None:
+    loading._forker.end()
+    with patch("subprocess.Popen", side_effect=BlockingIOError), pytest.raises(BlockingIOError):
+        read_apart(body_of(registry_text()))
+    assert read_apart(body_of(registry_text()))["app"] == "example"
+
+
+def test_sigusr1_ends_no_process_that_reads_registries() -> None:
+    read_apart(body_of(registry_text()))
+    process = loading._forker._process
+    assert process
+    process.send_signal(signal.SIGUSR1)
+    assert read_apart(body_of(registry_text()))["app"] == "example"
+    assert loading._forker._process is process
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_process_ends_with_the_server(how: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
