@@ -233,9 +233,8 @@ class Service:
             waiting_s = self.store_status.waiting_s
             self.capacity_problem = self._capacity.lacking(self.store_status.backlog, self.store_status.left)
         except Exception as error:  # the watcher must outlive what one look does not foresee
-            trouble = {
-                kind: said for kind, said in self.store_trouble.items() if kind == "settings"
-            }  # until it is known
+            # A store that may lose uploads is one until a look has found that it is not.
+            trouble = {kind: said for kind, said in self.store_trouble.items() if kind == "settings"}
             trouble["store"] = str(error) or type(error).__name__
             waiting_s = 0.0
             if not isinstance(error, DitherError | ValueError) and self.store_trouble.get("store") != trouble["store"]:
