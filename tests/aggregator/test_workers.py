@@ -16,8 +16,9 @@ import pytest
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.ingest.service import MAINTAIN_EVERY_S, Service
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.computing import unmade
+from dither_aggregator.operations.computing import Address, unmade
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
+from dither_aggregator.store.records import KeptReading
 from dither_aggregator.workers import handlers as handlers_module
 from dither_aggregator.workers.brokers import check_broker
 from dither_aggregator.workers.handlers import TaskHandlers
@@ -324,7 +325,7 @@ def test_pages_of_a_sealed_day_have_tasks_until_a_worker_has_computed_them(
         assert handling.broker.published == [first]  # others are answered between
     handling.handlers.read(first.about)
     assert store._readings("NOT open")
-    assert unmade(store) == []
+    assert list(unmade(store)) == []
     assert [task for task in watched.look(MAINTAIN_EVERY_S) if task.kind == READ] == []
 
 
@@ -352,6 +353,31 @@ def test_one_process_of_a_worker_computes_and_the_others_leave_their_pages_to_it
         os.close(tell)
     handling.handlers.read("read /compare ")
     assert computed == ["read /compare ", "live /changes ", "read / "]  # what was wanted last comes first
+
+
+def test_a_task_looks_each_page_ahead_up_once(
+    handling: Handling, store: SQLiteStore, asked: Registry, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a store of many metrics would be asked for all of them after each page."""
+    append(store, asked, [1, 0, 1])
+    handling.handlers.fold(0)
+    clock.travel(1)
+    handling.handlers.maintain(0)
+    pages, kept = list(unmade(store)), SQLiteStore.kept_reading
+    looked_up: list[str] = []
+
+    def look_up(self: SQLiteStore, key: str) -> KeptReading | None:
+        looked_up.append(key)
+        return kept(self, key)
+
+    def compute(store: Store, page: Address) -> None:
+        store.keep_readings([KeptReading(f"{page} {store.sealed()}", store.sealed(), False, b"made")])
+
+    monkeypatch.setattr(SQLiteStore, "kept_reading", look_up)
+    monkeypatch.setattr(handling.handlers, "_compute", compute)
+    handling.handlers.read(str(pages[0]))
+    assert len(looked_up) == len(pages) > 5
+    assert not any(unmade(store))
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def _served(home: Path) -> None:
     ):
         opened = _clock(served.url)
         began = time.monotonic()
-        wait_until(lambda: store.merged() == store.sealed() and not unmade(store), within_s=3_600)
+        wait_until(lambda: store.merged() == store.sealed() and not any(unmade(store)), within_s=3_600)
         took = time.monotonic() - began
         computed = _clock(served.url)
     with serve(*arguments, starting=start_afresh) as served:

@@ -11,7 +11,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -76,15 +76,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def unmade(store: Store) -> list[Address]:
-    """Return the pages of the last sealed day that were not computed yet, those of all metrics first.
+def unmade(store: Store) -> Iterator[Address]:
+    """Give the pages of the last sealed day that were not computed yet, those of all metrics first; each is looked up
+    when it is its turn.
 
     A page that was computed by a dither with another estimator version counts: it is computed again when it is asked
     for.
     """
     sealed, epochs = store.sealed(), store.all_epochs()
     if store.merged() < sealed:
-        return []  # the digests of its tallies, by which readings are known, come with that
+        return  # the digests of its tallies, by which readings are known, come with that
     names = [
         stored.plan.metric
         for stored in store.plans()
@@ -94,7 +95,7 @@ def unmade(store: Store) -> list[Address]:
     for name in names:
         pages += [(f"/metrics/{name}", ""), (f"/metrics/{name}/time", ""), ("/compare", urlencode({"metric": name}))]
     wanted = [Address(live, path, query) for path, query in pages for live in (False, True)]
-    return [each for each in wanted if not store.kept_reading(_made(store, each))]
+    yield from (each for each in wanted if not store.kept_reading(_made(store, each)))
 
 
 def _made(store: Store, address: Address) -> str:
@@ -113,7 +114,7 @@ class Computer:
 
     def unmade(self) -> list[Address]:
         """Return the pages of the last sealed day that were not computed yet."""
-        return unmade(self._store)
+        return list(unmade(self._store))
 
     def compute(self, address: Address, stopping: Callable[[], bool] = lambda: False) -> None:
         """Compute what is missing of a page, and note that it was computed. Raises StoreError."""

@@ -5,8 +5,9 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.computing import Address, Computer, unmade
@@ -134,7 +135,8 @@ class TaskHandlers:
         deadline = time.monotonic() + COMPUTE_FOR_S
         try:
             pages: dict[Address, None] = {}
-            while pages := self._pages(store, pages):
+            ahead = unmade(store)
+            while pages := self._pages(pages, ahead):
                 if self._stopping() or time.monotonic() > deadline:
                     break
                 self._compute(store, pages.popitem()[0])
@@ -143,10 +145,10 @@ class TaskHandlers:
         if pages and not self._stopping():
             self._publish([Task(READ, str(page)) for page in pages])
 
-    def _pages(self, store: Store, pages: dict[Address, None]) -> dict[Address, None]:
+    def _pages(self, pages: dict[Address, None], ahead: Iterator[Address]) -> dict[Address, None]:
         """Return the pages to compute, the next one last: what was wanted latest, or what nobody wanted yet."""
         wanted = {**pages, **dict.fromkeys(self._turn.wanted())}
-        return wanted or dict.fromkeys(unmade(store)[:1])
+        return wanted or dict.fromkeys(islice(ahead, 1))
 
     def _compute(self, store: Store, page: Address) -> None:
         self._computer = self._computer or Computer(store, self._data, alone=False)

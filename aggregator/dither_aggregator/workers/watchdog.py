@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
+from itertools import islice
 
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.ingest.service import MAINTAIN_EVERY_S
@@ -62,7 +63,7 @@ class Watchdog:
         now = self._clock()
         if now >= self._maintain_at:
             tasks += [Task(MAINTAIN, shard.shard) for shard in status]
-            tasks += [Task(READ, str(page)) for page in computing.unmade(self._store)[:PAGES_AT_ONCE]]
+            tasks += [Task(READ, str(page)) for page in islice(computing.unmade(self._store), PAGES_AT_ONCE)]
             self._maintain_at = now + MAINTAIN_EVERY_S
         tasks += [Task(ESTIMATE, metric) for metric in self._unfinalized(min(shard.merged for shard in status), now)]
         return tasks

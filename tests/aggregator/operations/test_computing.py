@@ -154,7 +154,7 @@ def test_a_process_that_is_killed_loses_one_reading_and_the_next_goes_on_until_a
             if pid := computing(served):  # it may have ended well by itself
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
-        wait_until(lambda: store.merged() == store.sealed() and not unmade(store), within_s=120)
+        wait_until(lambda: store.merged() == store.sealed() and not any(unmade(store)), within_s=120)
         assert before <= kept(home)
         assert readings_check(store).value == "0 being computed"
         wait_until(lambda: computing(served) is None)  # its memory is given back
