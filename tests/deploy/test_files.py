@@ -68,6 +68,14 @@ def test_the_timer_of_backups_is_sound(units: Path) -> None:
     assert run(tool("systemd-analyze"), "verify", units / "dither-backup.timer") == ""
 
 
+def test_pages_start_and_stop_units_that_there_are() -> None:
+    there = {"nginx", *(path.name.removesuffix(".service") for path in (DEPLOY / "systemd").iterdir())}
+    lines = "\n".join(path.read_text(encoding="utf-8") for path in DEPLOY.glob("*.md"))
+    named = re.findall(r"systemctl (?:start|stop|restart|reload|status|enable --now) ([\w. -]+)", lines)
+    assert len(named) > 6
+    assert {unit for units in named for unit in units.split()} <= there
+
+
 def test_a_misspelt_line_of_a_unit_would_be_seen(units: Path) -> None:
     unit = units / "dither-serve.service"
     unit.write_text(unit.read_text().replace("NoNewPrivileges", "NoNewPriviliges"))
