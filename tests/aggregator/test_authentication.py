@@ -92,7 +92,7 @@ def test_every_address_wants_a_key_that_is_for_it(locked: Locked, tmp_path: Path
 
 
 @pytest.mark.parametrize("path", ["/static/../v1/marks", "/static/%2e%2e/v1/marks", "//v1/marks", "/%761/marks"])
-def test_no_detour_leads_past_the_gate(locked: Locked, path: str) -> None:
+def test_no_detour_leads_past_authentication(locked: Locked, path: str) -> None:
     with closing(HTTPConnection("127.0.0.1", urlsplit(locked.served.url).port or 0, timeout=60)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()

@@ -41,7 +41,7 @@ def reader(store: Store) -> FlaskClient:
     return reading_app(store).test_client()
 
 
-def upkeep_all(store: Store) -> None:
+def maintain_all(store: Store) -> None:
     """Do what workers do in a round, and name the days' snapshots."""
     fold_all(store)
     for shard in range(store.shards):
@@ -80,21 +80,21 @@ def n_of(client: FlaskClient, metric: str = "color") -> int:
 def test_who_polls_sees_no_report_come(place: Place, store: Store, asked: Registry) -> None:
     """A report comes; then enough for a batch, within the hour. An operator sees each at once."""
     send(store, asked, 2 * BATCH_MIN)
-    upkeep_all(store)
+    maintain_all(store)
     place.travel(1)
-    upkeep_all(store)
+    maintain_all(store)
     told, live = reader(store), operators_app(store).test_client()
     before, seen = answers(place, store, told), answers(place, store, live)
     assert [status for status, _ in before.values() if status != 200] == [403]  # the pipeline's page
     append(store, body_of(asked, {"color": [1]}))
     assert answers(place, store, told) == before  # nor that it waits to be counted
-    upkeep_all(store)
+    maintain_all(store)
     assert answers(place, store, told) == before
     now = answers(place, store, live)
     changed = {address for address in POLLED if now[address] != seen[address]}
     assert {"/pipeline", "/metrics/color?window=today", "/v1/metrics", "/v1/metrics/color/series"} <= changed
     send(store, asked, 3 * BATCH_MIN)
-    upkeep_all(store)
+    maintain_all(store)
     assert answers(place, store, told) == before
 
 
@@ -104,19 +104,19 @@ def test_figures_of_today_change_at_full_hours_and_by_a_hundred_reports(
     """Also from the last that is shown to the sealed day, and for all metrics at the same instant."""
     client, drawn = reader(store), random.Random(1)
     shown: dict[str, list[int]] = {"color": [0], "dark": [0]}
-    upkeep_all(store)
+    maintain_all(store)
     for _ in range(9):
         place.travel(1 / 24)
-        upkeep_all(store)
+        maintain_all(store)
         for metric, figures in shown.items():
             n = n_of(client, metric)
             figures += [n] * (n != figures[-1])
             send(store, asked, drawn.choice((3, 60, 99, 100, 170)), metric)
-        upkeep_all(store)
+        maintain_all(store)
         assert n_of(client) == shown["color"][-1]
     assert list(check(store)) == []
     place.travel(1)
-    upkeep_all(store)
+    maintain_all(store)
     for metric, figures in shown.items():
         figures.append(store.tally(asked.metrics[metric].plan, place.day()).n)
         assert len(figures) > 3
@@ -130,9 +130,9 @@ def test_a_day_of_fewer_than_a_hundred_reports_is_told_with_others_alone(
     client, live = reader(store), operators_app(store).test_client()
     for n in (BATCH_MIN, BATCH_MIN - 1):
         send(store, asked, n)
-        upkeep_all(store)
+        maintain_all(store)
         place.travel(1)
-        upkeep_all(store)
+        maintain_all(store)
     address = "/v1/metrics/color/estimates?window={}"
     for window, told, all_ in ((1, 0, BATCH_MIN - 1), (7, 2 * BATCH_MIN - 1, 2 * BATCH_MIN - 1)):
         meta = client.get(address.format(window)).get_json()["meta"]
@@ -198,9 +198,9 @@ def test_no_cohort_of_a_few_devices_can_be_read(place: Place, memoized: Registry
     cohorts = [*crowded, *(drawn.randrange(4, plan.cells.count) for _ in range(100))]
     for body in in_cohorts(memoized, cohorts, drawn):
         append(store, body)
-    upkeep_all(store)
+    maintain_all(store)
     place.travel(1)
-    upkeep_all(store)
+    maintain_all(store)
     client, live = reader(store), operators_app(store).test_client()
     (kept,) = rows_of(client, "/v1/metrics/color/snapshots")
     assert kept["tally"] is None
