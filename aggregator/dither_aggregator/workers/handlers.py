@@ -142,6 +142,7 @@ class TaskHandlers:
                 self._compute(store, pages.popitem()[0])
         finally:
             self._turn.give_back()
+        pages |= dict.fromkeys(self._turn.wanted())  # of a process that has just found the turn taken
         if pages and not self._stopping():
             self._publish([Task(READ, str(page)) for page in pages])
 
