@@ -26,7 +26,7 @@ from dither_aggregator.counting.folding import fold_cells, tables
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
 from dither_aggregator.store.plans import Offered, Plans
 from dither_shared.registry import Metric, Registry
-from tests.aggregator.store.test_readers import reader, upkeep_all
+from tests.aggregator.store.test_readers import maintain_all, reader
 from tests.support.audits import seeded
 from tests.support.drawn_tables import stored_table
 from tests.support.laws import pure
@@ -145,12 +145,12 @@ def test_who_reads_and_uploads_surrounds_a_report_and_learns_no_more_than_its_no
     with closing(SQLitePlace(tmp_path / "store")) as place:
         store = place.make(asked, app=asked.app)
         client, counts = reader(store), []
-        upkeep_all(store)
+        maintain_all(store)
         for sent in ([own] * 100, [*[own] * 99, report], [own] * 100, [own] * 100):
             append(store, body_of(asked, {metric.name: sent}))
             fold_all(store)
             place.travel(1 / 24)
-            upkeep_all(store)
+            maintain_all(store)
             told = client.get(f"/v1/metrics/{metric.name}/estimates?window=today").get_json()
             n, shares = told["meta"]["n"], [row["estimate"] for row in told["rows"]]
             counts.append(np.rint([n * (q + share * (p - q)) for share in shares or [0] * mechanism.d]))
