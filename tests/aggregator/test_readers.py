@@ -135,8 +135,15 @@ def _place(url: str) -> tuple[str, int]:
     return str(parts.hostname), int(parts.port or 0)
 
 
+def _listens(process: int) -> bool:
+    """Tell whether a process has come so far that it catches SIGUSR1."""
+    (caught,) = re.findall(r"SigCgt:\s(\w+)", Path(f"/proc/{process}/status").read_text())
+    return bool(int(caught, 16) >> (signal.SIGUSR1 - 1) & 1)
+
+
 def test_sigusr1_ends_no_reader(served: Served) -> None:
     assert requests.get(served.url + "/", timeout=60).status_code == 200
+    wait_until(lambda: all(map(_listens, readers(served.process.pid))))
     before = readers(served.process.pid)
     for reader in before:
         os.kill(reader, signal.SIGUSR1)
