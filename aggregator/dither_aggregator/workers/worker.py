@@ -35,7 +35,7 @@ _SIGUSR1 = {signal.SIGUSR1}
 
 _log = logging.getLogger("dither_aggregator")
 
-# That a task came while a worker ends, and was given back, is nothing to warn about.
+# A task may come while a worker ends, and be given back: kombu would warn about it each time.
 logging.getLogger("kombu.transport.virtual").setLevel(logging.ERROR)
 
 

@@ -51,7 +51,7 @@ class SharesPart:
     band: bool
     """Whether the plot shows where noise alone lies."""
     rows: Sequence[Ranked] = ()
-    """Those of this page that stand out."""
+    """The rows of this page that stand out."""
     page: int = 1
     pages: int = 1
     found: Sequence[tuple[Row, str]] = ()
