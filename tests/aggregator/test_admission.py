@@ -2,6 +2,7 @@
 
 import logging
 import random
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_network
@@ -20,6 +21,7 @@ from dither_aggregator.web import bounds
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.bounds import Peers, peers_of
 from dither_aggregator.web.clients import Clients
+from dither_aggregator.web.connection import HELD_BACK_S
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, serve, sqlite_store, web_app
@@ -235,6 +237,39 @@ def test_what_is_no_upload_is_not_limited(tmp_path: Path) -> None:
             assert made.answer()[0] == 200
 
 
+def test_registries_come_a_few_at_a_time_and_then_one_a_second(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(registries=FEW)) as to:
+        to.service.store.register_key("admin", ADMIN_KEY, "")
+        body = b'{"registry": "[t"}'
+        made = to.connect()
+        answers = []
+        for _ in range(7):
+            made.send(change("registry/load") + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            answers.append(made.answer())
+        assert [status for status, _ in answers] == [422] * 5 + [429] * 2
+        assert (slug(answers[-1][1]), answers[-1][1]["limit"]) == ("too-many", "registry")
+        assert 95 <= answers[-1][1]["retry_after_s"] == int(made.fields[b"retry-after"]) <= 100
+        assert to.admission.hits == {"registry": 2}
+
+
+@pytest.mark.parametrize("path", ["keys/create", "registry/load"])
+def test_who_sends_a_refused_change_again_at_once_is_held_back_and_no_device_is(path: str, tmp_path: Path) -> None:
+    with taking(tmp_path, Limits(by_key=FEW)) as to:
+        made = to.connect()
+        began = time.monotonic()
+        for _ in range(4):
+            made.send(change(path, "wrong") + b"Content-Length: 0\r\n\r\n")
+            assert made.answer()[0] == 401
+        assert time.monotonic() - began >= 4 * HELD_BACK_S
+        began = time.monotonic()
+        assert to.post(times=405)[5:] == [429] * 400
+        assert time.monotonic() - began < 400 * HELD_BACK_S
+
+
+def change(path: str, key: str = ADMIN_KEY) -> bytes:
+    return f"POST /v1/admin/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n".encode()
+
+
 @pytest.mark.parametrize(
     ("path", "key", "length", "answer"),
     [
@@ -251,8 +286,7 @@ def test_a_change_that_cannot_be_is_refused_before_its_body(
     with taking(tmp_path, Limits()) as to, to.service.loading:
         to.service.store.register_key("admin", ADMIN_KEY, "")
         made = to.connect()
-        head = f"POST /v1/admin/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key or ADMIN_KEY}\r\n"
-        made.send(head.encode() + length + b"\r\n\r\n")
+        made.send(change(path, key or ADMIN_KEY) + length + b"\r\n\r\n")
         status, document = made.answer()
         assert (status, slug(document)) == answer
 

@@ -27,6 +27,7 @@ LIMITS: dict[str, str] = {
     "key": "requests with one key in a time",
     "login": "logins that failed, of one address or network and of all in a time",
     "parsing": "long uploads that wait to be read",
+    "registry": "registries that were sent to be loaded",
     "readers": "requests that wait for pages and API",
     "waiting": "uploads that wait for the store",
 }

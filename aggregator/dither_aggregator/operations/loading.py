@@ -14,7 +14,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -33,9 +32,6 @@ PROCESSOR_S = 20
 READ_WITHIN_S = 60
 """By the clock: uploads come first."""
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
-PAUSE_S = 0.1
-"""Between two registries. One may be refused in a few milliseconds, and a client that sends another at once, for ever,
-would take a quarter of the server's processor with its requests."""
 DOCUMENT = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int | float | bool | None] | None])
 """Bodies hold words, numbers and lists of them: what is nested deeper, however much of it, is not even read."""
 REGISTRY = "registry"
@@ -191,7 +187,6 @@ def main() -> None:
         while True:
             how, body = line.recv_bytes(), line.recv_bytes()
             line.send_bytes(forked(how, body))
-            time.sleep(PAUSE_S)
 
 
 def forked(how: bytes, body: bytes) -> bytes:

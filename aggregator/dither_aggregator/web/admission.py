@@ -48,10 +48,11 @@ class Admission:
         self._addresses = PeerBuckets(limits.by_address) if limits.by_address else None
         self._failed = PeerBuckets(limits.failed_logins, TRIERS_MAX)
         self._all_failed = TokenBuckets(limits.all_failed_logins)
+        self._registries = TokenBuckets(limits.registries)
         self._this_machine = bool(limits.this_machine or limits.trusted_proxies)
         self._clients = Clients(limits.trusted_proxies)
         self.hits: Counter[str] = Counter()
-        """How many requests each limit has refused: `address`, `key`, `login`, `backlog-full`, `disk-full`."""
+        """How many requests each limit has refused: `address`, `key`, `login`, `registry`, `backlog-full` and so on."""
         self._said: Counter[str] = Counter()
         self._said_at = -math.inf
 
@@ -89,6 +90,8 @@ class Admission:
         if scope["path"] == LOAD:
             if self._service.loading.locked():
                 raise another_is_read()
+            wait_ns = self._registries.take(EVERYBODY)
+            self._take("registry", wait_ns, "registries come too often; send the same bytes again later")
         elif b"transfer-encoding" in headers:
             raise Problem("length-required", "send Content-Length")
         elif int(headers.get(b"content-length", 0)) > ASKED_BYTES_MAX:
@@ -106,7 +109,7 @@ class Admission:
 
     def look(self) -> None:
         """Forget whom there is no need to know any more, and say what was refused. Cheap; to be called all the time."""
-        for buckets in (self._keys, self._addresses, self._failed, self._all_failed):
+        for buckets in (self._keys, self._addresses, self._failed, self._all_failed, self._registries):
             if buckets:
                 buckets.forget()
         now = time.monotonic()

@@ -1,5 +1,6 @@
 """Requests and answers of the ASGI application."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,11 +41,13 @@ def refusal(problem: Problem) -> HttpAnswer:
 
 
 class RefusesUnread:
-    """An application that refuses a request without reading its body."""
+    """An application that refuses a request without reading its body, after a while."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, after_s: float) -> None:
         self._problem = problem
+        self._after_s = after_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse it."""
+        await asyncio.sleep(self._after_s)
         await refusal(self._problem).send(send)

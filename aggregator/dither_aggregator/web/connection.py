@@ -38,6 +38,9 @@ IDLE_WITHIN_S = 75.0
 """From an answer to the next request. Longer than a proxy keeps a connection: it is the proxy that should end it."""
 UNWANTED_BYTES_MAX = WIRE_BYTES_MAX
 """Bytes of an unwanted body that are let by: a client that is cut off while it sends may read no answer."""
+HELD_BACK_S = 0.25
+"""A login or a change that is not taken is refused after so long: a client that tries again at once, for ever, takes no
+processor from uploads. Devices, which wait as long as they are told, hear at once."""
 LINGER_S = 3.0
 """The time that a client still has when the server ends, or has closed: to send the rest, to read the rest."""
 
@@ -186,11 +189,12 @@ class BoundedConnection(HttpToolsProtocol):
             self._stop(problem)
         self._unwanted_bytes, self._close_behind = 0, not self.cycle.keep_alive
         self.cycle.keep_alive = True
+        refuses = RefusesUnread(problem, 0.0 if self.cycle.scope["path"] == PATH else HELD_BACK_S)
         if self._unstarted:
             (cycle, _), self._unstarted = self._unstarted, None
-            self._start_asgi_task(cycle, RefusesUnread(problem))
+            self._start_asgi_task(cycle, refuses)
         else:
-            self.pipeline[0] = self.cycle, RefusesUnread(problem)
+            self.pipeline[0] = self.cycle, refuses
 
     def _end_unwanted(self) -> None:
         """Go on behind a body that was not wanted."""
