@@ -171,6 +171,8 @@ class Planned(Generic[Q]):
     design: Design[Q]
     n: int
     epsilon: Decimal
+    figures: Mapping[str, float | None]
+    """All that n reports show, in parts of 1, by name; None for what they do not show."""
     computed: Computed
     """The one of the three that was not given."""
     wanted: float | None = None
@@ -185,11 +187,6 @@ class Planned(Generic[Q]):
     def cells(self) -> Cells:
         """The cells of its reports."""
         return self.design.cells
-
-    @cached_property
-    def figures(self) -> Mapping[str, float | None]:
-        """All that n reports show, in parts of 1, by name; None for what they do not show."""
-        return self.design.figures(self.n)
 
     @property
     def target(self) -> float | None:
@@ -246,7 +243,8 @@ def plan(question: Q, n: int | None, epsilon: Decimal | None, wanted: float | No
 
 
 def _forward(question: Q, n: int, epsilon: Decimal, computed: Computed, wanted: float | None = None) -> Planned[Q]:
-    return Planned(question.design(epsilon), n, epsilon, computed, wanted)
+    design = question.design(epsilon)
+    return Planned(design, n, epsilon, design.figures(n), computed, wanted)
 
 
 def _least_n(question: Question, epsilon: Decimal, wanted: float) -> int:

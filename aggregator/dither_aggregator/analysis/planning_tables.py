@@ -26,7 +26,6 @@ import numpy as np
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
-from dither_aggregator.analysis.tables.laws import PairedSupports
 from dither_aggregator.analysis.tables.statistics import ALPHA, CELLS_MAX
 from dither_aggregator.counting.supports import hyperplanes_through
 from dither_shared.cells import PUBLIC_MAX
@@ -36,6 +35,7 @@ from dither_shared.domains.scatter import scatter
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds import PublicColumn, TableKind
 from dither_shared.kinds.table import FRESH
+from dither_shared.kinds.table_precision import sum_variance
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pgr import points
 from dither_shared.precision import POWER
@@ -162,18 +162,15 @@ def share_variance(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
     Half of all have the value, spread evenly over its symbols, and the others are spread evenly over all others.
     """
     p, q, d = float(mechanism.p), float(mechanism.q), mechanism.d
-    symbols = np.repeat([d / values for values in shape], shape)
     if mechanism.geometry is None:
-        assert mechanism.pairs is not None
-        sizes = (np.array([size, d - size]) for size in symbols)
-        squares = np.array(
-            [PairedSupports(mechanism, mechanism.pairs, each, np.full(2, HALF)).squares[0] for each in sizes]
+        return max(
+            sum_variance(mechanism, symbols, symbols, HALF, HALF) for symbols in (d / values for values in shape)
         )
-    else:
-        order, dimension = mechanism.geometry
-        inside = points(order, dimension - 1)
-        on, off = _squares_through(order, dimension, shape)
-        squares = on * p / inside + off * (1 - p) / (mechanism.shape.size - inside)
+    symbols = np.repeat([d / values for values in shape], shape)
+    order, dimension = mechanism.geometry
+    inside = points(order, dimension - 1)
+    on, off = _squares_through(order, dimension, shape)
+    squares = on * p / inside + off * (1 - p) / (mechanism.shape.size - inside)
     return float((squares - (symbols * q + HALF * (p - q)) ** 2).max()) / (p - q) ** 2
 
 
