@@ -58,6 +58,10 @@ class Design(ABC, Generic[Q]):
     def figures(self, n: int) -> Mapping[str, float | None]:
         """Return all that n reports show, in parts of 1, by name; None for what they do not show."""
 
+    def target(self, n: int) -> float | None:
+        """Return the target of these."""
+        return self.figures(n)[self.question.target_figure]
+
     @abstractmethod
     def n_about(self, wanted: float) -> float:
         """Return about how many reports reach a target: near enough to begin a search with."""
@@ -284,7 +288,7 @@ def _least_epsilon(question: Question, n: int, wanted: float) -> Decimal:
 
 
 def _shows(design: Design[Any], n: int, wanted: float) -> bool:
-    reached = design.figures(n)[design.question.target_figure]
+    reached = design.target(n)
     return reached is not None and reached <= wanted
 
 

@@ -18,6 +18,7 @@ what is planned. A median is not told where its interval would hold more than a 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from math import sqrt
 from statistics import NormalDist
 
@@ -44,29 +45,58 @@ COARSEST = 4
 
 @dataclass(frozen=True)
 class _Numbers(Design["NumberQuestion"]):
-    """Errors are those of one report, in parts of the range from low to high."""
+    """Errors are those of one report, in parts of the range from low to high. A search needs few of them."""
 
-    mean: float
-    medians: Sequence[tuple[int, float]]
-    """The errors of the share up to the middle: of the ranges, and of ranges taken together, by their number."""
-    is_number: float = 0.0
-    """The error of the share of those with a number."""
+    ranges: Sequence[tuple[NumberDomain, Cells]]
+    """The even ranges, and fewer of them taken together."""
 
     def figures(self, n: int) -> Mapping[str, float | None]:
         """Return the widths, in parts of the range; None for what is not told or not asked."""
-        question, root = self.question, sqrt(n)
-        if n < question.n_min or SURE_OF_NUMBERS * self.is_number >= root:
-            return {"mean_width": None, "median_width": None}
-        mean = min(2 * question.z * self.mean / root + question.left_open, 1.0)
-        median = min(2 * question.z * error / root + 1 / ranges for ranges, error in self.medians)
-        if question.mean_alone or median * question.d > question.told_max + 0.5:
-            return {"mean_width": mean, "median_width": None}
-        return {"mean_width": mean, "median_width": min(median, question.told_max / question.d) + question.rounding}
+        median = None if self.question.mean_alone else self._median_width(n)
+        return {"mean_width": self._mean_width(n), "median_width": median}
+
+    def target(self, n: int) -> float | None:
+        """Return the width that is planned."""
+        return self._mean_width(n) if self.question.mean_alone else self._median_width(n)
+
+    def _mean_width(self, n: int) -> float | None:
+        if not self._tells(n):
+            return None
+        return min(2 * self.question.z * self._mean / sqrt(n) + self.question.left_open, 1.0)
+
+    def _median_width(self, n: int) -> float | None:
+        question = self.question
+        if not self._tells(n):
+            return None
+        width = min(2 * question.z * error / sqrt(n) + 1 / ranges for ranges, error in self._medians)
+        if width * question.d > question.told_max + 0.5:
+            return None
+        return min(width, question.told_max / question.d) + question.rounding
 
     def n_about(self, wanted: float) -> float:
         """Return it by the error that is largest where reports are few."""
-        error = self.mean if self.question.mean_alone else self.medians[0][1]
+        error = self._mean if self.question.mean_alone else self._medians[0][1]
         return max((2 * self.question.z * error / wanted) ** 2, self.question.n_min)
+
+    @cached_property
+    def _mean(self) -> float:
+        return self.question.error("mean", *self.ranges[0])
+
+    @cached_property
+    def _medians(self) -> Sequence[tuple[int, float]]:
+        """The errors of the share up to the middle, by the number of ranges."""
+        return [(each[0].edges[-1], self.question.error("median", *each)) for each in self.ranges]
+
+    def _tells(self, n: int) -> bool:
+        return n >= self.question.n_min and n > self._unsure_n
+
+    @cached_property
+    def _unsure_n(self) -> float:
+        """The most reports with which the share of those with a number is unsure; about, where fewer tell nothing."""
+        if self.question.all_numbers:
+            return 0.0
+        by_points = float(SURE_OF_NUMBERS**2 * NumberKind().noise_variance(self.cells))
+        return by_points if by_points < self.question.n_min else (SURE_OF_NUMBERS * share_error(*self.ranges[0])) ** 2
 
 
 @dataclass(frozen=True)
@@ -104,6 +134,11 @@ class NumberQuestion(Question):
         return self.epsilon_permanent is not None
 
     @property
+    def all_numbers(self) -> bool:
+        """Whether what is no number counts as low."""
+        return self.memoized or self.mean_alone
+
+    @property
     def n_min(self) -> int:
         """The reports of which less tell nothing."""
         return MEAN_REPORTS_MIN if self.mean_alone else REPORTS_MIN
@@ -117,7 +152,7 @@ class NumberQuestion(Question):
     @property
     def left_open(self) -> float:
         """How much wider ranges make the interval of the mean."""
-        return 0.0 if self.memoized or self.mean_alone else 1 / self.d
+        return 0.0 if self.all_numbers else 1 / self.d
 
     @property
     def rounding(self) -> float:
@@ -159,33 +194,29 @@ class NumberQuestion(Question):
         return {**super().to_document(), "d": d, "asks": ASKS[self.mean_alone]}
 
     def _compiled(self, epsilon: Decimal) -> _Numbers:
-        domain, cells, errors = self._of(self.d, epsilon)
-        if self.memoized or self.mean_alone:
-            return _Numbers(self, cells, errors["mean"], [(self.d, errors.get("median", 0.0))])
-        medians = [(self.d, errors["median"])]
-        medians += [(ranges, self._of(ranges, epsilon)[2]["median"]) for ranges in self._coarser()]
-        return _Numbers(self, cells, errors["mean"], medians, share_error(domain, cells))
+        ranges = [self._of(each, epsilon) for each in (self.d, *self._coarser())]
+        return _Numbers(self, ranges[0][1], ranges)
 
     def _coarser(self) -> Iterator[int]:
         ranges = self.d // TOGETHER
-        while ranges >= COARSEST:
+        while ranges >= COARSEST and not self.all_numbers:
             yield ranges
             ranges //= TOGETHER
 
-    def _of(self, ranges: int, epsilon: Decimal) -> tuple[NumberDomain, Cells, Mapping[str, float]]:
-        """Return so many even ranges or steps, their cells, and the errors of one report in parts of the whole.
-
-        The permanent part of memoized bits comes again with each report (`repeats`).
-        """
+    def _of(self, ranges: int, epsilon: Decimal) -> tuple[NumberDomain, Cells]:
+        """Return so many even ranges or steps, and their cells."""
         edges = tuple(range(2 if self.mean_alone else ranges + 1))
         domain = (Range if self.mean_alone else Thresholds if self.memoized else Buckets)(edges, 0, "")
-        cells = NumberKind.cells_for(domain, epsilon, self.epsilon_permanent)
-        errors = dict(std_errors(domain, cells, 1))
+        return domain, NumberKind.cells_for(domain, epsilon, self.epsilon_permanent)
+
+    def error(self, name: str, domain: NumberDomain, cells: Cells) -> float:
+        """Return a standard error of one report; the permanent part of memoized bits comes again (`repeats`)."""
+        error = std_errors(domain, cells, 1, [name])[name]
         if self.memoized:
-            permanent = MemoizedTwoLevel.of(cells.mechanism).permanent
-            again = std_errors(domain, Cells((Part(permanent, ranges),), DEVICE), 1)
-            errors = {name: sqrt(error**2 + (self.repeats - 1) * again[name] ** 2) for name, error in errors.items()}
-        return domain, cells, {name: error / edges[-1] for name, error in errors.items()}
+            permanent = Part(MemoizedTwoLevel.of(cells.mechanism).permanent, self.d)
+            again = std_errors(domain, Cells((permanent,), DEVICE), 1)[name]
+            error = sqrt(error**2 + (self.repeats - 1) * again**2)
+        return error / domain.edges[-1]
 
     def answers(self) -> Sequence[str]:
         """Return the lines with the unit, the ends, and the ranges between these."""

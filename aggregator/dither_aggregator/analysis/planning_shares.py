@@ -35,6 +35,10 @@ class _Shares(Design["ShareQuestion"]):
         critical, detectable = significance_shares(self.mechanism, n, repeats=repeats)
         return {"noise_floor": floor, "critical_share": critical, "detectable_share": detectable}
 
+    def target(self, n: int) -> float | None:
+        """Return the share that stands out."""
+        return significance_shares(self.mechanism, n, repeats=self.question.repeats)[1]
+
     def n_about(self, wanted: float) -> float:
         """Return it by the normal law of the planning figures."""
         return (detectable_share(self.mechanism, self.question.d, 1) / wanted) ** 2 * self.question.repeats

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import ceil, sqrt
-from operator import mul, sub, truediv
+from operator import add, mul, sub, truediv
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
@@ -31,15 +31,16 @@ Information = Callable[[Floats], list[float]]
 """M x, of x."""
 OPEN = 1e-3
 """Each of the two open buckets gets this part of the range: no law is without anything there."""
-LEFT = 1e-26
-"""The part of |g|^2 that is left of it when its solution is taken."""
+LEFT, SOLVED = 1e-14, 1e-26
+"""The part of |g|^2 that a solution leaves: of ranges, whose errors are right to seven digits then, and of a grid."""
 ROUNDS_MAX = 2_000
+TOLD = ("mean", "median")
 
 
-def std_errors(domain: NumberDomain, cells: Cells, n: int) -> Mapping[str, float]:
-    """Return the standard errors of what n >= 1 reports are asked for, in the domain's unit."""
+def std_errors(domain: NumberDomain, cells: Cells, n: int, told: Sequence[str] = TOLD) -> Mapping[str, float]:
+    """Return the standard errors of what n >= 1 reports are asked for, in the domain's unit; of `told` alone."""
     step = 10.0**-domain.decimals / sqrt(n)
-    return {name: step * sqrt(variance) for name, variance in _variances(domain, cells).items()}
+    return {name: step * sqrt(variance) for name, variance in _variances(domain, cells, told).items()}
 
 
 def share_error(domain: NumberDomain, cells: Cells) -> float:
@@ -48,7 +49,7 @@ def share_error(domain: NumberDomain, cells: Cells) -> float:
     return sqrt(_variance(_of_both(cells, shares), shares, [float(share == 0) for share in shares]))
 
 
-def _variances(domain: NumberDomain, cells: Cells) -> dict[str, float]:
+def _variances(domain: NumberDomain, cells: Cells, told: Sequence[str]) -> dict[str, float]:
     """Return variances times n, in steps squared."""
     edges = domain.edges
     whole = edges[-1] - edges[0]
@@ -61,7 +62,8 @@ def _variances(domain: NumberDomain, cells: Cells) -> dict[str, float]:
     below = [float(whole if bucket <= half else 0) for bucket in range(len(middles))]
     shares = _evenly(domain, cells)
     information = _of_both(cells, shares)
-    return {name: _variance(information, shares, told) for name, told in (("mean", middles), ("median", below))}
+    wanted = {name: places for name, places in zip(TOLD, (middles, below), strict=True) if name in told}
+    return {name: _variance(information, shares, places) for name, places in wanted.items()}
 
 
 def _evenly(domain: NumberDomain, cells: Cells) -> list[float]:
@@ -70,13 +72,14 @@ def _evenly(domain: NumberDomain, cells: Cells) -> list[float]:
     widths = [whole, *(high - low for low, high in pairwise(domain.edges)), whole]
     *_, points = cells.parts
     others = PureMechanism.of(points.mechanism).d - len(widths)
-    return [width / sum(widths) for width in widths] + [0.0] * others
+    total = sum(widths)
+    return [width / total for width in widths] + [0.0] * others
 
 
 def mean_variance(cells: Cells) -> float:
     """Return n times the variance of the mean that one window tells, as parts of its range."""
     window, shares, places = _grid(cells)
-    return _variance(_of_window(window, shares), shares, places)
+    return _variance(_of_window(window, shares), shares, places, SOLVED)
 
 
 def mean_worth(cells: Cells) -> Worth:
@@ -86,7 +89,7 @@ def mean_worth(cells: Cells) -> Worth:
     w(y), with w = R^-1 A M^-1 x, R = diag(A f) for even f, and x the places. Rounded up to a billionth.
     """
     window, shares, places = _grid(cells)
-    solved = _solved(_of_window(window, shares), places)
+    solved = _solved(_of_window(window, shares), places, SOLVED)
     weights = list(map(truediv, _law_of_window(window, solved), _law_of_window(window, shares)))
     return Worth("the mean, as a part of the range", _up(max(weights)), _up(-min(weights)))
 
@@ -118,13 +121,13 @@ def _of_both(cells: Cells, shares: Floats) -> Information:
     """Return M of windows and points."""
     weights = [part.cells * part.weight for part in cells.parts]
     window, points = (part.mechanism for part in cells.parts)
-    of_window, of_points = _of_window(SquareWave.of(window), shares), _of_points(TwoLevel.of(points), shares)
-    first, second = (weight / sum(weights) for weight in weights)
-    return lambda x: [first * one + second * other for one, other in zip(of_window(x), of_points(x), strict=True)]
+    of_window = _of_window(SquareWave.of(window), shares, weights[0] / sum(weights))
+    of_points = _of_points(TwoLevel.of(points), shares, weights[1] / sum(weights))
+    return lambda x: list(map(add, of_window(x), of_points(x)))
 
 
-def _of_points(points: TwoLevel, shares: Floats) -> Information:
-    """Return A' diag(A f)^-1 A of points.
+def _of_points(points: TwoLevel, shares: Floats, weight: float) -> Information:
+    """Return w A' diag(A f)^-1 A of points.
 
     Exact for GRR. The reports of PGR are taken for equally likely, and M is scaled so that f' M f = 1, as it is for
     every law: without that the errors of a skew f would be far off.
@@ -132,39 +135,43 @@ def _of_points(points: TwoLevel, shares: Floats) -> Information:
     if not points.supports_one:
         same, other = points.law.information
         whole = other + (same - other) * _product(shares, shares)
-        every, own = other / whole, (same - other) / whole
-        return lambda x: [every * total + own * value for total in [sum(x)] for value in x]
+        every, own = weight * other / whole, weight * (same - other) / whole
+        return lambda x: [total + own * value for total in [every * sum(x)] for value in x]
     q, more = float(points.q), float(points.p - points.q)
 
     def law(x: Floats) -> list[float]:
         every = q * sum(x)
         return [every + more * value for value in x]  # A is its own transpose
 
-    expected = law(shares)
+    expected = [each / weight for each in law(shares)]
     return lambda x: law(list(map(truediv, law(x), expected)))
 
 
-def _of_window(window: SquareWave, shares: Floats) -> Information:
-    """Return A' diag(A f)^-1 A of a window."""
-    width, outside, more = window.width, *_levels(window)
-    expected, others = _law_of_window(window, shares), len(shares) - window.d
+def _of_window(window: SquareWave, shares: Floats, weight: float = 1) -> Information:
+    """Return w A' diag(A f)^-1 A of a window."""
+    width, others = window.width, len(shares) - window.d
+    outside, more = _levels(window)
+    expected = [each / (weight * more) for each in _law_of_window(window, shares)]
 
     def information(x: Floats) -> list[float]:
         sums = [0.0, *accumulate(map(truediv, _law_of_window(window, x), expected))]
-        every = outside * sums[-1]
-        held = [every + more * inside for inside in map(sub, sums[width:], sums)]
-        return held + [sums[-1] / window.outputs] * others
+        every = outside / more * sums[-1]
+        return [every + held for held in map(sub, sums[width:], sums)] + [sums[-1] / window.outputs / more] * others
 
     return information
 
 
 def _law_of_window(window: SquareWave, shares: Floats) -> list[float]:
-    """Return A f of a window, by output: each may come of a run of places. The others may send any output."""
+    """Return A f of a window, by output, over how much likelier an output is inside of an answer's window.
+
+    An output may come of a run of places, and of all others: those without a place send any.
+    """
     outside, more = _levels(window)
-    sums = [0.0] * window.width + list(accumulate(shares[: window.d]))
-    sums += [sums[-1]] * (window.outputs - window.d)
-    every = outside * sums[-1] + sum(shares[window.d :]) / window.outputs
-    return [every + more * inside for inside in map(sub, sums[window.width :], sums)]
+    placed, rest = shares[: window.d], [0.0] * (window.outputs - window.d)
+    every = outside / more * sum(placed) + sum(shares[window.d :]) / window.outputs / more
+    begun = list(accumulate(placed, initial=every))[1:]
+    ended = [0.0, *rest, *accumulate(placed)]
+    return list(map(sub, begun + [begun[-1]] * len(rest), ended))
 
 
 def _levels(window: SquareWave) -> tuple[float, float]:
@@ -173,18 +180,18 @@ def _levels(window: SquareWave) -> tuple[float, float]:
     return outside, window.threshold / SCALE / window.width - outside
 
 
-def _variance(information: Information, shares: Floats, told: Floats) -> float:
+def _variance(information: Information, shares: Floats, told: Floats, part: float = LEFT) -> float:
     """Return n times the variance of the average of what the first places tell, of those who are at one of them."""
     average = _product(told, shares)
     ratio = [value - average for value in told] + [0.0] * (len(shares) - len(told))
-    return _product(ratio, _solved(information, ratio))
+    return _product(ratio, _solved(information, ratio, part))
 
 
-def _solved(information: Information, wanted: Floats) -> list[float]:
+def _solved(information: Information, wanted: Floats, part: float) -> list[float]:
     """Return x with M x = wanted, M positive definite: by conjugate gradients (Hestenes, Stiefel 1952)."""
     solution, rest, along = [0.0] * len(wanted), list(wanted), list(wanted)
     left = _product(wanted, wanted)
-    least = LEFT * left
+    least = part * left
     for _ in range(ROUNDS_MAX):
         if left <= least:
             break
