@@ -153,15 +153,15 @@ class Question(ABC):
     def answers(self) -> Sequence[str]:
         """Return the registry's lines that say what can be answered."""
 
-    def memo(self) -> Sequence[str]:
-        """Return the lines on memoized answers after the first."""
-        return [f"epsilon_permanent = {self.epsilon_permanent:f}"]
+    def memo(self) -> str:
+        """Return what follows `epsilon_permanent` on memoized answers."""
+        return ""
 
     def life(self) -> Sequence[str]:
         """Return the registry's lines for one report, or for the memoized answers of a device."""
         if self.epsilon_permanent is None:
             return ["reports = 1  # in a device's life; each further one costs epsilon again"]
-        return ["memoize = true", *self.memo()]
+        return ["memoize = true", f"epsilon_permanent = {self.epsilon_permanent:f}{self.memo()}"]
 
     def reserved(self, epsilon: Decimal) -> Decimal:
         """Return what those lines reserve of a device's epsilon."""

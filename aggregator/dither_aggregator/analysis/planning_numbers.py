@@ -60,16 +60,13 @@ class _Numbers(Design["NumberQuestion"]):
         return self._mean_width(n) if self.question.mean_alone else self._median_width(n)
 
     def _mean_width(self, n: int) -> float | None:
-        if not self._tells(n):
-            return None
-        return min(2 * self.question.z * self._mean / sqrt(n) + self.question.left_open, 1.0)
+        width = 2 * self.question.z * self._mean / sqrt(n) + self.question.left_open
+        return min(width, 1.0) if self._tells(n) else None
 
     def _median_width(self, n: int) -> float | None:
         question = self.question
-        if not self._tells(n):
-            return None
         width = min(2 * question.z * error / sqrt(n) + 1 / ranges for ranges, error in self._medians)
-        if width * question.d > question.told_max + 0.5:
+        if not self._tells(n) or width * question.d > question.told_max + 0.5:
             return None
         return min(width, question.told_max / question.d) + question.rounding
 
@@ -229,9 +226,6 @@ class NumberQuestion(Question):
             return [*ends, 'asks = ["mean"]']
         return [*ends, f"buckets = {self.d}", "decimals = 3  # of the edges between them"]
 
-    def memo(self) -> Sequence[str]:
-        """Return the line for the two memoized answers that there are."""
-        (permanent,) = super().memo()
-        return [
-            f"{permanent}  # of each of {MEMO_ANSWERS} answers, above a threshold and below: a device's life costs both"
-        ]
+    def memo(self) -> str:
+        """Return what the two memoized answers are that there are."""
+        return f"  # of each of {MEMO_ANSWERS} answers, above a threshold and below: a device's life costs both"

@@ -12,10 +12,8 @@ from marshmallow import ValidationError, fields
 from dither_aggregator.analysis import planning_numbers, planning_tables
 from dither_aggregator.analysis.planning import N_MAX, Planned, Q, plan
 from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
-from dither_aggregator.analysis.planning_shares import D_MAX, ShareQuestion
-from dither_aggregator.analysis.planning_shares import KINDS as LISTED
+from dither_aggregator.analysis.planning_shares import D_MAX, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
 from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
-from dither_aggregator.analysis.planning_texts import TEXT, WORDS, TextQuestion
 from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
