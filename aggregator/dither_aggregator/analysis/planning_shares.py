@@ -44,7 +44,7 @@ VALUES_SHOWN_MAX = 12
 class _Shares(Design["ShareQuestion"]):
     @property
     def mechanism(self) -> PureMechanism:
-        """What randomizes: a metric with listed values has one cell."""
+        """The mechanism of the one cell that a metric with listed values has."""
         return PureMechanism.of(self.cells.mechanism)
 
     def figures(self, n: int) -> Mapping[str, float | None]:
