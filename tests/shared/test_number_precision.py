@@ -222,6 +222,7 @@ def test_points_that_are_taken_for_equally_likely_would_be_caught(
     exact = {name: error for name, error in exact_of_buckets(metric).items() if name in number_precision.TOLD}
     assert metric.std_errors(N) == pytest.approx(exact, rel=within)
     monkeypatch.setattr(number_precision, "_of_points", alike)
+    monkeypatch.setattr(number_precision, "_variances", number_precision._variances.__wrapped__)
     assert metric.std_errors(N) != pytest.approx(exact, rel=within)
 
 

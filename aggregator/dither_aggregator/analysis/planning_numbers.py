@@ -208,7 +208,7 @@ class NumberQuestion(Question):
 
     def error(self, name: str, domain: NumberDomain, cells: Cells) -> float:
         """Return a standard error of one report; the permanent part of memoized bits comes again (`repeats`)."""
-        error = std_errors(domain, cells, 1, [name])[name]
+        error = std_errors(domain, cells, 1, (name,))[name]
         if self.memoized:
             permanent = Part(MemoizedTwoLevel.of(cells.mechanism).permanent, self.d)
             again = std_errors(domain, Cells((permanent,), DEVICE), 1)[name]

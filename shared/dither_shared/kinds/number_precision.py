@@ -15,6 +15,7 @@ conjugate gradients reach M^-1 g in some thirty of them. Plain floats: nothing h
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import ceil, sqrt
 from operator import add, mul, sub, truediv
@@ -37,7 +38,7 @@ ROUNDS_MAX = 2_000
 TOLD = ("mean", "median")
 
 
-def std_errors(domain: NumberDomain, cells: Cells, n: int, told: Sequence[str] = TOLD) -> Mapping[str, float]:
+def std_errors(domain: NumberDomain, cells: Cells, n: int, told: tuple[str, ...] = TOLD) -> Mapping[str, float]:
     """Return the standard errors of what n >= 1 reports are asked for, in the domain's unit; of `told` alone."""
     step = 10.0**-domain.decimals / sqrt(n)
     return {name: step * sqrt(variance) for name, variance in _variances(domain, cells, told).items()}
@@ -49,7 +50,8 @@ def share_error(domain: NumberDomain, cells: Cells) -> float:
     return sqrt(_variance(_of_both(cells, shares), shares, [float(share == 0) for share in shares]))
 
 
-def _variances(domain: NumberDomain, cells: Cells, told: Sequence[str]) -> dict[str, float]:
+@lru_cache(maxsize=64)
+def _variances(domain: NumberDomain, cells: Cells, told: tuple[str, ...]) -> Mapping[str, float]:
     """Return variances times n, in steps squared."""
     edges = domain.edges
     whole = edges[-1] - edges[0]
