@@ -59,7 +59,8 @@ class TextKind(Kind[TextDomain, Read]):
         for key in MEMOIZED_ONLY.keys() | {"parameter_set", "parameters"}:
             if table.has(key):
                 raise table.error(key, MEMOIZED_ONLY["answers"])
-        return _read_expected(table), self.fresh_cells(read_epsilon(table)), None
+        cells = self.fresh_cells(read_epsilon(table))
+        return _read_expected(table), cells, None
 
     def fresh_cells(self, epsilon: Decimal) -> Cells:
         """Return rows of fresh points."""
