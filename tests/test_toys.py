@@ -29,7 +29,7 @@ from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.analysis.estimands import ESTIMANDS
-from dither_aggregator.analysis.planning import Computed, Design, Planned, Question
+from dither_aggregator.analysis.planning import Design, Planned, Question
 from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
@@ -45,7 +45,7 @@ from dither_aggregator.web.pages.presentation import RowsShown
 from dither_aggregator.web.pages.presentations import PRESENTATIONS
 from dither_aggregator.web.planned import PLANNERS, Planner
 from dither_aggregator.web.query_parameters import QueryParameters
-from dither_shared.cells import Cells, Part
+from dither_shared.cells import Cells, Part, one_cell
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
@@ -277,66 +277,37 @@ class BareMean(Mean):
     name = "bare mean"
 
 
-@dataclass(frozen=True)
-class PlannedHalf(Planned):
-    """The share that n reports by `Half` tell."""
+class HalfDesign(Design["HalfQuestion"]):
+    """The share that reports by `Half` tell."""
 
-    @property
-    def target(self) -> float | None:
-        return _HalfDesign(self.question, self.epsilon).target(self.n)
-
-    @property
-    def odds(self) -> float:
-        return float(Half(self.question.d).exp_epsilon)
-
-    def to_document(self) -> dict[str, object]:
-        return {"d": self.question.d, "mechanism": Half.name, "bits": 4, "detectable_share": self.target}
-
-    def in_meta(self) -> dict[str, object]:
-        return {"share": self.wanted or self.target}
-
-
-@dataclass(frozen=True)
-class _HalfDesign(Design[PlannedHalf]):
-    question: Question[PlannedHalf]
-    epsilon: Decimal
-
-    def target(self, n: int) -> float | None:
-        return 3 * sqrt(Half(self.question.d).noise_variance / n)
+    def figures(self, n: int) -> dict[str, float | None]:
+        return {"detectable_share": 3 * sqrt(Half(self.question.d).noise_variance / n)}
 
     def n_about(self, wanted: float) -> float:
         return float(9 * Half(self.question.d).noise_variance) / wanted**2
 
-    def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedHalf:
-        return PlannedHalf(self.question, n, self.epsilon, computed, wanted)
 
-
-class HalfQuestion(Question[PlannedHalf]):
+class HalfQuestion(Question):
     """A share of d values, by `Half`."""
 
     target_name = "share"
+    target_figure = "detectable_share"
     too_small = "so small a share"
 
-    def _compiled(self, epsilon: Decimal) -> Design[PlannedHalf]:
-        return _HalfDesign(self, epsilon)
+    def _compiled(self, epsilon: Decimal) -> HalfDesign:
+        return HalfDesign(self, one_cell(Half(self.d)))
 
     def answers(self) -> list[str]:
         return [f"last = {self.d - 1}"] if self.kind == Level.name else ['mechanism = "half"']
 
-    def life(self) -> list[str]:
-        return ["reports = 1"]
 
-    def reserved(self, epsilon: Decimal) -> Decimal:
-        return epsilon
-
-
-class HalfPlanner(Planner[PlannedHalf]):
+class HalfPlanner(Planner[HalfQuestion]):
     """Plans either toy."""
 
     def question(self, asked: QueryParameters) -> HalfQuestion:
         return HalfQuestion(asked["kind"], asked["d"])
 
-    def shows(self, answer: PlannedHalf) -> str:
+    def shows(self, answer: Planned[HalfQuestion]) -> str:
         return f"a share of {answer.target:.2f} is told from noise."
 
 

@@ -14,10 +14,11 @@ import pytest
 from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import planning_shares
-from dither_aggregator.analysis.planning import Unplannable, neighbours, plan, registry_lines
-from dither_aggregator.analysis.planning_shares import PlannedShares, ShareQuestion
+from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning_shares import ShareQuestion
 from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import operators_app, sqlite_store
@@ -38,11 +39,15 @@ QUESTIONS = {
 }
 
 
-def seen(planned: PlannedShares, share: float) -> float:
+def mechanism_of(planned: Planned[ShareQuestion]) -> PureMechanism:
+    return PureMechanism.of(planned.cells.mechanism)
+
+
+def seen(planned: Planned[ShareQuestion], share: float) -> float:
     """Return how often a value with a true share stands out, by the intervals that pages show."""
-    p, q = float(planned.mechanism.p), float(planned.mechanism.q)
+    p, q = float(mechanism_of(planned).p), float(mechanism_of(planned).q)
     counts = np.random.default_rng(7).binomial(planned.n, q + share * (p - q), TALLIES)
-    return float((estimate_shares(planned.mechanism, counts, planned.n, simultaneous=True).lower > 0).mean())
+    return float((estimate_shares(mechanism_of(planned), counts, planned.n, simultaneous=True).lower > 0).mean())
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -50,14 +55,14 @@ def test_a_value_of_the_detectable_share_stands_out_four_times_in_five(name: str
     """200,000 tallies of a random sample of devices, seeded: 80 % within 5 sigma, 0.0045; false alarms 6e-7."""
     question, n, epsilon = QUESTIONS[name]
     planned = plan(question, n, Decimal(epsilon), None)
-    assert planned.detectable_share is not None
-    assert seen(planned, planned.detectable_share) == pytest.approx(POWER, abs=SIGMAS_5)
+    assert planned.target is not None
+    assert seen(planned, planned.target) == pytest.approx(POWER, abs=SIGMAS_5)
 
 
 def test_a_detectable_share_by_the_normal_law_would_be_seen() -> None:
     question, n, epsilon = QUESTIONS["few counts"]
     planned = plan(question, n, Decimal(epsilon), None)
-    assert abs(seen(planned, detectable_share(planned.mechanism, planned.question.d, n)) - POWER) > 10 * SIGMAS_5
+    assert abs(seen(planned, detectable_share(mechanism_of(planned), planned.question.d, n)) - POWER) > 10 * SIGMAS_5
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -66,11 +71,11 @@ def test_the_reports_that_are_computed_show_the_share_and_one_less_does_not(name
     for share in (0.2, 0.03, 0.004):
         planned = plan(question, None, Decimal(epsilon), share)
         assert planned.computed == "n"
-        again = plan(question, planned.n, Decimal(epsilon), None).detectable_share
-        assert planned.detectable_share == again
+        again = plan(question, planned.n, Decimal(epsilon), None).target
+        assert planned.target == again
         assert again is not None
         assert again <= share
-        less = plan(question, planned.n - 1, Decimal(epsilon), None).detectable_share
+        less = plan(question, planned.n - 1, Decimal(epsilon), None).target
         assert less is None or less > share
 
 
@@ -84,7 +89,7 @@ def test_more_reports_than_were_computed_show_the_share_too() -> None:
     for share in np.geomspace(0.005, 0.2, 12):
         planned = plan(question, None, Decimal(epsilon), float(share))
         sizes = range(planned.n, 2 * planned.n, max(planned.n // scaled(100, 300), 1))
-        needed = [significance_shares(planned.mechanism, n)[1] or 2.0 for n in sizes]
+        needed = [significance_shares(mechanism_of(planned), n)[1] or 2.0 for n in sizes]
         assert max(needed) <= 1.03 * share
         undone += any(later > former for former, later in pairwise(needed))
     assert undone
@@ -96,9 +101,9 @@ def test_the_epsilon_that_is_computed_shows_the_share_and_the_step_before_does_n
     for share in (0.5, 0.2, 0.1):
         planned = plan(question, n, None, share)
         assert planned.computed == "epsilon"
-        assert planned.detectable_share is not None
-        assert planned.detectable_share <= share
-        less = plan(question, n, planned.epsilon - Decimal("0.01"), None).detectable_share
+        assert planned.target is not None
+        assert planned.target <= share
+        less = plan(question, n, planned.epsilon - Decimal("0.01"), None).target
         assert less is None or less > share
 
 
@@ -113,14 +118,14 @@ def test_memoized_noise_that_comes_again_takes_more_reports() -> None:
 
 def test_neighbours_have_half_and_twice_as_much() -> None:
     planned = plan(ShareQuestion("choice", 30), 12_000, Decimal("15.5"), None)
-    around = [(each.n, each.epsilon, each.detectable_share) for each in neighbours(planned)]
+    around = [(each.n, each.epsilon, each.target) for each in neighbours(planned)]
     assert [(n, epsilon) for n, epsilon, _ in around] == [
         (6_000, Decimal("15.5")),
         (12_000, Decimal("15.5")),
         (24_000, Decimal("15.5")),
         (12_000, Decimal("7.75")),
     ]
-    assert around[1][2] == planned.detectable_share
+    assert around[1][2] == planned.target
     memoized = plan(ShareQuestion("choice", 30, epsilon_permanent=Decimal(2)), 12_000, Decimal("1.2"), None)
     assert [each.epsilon for each in neighbours(memoized)][-1] == Decimal("0.60")
 
@@ -133,7 +138,7 @@ def test_the_lines_compile_to_the_mechanism_that_is_shown(name: str, tmp_path: P
     parsed = Registry.parse(registry_lines(planned, "example", utc_today() + timedelta(days=180)), directory=tmp_path)
     parsed.check_dates(utc_today())
     (metric,) = parsed.metrics.values()
-    assert metric.mechanism == planned.mechanism
+    assert metric.mechanism == mechanism_of(planned)
     assert metric.d == question.d
     assert metric.kind is KINDS[question.kind]
     assert metric.epsilon == planned.epsilon

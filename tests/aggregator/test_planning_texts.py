@@ -10,8 +10,8 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import texts
 from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.planning import Unplannable, neighbours, plan, registry_lines
-from dither_aggregator.analysis.planning_texts import LAYOUT, TEXT, WORDS, PlannedText, TextQuestion
+from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning_shares import LAYOUT, TEXT, WORDS, TextQuestion
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.words.needed import devices_needed
 from dither_aggregator.store import StoredPlan, Tally
@@ -32,7 +32,7 @@ FOUND_MIN, FOUND_MAX = (int(end(5e-7, RUNS, POWER)) for end in (binom.ppf, binom
 WORDS_QUESTION, TEXT_QUESTION = TextQuestion(WORDS, PROPOSED), TextQuestion(TEXT, CANDIDATES)
 
 
-def compiled(planned: PlannedText, directory: Path) -> Metric:
+def compiled(planned: Planned[TextQuestion], directory: Path) -> Metric:
     (directory / "candidates.txt").write_text("".join(f"text {number}\n" for number in range(planned.question.d)))
     lines = registry_lines(planned, "example", utc_today() + timedelta(days=180))
     parsed = Registry.parse(lines, directory=directory)
@@ -68,11 +68,11 @@ def test_a_text_of_the_detectable_share_is_found_four_times_in_five(
     metric = compiled(planned, tmp_path)
     names = tuple(f"text {number}" for number in range(CANDIDATES))
     stored = StoredPlan(1, metric.plan, metric.question, names, metric.reservation, metric.expires, current=True)
-    assert planned.detectable_share is not None
+    assert planned.target is not None
     rng = np.random.default_rng(5)
     found = 0
     for _ in range(RUNS):
-        reading = estimate(stored, date(2026, 11, 23), tally_of(metric, planned.detectable_share, rng), View())
+        reading = estimate(stored, date(2026, 11, 23), tally_of(metric, planned.target, rng), View())
         significance = reading.significance()
         assert significance is not None
         found += any(ranked.row.value == "text 0" for ranked in significance.significant)
@@ -92,14 +92,14 @@ def test_words_take_the_devices_that_a_search_needs() -> None:
 def test_the_target_is_reached_and_one_step_less_does_not_reach_it(question: TextQuestion) -> None:
     for share in (0.2, 0.01, 0.001):
         planned = plan(question, None, Decimal(2), share)
-        less = plan(question, planned.n - 1, Decimal(2), None).detectable_share
-        assert planned.detectable_share is not None
+        less = plan(question, planned.n - 1, Decimal(2), None).target
+        assert planned.target is not None
         assert less is not None
-        assert planned.detectable_share <= share < less
+        assert planned.target <= share < less
     planned = plan(question, 100_000, None, 0.02)
-    assert planned.detectable_share is not None
-    assert planned.detectable_share <= 0.02
-    less = plan(question, 100_000, planned.epsilon - Decimal("0.01"), None).detectable_share
+    assert planned.target is not None
+    assert planned.target <= 0.02
+    less = plan(question, 100_000, planned.epsilon - Decimal("0.01"), None).target
     assert less is not None
     assert less > 0.02
 
@@ -107,7 +107,7 @@ def test_the_target_is_reached_and_one_step_less_does_not_reach_it(question: Tex
 def test_a_longer_list_takes_more_reports_and_few_reports_find_nothing() -> None:
     short, long = (plan(TextQuestion(TEXT, d), None, Decimal(2), 0.01).n for d in (100, 100_000))
     assert short < long
-    assert plan(WORDS_QUESTION, 50, Decimal(1), None).detectable_share is None
+    assert plan(WORDS_QUESTION, 50, Decimal(1), None).target is None
 
 
 @pytest.mark.parametrize("question", [WORDS_QUESTION, TEXT_QUESTION], ids=[WORDS, TEXT])
@@ -116,7 +116,7 @@ def test_the_lines_compile_to_the_cells_that_are_shown(question: TextQuestion, t
     metric = compiled(planned, tmp_path)
     assert metric.cells == planned.cells
     assert metric.epsilon == planned.epsilon
-    assert planned.noise_floor == pytest.approx(float(metric.kind.noise_variance(metric.cells) / N) ** 0.5)
+    assert planned.figures["noise_floor"] == pytest.approx(float(metric.kind.noise_variance(metric.cells) / N) ** 0.5)
 
 
 def test_what_the_registry_refuses_is_not_planned() -> None:

@@ -13,12 +13,14 @@ a smaller epsilon may pass again.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any, Generic, Literal, TypeVar
+from functools import cached_property
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from dither_aggregator.analysis.windows import OVER_THE_EDGES, periods_touched
+from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 
@@ -42,27 +44,31 @@ class Unplannable(DitherError):
     """The request cannot be met, or makes no metric. The message says what to change."""
 
 
-P = TypeVar("P", bound="Planned")
-
-
-class Design(ABC, Generic[P]):
-    """A question's metric at one epsilon, as the registry would compile it."""
-
-    @abstractmethod
-    def target(self, n: int) -> float | None:
-        """Return the figure that n reports reach; None where they show nothing."""
-
-    @abstractmethod
-    def n_about(self, wanted: float) -> float:
-        """Return about how many reports reach a figure: near enough to begin a search with."""
-
-    @abstractmethod
-    def planned(self, n: int, computed: Computed, wanted: float | None) -> P:
-        """Return all that n reports show."""
+Q = TypeVar("Q", bound="Question")
 
 
 @dataclass(frozen=True)
-class Question(ABC, Generic[P]):
+class Design(ABC, Generic[Q]):
+    """A question's metric at one epsilon, as the registry would compile it."""
+
+    question: Q
+    cells: Cells
+
+    @abstractmethod
+    def figures(self, n: int) -> Mapping[str, float | None]:
+        """Return all that n reports show, in parts of 1, by name; None for what they do not show."""
+
+    def target(self, n: int) -> float | None:
+        """Return the target of these."""
+        return self.figures(n)[self.question.target_figure]
+
+    @abstractmethod
+    def n_about(self, wanted: float) -> float:
+        """Return about how many reports reach a target: near enough to begin a search with."""
+
+
+@dataclass(frozen=True)
+class Question(ABC):
     """All that decides the noise of a metric, besides epsilon and n."""
 
     kind: str
@@ -71,6 +77,9 @@ class Question(ABC, Generic[P]):
     """The epsilon of memoized answers; None for fresh noise each time."""
     days: int = 1
     """The days of the window that is read. They matter for memoized answers: their noise comes again on each day."""
+
+    memo_answers = 1
+    """How many memoized answers a device's life has."""
 
     def __post_init__(self) -> None:
         if self.epsilon_permanent is not None and not EPSILON_MIN < self.epsilon_permanent <= EPSILON_MAX:
@@ -82,6 +91,11 @@ class Question(ABC, Generic[P]):
     @abstractmethod
     def target_name(self) -> Target:
         """The name of the target."""
+
+    @property
+    @abstractmethod
+    def target_figure(self) -> str:
+        """Which of a design's figures the target is."""
 
     @property
     @abstractmethod
@@ -100,22 +114,36 @@ class Question(ABC, Generic[P]):
         """The most that a report may have."""
         return EPSILON_MAX
 
-    def design(self, epsilon: Decimal) -> Design[P]:
+    def design(self, epsilon: Decimal) -> Design[Self]:
         """Return the registry's choice for reports of this epsilon; raise Unplannable."""
         if not EPSILON_MIN <= epsilon <= self.epsilon_max:
             raise Unplannable(f"epsilon must be from {EPSILON_MIN} to {self.epsilon_max}, got {epsilon:f}")
         if self.epsilon_permanent is not None and self.epsilon_permanent <= epsilon:
             raise Unplannable(f"epsilon_permanent must be above epsilon, {epsilon:f}, got {self.epsilon_permanent:f}")
-        return self._compiled(epsilon)
+        if epsilon not in self._designs:
+            self._designs[epsilon] = self._compiled(epsilon)
+        return self._designs[epsilon]
+
+    @cached_property
+    def _designs(self) -> dict[Decimal, Design[Self]]:
+        """Designs by epsilon: a search and the neighbours of what it finds come back to some."""
+        return {}
 
     @abstractmethod
-    def _compiled(self, epsilon: Decimal) -> Design[P]:
+    def _compiled(self, epsilon: Decimal) -> Design[Self]:
         """Return the design for an epsilon that the registry takes."""
 
     def check(self, n: int | None, wanted: float) -> None:
         """Raise Unplannable for a target that cannot be reached, whatever the noise."""
         if not 0 < wanted <= 1:
             raise Unplannable(f"the {self.target_name} must be above 0 % and at most 100 %, got {100 * wanted:g} %")
+
+    def to_document(self) -> dict[str, object]:
+        """Return what was asked, by the names of the API's columns."""
+        permanent = self.epsilon_permanent
+        return {**asdict(self), "epsilon_permanent": None if permanent is None else float(permanent)}
+
+    # The registry's lines.
 
     def beside(self) -> Sequence[str]:
         """Return the lines that the registry's first table has for this metric: by default none."""
@@ -125,47 +153,79 @@ class Question(ABC, Generic[P]):
     def answers(self) -> Sequence[str]:
         """Return the registry's lines that say what can be answered."""
 
-    @abstractmethod
-    def life(self) -> Sequence[str]:
-        """Return the registry's lines that say how often, and at what cost."""
+    def memo(self) -> str:
+        """Return what follows `epsilon_permanent` on memoized answers."""
+        return ""
 
-    @abstractmethod
+    def life(self) -> Sequence[str]:
+        """Return the registry's lines for one report, or for the memoized answers of a device."""
+        if self.epsilon_permanent is None:
+            return ["reports = 1  # in a device's life; each further one costs epsilon again"]
+        return ["memoize = true", f"epsilon_permanent = {self.epsilon_permanent:f}{self.memo()}"]
+
     def reserved(self, epsilon: Decimal) -> Decimal:
         """Return what those lines reserve of a device's epsilon."""
+        return epsilon if self.epsilon_permanent is None else self.memo_answers * self.epsilon_permanent
 
 
 @dataclass(frozen=True)
-class Planned(ABC):
+class Planned(Generic[Q]):
     """A metric as the registry would compile it, and what n reports show."""
 
-    question: Question[Any]
+    design: Design[Q]
     n: int
     epsilon: Decimal
+    figures: Mapping[str, float | None]
+    """All that n reports show, in parts of 1, by name; None for what they do not show."""
     computed: Computed
     """The one of the three that was not given."""
-    wanted: float | None
+    wanted: float | None = None
     """The target that was asked for; None where it is computed."""
 
     @property
-    @abstractmethod
-    def target(self) -> float | None:
-        """The target that is reached; None where none is."""
+    def question(self) -> Q:
+        """The question."""
+        return self.design.question
 
     @property
-    @abstractmethod
+    def cells(self) -> Cells:
+        """The cells of its reports."""
+        return self.design.cells
+
+    @property
+    def target(self) -> float | None:
+        """The target that is reached; None where none is."""
+        return self.figures[self.question.target_figure]
+
+    @property
+    def told(self) -> float | None:
+        """The target that was asked for, which is at least the one reached; else that one."""
+        return self.wanted or self.target
+
+    @property
     def odds(self) -> float:
         """e^epsilon of one report: the most by which it multiplies the odds of an answer against another."""
+        return float(self.cells.exp_epsilon)
 
-    @abstractmethod
     def to_document(self) -> Mapping[str, object]:
-        """Return the mechanism and the figures by the names of the API's columns."""
+        """Return the question, the mechanism and the figures by the names of the API's columns."""
+        cells = self.cells
+        known = {"n": self.n, "epsilon": float(self.epsilon), "mechanism": cells.name, "bits": cells.report_bits}
+        percents = {f"{name}_percent": percent(part) for name, part in self.figures.items()}
+        return {**self.question.to_document(), **known, **self.figures, **percents}
 
-    @abstractmethod
     def in_meta(self) -> Mapping[str, object]:
         """Return the target by its name in the API: the one that was asked for, or else the one reached."""
+        name = self.question.target_name
+        return {name: self.told} if name == "share" else {f"{name}_percent": percent(self.told)}
 
 
-def plan(question: Question[P], n: int | None, epsilon: Decimal | None, wanted: float | None) -> P:
+def percent(part: float | None) -> float | None:
+    """Return a part of 1 in percent."""
+    return None if part is None else 100 * part
+
+
+def plan(question: Q, n: int | None, epsilon: Decimal | None, wanted: float | None) -> Planned[Q]:
     """Return the one of n, epsilon and the target that is None, with all that follows; raise Unplannable.
 
     n is from 1 to N_MAX, epsilon one of the registry's, the target above 0 and at most 1.
@@ -186,11 +246,12 @@ def plan(question: Question[P], n: int | None, epsilon: Decimal | None, wanted: 
     )
 
 
-def _forward(question: Question[P], n: int, epsilon: Decimal, computed: Computed, wanted: float | None = None) -> P:
-    return question.design(epsilon).planned(n, computed, wanted)
+def _forward(question: Q, n: int, epsilon: Decimal, computed: Computed, wanted: float | None = None) -> Planned[Q]:
+    design = question.design(epsilon)
+    return Planned(design, n, epsilon, design.figures(n), computed, wanted)
 
 
-def _least_n(question: Question[P], epsilon: Decimal, wanted: float) -> int:
+def _least_n(question: Question, epsilon: Decimal, wanted: float) -> int:
     """Return an n that reaches a figure where n - 1 does not, and that larger ones, as tried, follow."""
     design = question.design(epsilon)
 
@@ -207,7 +268,7 @@ def _least_n(question: Question[P], epsilon: Decimal, wanted: float) -> int:
     raise Unplannable(f"Even {N_MAX:,} reports at epsilon {epsilon:f} do not show {question.too_small}.")
 
 
-def _least_epsilon(question: Question[P], n: int, wanted: float) -> Decimal:
+def _least_epsilon(question: Question, n: int, wanted: float) -> Decimal:
     """Return an epsilon in steps of 0.01 with which n reports reach a figure, where the one before it does not."""
     most = question.epsilon_max
     if question.epsilon_permanent is not None:
@@ -226,7 +287,7 @@ def _least_epsilon(question: Question[P], n: int, wanted: float) -> Decimal:
     return Decimal(step) / EPSILON_STEPS
 
 
-def _shows(design: Design[P], n: int, wanted: float) -> bool:
+def _shows(design: Design[Any], n: int, wanted: float) -> bool:
     reached = design.target(n)
     return reached is not None and reached <= wanted
 
@@ -257,13 +318,12 @@ def _between(passes: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
-def neighbours(planned: P) -> Sequence[P]:
+def neighbours(planned: Planned[Q]) -> Sequence[Planned[Q]]:
     """Return what half and twice the reports show, and half and twice the epsilon, where these are.
 
     The plan itself stands among them, in the order of n and of epsilon.
     """
-    n, epsilon = planned.n, planned.epsilon
-    question: Question[P] = planned.question
+    n, epsilon, question = planned.n, planned.epsilon, planned.question
     most = min(question.epsilon_max, (question.epsilon_permanent or EPSILON_MAX + 1) - STEP)
     half = (epsilon / 2).quantize(Decimal("0.01"))
     around = [(max(n // 2, 1), epsilon), (n, epsilon), (min(2 * n, N_MAX), epsilon), (n, half), (n, 2 * epsilon)]
@@ -271,7 +331,7 @@ def neighbours(planned: P) -> Sequence[P]:
     return [_forward(question, n, epsilon, question.target_name) for n, epsilon in there]
 
 
-def registry_lines(planned: Planned, app: str, expires: date) -> str:
+def registry_lines(planned: Planned[Any], app: str, expires: date) -> str:
     """Return a registry with the planned metric, which `dither metrics check` takes; its words are to be replaced.
 
     A long list of values is in values.txt, one a line and without "other", which comes by itself.

@@ -16,27 +16,24 @@ what is planned. A median is not told where its interval would hold more than a 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from math import sqrt
 from statistics import NormalDist
-from tomllib import loads
 
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN, QUANTILES, REPORTS_MIN, SURE_OF_NUMBERS, WIDEST
-from dither_aggregator.analysis.numeric.precision import Errors, errors_of_ranges
-from dither_aggregator.analysis.planning import Computed, Design, Planned, Question, Unplannable
+from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_shared.cells import DEVICE, Cells, Part
-from dither_shared.domains.numbers import NumberDomain
-from dither_shared.kinds import KINDS
+from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds
+from dither_shared.kinds import NumberKind
 from dither_shared.kinds.edges import BUCKETS_MAX
-from dither_shared.kinds.kind import Asked
 from dither_shared.kinds.number import COHORTS_MAX, MEMO_ANSWERS
-from dither_shared.kinds.number_precision import std_errors
+from dither_shared.kinds.number_precision import share_error, std_errors
 from dither_shared.mechanisms import MemoizedTwoLevel
-from dither_shared.tables import TomlTable
 
-KIND = "number"
+KIND = NumberKind.name
 ASKS = ("everything", "mean")
 LOW, HIGH = 0, 60
 """The range in the lines that are printed."""
@@ -47,97 +44,67 @@ COARSEST = 4
 
 
 @dataclass(frozen=True)
-class PlannedNumber(Planned):
-    """The precision of a number from n reports. Widths are parts of the range from low to high."""
+class _Numbers(Design["NumberQuestion"]):
+    """Errors are those of one report, in parts of the range from low to high. A search needs few of them."""
 
-    question: "NumberQuestion"
-    cells: Cells
-    mean_width: float | None
-    """The width of the mean's interval; None where nothing is told."""
-    median_width: float | None
-    """The width of the median's interval; None where it is not told, or not asked."""
+    ranges: Sequence[tuple[NumberDomain, Cells]]
+    """The even ranges, and fewer of them taken together."""
 
-    @property
-    def target(self) -> float | None:
-        """The width that is planned: the median's, or the mean's where it is all that is asked."""
-        return self.mean_width if self.question.mean_alone else self.median_width
-
-    @property
-    def odds(self) -> float:
-        """e^epsilon of one report."""
-        return float(self.cells.exp_epsilon)
-
-    def to_document(self) -> Mapping[str, object]:
-        """Return the mechanisms, and widths in percent."""
-        return {
-            "d": None if self.question.mean_alone else self.question.d,
-            "asks": ASKS[self.question.mean_alone],
-            "mechanism": self.cells.name,
-            "bits": self.cells.report_bits,
-            "mean_width_percent": _percent(self.mean_width),
-            "median_width_percent": _percent(self.median_width),
-        }
-
-    def in_meta(self) -> Mapping[str, object]:
-        """Return the width, in percent."""
-        return {"width_percent": _percent(self.wanted or self.target)}
-
-
-def _percent(part: float | None) -> float | None:
-    return None if part is None else 100 * part
-
-
-@dataclass(frozen=True)
-class _Numbers(Design[PlannedNumber]):
-    question: "NumberQuestion"
-    epsilon: Decimal
-    cells: Cells
-    errors: Errors
-    coarser: Sequence[tuple[int, Errors]]
-    """The errors of ranges taken together, by their number, and of the ranges themselves."""
+    def figures(self, n: int) -> Mapping[str, float | None]:
+        """Return the widths, in parts of the range; None for what is not told or not asked."""
+        median = None if self.question.mean_alone else self._median_width(n)
+        return {"mean_width": self._mean_width(n), "median_width": median}
 
     def target(self, n: int) -> float | None:
         """Return the width that is planned."""
-        return self.mean_width(n) if self.question.mean_alone else self.median_width(n)
+        return self._mean_width(n) if self.question.mean_alone else self._median_width(n)
 
-    def _tells(self, n: int) -> bool:
-        return n >= self.question.n_min and SURE_OF_NUMBERS * self.errors.is_number < sqrt(n)
+    def _mean_width(self, n: int) -> float | None:
+        width = 2 * self.question.z * self._mean / sqrt(n) + self.question.left_open
+        return min(width, 1.0) if self._tells(n) else None
 
-    def mean_width(self, n: int) -> float | None:
-        """Return that of the mean; None where nothing is told."""
-        if not self._tells(n):
-            return None
-        return min(2 * self.question.z * self.errors.mean / sqrt(n) + self.question.left_open, 1.0)
-
-    def median_width(self, n: int) -> float | None:
-        """Return that of the median; None where it is not told."""
+    def _median_width(self, n: int) -> float | None:
         question = self.question
-        if question.mean_alone or not self._tells(n):
-            return None
-        width = min(2 * question.z * each.median / sqrt(n) + 1 / ranges for ranges, each in self.coarser)
-        if width * question.d > question.told_max + 0.5:
+        width = min(2 * question.z * error / sqrt(n) + 1 / ranges for ranges, error in self._medians)
+        if not self._tells(n) or width * question.d > question.told_max + 0.5:
             return None
         return min(width, question.told_max / question.d) + question.rounding
 
     def n_about(self, wanted: float) -> float:
         """Return it by the error that is largest where reports are few."""
-        error = self.errors.mean if self.question.mean_alone else self.errors.median
+        error = self._mean if self.question.mean_alone else self._medians[0][1]
         return max((2 * self.question.z * error / wanted) ** 2, self.question.n_min)
 
-    def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedNumber:
-        """Return the widths that n reports have."""
-        widths = self.mean_width(n), self.median_width(n)
-        return PlannedNumber(self.question, n, self.epsilon, computed, wanted, self.cells, *widths)
+    @cached_property
+    def _mean(self) -> float:
+        return self.question.error("mean", *self.ranges[0])
+
+    @cached_property
+    def _medians(self) -> Sequence[tuple[int, float]]:
+        """The errors of the share up to the middle, by the number of ranges."""
+        return [(each[0].edges[-1], self.question.error("median", *each)) for each in self.ranges]
+
+    def _tells(self, n: int) -> bool:
+        return n >= self.question.n_min and n > self._unsure_n
+
+    @cached_property
+    def _unsure_n(self) -> float:
+        """The most reports with which the share of those with a number is unsure; about, where fewer tell nothing."""
+        if self.question.all_numbers:
+            return 0.0
+        by_points = float(SURE_OF_NUMBERS**2 * NumberKind().noise_variance(self.cells))
+        return by_points if by_points < self.question.n_min else (SURE_OF_NUMBERS * share_error(*self.ranges[0])) ** 2
 
 
 @dataclass(frozen=True)
-class NumberQuestion(Question[PlannedNumber]):
+class NumberQuestion(Question):
     """A number in d ranges from low to high, the two open ones not counted, or in d steps where it is memoized."""
 
     mean_alone: bool = False
     """Whether only the mean is asked: d says nothing then."""
 
     target_name = "width"
+    memo_answers = MEMO_ANSWERS
     too_small = "so narrow an interval"
 
     def __post_init__(self) -> None:
@@ -154,9 +121,19 @@ class NumberQuestion(Question[PlannedNumber]):
         super().__post_init__()
 
     @property
+    def target_figure(self) -> str:
+        """The median's width, or the mean's where it is all that is asked."""
+        return "mean_width" if self.mean_alone else "median_width"
+
+    @property
     def memoized(self) -> bool:
         """Whether a device says only on which side of its threshold its number is."""
         return self.epsilon_permanent is not None
+
+    @property
+    def all_numbers(self) -> bool:
+        """Whether what is no number counts as low."""
+        return self.memoized or self.mean_alone
 
     @property
     def n_min(self) -> int:
@@ -172,7 +149,7 @@ class NumberQuestion(Question[PlannedNumber]):
     @property
     def left_open(self) -> float:
         """How much wider ranges make the interval of the mean."""
-        return 0.0 if self.memoized or self.mean_alone else 1 / self.d
+        return 0.0 if self.all_numbers else 1 / self.d
 
     @property
     def rounding(self) -> float:
@@ -208,37 +185,35 @@ class NumberQuestion(Question[PlannedNumber]):
             return f"{more}fresh answers, which have up to {BUCKETS_MAX} ranges"
         return f"more ranges (up to {BUCKETS_MAX})" if self.d < BUCKETS_MAX else "a low and a high that are closer"
 
-    def _compiled(self, epsilon: Decimal) -> _Numbers:
-        asked = self._asked(epsilon)
-        if self.memoized or self.mean_alone:
-            errors = self._of_bits(asked) if self.memoized else _of_one_window(asked)
-            return _Numbers(self, epsilon, asked.cells, errors, [(self.d, errors)])
-        errors = errors_of_ranges(asked.cells, self.d)
-        fewer = [(each.d, errors_of_ranges(each._asked(epsilon).cells, each.d)) for each in self._coarser()]
-        return _Numbers(self, epsilon, asked.cells, errors, [(self.d, errors), *fewer])
+    def to_document(self) -> dict[str, object]:
+        """Return what was asked."""
+        d = None if self.mean_alone else self.d
+        return {**super().to_document(), "d": d, "asks": ASKS[self.mean_alone]}
 
-    def _coarser(self) -> Iterator["NumberQuestion"]:
+    def _compiled(self, epsilon: Decimal) -> _Numbers:
+        ranges = [self._of(each, epsilon) for each in (self.d, *self._coarser())]
+        return _Numbers(self, ranges[0][1], ranges)
+
+    def _coarser(self) -> Iterator[int]:
         ranges = self.d // TOGETHER
-        while ranges >= COARSEST:
-            yield replace(self, d=ranges)
+        while ranges >= COARSEST and not self.all_numbers:
+            yield ranges
             ranges //= TOGETHER
 
-    def _asked(self, epsilon: Decimal) -> Asked:
-        """Return what the registry's reader makes of the lines."""
-        lines = "\n".join([*self.answers(), f"epsilon = {epsilon:f}", *self.life()])
-        table = TomlTable("the plan", "", loads(lines, parse_float=Decimal))
-        return KINDS[KIND].read_table(table, None, metric="plan", hidden=False)
+    def _of(self, ranges: int, epsilon: Decimal) -> tuple[NumberDomain, Cells]:
+        """Return so many even ranges or steps, and their cells."""
+        edges = tuple(range(2 if self.mean_alone else ranges + 1))
+        domain = (Range if self.mean_alone else Thresholds if self.memoized else Buckets)(edges, 0, "")
+        return domain, NumberKind.cells_for(domain, epsilon, self.epsilon_permanent)
 
-    def _of_bits(self, asked: Asked) -> Errors:
-        """Return the errors of memoized bits: the permanent part's comes again with each report (`repeats`)."""
-        domain, bit = NumberDomain.of(asked.domain), MemoizedTwoLevel.of(asked.cells.mechanism)
-        once = std_errors(domain, asked.cells, 1)
-        permanent = std_errors(domain, Cells((Part(bit.permanent, self.d),), DEVICE), 1)
-        mean, median = (
-            sqrt(once[name] ** 2 + (self.repeats - 1) * permanent[name] ** 2) / (HIGH - LOW)
-            for name in ("mean", "median")
-        )
-        return Errors(mean, median)
+    def error(self, name: str, domain: NumberDomain, cells: Cells) -> float:
+        """Return a standard error of one report; the permanent part of memoized bits comes again (`repeats`)."""
+        error = std_errors(domain, cells, 1, (name,))[name]
+        if self.memoized:
+            permanent = Part(MemoizedTwoLevel.of(cells.mechanism).permanent, self.d)
+            again = std_errors(domain, Cells((permanent,), DEVICE), 1)[name]
+            error = sqrt(error**2 + (self.repeats - 1) * again**2)
+        return error / domain.edges[-1]
 
     def answers(self) -> Sequence[str]:
         """Return the lines with the unit, the ends, and the ranges between these."""
@@ -251,18 +226,6 @@ class NumberQuestion(Question[PlannedNumber]):
             return [*ends, 'asks = ["mean"]']
         return [*ends, f"buckets = {self.d}", "decimals = 3  # of the edges between them"]
 
-    def life(self) -> Sequence[str]:
-        """Return the lines for one report, or for the two memoized answers that there are."""
-        if self.epsilon_permanent is None:
-            return ["reports = 1  # in a device's life; each further one costs epsilon again"]
-        cost = f"# of each of {MEMO_ANSWERS} answers, above a threshold and below: a device's life costs both"
-        return ["memoize = true", f"epsilon_permanent = {self.epsilon_permanent:f}  {cost}"]
-
-    def reserved(self, epsilon: Decimal) -> Decimal:
-        """Return what one report, or both memoized answers, reserve."""
-        return epsilon if self.epsilon_permanent is None else MEMO_ANSWERS * self.epsilon_permanent
-
-
-def _of_one_window(asked: Asked) -> Errors:
-    (mean,) = std_errors(NumberDomain.of(asked.domain), asked.cells, 1).values()
-    return Errors(mean / (HIGH - LOW), 0.0)
+    def memo(self) -> str:
+        """Return what the two memoized answers are that there are."""
+        return f"  # of each of {MEMO_ANSWERS} answers, above a threshold and below: a device's life costs both"

@@ -1,144 +1,82 @@
-"""Planning a metric with listed values: the target is the share of a value that stands out from the noise."""
+"""Planning shares: the target is that of a value, a text or a word which stands out four times in five.
 
-from abc import abstractmethod
+listed  it stands out from the noise by the exact law of a page, which the normal one is close to where counts are large
+text    it is looked for in a list of so many candidates, and stands out where it is the only one that does. With V the
+        variance of one report for a text that nobody has, and S candidates
+
+            share = (z(1 - 5 % / 2 S) + z(80 %)) sqrt(V / n)
+
+words   it is found without a list, as words/needed.py says, if its code has about USUAL_BITS bits
+
+Texts and words are by the normal law, and without the part of the error that other texts add where they share its
+buckets: about the square root of the sum of their squared shares over 2^19.
+"""
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from math import sqrt
 
 import numpy as np
 
-from dither_aggregator.analysis.planning import Computed, Design, Planned, Question, Unplannable
+from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_aggregator.analysis.pure import significance_shares, variance
+from dither_aggregator.analysis.words.needed import signal_needed, verification_line
+from dither_shared.cells import one_cell
+from dither_shared.exact import EPSILON_MAX
+from dither_shared.kinds import KINDS, TextKind
 from dither_shared.kinds.choices import TICKS_MAX
+from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.listed import VALUES_MAX
+from dither_shared.kinds.words import EPSILON_WORDS_MAX
 from dither_shared.mechanisms import PureMechanism, choose
-from dither_shared.precision import detectable_share
+from dither_shared.precision import critical_share, detectable_share
+from dither_shared.words.groups import LAYOUTS
 
-KINDS = ("choice", "choices", "flag")
-"""Kinds whose detectable share follows from n alone: a text's depends on the other answers, too."""
+LISTED, TEXT, WORDS = ("choice", "choices", "flag"), "text", "words"
+LAYOUT = LAYOUTS["short"]
 D_MAX = VALUES_MAX + 1
 """The listed values, and "other"."""
 VALUES_SHOWN_MAX = 12
 """Longer lists of values are in a file."""
 
 
-@dataclass(frozen=True)
-class PlannedShare(Planned):
-    """A plan whose target is a share of the n reports: not percent."""
-
-    critical_share: float | None
-    """The least estimate that stands out; None where none does."""
-    detectable_share: float | None
-    """A true share of this stands out four times in five; None where none does."""
-
+class _Shares(Design["ShareQuestion"]):
     @property
-    def target(self) -> float | None:
-        """The detectable share."""
-        return self.detectable_share
+    def mechanism(self) -> PureMechanism:
+        """The mechanism of the one cell that a metric with listed values has."""
+        return PureMechanism.of(self.cells.mechanism)
 
-    @property
-    def share(self) -> float | None:
-        """The share that was asked for, which is at least the detectable one; else the detectable one."""
-        return self.wanted or self.detectable_share
-
-    @property
-    @abstractmethod
-    def noise_floor(self) -> float:
-        """The standard error of what nobody has."""
-
-    @property
-    @abstractmethod
-    def mechanism_name(self) -> str:
-        """How the mechanism of a report is called."""
-
-    @property
-    @abstractmethod
-    def bits(self) -> int:
-        """How many bits a report has."""
-
-    def to_document(self) -> Mapping[str, object]:
-        """Return the mechanism and shares."""
-        return {
-            "d": self.question.d,
-            "mechanism": self.mechanism_name,
-            "bits": self.bits,
-            "noise_floor": self.noise_floor,
-            "critical_share": self.critical_share,
-            "detectable_share": self.detectable_share,
-        }
-
-    def in_meta(self) -> Mapping[str, object]:
-        """Return the share."""
-        return {"share": self.share}
-
-
-@dataclass(frozen=True)
-class PlannedShares(PlannedShare):
-    """A plan of listed values."""
-
-    question: "ShareQuestion"
-    mechanism: PureMechanism
-
-    @property
-    def noise_floor(self) -> float:
-        """The standard error of a value that nobody has."""
-        return float(np.sqrt(variance(self.mechanism, np.zeros(1), self.n, "reports", self.question.repeats))[0])
-
-    @property
-    def odds(self) -> float:
-        """e^epsilon of one report."""
-        return float(self.mechanism.exp_epsilon)
-
-    @property
-    def mechanism_name(self) -> str:
-        """The name of the one mechanism: a metric with listed values has no other."""
-        return self.mechanism.name
-
-    @property
-    def bits(self) -> int:
-        """Those of its report."""
-        return self.mechanism.shape.bits
-
-    def to_document(self) -> Mapping[str, object]:
-        """Return the mechanism and shares."""
-        return {**super().to_document(), "ticks": self.question.ticks}
-
-
-@dataclass(frozen=True)
-class _Mechanism(Design[PlannedShares]):
-    question: "ShareQuestion"
-    epsilon: Decimal
-    mechanism: PureMechanism
+    def figures(self, n: int) -> Mapping[str, float | None]:
+        """Return the shares of a page: the noise floor, the least estimate that stands out, and the share that does."""
+        repeats = self.question.repeats
+        floor = float(np.sqrt(variance(self.mechanism, np.zeros(1), n, "reports", repeats))[0])
+        critical, detectable = significance_shares(self.mechanism, n, repeats=repeats)
+        return {"noise_floor": floor, "critical_share": critical, "detectable_share": detectable}
 
     def target(self, n: int) -> float | None:
-        """Return the detectable share."""
-        return self._significance(n)[1]
-
-    def _significance(self, n: int) -> tuple[float | None, float | None]:
-        return significance_shares(self.mechanism, n, repeats=self.question.repeats)
+        """Return the share that stands out."""
+        return significance_shares(self.mechanism, n, repeats=self.question.repeats)[1]
 
     def n_about(self, wanted: float) -> float:
         """Return it by the normal law of the planning figures."""
         return (detectable_share(self.mechanism, self.question.d, 1) / wanted) ** 2 * self.question.repeats
 
-    def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedShares:
-        """Return the shares that n reports show."""
-        return PlannedShares(self.question, n, self.epsilon, computed, wanted, *self._significance(n), self.mechanism)
-
 
 @dataclass(frozen=True)
-class ShareQuestion(Question[PlannedShares]):
+class ShareQuestion(Question):
     """A metric with listed values: d of them, "other" included, or the two of a flag."""
 
     ticks: int | None = None
     """The most values of one answer, for choices."""
 
     target_name = "share"
+    target_figure = "detectable_share"
     too_small = "so small a share"
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise Unplannable(f"the kind must be one of {', '.join(KINDS)}, got {self.kind}")
+        if self.kind not in LISTED:
+            raise Unplannable(f"the kind must be one of {', '.join(LISTED)}, got {self.kind}")
         if not 2 <= self.d <= D_MAX or (self.kind == "flag" and self.d != 2):
             raise Unplannable(f"d must be from 2 to {D_MAX:,}, and 2 of a flag, got {self.d:,}")
         if (self.ticks is not None) != (self.kind == "choices"):
@@ -147,9 +85,8 @@ class ShareQuestion(Question[PlannedShares]):
             raise Unplannable(f"ticks must be from 2 to {min(self.d, TICKS_MAX)}, got {self.ticks}")
         super().__post_init__()
 
-    def _compiled(self, epsilon: Decimal) -> _Mechanism:
-        mechanism = choose(self.d, epsilon, ticks=self.ticks, permanent=self.epsilon_permanent)
-        return _Mechanism(self, epsilon, mechanism)
+    def _compiled(self, epsilon: Decimal) -> _Shares:
+        return _Shares(self, one_cell(choose(self.d, epsilon, ticks=self.ticks, permanent=self.epsilon_permanent)))
 
     def answers(self) -> Sequence[str]:
         """Return the lines with the values, or with the name of their file."""
@@ -162,16 +99,71 @@ class ShareQuestion(Question[PlannedShares]):
             lines = [f"values = [{names}]  # other comes by itself"]
         return lines if self.ticks is None else [*lines, f"ticks_max = {self.ticks}"]
 
-    def life(self) -> Sequence[str]:
-        """Return the lines for one report, or one memoized answer."""
-        if self.epsilon_permanent is None:
-            return ["reports = 1  # in a device's life; each further one costs epsilon again"]
-        return [
-            "memoize = true",
-            f"epsilon_permanent = {self.epsilon_permanent:f}",
-            "answers = 1  # different ones in a device's life; each further one costs epsilon_permanent again",
-        ]
+    def memo(self) -> str:
+        """Return the line for one memoized answer."""
+        return "\nanswers = 1  # different ones in a device's life; each further one costs epsilon_permanent again"
 
-    def reserved(self, epsilon: Decimal) -> Decimal:
-        """Return what one report or answer reserves."""
-        return self.epsilon_permanent or epsilon
+
+@dataclass(frozen=True)
+class _Texts(Design["TextQuestion"]):
+    floor: float
+    """The standard error of one report, for a text that nobody has: of those that verify it."""
+    critical: float
+    """The critical share of one report, by the normal law; that of n is sqrt(n) times smaller."""
+    detectable: float
+    """The detectable share of one report, likewise."""
+
+    def figures(self, n: int) -> Mapping[str, float | None]:
+        """Return the shares, of which none is above 1."""
+        share = self.detectable / sqrt(n)
+        return {
+            "noise_floor": self.floor / sqrt(n),
+            "critical_share": self.critical / sqrt(n),
+            "detectable_share": share if share <= 1 else None,
+        }
+
+    def n_about(self, wanted: float) -> float:
+        """Return it, all but rounded."""
+        return (self.detectable / wanted) ** 2
+
+
+@dataclass(frozen=True)
+class TextQuestion(Question):
+    """A fresh text that is looked for among d candidates, or words, of which a search proposes about d."""
+
+    target_name = "share"
+    target_figure = "detectable_share"
+    too_small = "so small a share"
+
+    def __post_init__(self) -> None:
+        if self.kind not in (TEXT, WORDS):
+            raise Unplannable(f"the kind must be {TEXT} or {WORDS}, got {self.kind}")
+        if self.epsilon_permanent is not None:
+            raise Unplannable("only fresh texts are planned: leave out epsilon_permanent")
+        if not 1 <= self.d <= CANDIDATES_MAX:
+            raise Unplannable(f"d must be from 1 to {CANDIDATES_MAX:,}, got {self.d:,}")
+        super().__post_init__()
+
+    @property
+    def epsilon_max(self) -> Decimal:
+        """The most that a report may have."""
+        return EPSILON_WORDS_MAX if self.kind == WORDS else EPSILON_MAX
+
+    def _compiled(self, epsilon: Decimal) -> _Texts:
+        kind = KINDS[self.kind]
+        assert isinstance(kind, TextKind)
+        cells = kind.fresh_cells(epsilon)
+        floor, points = sqrt(kind.noise_variance(cells)), PureMechanism.of(cells.mechanism_of(0))
+        if self.kind == WORDS:
+            every = sqrt(points.noise_variance)
+            return _Texts(self, cells, floor, verification_line() * floor, signal_needed(LAYOUT) * every)
+        ends = 2 * self.d  # of the intervals of all candidates
+        return _Texts(self, cells, floor, critical_share(points, ends, 1), detectable_share(points, ends, 1))
+
+    def answers(self) -> Sequence[str]:
+        """Return the line with the name of the file of candidates; words have none."""
+        if self.kind == WORDS:
+            return []
+        return [
+            'candidates_file = "candidates.txt"  # ' + f"{self.d:,} lines, a text each; any others can be asked later"
+        ]

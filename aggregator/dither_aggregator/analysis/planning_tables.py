@@ -20,30 +20,27 @@ from decimal import Decimal
 from functools import lru_cache
 from math import ceil, isqrt, prod, sqrt
 from statistics import NormalDist
-from tomllib import loads
 
 import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.planning import Computed, Design, Planned, Question, Unplannable
+from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
-from dither_aggregator.analysis.tables.laws import PairedSupports
 from dither_aggregator.analysis.tables.statistics import ALPHA, CELLS_MAX
 from dither_aggregator.counting.supports import hyperplanes_through
-from dither_shared.cells import PUBLIC_MAX, Cells
-from dither_shared.domains import Columns
+from dither_shared.cells import PUBLIC_MAX
+from dither_shared.domains import OTHER, Columns, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.domains.scatter import scatter
-from dither_shared.errors import DitherError
-from dither_shared.kinds import KINDS
-from dither_shared.kinds.kind import Asked, PublicColumn
+from dither_shared.errors import InvalidParameter
+from dither_shared.kinds import PublicColumn, TableKind
 from dither_shared.kinds.table import FRESH
+from dither_shared.kinds.table_precision import sum_variance
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pgr import points
 from dither_shared.precision import POWER
-from dither_shared.tables import TomlTable
 
-KIND = "table"
+KIND = TableKind.name
 ARMS_MIN, ARMS_MAX = 2, PUBLIC_MAX
 D_MAX = isqrt(CELLS_MAX)
 """A page tells no pair of two larger columns, and their exact noise would take too long to plan."""
@@ -54,81 +51,23 @@ PUBLIC = "arm"
 
 
 @dataclass(frozen=True)
-class PlannedEffect(Planned):
-    """An experiment that n reports show. Effects are differences of shares, not percent."""
-
-    question: "TableQuestion"
-    cells: Cells
-    questions: int
-    """How many questions the table is asked in: one for all columns, or one a pair."""
-    effect: float | None
-    """A difference of this is told four times in five; None where none is."""
-
-    @property
-    def target(self) -> float | None:
-        """The effect."""
-        return self.effect
-
-    @property
-    def told(self) -> float | None:
-        """The effect that was asked for, which is at least the one reached; else that one."""
-        return self.wanted or self.effect
-
-    @property
-    def n_min(self) -> int:
-        """The reports of which less tell nothing."""
-        return self.question.n_min(self.questions)
-
-    @property
-    def odds(self) -> float:
-        """e^epsilon of one report."""
-        return float(self.cells.exp_epsilon)
-
-    def to_document(self) -> Mapping[str, object]:
-        """Return the mechanism, and the effect in percentage points."""
-        return {
-            "d": self.question.d,
-            "columns": self.question.columns,
-            "arms": self.question.arms,
-            "mechanism": self.cells.name,
-            "bits": self.cells.report_bits,
-            "effect_percent": _percent(self.effect),
-        }
-
-    def in_meta(self) -> Mapping[str, object]:
-        """Return the effect, in percentage points."""
-        return {"effect_percent": _percent(self.told)}
-
-
-def _percent(part: float | None) -> float | None:
-    return None if part is None else 100 * part
-
-
-@dataclass(frozen=True)
-class _Experiment(Design[PlannedEffect]):
-    question: "TableQuestion"
-    epsilon: Decimal
-    cells: Cells
-    questions: int
+class _Experiment(Design["TableQuestion"]):
     variance: float
     """V."""
 
-    def target(self, n: int) -> float | None:
+    def figures(self, n: int) -> Mapping[str, float | None]:
         """Return the effect; None where reports are too few, or one arm cannot differ so much from all others."""
-        if n < self.question.n_min(self.questions):
-            return None
         effect = self._of_one / sqrt(n)
-        return effect if effect <= self.question.effect_max else None
+        told = n >= self._n_min and effect <= self.question.effect_max
+        return {"effect": effect if told else None}
 
     def n_about(self, wanted: float) -> float:
         """Return it without a bound."""
-        return max((self._of_one / wanted) ** 2, self.question.n_min(self.questions))
+        return max((self._of_one / wanted) ** 2, self._n_min)
 
-    def planned(self, n: int, computed: Computed, wanted: float | None) -> PlannedEffect:
-        """Return the effect that n reports tell."""
-        return PlannedEffect(
-            self.question, n, self.epsilon, computed, wanted, self.cells, self.questions, self.target(n)
-        )
+    @property
+    def _n_min(self) -> int:
+        return self.question.n_min(self.cells.each)
 
     @property
     def _of_one(self) -> float:
@@ -138,13 +77,13 @@ class _Experiment(Design[PlannedEffect]):
 
 
 @dataclass(frozen=True)
-class TableQuestion(Question[PlannedEffect]):
+class TableQuestion(Question):
     """Columns of d values each, "other" included, that are compared between the arms of an experiment."""
 
     columns: int = 3
     arms: int = 2
 
-    target_name = "effect"
+    target_name = target_figure = "effect"
     too_small = "so small an effect"
 
     def __post_init__(self) -> None:
@@ -180,28 +119,29 @@ class TableQuestion(Question[PlannedEffect]):
         return ceil(self.arms * questions * (REPORTS_MIN + LOTS * sqrt(REPORTS_MIN)))
 
     def _compiled(self, epsilon: Decimal) -> _Experiment:
+        values = Values((*self._values, OTHER))
         try:
-            asked = self._asked(epsilon)
-        except DitherError as error:
-            raise Unplannable(f"{error}; plan fewer columns or values") from None
+            asked = TableKind.asked_of(dict.fromkeys(self._columns, values), epsilon)
+        except InvalidParameter as error:
+            raise Unplannable(f"the plan: columns {error}; plan fewer columns or values") from None
+        asked = TableKind().beside(asked, PublicColumn(PUBLIC, self._arms))
         domain = Columns.of(asked.domain)
         asking = [place for place, columns in enumerate(domain.questions) if 0 in columns]
         mechanism, shape = PureMechanism.of(asked.cells.mechanism_of(asking[0])), domain.shape(asking[0])
-        every = len(domain.questions)
-        variance = every / len(asking) * share_variance(mechanism, tuple(shape))
-        return _Experiment(self, epsilon, asked.cells, every, variance)
-
-    def _asked(self, epsilon: Decimal) -> Asked:
-        """Return what the registry's reader makes of the lines, beside the public column."""
-        lines = "\n".join([*self.answers(), f"epsilon = {epsilon:f}", *self.life()])
-        kind = KINDS[KIND]
-        table = TomlTable("the plan", "", loads(lines, parse_float=Decimal))
-        asked = kind.read_table(table, None, metric="plan", hidden=False)
-        return kind.beside(asked, PublicColumn(PUBLIC, self._arms))
+        variance = len(domain.questions) / len(asking) * share_variance(mechanism, tuple(shape))
+        return _Experiment(self, asked.cells, variance)
 
     @property
     def _arms(self) -> tuple[str, ...]:
         return tuple(f"arm {number}" for number in range(1, self.arms + 1))
+
+    @property
+    def _columns(self) -> Sequence[str]:
+        return [f"column_{number}" for number in range(1, self.columns + 1)]
+
+    @property
+    def _values(self) -> Sequence[str]:
+        return [f"value {number}" for number in range(1, self.d)]
 
     def beside(self) -> Sequence[str]:
         """Return the line with the arms."""
@@ -209,16 +149,7 @@ class TableQuestion(Question[PlannedEffect]):
 
     def answers(self) -> Sequence[str]:
         """Return a line for each column."""
-        values = _listed([f"value {number}" for number in range(1, self.d)])
-        return [f"columns.column_{number} = [{values}]" for number in range(1, self.columns + 1)]
-
-    def life(self) -> Sequence[str]:
-        """Return the line for one report."""
-        return ["reports = 1  # in a device's life; each further one costs epsilon again"]
-
-    def reserved(self, epsilon: Decimal) -> Decimal:
-        """Return what one report reserves."""
-        return epsilon
+        return [f"columns.{name} = [{_listed(self._values)}]" for name in self._columns]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -231,18 +162,15 @@ def share_variance(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
     Half of all have the value, spread evenly over its symbols, and the others are spread evenly over all others.
     """
     p, q, d = float(mechanism.p), float(mechanism.q), mechanism.d
-    symbols = np.repeat([d / values for values in shape], shape)
     if mechanism.geometry is None:
-        assert mechanism.pairs is not None
-        sizes = (np.array([size, d - size]) for size in symbols)
-        squares = np.array(
-            [PairedSupports(mechanism, mechanism.pairs, each, np.full(2, HALF)).squares[0] for each in sizes]
+        return max(
+            sum_variance(mechanism, symbols, symbols, HALF, HALF) for symbols in (d / values for values in shape)
         )
-    else:
-        order, dimension = mechanism.geometry
-        inside = points(order, dimension - 1)
-        on, off = _squares_through(order, dimension, shape)
-        squares = on * p / inside + off * (1 - p) / (mechanism.shape.size - inside)
+    symbols = np.repeat([d / values for values in shape], shape)
+    order, dimension = mechanism.geometry
+    inside = points(order, dimension - 1)
+    on, off = _squares_through(order, dimension, shape)
+    squares = on * p / inside + off * (1 - p) / (mechanism.shape.size - inside)
     return float((squares - (symbols * q + HALF * (p - q)) ** 2).max()) / (p - q) ** 2
 
 

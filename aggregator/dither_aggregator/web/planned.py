@@ -10,12 +10,10 @@ from typing import Any, Generic
 from marshmallow import ValidationError, fields
 
 from dither_aggregator.analysis import planning_numbers, planning_tables
-from dither_aggregator.analysis.planning import N_MAX, P, Planned, Question, plan
-from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion, PlannedNumber
-from dither_aggregator.analysis.planning_shares import D_MAX, PlannedShares, ShareQuestion
-from dither_aggregator.analysis.planning_shares import KINDS as LISTED
-from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, PlannedEffect, TableQuestion
-from dither_aggregator.analysis.planning_texts import TEXT, WORDS, PlannedText, TextQuestion
+from dither_aggregator.analysis.planning import N_MAX, Planned, Q, plan
+from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
+from dither_aggregator.analysis.planning_shares import D_MAX, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
+from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
 from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
@@ -48,22 +46,22 @@ def _percent(says: str) -> Exact:
     return Exact(PERCENT_MIN, Decimal(100), 8, metadata={"description": says})
 
 
-class Planner(ABC, Generic[P]):
+class Planner(ABC, Generic[Q]):
     """How a kind is planned: the question that a request asks, and its answer."""
 
     template = "planning_figures.html"
     """The file that draws the answer."""
 
     @abstractmethod
-    def question(self, asked: QueryParameters) -> Question[P]:
+    def question(self, asked: QueryParameters) -> Q:
         """Return the question of a request. Fields for other kinds do not count."""
 
     @abstractmethod
-    def shows(self, answer: P) -> str:
+    def shows(self, answer: Planned[Q]) -> str:
         """Return what the reports of an answer show, in words that follow their number and epsilon."""
 
 
-class ListedPlanner(Planner[PlannedShares]):
+class ListedPlanner(Planner[ShareQuestion]):
     """Listed values, or the two of a flag."""
 
     template = "planning_share.html"
@@ -79,17 +77,17 @@ class ListedPlanner(Planner[PlannedShares]):
             asked["ticks"] if kind == "choices" else None,
         )
 
-    def shows(self, answer: PlannedShares) -> str:
+    def shows(self, answer: Planned[ShareQuestion]) -> str:
         """Return the share that stands out."""
-        if answer.share is None:
+        if answer.told is None:
             return "even a value that everybody has stands out from the noise less than four times in five."
-        share = rough(answer.share)
+        share = rough(answer.told)
         if answer.question.kind == "flag":
             return f"a “yes” of {share} is told from zero at least four times in five."
         return f"a value that {share} have stands out from the noise four times in five."
 
 
-class TextPlanner(Planner[PlannedText]):
+class TextPlanner(Planner[TextQuestion]):
     """Texts among candidates, or words without a list."""
 
     template = "planning_share.html"
@@ -100,15 +98,15 @@ class TextPlanner(Planner[PlannedText]):
         d = PROPOSED if kind == WORDS else asked["d"]
         return TextQuestion(kind, d, asked.get("epsilon_permanent"), int(asked["days"]))
 
-    def shows(self, answer: PlannedText) -> str:
+    def shows(self, answer: Planned[TextQuestion]) -> str:
         """Return the share that is found."""
         told = "word of seven letters" if answer.question.kind == WORDS else "text on the list"
-        if answer.share is None:
+        if answer.told is None:
             return f"even a {told} that everybody has is found less than four times in five."
-        return f"a {told} that {rough(answer.share)} have is found four times in five."
+        return f"a {told} that {rough(answer.told)} have is found four times in five."
 
 
-class NumberPlanner(Planner[PlannedNumber]):
+class NumberPlanner(Planner[NumberQuestion]):
     """Numbers."""
 
     template = "planning_width.html"
@@ -118,28 +116,26 @@ class NumberPlanner(Planner[PlannedNumber]):
         mean_alone, days = asked["asks"] == ASKS[1], int(asked["days"])
         return NumberQuestion(planning_numbers.KIND, asked["d"], asked.get("epsilon_permanent"), days, mean_alone)
 
-    def shows(self, answer: PlannedNumber) -> str:
+    def shows(self, answer: Planned[NumberQuestion]) -> str:
         """Return how wide the intervals are."""
-        question = answer.question
+        question, figures = answer.question, answer.figures
         if answer.n < question.n_min:
             return f"nothing is told: numbers need {question.n_min:,} reports."
-        if answer.mean_width is None:
+        if figures["mean_width"] is None:
             return "nothing is told: how many of them are of numbers is too unsure."
-        mean = rough(answer.mean_width)
+        mean = rough(figures["mean_width"])
         if question.mean_alone:
             return f"the mean is told in an interval {mean} of the range wide."
-        if answer.median_width is None:
+        if figures["median_width"] is None:
             return (
                 "the median is not told: it may lie anywhere in more than a third of the range. "
                 f"The interval of the mean is {mean} of the range wide."
             )
-        return (
-            f"the interval of the median is about {rough(answer.median_width)} of the range wide, "
-            f"that of the mean {mean}."
-        )
+        median = rough(figures["median_width"])
+        return f"the interval of the median is about {median} of the range wide, that of the mean {mean}."
 
 
-class TablePlanner(Planner[PlannedEffect]):
+class TablePlanner(Planner[TableQuestion]):
     """Tables in an experiment."""
 
     template = "planning_effect.html"
@@ -149,10 +145,11 @@ class TablePlanner(Planner[PlannedEffect]):
         permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
         return TableQuestion(planning_tables.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])
 
-    def shows(self, answer: PlannedEffect) -> str:
+    def shows(self, answer: Planned[TableQuestion]) -> str:
         """Return the difference that is told."""
-        if answer.n < answer.n_min:
-            return f"no difference between arms is told: {answer.n_min:,} reports are needed."
+        n_min = answer.question.n_min(answer.cells.each)
+        if answer.n < n_min:
+            return f"no difference between arms is told: {n_min:,} reports are needed."
         if answer.told is None:
             return "even the largest difference between arms is told less than four times in five."
         points = rough_in_points(answer.told)
@@ -209,9 +206,9 @@ GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 """Two of these are given: of the first two and the one for the kind."""
 
 
-def planned(asked: QueryParameters) -> Planned:
+def planned(asked: QueryParameters) -> Planned[Any]:
     """Return what a request asks to plan; raise Unplannable."""
     question = PLANNERS[asked["kind"]].question(asked)
     percent = asked.get(f"{question.target_name}_percent")
-    made: Planned = plan(question, asked.get("n"), asked.get("epsilon"), percent and float(percent / 100))
+    made: Planned[Any] = plan(question, asked.get("n"), asked.get("epsilon"), percent and float(percent / 100))
     return made

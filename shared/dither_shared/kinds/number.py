@@ -77,12 +77,8 @@ class NumberKind(Kind[NumberDomain, Placed]):
             raise table.error("presence", f'must be "public" for a number that is {what}: it has no room for "none"')
         if memoize:
             return self._memoized(table, unit, epsilon, mean_alone=mean_alone)
-        if mean_alone:
-            return Asked(Range(*read_ends(table), unit), one_cell(mean_window(epsilon)))
-        domain = Buckets(*read_edges(table), unit)
-        window = SquareWave.for_epsilon(domain.size, epsilon)
-        points = choose_points(domain.size + 1 + hidden, epsilon)
-        return Asked(domain, Cells((Part(window, weight=WINDOW_WEIGHT), Part(points, weight=POINTS_WEIGHT))))
+        domain = Range(*read_ends(table), unit) if mean_alone else Buckets(*read_edges(table), unit)
+        return Asked(domain, self.cells_for(domain, epsilon, hidden=hidden))
 
     def _memoized(self, table: TomlTable, unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
         if mean_alone:
@@ -93,8 +89,21 @@ class NumberKind(Kind[NumberDomain, Placed]):
         if not 2 <= domain.size <= COHORTS_MAX or domain.size.bit_count() > 1:
             key = "edges" if table.has("edges") else "buckets"
             raise table.error(key, f"must make 2, 4, 8 or {COHORTS_MAX} ranges, a cohort each, got {domain.size}")
-        bit = MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, permanent), epsilon)
-        return Asked(domain, Cells((Part(bit, domain.size),), DEVICE), answers=answers)
+        return Asked(domain, self.cells_for(domain, epsilon, permanent), answers=answers)
+
+    @staticmethod
+    def cells_for(
+        domain: NumberDomain, epsilon: Decimal, permanent: Decimal | None = None, *, hidden: bool = False
+    ) -> Cells:
+        """Return the cells of a number: of fresh reports, or of memoized answers of epsilon `permanent`."""
+        if isinstance(domain, Range):
+            return one_cell(mean_window(epsilon))
+        if permanent is not None:
+            bit = MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, permanent), epsilon)
+            return Cells((Part(bit, domain.size),), DEVICE)
+        window = SquareWave.for_epsilon(domain.size, epsilon)
+        points = choose_points(domain.size + 1 + hidden, epsilon)
+        return Cells((Part(window, weight=WINDOW_WEIGHT), Part(points, weight=POINTS_WEIGHT)))
 
     def takes(self, answer: object, domain: NumberDomain) -> bool:
         """Tell whether it is a number."""

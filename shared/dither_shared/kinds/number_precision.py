@@ -3,16 +3,22 @@
 The reports of a part have the law A f, with f the shares of the places and A[y, v] = P[y | v]. From n reports, a share
 w of them of that part, the least variance of an unbiased estimate of g . f is (Gauss, Markov, Aitken)
 
-    [ g' M^-1 g - (g . f)^2 ] / n      M = sum over parts of  w A' diag(A f)^-1 A
+    g' M^-1 g / n      M = sum over parts of  w A' diag(A f)^-1 A      for g . f = 0
 
-which counts both the noise and that the devices are a sample. Plain floats: nothing here decides anything on a device.
+which counts both the noise and that the devices are a sample. Mean and share up to the middle are ratios to those with
+a number, as a reading has them: g is their places, less the mean. "Other" is among what is estimated, and "none" where
+presence is hidden. Even ranges lose nothing by it; on a logarithmic scale it makes up to 11 % of the mean's error.
+
+M is never written down: sums over windows are differences of running sums, so M x takes a few passes over x, and
+conjugate gradients reach M^-1 g in some thirty of them. Plain floats: nothing here decides anything on a device.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import ceil, sqrt
-from operator import mul
+from operator import add, mul, sub, truediv
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
@@ -21,39 +27,61 @@ from dither_shared.mechanisms import PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.rng import SCALE
 
-Matrix = list[list[float]]
+Floats = Sequence[float]
+Information = Callable[[Floats], list[float]]
+"""M x, of x."""
+OPEN = 1e-3
+"""Each of the two open buckets gets this part of the range: no law is without anything there."""
+LEFT, SOLVED = 1e-14, 1e-26
+"""The part of |g|^2 that a solution leaves: of ranges, whose errors are right to seven digits then, and of a grid."""
+ROUNDS_MAX = 2_000
+TOLD = ("mean", "median")
 
 
-def std_errors(domain: NumberDomain, cells: Cells, n: int) -> Mapping[str, float]:
-    """Return the standard errors of what n >= 1 reports are asked for, in the domain's unit."""
+def std_errors(domain: NumberDomain, cells: Cells, n: int, told: tuple[str, ...] = TOLD) -> Mapping[str, float]:
+    """Return the standard errors of what n >= 1 reports are asked for, in the domain's unit; of `told` alone."""
     step = 10.0**-domain.decimals / sqrt(n)
-    return {name: step * sqrt(variance) for name, variance in _variances(domain, cells).items()}
+    return {name: step * sqrt(variance) for name, variance in _variances(domain, cells, told).items()}
 
 
-def _variances(domain: NumberDomain, cells: Cells) -> dict[str, float]:
+def share_error(domain: NumberDomain, cells: Cells) -> float:
+    """Return the standard error of one report for the share of those with a number, of whom all have one."""
+    shares = _evenly(domain, cells)
+    return sqrt(_variance(_of_both(cells, shares), shares, [float(share == 0) for share in shares]))
+
+
+@lru_cache(maxsize=64)
+def _variances(domain: NumberDomain, cells: Cells, told: tuple[str, ...]) -> Mapping[str, float]:
     """Return variances times n, in steps squared."""
-    whole = domain.edges[-1] - domain.edges[0]
+    edges = domain.edges
+    whole = edges[-1] - edges[0]
     if isinstance(domain, Range):
         return {"mean": whole**2 * mean_variance(cells)}
     if isinstance(domain, Thresholds):
         return _of_thresholds(domain, cells)
-    edges, last = domain.edges, len(domain.edges)
     middles = [edges[0], *((low + high) / 2 for low, high in pairwise(edges)), edges[-1]]
-    # Evenly spread, which leaves a little to the open buckets: no law is without anything there.
-    widths = [1e-3 * whole, *(high - low for low, high in pairwise(edges)), 1e-3 * whole]
-    shares = [width / sum(widths) for width in widths]
-    half = min(range(1, last), key=lambda place: abs(edges[place] - (edges[0] + edges[-1]) / 2))
-    below = [float(bucket <= half) for bucket in range(last + 1)]
-    matrix = _of_both(cells, shares)
-    mean, at_half = (_variance(matrix, shares, functional) for functional in (middles, below))
-    return {"mean": mean, "median": at_half * whole**2}
+    half = min(range(1, len(edges)), key=lambda place: abs(edges[place] - (edges[0] + edges[-1]) / 2))
+    below = [float(whole if bucket <= half else 0) for bucket in range(len(middles))]
+    shares = _evenly(domain, cells)
+    information = _of_both(cells, shares)
+    wanted = {name: places for name, places in zip(TOLD, (middles, below), strict=True) if name in told}
+    return {name: _variance(information, shares, places) for name, places in wanted.items()}
+
+
+def _evenly(domain: NumberDomain, cells: Cells) -> list[float]:
+    """Return the shares of numbers that are spread evenly over the buckets, and those of the others that are told."""
+    whole = OPEN * (domain.edges[-1] - domain.edges[0])
+    widths = [whole, *(high - low for low, high in pairwise(domain.edges)), whole]
+    *_, points = cells.parts
+    others = PureMechanism.of(points.mechanism).d - len(widths)
+    total = sum(widths)
+    return [width / total for width in widths] + [0.0] * others
 
 
 def mean_variance(cells: Cells) -> float:
     """Return n times the variance of the mean that one window tells, as parts of its range."""
-    window = SquareWave.of(cells.mechanism)
-    shares = [1 / window.d] * window.d
-    return _variance(_of_window(window, shares), shares, [place / (window.d - 1) for place in range(window.d)])
+    window, shares, places = _grid(cells)
+    return _variance(_of_window(window, shares), shares, places, SOLVED)
 
 
 def mean_worth(cells: Cells) -> Worth:
@@ -62,21 +90,16 @@ def mean_worth(cells: Cells) -> Worth:
     The mean is read with weights that are best where all places are alike, whatever the counts: so it is the mean of
     w(y), with w = R^-1 A M^-1 x, R = diag(A f) for even f, and x the places. Rounded up to a billionth.
     """
-    window = SquareWave.of(cells.mechanism)
-    shares = [1 / window.d] * window.d
-    lower, forward = _forward(_of_window(window, shares), [place / (window.d - 1) for place in range(window.d)])
-    solved = [0.0] * window.d
-    for place in reversed(range(window.d)):
-        rest = sum(lower[later][place] * solved[later] for later in range(place + 1, window.d))
-        solved[place] = (forward[place] - rest) / lower[place][place]
-    inside = window.threshold / SCALE / window.width
-    outside = (1 - window.threshold / SCALE) / (window.outputs - window.width)
-    weights = []
-    for output in range(window.outputs):
-        held = range(max(output - window.width + 1, 0), min(output + 1, window.d))
-        told = outside * sum(solved) + (inside - outside) * sum(solved[place] for place in held)
-        weights.append(told / (outside + (inside - outside) * len(held) / window.d))
+    window, shares, places = _grid(cells)
+    solved = _solved(_of_window(window, shares), places, SOLVED)
+    weights = list(map(truediv, _law_of_window(window, solved), _law_of_window(window, shares)))
     return Worth("the mean, as a part of the range", _up(max(weights)), _up(-min(weights)))
+
+
+def _grid(cells: Cells) -> tuple[SquareWave, Floats, Floats]:
+    """Return the one window, even shares of its places, and the places as parts of its range."""
+    window = SquareWave.of(cells.mechanism)
+    return window, [1 / window.d] * window.d, [place / (window.d - 1) for place in range(window.d)]
 
 
 def _up(weight: float) -> Fraction:
@@ -96,76 +119,93 @@ def _of_thresholds(domain: Thresholds, cells: Cells) -> dict[str, float]:
     return {"mean": mean, "median": middle * whole**2}
 
 
-def _of_both(cells: Cells, shares: Sequence[float]) -> Matrix:
+def _of_both(cells: Cells, shares: Floats) -> Information:
     """Return M of windows and points."""
-    parts = [part.cells * part.weight / sum(each.cells * each.weight for each in cells.parts) for part in cells.parts]
+    weights = [part.cells * part.weight for part in cells.parts]
     window, points = (part.mechanism for part in cells.parts)
-    pairs = zip(_of_window(SquareWave.of(window), shares), _of_points(TwoLevel.of(points), shares), strict=True)
-    return [[parts[0] * a + parts[1] * b for a, b in zip(one, other, strict=True)] for one, other in pairs]
+    of_window = _of_window(SquareWave.of(window), shares, weights[0] / sum(weights))
+    of_points = _of_points(TwoLevel.of(points), shares, weights[1] / sum(weights))
+    return lambda x: list(map(add, of_window(x), of_points(x)))
 
 
-def _of_points(points: TwoLevel, shares: Sequence[float]) -> Matrix:
-    """Return A' diag(A f)^-1 A of points, of which nobody says the last ones, "other" among them.
+def _of_points(points: TwoLevel, shares: Floats, weight: float) -> Information:
+    """Return w A' diag(A f)^-1 A of points.
 
     Exact for GRR. The reports of PGR are taken for equally likely, and M is scaled so that f' M f = 1, as it is for
-    every law: without that the variance of a skew f would come out below zero.
+    every law: without that the errors of a skew f would be far off.
     """
-    places = range(len(shares))
     if not points.supports_one:
         same, other = points.law.information
         whole = other + (same - other) * _product(shares, shares)
-        return [[(same if v == w else other) / whole for w in places] for v in places]
+        every, own = weight * other / whole, weight * (same - other) / whole
+        return lambda x: [total + own * value for total in [every * sum(x)] for value in x]
     q, more = float(points.q), float(points.p - points.q)
-    each = [1 / (q + more * share) for share in shares]
-    every = q**2 * sum(each) + q * (points.d - len(shares))
-    return [
-        [every + q * more * (each[v] + each[w]) + (more**2 * each[v] if v == w else 0.0) for w in places]
-        for v in places
-    ]
+
+    def law(x: Floats) -> list[float]:
+        every = q * sum(x)
+        return [every + more * value for value in x]  # A is its own transpose
+
+    expected = [each / weight for each in law(shares)]
+    return lambda x: law(list(map(truediv, law(x), expected)))
 
 
-def _of_window(window: SquareWave, shares: Sequence[float]) -> Matrix:
-    """Return A' diag(A f)^-1 A of a window: sums over outputs, of which each window is a run."""
-    inside = window.threshold / SCALE / window.width
+def _of_window(window: SquareWave, shares: Floats, weight: float = 1) -> Information:
+    """Return w A' diag(A f)^-1 A of a window."""
+    width, others = window.width, len(shares) - window.d
+    outside, more = _levels(window)
+    expected = [each / (weight * more) for each in _law_of_window(window, shares)]
+
+    def information(x: Floats) -> list[float]:
+        sums = [0.0, *accumulate(map(truediv, _law_of_window(window, x), expected))]
+        every = outside / more * sums[-1]
+        return [every + held for held in map(sub, sums[width:], sums)] + [sums[-1] / window.outputs / more] * others
+
+    return information
+
+
+def _law_of_window(window: SquareWave, shares: Floats) -> list[float]:
+    """Return A f of a window, by output, over how much likelier an output is inside of an answer's window.
+
+    An output may come of a run of places, and of all others: those without a place send any.
+    """
+    outside, more = _levels(window)
+    placed, rest = shares[: window.d], [0.0] * (window.outputs - window.d)
+    every = outside / more * sum(placed) + sum(shares[window.d :]) / window.outputs / more
+    begun = list(accumulate(placed, initial=every))[1:]
+    ended = [0.0, *rest, *accumulate(placed)]
+    return list(map(sub, begun + [begun[-1]] * len(rest), ended))
+
+
+def _levels(window: SquareWave) -> tuple[float, float]:
+    """Return the probability of an output outside of an answer's window, and how much more one inside of it has."""
     outside = (1 - window.threshold / SCALE) / (window.outputs - window.width)
-    mass = [0.0, *accumulate(shares)]
-    sums = [0.0]
-    for output in range(window.outputs):  # which the windows of the places first .. last - 1 hold
-        first, last = max(output - window.width + 1, 0), min(output + 1, window.d)
-        sums.append(sums[-1] + 1 / (outside + (inside - outside) * (mass[last] - mass[first])))
-    every, more = outside**2 * sums[-1], inside - outside
-    held = [sums[place + window.width] - sums[place] for place in range(window.d)]
-    return [
-        [
-            every
-            + outside * more * (held[v] + held[w])
-            + more**2 * max(sums[min(v, w) + window.width] - sums[max(v, w)], 0.0)
-            for w in range(window.d)
-        ]
-        for v in range(window.d)
-    ]
+    return outside, window.threshold / SCALE / window.width - outside
 
 
-def _variance(matrix: Matrix, shares: Sequence[float], functional: Sequence[float]) -> float:
-    """Return g' M^-1 g - (g . f)^2, with M symmetric and positive definite: by Cholesky, L z = g and |z|^2."""
-    _, solved = _forward(matrix, functional)
-    return _product(solved, solved) - _product(shares, functional) ** 2
+def _variance(information: Information, shares: Floats, told: Floats, part: float = LEFT) -> float:
+    """Return n times the variance of the average of what the first places tell, of those who are at one of them."""
+    average = _product(told, shares)
+    ratio = [value - average for value in told] + [0.0] * (len(shares) - len(told))
+    return _product(ratio, _solved(information, ratio, part))
 
 
-def _forward(matrix: Matrix, functional: Sequence[float]) -> tuple[Matrix, list[float]]:
-    """Return L, row by row up to the diagonal, with M = L L', and z with L z = g."""
-    lower: Matrix = []
-    solved: list[float] = []
-    for row, wanted in zip(matrix, functional, strict=True):
-        line: list[float] = []
-        for above in lower:
-            line.append((row[len(line)] - _product(line, above[: len(line)])) / above[-1])
-        line.append(sqrt(row[len(line)] - _product(line, line)))
-        solved.append((wanted - _product(line[:-1], solved)) / line[-1])
-        lower.append(line)
-    return lower, solved
+def _solved(information: Information, wanted: Floats, part: float) -> list[float]:
+    """Return x with M x = wanted, M positive definite: by conjugate gradients (Hestenes, Stiefel 1952)."""
+    solution, rest, along = [0.0] * len(wanted), list(wanted), list(wanted)
+    left = _product(wanted, wanted)
+    least = part * left
+    for _ in range(ROUNDS_MAX):
+        if left <= least:
+            break
+        image = information(along)
+        step = left / _product(along, image)
+        solution = [value + step * each for value, each in zip(solution, along, strict=True)]
+        rest = [value - step * each for value, each in zip(rest, image, strict=True)]
+        left, before = _product(rest, rest), left
+        along = [value + left / before * each for value, each in zip(rest, along, strict=True)]
+    return solution
 
 
-def _product(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the sum of products."""
+def _product(a: Floats, b: Floats) -> float:
+    """Return the sum of products, as far as both go."""
     return float(sum(map(mul, a, b)))

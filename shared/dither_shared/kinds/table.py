@@ -67,12 +67,19 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
                 raise table.error(key, FRESH)
         columns = _read_columns(table)
         epsilon = read_epsilon(table)
-        names, domains = tuple(columns), tuple(columns.values())
+        try:
+            return self.asked_of(columns, epsilon, hidden=hidden)
+        except InvalidParameter as error:
+            raise table.error("columns", f"{error}") from None
+
+    @staticmethod
+    def asked_of(columns: Mapping[str, Domain], epsilon: Decimal, *, hidden: bool = False) -> Asked:
+        """Return columns and the cells of what a report tells; raise InvalidParameter with what columns must be."""
+        domains = tuple(columns.values())
         if fault := too_many_cells(domains):
-            raise table.error("columns", fault)
-        questions = _questions(domains)
-        domain = Columns(names, domains, questions, hidden)
-        return Asked(domain, Cells(tuple(_parts(table, domain, epsilon))))
+            raise InvalidParameter(fault)
+        domain = Columns(tuple(columns), domains, _questions(domains), hidden)
+        return Asked(domain, Cells(tuple(_parts(domain, epsilon))))
 
     def beside(self, asked: Asked, public: PublicColumn) -> Asked:
         """Return the same columns and cells, once for each value of the public column."""
@@ -252,14 +259,11 @@ def _size(domains: Iterable[Domain]) -> int:
     return prod(map(symbols_of, domains))
 
 
-def _parts(table: TomlTable, domain: Columns, epsilon: Decimal) -> Iterator[Part]:
-    for question in range(len(domain.questions)):
-        symbols = domain.symbols(question)
+def _parts(domain: Columns, epsilon: Decimal) -> Iterator[Part]:
+    for symbols in map(domain.symbols, range(len(domain.questions))):
         if symbols > SYMBOLS_MAX:
-            raise table.error(
-                "columns", f"that are told together must have at most {SYMBOLS_MAX:,} cells, got {symbols:,}"
-            )
+            raise InvalidParameter(f"that are told together must have at most {SYMBOLS_MAX:,} cells, got {symbols:,}")
         try:
             yield Part(choose(symbols, epsilon))
         except InvalidParameter as error:
-            raise table.error("columns", f"have too many values: {error}; list fewer of them") from None
+            raise InvalidParameter(f"have too many values: {error}; list fewer of them") from None

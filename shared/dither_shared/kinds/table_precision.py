@@ -69,18 +69,19 @@ def _variances(domain: Columns, cells: Cells, pair: tuple[int, int]) -> tuple[fl
     m = len(domain.questions)
     mechanism, symbols = _asked(domain, cells, pair)
     values = max(symbols_of(domain.domains[column]) for column in pair)
-    cell = _variance(mechanism, symbols, symbols, 0)
+    cell = sum_variance(mechanism, symbols, symbols, 0)
     total, squares = 1 - RATE * values, (1 - RATE) ** 2 + RATE**2 * (values - 1)
-    rate = _variance(mechanism, symbols * total, symbols * squares, RATE * (1 - RATE) * GROUP)
+    rate = sum_variance(mechanism, symbols * total, symbols * squares, RATE * (1 - RATE) * GROUP)
     return m * cell, m * rate / GROUP**2
 
 
-def _variance(mechanism: PureMechanism, total: float, squares: float, squares_held: float) -> float:
-    """Return n times the variance of a sum of estimates by the sums of g, g^2 and g^2 f, where that of g f is zero."""
+def sum_variance(mechanism: PureMechanism, total: float, squares: float, squares_held: float, held: float = 0) -> float:
+    """Return n times the variance of a sum of estimates by the sums of g, g^2, g^2 f and g f."""
     p, q = float(mechanism.p), float(mechanism.q)
     one, neither = _pair_law(mechanism)
-    second = q * squares + (p - q) * squares_held + neither * (total**2 - squares) - 2 * (one - neither) * squares_held
-    return (second - (q * total) ** 2) / (p - q) ** 2
+    pairs = neither * (total**2 - squares) + 2 * (one - neither) * (total * held - squares_held)
+    second = q * squares + (p - q) * squares_held + pairs
+    return (second - (q * total + (p - q) * held) ** 2) / (p - q) ** 2
 
 
 def _pair_law(mechanism: PureMechanism) -> tuple[float, float]:

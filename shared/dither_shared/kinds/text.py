@@ -6,6 +6,7 @@ memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one buck
             in two stages, where fewer devices can be joined by it (`text_memo`)
 """
 
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class TextKind(Kind[TextDomain, Read]):
 
     def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
         """Read the candidates, and what the noise is made of."""
-        expected, cells, other = _read_memo(table) if read_memoize(table) else _read_rows(table)
+        expected, cells, other = _read_memo(table) if read_memoize(table) else self._read_rows(table)
         verbatim = isinstance(cells.mechanism, RAPPOR)
         unlisted = (NONE,) if hidden else ()
         candidates: tuple[str, ...] = ()
@@ -52,6 +53,18 @@ class TextKind(Kind[TextDomain, Read]):
             return Asked(Verbatim(), cells, candidates, expected, other)
         domain = Hashed(metric, PureMechanism.of(cells.mechanism).d, hidden)
         return Asked(domain, cells, candidates, expected, other)
+
+    def _read_rows(self, table: TomlTable) -> tuple[int, Cells, None]:
+        """Return the expected candidates, and rows of fresh points."""
+        for key in MEMOIZED_ONLY.keys() | {"parameter_set", "parameters"}:
+            if table.has(key):
+                raise table.error(key, MEMOIZED_ONLY["answers"])
+        cells = self.fresh_cells(read_epsilon(table))
+        return _read_expected(table), cells, None
+
+    def fresh_cells(self, epsilon: Decimal) -> Cells:
+        """Return rows of fresh points."""
+        return Cells((Part(choose(BUCKETS, epsilon, name=PGR.name), ROWS),))
 
     def takes(self, answer: object, domain: TextDomain) -> bool:
         """Tell whether it is a text, short enough, of which each character can be seen."""
@@ -115,15 +128,6 @@ class TextKind(Kind[TextDomain, Read]):
 def memo_of(mechanism: Mechanism) -> RAPPOR | MemoizedTwoLevel:
     """Return what randomizes a memoized text."""
     return mechanism if isinstance(mechanism, RAPPOR) else MemoizedTwoLevel.of(mechanism)
-
-
-def _read_rows(table: TomlTable) -> tuple[int, Cells, None]:
-    """Return the expected candidates, and rows of fresh points."""
-    for key in MEMOIZED_ONLY.keys() | {"parameter_set", "parameters"}:
-        if table.has(key):
-            raise table.error(key, MEMOIZED_ONLY["answers"])
-    mechanism = choose(BUCKETS, read_epsilon(table), name=PGR.name)
-    return _read_expected(table), Cells((Part(mechanism, ROWS),)), None
 
 
 def _read_expected(table: TomlTable) -> int:

@@ -20,7 +20,7 @@ from dither_shared.kinds.text import TextKind
 from dither_shared.mechanisms import PGR, PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
-from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS
+from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
 
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
 EPSILON_WORDS_MAX = Decimal(6)
@@ -47,9 +47,13 @@ class WordsKind(TextKind):
                     raise table.error(key, why)
         layout = LAYOUTS[table.one_of("length", tuple(LAYOUTS), default="short")]
         casefold = table.boolean("casefold", default=False)
-        mechanism = choose(BUCKETS, read_epsilon(table, EPSILON_WORDS_MAX), name=PGR.name)
-        cells = Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
+        cells = self.fresh_cells(read_epsilon(table, EPSILON_WORDS_MAX), layout)
         return Asked(Coded(metric, layout.levels, casefold, hidden), cells, candidates_expected=PROPOSED)
+
+    def fresh_cells(self, epsilon: Decimal, layout: Layout = LAYOUTS["short"]) -> Cells:
+        """Return the rows of each group."""
+        mechanism = choose(BUCKETS, epsilon, name=PGR.name)
+        return Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
 
     def class_of(self, read: Read, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket of the text, or of its prefix, in a cell."""

@@ -18,7 +18,7 @@ from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.counting.supports import lies_on
 from dither_shared.domains import OTHER, Columns, Values
 from dither_shared.domains import columns as columns_of_a_table
-from dither_shared.kinds.table_precision import _variance
+from dither_shared.kinds.table_precision import sum_variance
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.rng import Rng
 
@@ -72,7 +72,7 @@ def excesses(shape: tuple[int, ...], epsilon: str) -> Iterator[Floats]:
         off = squares.sum(axis=1, keepdims=True) - on
         second = on * (p / inside) + off * ((1 - p) / (mechanism.outputs - inside))
         symbols = cells // size
-        found = (second - (symbols * q) ** 2) / (p - q) ** 2 / _variance(mechanism, symbols, symbols, 0)
+        found = (second - (symbols * q) ** 2) / (p - q) ** 2 / sum_variance(mechanism, symbols, symbols, 0)
         has = np.indices(shape)[column].ravel() == np.arange(size)[:, np.newaxis]
         yield np.where(has, np.nan, found)
 
@@ -114,7 +114,7 @@ def test_an_aggregator_finds_these_variances_in_the_reports() -> None:
     shares = question.table((0, 1)).shares
     assert shares[cell] == pytest.approx(1, abs=1e-9)
     for column, found in enumerate(excesses(shape, "2")):
-        planned = _variance(mechanism, prod(shape) // shape[column], prod(shape) // shape[column], 0)
+        planned = sum_variance(mechanism, prod(shape) // shape[column], prod(shape) // shape[column], 0)
         others = ~np.isnan(found[:, cell])
         seen = question.table((column,)).variances[others] * n / planned
         assert np.allclose(seen, found[others, cell], rtol=1e-4)

@@ -1,6 +1,7 @@
 """The results of pages as rows: days of a few values, two windows side by side, changes, a plan of a metric."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from marshmallow import fields
 
@@ -150,14 +151,6 @@ def _differences(comparison: Comparison, *, moved: bool) -> Iterator[list[object
         yield [plan.metric, plan.rev, *days, row.value, after.n, *numbers, *told, *own]
 
 
-def _planned(each: Planned) -> list[object]:
-    question, permanent = each.question, each.question.epsilon_permanent
-    known = {
-        "kind": question.kind,
-        "n": each.n,
-        "epsilon": float(each.epsilon),
-        "epsilon_permanent": None if permanent is None else float(permanent),
-        "days": question.days,
-        **each.to_document(),
-    }
+def _planned(each: Planned[Any]) -> list[object]:
+    known = each.to_document()
     return [known.get(column) for column in PLAN]

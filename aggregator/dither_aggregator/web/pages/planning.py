@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from flask import render_template, request
 from marshmallow import missing
@@ -31,8 +32,8 @@ class PlanningPage:
     controls: Mapping[str, str]
     """The form's values, by the parameters' names."""
     headline: str
-    planned: Planned | None = None
-    neighbours: Sequence[Planned] = ()
+    planned: Planned[Any] | None = None
+    neighbours: Sequence[Planned[Any]] = ()
     lines: str = ""
     """The registry's."""
     windows: Sequence[int] = WINDOWS
