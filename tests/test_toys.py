@@ -35,7 +35,7 @@ from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.loading import document_of
+from dither_aggregator.operations.registry_process import document_of
 from dither_aggregator.operations.scopes import ADMIN, READ
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.fsck import check
@@ -57,8 +57,8 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Symbols
-from dither_shared.tables import TomlTable
 from dither_shared.terms import Terms
+from dither_shared.toml_tables import TomlTable
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, web_app
 from tests.support.keys import bearer, write_key

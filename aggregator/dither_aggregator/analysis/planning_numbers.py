@@ -34,7 +34,7 @@ from dither_shared.kinds.kind import Asked
 from dither_shared.kinds.number import COHORTS_MAX, MEMO_ANSWERS
 from dither_shared.kinds.number_precision import std_errors
 from dither_shared.mechanisms import MemoizedTwoLevel
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 KIND = "number"
 ASKS = ("everything", "mean")
@@ -115,9 +115,9 @@ class _Numbers(Design[PlannedNumber]):
         if question.mean_alone or not self._tells(n):
             return None
         width = min(2 * question.z * each.median / sqrt(n) + 1 / ranges for ranges, each in self.coarser)
-        if width * question.d > question.told_max + 0.5:
+        if width * question.d > question.places_max + 0.5:
             return None
-        return min(width, question.told_max / question.d) + question.rounding
+        return min(width, question.places_max / question.d) + question.rounding
 
     def n_about(self, wanted: float) -> float:
         """Return it by the error that is largest where reports are few."""
@@ -180,7 +180,7 @@ class NumberQuestion(Question[PlannedNumber]):
         return 1 / self.d if self.memoized else 0.0
 
     @property
-    def told_max(self) -> int:
+    def places_max(self) -> int:
         """How many places a quantile's interval has at most: ranges with the two open ones, or edges of steps."""
         return int(WIDEST * (self.d + 1 + (not self.memoized)))
 

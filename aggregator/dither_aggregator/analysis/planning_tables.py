@@ -41,7 +41,7 @@ from dither_shared.kinds.table import FRESH
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pgr import points
 from dither_shared.precision import POWER
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 KIND = "table"
 ARMS_MIN, ARMS_MAX = 2, PUBLIC_MAX
@@ -70,7 +70,7 @@ class PlannedEffect(Planned):
         return self.effect
 
     @property
-    def told(self) -> float | None:
+    def shown_effect(self) -> float | None:
         """The effect that was asked for, which is at least the one reached; else that one."""
         return self.wanted or self.effect
 
@@ -97,7 +97,7 @@ class PlannedEffect(Planned):
 
     def in_meta(self) -> Mapping[str, object]:
         """Return the effect, in percentage points."""
-        return {"effect_percent": _percent(self.told)}
+        return {"effect_percent": _percent(self.shown_effect)}
 
 
 def _percent(part: float | None) -> float | None:

@@ -29,7 +29,7 @@ from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.words import EPSILON_WORDS_MAX
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import POWER
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 from dither_shared.words.groups import LAYOUTS
 
 TEXT, WORDS = "text", "words"

@@ -102,10 +102,10 @@ class TextPlanner(Planner[PlannedText]):
 
     def shows(self, answer: PlannedText) -> str:
         """Return the share that is found."""
-        told = "word of seven letters" if answer.question.kind == WORDS else "text on the list"
+        found = "word of seven letters" if answer.question.kind == WORDS else "text on the list"
         if answer.share is None:
-            return f"even a {told} that everybody has is found less than four times in five."
-        return f"a {told} that {rough(answer.share)} have is found four times in five."
+            return f"even a {found} that everybody has is found less than four times in five."
+        return f"a {found} that {rough(answer.share)} have is found four times in five."
 
 
 class NumberPlanner(Planner[PlannedNumber]):
@@ -153,9 +153,9 @@ class TablePlanner(Planner[PlannedEffect]):
         """Return the difference that is told."""
         if answer.n < answer.n_min:
             return f"no difference between arms is told: {answer.n_min:,} reports are needed."
-        if answer.told is None:
+        if answer.shown_effect is None:
             return "even the largest difference between arms is told less than four times in five."
-        points = rough_in_points(answer.told)
+        points = rough_in_points(answer.shown_effect)
         return f"a difference of {points} points between an arm and all others is told four times in five."
 
 

@@ -74,8 +74,8 @@ def mean_worth(cells: Cells) -> Worth:
     weights = []
     for output in range(window.outputs):
         held = range(max(output - window.width + 1, 0), min(output + 1, window.d))
-        told = outside * sum(solved) + (inside - outside) * sum(solved[place] for place in held)
-        weights.append(told / (outside + (inside - outside) * len(held) / window.d))
+        outside_share = outside * sum(solved) + (inside - outside) * sum(solved[place] for place in held)
+        weights.append(outside_share / (outside + (inside - outside) * len(held) / window.d))
     return Worth("the mean, as a part of the range", _up(max(weights)), _up(-min(weights)))
 
 
