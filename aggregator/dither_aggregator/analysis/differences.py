@@ -65,10 +65,10 @@ class Comparison:
     def detectable(self) -> float | None:
         """A rare value's share must change by this much to be told four times in five; None where nothing is told.
 
-        None of numbers, too: means and quantiles have no noise floor.
+        None, too, where a reading has no floor of changes.
         """
-        before, after = self.before.noise_floor, self.after.noise_floor
-        if not self.rows or before is None or after is None or self.after.stored.plan.domain.unit:
+        before, after = self.before.change_floor, self.after.change_floor
+        if not self.rows or before is None or after is None:
             return None
         normal = NormalDist()
         z = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2)

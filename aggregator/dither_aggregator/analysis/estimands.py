@@ -22,13 +22,15 @@ from dither_aggregator.counting.damage import impossible
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.records import Final
+from dither_shared.installed import Installed
 from dither_shared.plan import Plan
 
 T = TypeVar("T")
 
-ESTIMANDS: dict[str, Estimand[Any]] = {
-    estimand.name: estimand for estimand in (Shares(), OneShare(), Numbers(), Texts(), Tables(), WordsEstimand())
-}
+ESTIMANDS = Installed[Estimand[Any]](
+    "dither.estimands",
+    {estimand.name: estimand for estimand in (Shares(), OneShare(), Numbers(), Texts(), Tables(), WordsEstimand())},
+)
 DEFAULT = View()
 CANDIDATES_AT_ONCE = 200
 """So many take a third of a second at most."""

@@ -112,6 +112,11 @@ class NumbersReading(Reading):
         return super().move_ends(before, after)
 
     @property
+    def change_floor(self) -> None:
+        """None: mean, quantiles and shares have no common error."""
+        return
+
+    @property
     def nothing_to_show(self) -> str:
         """Say how many reports are needed."""
         least = _least(self.stored.plan)

@@ -100,6 +100,11 @@ class Reading(ABC):
         """The rows that say different things, of which windows are compared."""
         return self.rows
 
+    @property
+    def change_floor(self) -> float | None:
+        """The standard error by which a change of a rare row is told; None where rows are of no one sort."""
+        return self.noise_floor
+
     def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
         """Return two-sided p-values of some values: how often noise and sampling alone make such a difference."""
         old, new = ({row.value: row for row in reading.distinct} for reading in (before, self))

@@ -67,8 +67,20 @@ class Whole(fields.Integer):
 
 def one_of(choices: Collection[str], says: str, **how: Any) -> fields.String:
     """Return a parameter that is one of some words, the first unless told otherwise. More may come to them later."""
-    check = validate.OneOf(choices, error=f"must be {' or '.join(choices)}, got {{input!r}}")
-    return fields.String(load_default=next(iter(choices)), validate=check, metadata={"description": says}, **how)
+    return fields.String(
+        load_default=next(iter(choices)), validate=_OneOf(choices), metadata={"description": says}, **how
+    )
+
+
+class _OneOf(validate.OneOf):
+    """Looks at the words when a value is there, and not when this is made."""
+
+    def __init__(self, choices: Collection[str]) -> None:
+        super().__init__(())
+        self.choices = choices
+
+    def _format_error(self, value: object) -> str:
+        return f"must be {' or '.join(self.choices)}, got {value!r}"
 
 
 class Parameters(Schema):
