@@ -737,6 +737,7 @@ def test_toys_are_on_every_page_and_in_every_operation(
                 for metric in ids:
                     assert walk.ask(f"/v1/{each}", metric).ok, (each, metric)
                     walk.ask(f"/v1/{each}{'&' if '?' in each else '?'}format=csv", metric)
+            compared = walk.ask("/v1/compare?metric={metric}", "level").json()
             for each, body in bodies(store.today(), store.create_key(READ, "")[0].id).items():
                 for metric in ids:
                     walk.ask(f"/v1/{each}", metric, "post", body)
@@ -747,8 +748,8 @@ def test_toys_are_on_every_page_and_in_every_operation(
         for each in ("/metrics/{metric}", "/s/{id_}"):
             assert says in pages[each, metric].text
             assert "quantile" not in pages[each, metric].text
-    # That it has a unit says nothing of it: the reading has a floor of changes, and the presentation more than a few rows.
-    assert walk.ask("/v1/compare?metric={metric}", "level").json()["meta"]["detectable_difference"] > 0
+    # A unit says nothing of this: the reading has a floor of changes, and its presentation more than a few rows.
+    assert compared["meta"]["detectable_difference"] > 0
     assert 'name="search"' in pages["/compare?metric={metric}", "level"].text
     assert "None of 1 level can be told to have moved." in pages["/compare?metric={metric}", "level"].text
     assert "at epsilon 2, a share of 0." in pages["/plan?kind={kind}&n=2000&epsilon=2", "level"].text
