@@ -1,7 +1,7 @@
 """`dither uploads`: write the bodies of uploads, one a line, for a load generator.
 
-Their reports are real ones, noise and all, of an answer that nobody gave. A server counts them for good, so they are for
-a store that is thrown away. Each body has an id of its own: it counts once, however often it is sent.
+Their reports are real ones, noise and all, of an answer that nobody gave. A server counts them for good: use a store
+that is thrown away. Each body has an id of its own: it counts once, however often it is sent.
 """
 
 import argparse
