@@ -35,10 +35,9 @@ CHARTS = {
     "/metrics/dark": 1,
     "/metrics/color/time": 2,
     "/compare?metric=color": 2,
-    "/help/reading": 1,
 }
 """Pages with charts, and how many of them at least have marks to read."""
-PATHS = (*CHARTS, "/", "/changes", "/plan", "/pipeline", "/metrics/none")
+PATHS = (*CHARTS, "/", "/changes", "/plan", "/pipeline", "/help/reading", "/metrics/none")
 SHAPES = "circle, rect.bar"
 BOX = ".words-of-mark"
 TEXTS = "selector => [...document.querySelectorAll(selector)].map(each => each.textContent)"
