@@ -227,7 +227,7 @@ def test_keys_that_are_the_browsers_stay_the_browsers(tab: Tab, address: str) ->
 
 
 @pytest.mark.parametrize(
-    ("width", "path"), thinned(tuple(product((320, 1280, 2560), CHARTS)), *range(len(CHARTS)), 5, 13)
+    ("width", "path"), thinned(tuple(product((320, 1280, 2560), CHARTS)), *range(len(CHARTS)), 4, 11)
 )
 def test_the_crosshair_goes_to_the_nearest_mark(tab: Tab, address: str, width: int, path: str) -> None:
     """The pointer is put on each mark; the lines cross there, and the box says that mark's words within the page.
