@@ -12,7 +12,7 @@ from dither.sending.courier import LOG_BYTES_MAX
 from dither_aggregator.arguments import key_files, sources
 from dither_aggregator.health import capacity
 from dither_aggregator.ingest import limits, service
-from dither_aggregator.operations import loading
+from dither_aggregator.operations import registry_process
 from dither_aggregator.store import archive
 from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.records import MARK_CHARACTERS_MAX
@@ -22,11 +22,11 @@ from dither_aggregator.web import (
     buckets,
     clients,
     connection,
-    ingest,
     login,
     messages,
     query_parameters,
     readers,
+    upload_endpoint,
 )
 from dither_aggregator.web.api.admin_documents import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
@@ -68,7 +68,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} commas", reading.VALUES_MAX),
         ("{} uploads", service.WAITING_UPLOADS_MAX),
         ("{} MiB wait", service.WAITING_BYTES_MAX / MIB),
-        ("for {} s", ingest.ACKNOWLEDGE_WITHIN_S),
+        ("for {} s", upload_endpoint.ACKNOWLEDGE_WITHIN_S),
     ],
     "pages and API: addresses and queries": [
         ("a head of {} KiB", connection.HEADER_BYTES_MAX / KIB),
@@ -121,9 +121,9 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     ],
     "a registry over `/v1/admin`, or at a SIGHUP": [
         ("{} MiB over HTTP", connection.BODY_BYTES_MAX / MIB),
-        ("with {} MiB", loading.MEMORY_BYTES_MAX / MIB),
-        ("{} s of a processor", loading.PROCESSOR_S),
-        ("{} s by the clock", loading.READ_WITHIN_S),
+        ("with {} MiB", registry_process.MEMORY_BYTES_MAX / MIB),
+        ("{} s of a processor", registry_process.PROCESSOR_S),
+        ("{} s by the clock", registry_process.READ_WITHIN_S),
     ],
     "the records of a backup": [
         ("a line {} MiB", archive.LINE_BYTES_MAX / MIB),

@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import pytest
 
-from dither_aggregator.analysis.keeping import Kept
+from dither_aggregator.analysis.reading_cache import Kept
 from dither_aggregator.store.records import KeptReading
-from tests.aggregator.test_keeping import computing, counted, keeper
+from tests.aggregator.test_reading_cache import computing, counted, keeper
 from tests.support.browsing import Tab, check_state, served
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Site, site_of

@@ -96,9 +96,9 @@ def test_a_value_is_looked_up_through_the_form(tab: Tab, url: str) -> None:
     assert tab.complaints == []
 
 
-def test_the_crowd_is_drawn_against_the_curve_of_noise(tab: Tab, url: str) -> None:
+def test_the_rest_is_drawn_against_the_curve_of_noise(tab: Tab, url: str) -> None:
     page = tab.visit(f"{url}/metrics/color", 1280, "dark")
-    words = page.locator(".crowd h2").inner_text()
+    words = page.locator(".rest h2").inner_text()
     head = page.locator("table.shown tbody tr").count() - 1
     assert words == f"{len(VALUES) - head} more listed values, not ranked"
     bars = [bar.bounding_box() for bar in page.locator("rect.bar").all()]

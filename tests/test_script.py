@@ -35,10 +35,9 @@ CHARTS = {
     "/metrics/dark": 1,
     "/metrics/color/time": 2,
     "/compare?metric=color": 2,
-    "/help/reading": 1,
 }
 """Pages with charts, and how many of them at least have marks to read."""
-PATHS = (*CHARTS, "/", "/changes", "/plan", "/pipeline", "/metrics/none")
+PATHS = (*CHARTS, "/", "/changes", "/plan", "/pipeline", "/help/reading", "/metrics/none")
 SHAPES = "circle, rect.bar"
 BOX = ".words-of-mark"
 TEXTS = "selector => [...document.querySelectorAll(selector)].map(each => each.textContent)"
@@ -228,7 +227,7 @@ def test_keys_that_are_the_browsers_stay_the_browsers(tab: Tab, address: str) ->
 
 
 @pytest.mark.parametrize(
-    ("width", "path"), thinned(tuple(product((320, 1280, 2560), CHARTS)), *range(len(CHARTS)), 5, 13)
+    ("width", "path"), thinned(tuple(product((320, 1280, 2560), CHARTS)), *range(len(CHARTS)), 4, 11)
 )
 def test_the_crosshair_goes_to_the_nearest_mark(tab: Tab, address: str, width: int, path: str) -> None:
     """The pointer is put on each mark; the lines cross there, and the box says that mark's words within the page.

@@ -5,10 +5,15 @@ from a domain of its own, randomized by one of two mechanisms with unequal share
 """
 
 import csv
+import importlib.metadata
 import io
 import json
+import os
 import random
 import re
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -16,6 +21,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from math import sqrt
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +41,7 @@ from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.loading import document_of
+from dither_aggregator.operations.registry_process import document_of
 from dither_aggregator.operations.scopes import ADMIN, READ
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.fsck import check
@@ -47,8 +53,10 @@ from dither_aggregator.web.planned import PLANNERS, Planner
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.cells import Cells, Part, one_cell
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
+from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.installed import Installed
 from dither_shared.kinds import KINDS, Asked, Kind, Offer
 from dither_shared.kinds.listed import Listed
 from dither_shared.kinds.noise import read_epsilon
@@ -57,15 +65,16 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Symbols
-from dither_shared.tables import TomlTable
 from dither_shared.terms import Terms
+from dither_shared.toml_tables import TomlTable
 from dither_shared.wire.writing import encode_upload, new_upload_id
-from tests.support.aggregators import http_server, web_app
+from tests.support.aggregators import ENVIRONMENT, http_server, serve, start_afresh, web_app
 from tests.support.keys import bearer, write_key
 from tests.support.laws import pure
 from tests.support.reading_api import faults
 from tests.support.redis_servers import running_redis
 from tests.support.stores import Place, RedisPlace, SQLitePlace, append, fold_all
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -479,6 +488,109 @@ def test_a_wider_domain_of_a_toy_asks_the_person_again(asked: Registry) -> None:
     assert Terms.of(wider).asks(Terms.of(wider)) == []
 
 
+# Toys of another distribution.
+
+INSTALLED = """\
+from dither_shared.mechanisms import MECHANISMS
+from tests import test_toys as toys
+
+MECHANISMS[toys.Half.name] = toys.Half
+weekday, level, mean, planner = toys.Weekday(), toys.Level(), toys.Mean(), toys.HalfPlanner()
+"""
+ENTRY_POINTS = """\
+[dither.kinds]
+weekday = installed_toys:weekday
+level = installed_toys:level
+[dither.domains]
+steps = installed_toys:toys.Steps
+[dither.handles]
+weekday = installed_toys:toys.WeekdayHandle
+level = installed_toys:toys.LevelHandle
+[dither.estimands]
+mean = installed_toys:mean
+[dither.presentations]
+mean = installed_toys:toys.MeanShown
+[dither.planners]
+level = installed_toys:planner
+"""
+APP = """\
+import sys
+from datetime import date
+from fractions import Fraction
+import dither
+path, url, key, n = sys.argv[1:]
+for _ in range(int(n)):
+    with dither.start(path, endpoint=url, key=key, data_dir=":memory:", consent=True, development=True) as telemetry:
+        telemetry.day.record(date(2026, 11, 21))
+        telemetry.level.record(Fraction(2))
+        assert telemetry.flush(timeout=20).sent == 2
+"""
+
+
+def install(place: Path, entry_points: str = ENTRY_POINTS) -> None:
+    """Install a distribution with toys below a directory."""
+    (place / "installed_toys.py").write_text(INSTALLED, encoding="utf-8")
+    about = place / "installed_toys-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: installed-toys\nVersion: 1\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+
+
+def test_toys_of_another_distribution_work_in_every_process(tmp_path: Path) -> None:
+    """In the app, the server, the process that reads registries, and the readers that make pages."""
+    install(tmp_path)
+    path = tmp_path / "metrics.toml"
+    path.write_text(REGISTRY, encoding="utf-8")
+    where = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"}
+    with serve(path, tmp_path / "data", starting=partial(start_afresh, **where)) as served:
+        arguments = [sys.executable, "-c", APP, str(path), served.url, served.key, "20"]
+        subprocess.run(arguments, env={**ENVIRONMENT, **where}, check=True, timeout=120)
+        counted = f"{served.url}/v1/metrics/level/estimates?window=today"
+        wait_until(lambda: requests.get(counted, timeout=30).json()["meta"]["n"] == 20)
+        path.write_text(REGISTRY.replace("How high is the level?", "How high is it now?"), encoding="utf-8")
+        served.process.send_signal(signal.SIGHUP)  # it is read in a process of its own
+        wait_until(lambda: "How high is it now?" in fetched(served.url, "level")[2])
+        reading, table, page = fetched(served.url, "level")
+        assert [row["value"] for row in reading["rows"]] == [row["value"] for row in table] == ["mean"]
+        assert "The level is about" in page
+        assert "half" in fetched(served.url, "day")[2]
+        planned = requests.get(f"{served.url}/plan?kind=level&n=2000&epsilon=2", timeout=30)
+        assert "at epsilon 2, a share of 0." in planned.text
+
+
+def test_what_is_installed_is_looked_at_only_for_an_unknown_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk over distributions takes longer than a start."""
+    looked: list[str] = []
+
+    def entry_points(group: str) -> list[object]:
+        looked.append(group)
+        return []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    listed = Installed("dither.kinds", {"ours": 1})
+    assert listed["ours"] == 1
+    assert "ours" in listed
+    assert next(iter(listed)) == "ours"
+    assert looked == []
+    assert "theirs" not in listed
+    assert [*listed] == ["ours"]
+    assert listed.get("theirs") is None
+    assert looked == ["dither.kinds"]
+
+
+def test_ours_keep_their_names_and_one_that_cannot_be_loaded_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "[dither.kinds]\nours = json:loads\ntheirs = json:dumps\nbroken = json:there_is_none\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    listed = Installed[object]("dither.kinds", {"ours": 1})
+    assert [*listed] == ["ours", "theirs", "broken"]
+    assert len(listed) == 3
+    assert (listed["ours"], listed["theirs"]) == (1, json.dumps)
+    with pytest.raises(ConfigurationError, match=r"broken of dither\.kinds, json:there_is_none, cannot be loaded"):
+        listed["broken"]
+
+
 # Every page, and every operation.
 
 OF_ALL = ("/", "/changes", "/compare", "/plan", "/pipeline", "/help/reading", "/login", "/static/dither.css")
@@ -596,6 +708,7 @@ def test_toys_are_on_every_page_and_in_every_operation(
                 for metric in ids:
                     assert walk.ask(f"/v1/{each}", metric).ok, (each, metric)
                     walk.ask(f"/v1/{each}{'&' if '?' in each else '?'}format=csv", metric)
+            compared = walk.ask("/v1/compare?metric={metric}", "level").json()
             for each, body in bodies(store.today(), store.create_key(READ, "")[0].id).items():
                 for metric in ids:
                     walk.ask(f"/v1/{each}", metric, "post", body)
@@ -606,6 +719,9 @@ def test_toys_are_on_every_page_and_in_every_operation(
         for each in ("/metrics/{metric}", "/s/{id_}"):
             assert says in pages[each, metric].text
             assert "quantile" not in pages[each, metric].text
+    # A unit says nothing of this: the reading has a floor of changes, and its presentation more than a few rows.
+    assert compared["meta"]["detectable_difference"] > 0
+    assert 'name="search"' in pages["/compare?metric={metric}", "level"].text
     assert "None of 1 level can be told to have moved." in pages["/compare?metric={metric}", "level"].text
     assert "at epsilon 2, a share of 0." in pages["/plan?kind={kind}&n=2000&epsilon=2", "level"].text
     walked = {re.sub("{.*?}|(?<=/static/).*", "<>", path) for _, path in walk.seen}

@@ -45,7 +45,7 @@ COMMANDS = {
     "table": ("dither_aggregator.commands.table", "write synthetic records that agree with a table's measured pairs"),
     "words": ("dither_aggregator.commands.words", "write the texts that were found without a list"),
     "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),
-    "loadtest": ("dither_aggregator.commands.loadtest", "measure how many uploads a second a server of yours takes"),
+    "uploads": ("dither_aggregator.commands.uploads", "write the bodies of uploads, for a load generator"),
     "demo": ("dither_aggregator.commands.demo", "watch true frequencies come back out of noisy answers"),
 }
 

@@ -8,6 +8,7 @@ from time import perf_counter_ns
 from typing import ParamSpec, TypeVar, cast
 
 from dither_shared.errors import ConfigurationError
+from dither_shared.installed import Installed
 from dither_shared.registry import Metric
 
 P = ParamSpec("P")
@@ -187,7 +188,8 @@ class Timing:
         return timed
 
 
-HANDLES: dict[str, type[Handle]] = {
-    handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Number, Table, Text, Words)
-}
+HANDLES = Installed[type[Handle]](
+    "dither.handles",
+    {handle.__name__.lower(): handle for handle in (Flag, Choice, Choices, Number, Table, Text, Words)},
+)
 """The handle of each kind of metric."""

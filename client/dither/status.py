@@ -105,7 +105,7 @@ def day_of(number: int | None) -> date | None:
     return None if number is None else EPOCH + timedelta(days=number)
 
 
-def said(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return what may be said of an error: its own words where they are ours, or SQLite's, which quote no answer."""
     if isinstance(error, sqlite3.Error):
         return f"the device file cannot be used now: {error}"

@@ -13,14 +13,14 @@ from weakref import WeakSet
 from dither import forks
 from dither.device import Device, DeviceBusy, DeviceUnusable
 from dither.device.connected import WAIT_S
-from dither.device.helping import within
+from dither.device.sqlite_thread import within
 from dither.handles import HANDLES
 from dither.say import say
 from dither.sending.courier import delay
 from dither.sending.uploader import FlushResult
 from dither.session import CATCH_UP_EVERY_S, Session
 from dither.settings import Settings
-from dither.status import CLOSED, Preview, Status, said, status_of
+from dither.status import CLOSED, Preview, Status, describe_error, status_of
 from dither_shared.domains import OTHER
 from dither_shared.errors import ConfigurationError, InvalidAnswer
 from dither_shared.exact import from_micro
@@ -182,8 +182,8 @@ class Telemetry(Session):
                     return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
 
         def failed(error: Exception) -> FlushResult:
-            say(logging.WARNING, "telemetry could not be flushed: %s", said(error))
-            return FlushResult(0, 0, said(error))
+            say(logging.WARNING, "telemetry could not be flushed: %s", describe_error(error))
+            return FlushResult(0, 0, describe_error(error))
 
         return self._guarded(send, failed)
 
@@ -211,7 +211,7 @@ class Telemetry(Session):
         except RuntimeError as error:  # no thread can be started
             if self._settings.strict:
                 raise
-            return FlushResult(0, 0, said(error))
+            return FlushResult(0, 0, describe_error(error))
         return await asyncio.wrap_future(flushed)
 
     def deliver_in_background(self, arguments: Sequence[str] = ("--deliver",)) -> bool:
@@ -235,7 +235,7 @@ class Telemetry(Session):
             return True
 
         def failed(error: Exception) -> bool:
-            say(logging.WARNING, "no process could be started to send what waits: %s", said(error))
+            say(logging.WARNING, "no process could be started to send what waits: %s", describe_error(error))
             return False
 
         return self._guarded(deliver, failed)
@@ -254,7 +254,9 @@ class Telemetry(Session):
 
         self._guarded(self._catch_up, lambda error: None)
         device = self._device if self._uploader else None
-        return self._guarded(lambda: look(device, self._silent), lambda error: look(None, self._silent or said(error)))
+        return self._guarded(
+            lambda: look(device, self._silent), lambda error: look(None, self._silent or describe_error(error))
+        )
 
     def preview(self) -> Preview:
         """Return the upload that is sent next and what it costs, without building or charging it."""
@@ -309,7 +311,7 @@ class Telemetry(Session):
 
     def _not_kept(self, error: Exception) -> bool:
         self._failures["failed"] += 1
-        say(logging.WARNING, "not kept on this device: %s", said(error))
+        say(logging.WARNING, "not kept on this device: %s", describe_error(error))
         return False
 
 

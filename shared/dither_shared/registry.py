@@ -30,7 +30,7 @@ from dither_shared.kinds.noise import read_epsilon, read_memoize
 from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
-from dither_shared.tables import TomlTable, ValueList, read_metric_name
+from dither_shared.toml_tables import TomlTable, ValueList, read_metric_name
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
@@ -213,10 +213,10 @@ class Registry:
         except UnicodeDecodeError as error:
             raise TomlTable.refuse(source, f"must be UTF-8, which it is not at byte {error.start}") from None
         except (OSError, ValueError, TypeError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             # An app may be started anywhere: a name alone does not say where the file was looked for.
             missing = isinstance(error, FileNotFoundError) and not Path(path).is_absolute()
-            raise TomlTable.refuse(str(path), f"cannot be read: {why}{_looked_for() if missing else ''}") from None
+            raise TomlTable.refuse(str(path), f"cannot be read: {reason}{_looked_for() if missing else ''}") from None
         return cls.parse(text, source, path.parent)
 
     @classmethod

@@ -75,7 +75,7 @@ def test_every_kind_is_read_without_its_cells_of_a_few(name: str) -> None:
     assert (told.n, told.left_out) == (sum(kept), sum(n) - sum(kept))
     reading = estimate(stored, DAY, told)
     assert (reading.n, reading.left_out) == (told.n, told.left_out)
-    assert bool(reading.less_told) == bool(told.left_out)
+    assert bool(reading.left_out_sentences) == bool(told.left_out)
     assert not (told.left_out and "cells" in {each.check for each in examine(stored.plan, told)})
     for (_, ours, _), (_, all_, _) in zip(tables(cells, told.counts), tables(cells, tally.counts), strict=True):
         assert (ours == all_ * (ours[:, :1] > 0)).all()
@@ -113,7 +113,7 @@ def test_totals_of_a_table_say_that_they_are_without_its_rarest_arms() -> None:
     each = metric.plan.cells.each
     tally = drawn(metric, [400] * each + [3] * each)
     told = without_few(stored, Pooled.of(stored, Window.ending(DAY, 1), [tally]))
-    (sentence,) = estimate(stored, DAY, told).less_told
+    (sentence,) = estimate(stored, DAY, told).left_out_sentences
     assert sentence.startswith(f"{3 * each} reports are left out")
     assert sentence.endswith("they are of devices with other values of arm.")
 

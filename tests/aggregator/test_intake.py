@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX, SAID_EVERY_S, Intake, read_task, write_task
+from dither_aggregator.workers.intake import LOG_EVERY_S, MESSAGE_BYTES_MAX, Intake, read_task, write_task
 from dither_aggregator.workers.tasks import (
     ESTIMATE,
     FLOOD,
@@ -187,7 +187,7 @@ def test_what_is_dropped_is_counted_and_said_once_a_minute(caplog: pytest.LogCap
         f"dropped 300 messages of the broker that are no tasks: 150 {shapes}; 150 too long",
     ]
     assert intake.take(None) is None
-    assert SAID_EVERY_S == 60
+    assert LOG_EVERY_S == 60
 
 
 # With a real Redis.

@@ -84,7 +84,7 @@ def line(setting: Setting) -> str:
     takes = ", ".join(command for command in TAKE if setting.flag in flags(command))
     variables = f"`{setting.variable}`" + f", `{setting.variable}_FILE`" * setting.secret
     keys = f"`{setting.name}`" + f", `{setting.name}_file`" * setting.secret
-    return f"| `{setting.flag}` | {variables} | {keys} | {setting.said_by_default} | {takes} | {setting.what} |"
+    return f"| `{setting.flag}` | {variables} | {keys} | {setting.shown_default} | {takes} | {setting.what} |"
 
 
 # The table.

@@ -7,7 +7,7 @@ import pytest
 
 from dither_aggregator.web import bounds, connection
 from dither_aggregator.web.answers import Scope
-from dither_aggregator.web.doors import AdmitAll
+from dither_aggregator.web.listener_connections import AdmitAll
 from dither_shared.wire.problems import Problem
 from tests.support.http import GET, HEAD, Connection, Served, running, slug, until, upload
 

@@ -11,9 +11,9 @@ import resource
 import secrets
 import sys
 
-from dither_aggregator.simulate.load import post
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from tests.benchmarks.swarm import Attacker, Swarm
+from tests.benchmarks.uploads import post
 
 NICE = 10
 """Good uploads share a core with the attackers, and must not wait for those."""

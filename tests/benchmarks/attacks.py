@@ -23,7 +23,6 @@ from pathlib import Path
 
 import requests
 
-from dither_aggregator.simulate.load import template
 from dither_aggregator.store import SQLiteStore
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -41,6 +40,7 @@ from tests.benchmarks.outcomes import (
 )
 from tests.benchmarks.steady import RATE, WITHIN_S, Try, Uploader, Waits, streak
 from tests.benchmarks.swarm import OTHER
+from tests.benchmarks.uploads import template
 from tests.benchmarks.watching import LOOK_EVERY_S, Watch
 from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.clusters import SERVE, OneMachine, running

@@ -77,7 +77,7 @@ def audit_registry(name: str, registry: Registry, n: int, devices: int) -> list[
         took = time.perf_counter() - started
         print(
             f"  {name[:24]:24} {found.subject[:12]:12} {found.part:20} {found.declared:8.4f} {exact:>9}"
-            f" {found.bound:8.4f}  {expected:18} {took:6.1f} s  {found.verdict or found.why_not}",
+            f" {found.bound:8.4f}  {expected:18} {took:6.1f} s  {found.verdict or found.missing_reason}",
             flush=True,
         )
         missed += [

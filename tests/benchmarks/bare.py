@@ -6,8 +6,8 @@ python -m tests.benchmarks.bare [PROCESSES]
 import sys
 
 from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
-from dither_aggregator.web.doors import AdmitAll
 from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.listener_connections import AdmitAll
 from dither_aggregator.web.processes import HttpProcesses
 from dither_aggregator.web.server import HttpServer
 from tests.benchmarks.peers.wsgi_app import RECEIPT

@@ -20,11 +20,11 @@ from statistics import median
 
 from dither_aggregator.ingest.reading import parse_upload
 from dither_aggregator.operations import maintenance
-from dither_aggregator.simulate.load import CONNECTIONS, Driven, Load, template
 from dither_aggregator.store import SQLiteStore, Store, create_store, open_store
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import workload
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment
+from tests.benchmarks.uploads import CONNECTIONS, Driven, Load, template
 from tests.support.aggregators import ENVIRONMENT, dither, serve, start_afresh
 from tests.support.redis_servers import running_redis
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import requests
 
 from dither_aggregator.analysis import estimands
-from dither_aggregator.analysis.keeping import Computing, Kept
 from dither_aggregator.analysis.quality import verdict
+from dither_aggregator.analysis.reading_cache import Computing, Kept
 from dither_aggregator.analysis.words import reading as words_reading
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.computing import ONE_THREAD, unmade

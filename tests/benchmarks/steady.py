@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from dither_aggregator.simulate.load import Template, address_of
 from tests.benchmarks.load import AnswerReader, connecting
+from tests.benchmarks.uploads import Template, address_of
 
 RATE = 200
 """Uploads a second."""

@@ -12,8 +12,8 @@ from itertools import count
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from dither_aggregator.simulate.load import address_of, template
 from tests.benchmarks.load import AnswerReader, connecting
+from tests.benchmarks.uploads import address_of, template
 
 OTHER = "other_3"
 """The metric of the attackers' uploads: good ones are of another."""

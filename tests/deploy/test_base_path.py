@@ -20,10 +20,10 @@ import pytest
 import requests
 
 from dither.sending.transport import HttpTransport, Outcome
+from dither_aggregator.commands.uploads import device_groups
 from dither_aggregator.ingest.limits import Limits
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
-from dither_aggregator.simulate.load import device_groups
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.records import DayMark
 from dither_aggregator.web import create_app
@@ -34,7 +34,7 @@ from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.deploy.composed import Server
-from tests.support.aggregators import dither, http_server, sqlite_store
+from tests.support.aggregators import http_server, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.ports import free_port
 from tests.support.registries import registry_text
@@ -283,14 +283,3 @@ def test_a_device_reaches_it_and_so_it_does_where_the_proxy_makes_slashes(
             answer = transport.post(id_, body, lambda: None)
             transport.idle()
             assert answer.outcome == Outcome.ACCEPTED, (place, answer)
-
-
-def test_a_load_test_goes_below_the_path_as_well(store: SQLiteStore, tmp_path: Path) -> None:
-    (tmp_path / "metrics.toml").write_text(TEXT, encoding="utf-8")
-    (tmp_path / "key").write_text(store.create_key("write", "load")[1], encoding="utf-8")
-    (tmp_path / "key").chmod(0o600)
-    store.refresh()
-    with site(store, *WAYS["left"], tmp_path) as address:
-        options = ("--key-file", tmp_path / "key", "--metrics", tmp_path / "metrics.toml", "--devices", 20, "--json")
-        done = dither("loadtest", address + BASE, *options, "--beside-others")
-    assert done.returncode == 0, done.stderr

@@ -19,8 +19,8 @@ from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.answers import App
-from dither_aggregator.web.doors import Admitting
 from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.listener_connections import Admitting
 from dither_aggregator.web.messages import LIVE
 from dither_aggregator.web.server import HttpServer
 from dither_aggregator.web.wsgi import in_threads, reading_app

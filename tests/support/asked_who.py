@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
-from dither_aggregator.web.doors import AdmitAll
 from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.listener_connections import AdmitAll
 from dither_aggregator.web.processes import HttpProcesses
 from dither_shared.wire import PATH
 

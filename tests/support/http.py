@@ -11,7 +11,7 @@ from typing import Any
 
 from dither_aggregator.web import in_words
 from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
-from dither_aggregator.web.doors import HEALTH, Admitting
+from dither_aggregator.web.listener_connections import HEALTH, Admitting
 from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.support.aggregators import http_server

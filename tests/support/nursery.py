@@ -40,7 +40,6 @@ IMPORTED = (
     "dither_aggregator.commands.api",
     "dither_aggregator.commands.beat",
     "dither_aggregator.commands.demo",
-    "dither_aggregator.commands.loadtest",
     "dither_aggregator.commands.serve",
     "dither_aggregator.commands.worker",
     "dither_aggregator.analysis.snapshots",

@@ -12,8 +12,8 @@ import numpy as np
 
 from dither_aggregator.analysis.differences import Comparison, compare
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
@@ -67,18 +67,18 @@ def changes(
             missing.append((stored, error))
         else:
             (compared.append(one) if one.rows else untold.append(stored))
-    told, within = tell([one.p_value for one in compared], alpha)
+    chosen_by_test, within = tell([one.p_value for one in compared], alpha)
     moved = []
-    for one, chosen in zip(compared, told, strict=True):
+    for one, chosen in zip(compared, chosen_by_test, strict=True):
         try:
             moved += [compare(store, one.after.stored, before, after, within)] if chosen else []
         except NotReady as error:
             missing.append((one.after.stored, error))
-    still = [one.after.stored for one, chosen in zip(compared, told, strict=True) if not chosen]
+    still = [one.after.stored for one, chosen in zip(compared, chosen_by_test, strict=True) if not chosen]
     return Changes(before, after, sorted(moved, key=lambda one: one.p_value), still, untold, damaged, missing)
 
 
 def tell(p_values: Sequence[float], alpha: float = 1 - CONFIDENCE) -> tuple[Sequence[bool], float]:
     """Return in which metrics something moved, and the alpha at which their values are then told."""
-    told = benjamini_hochberg(np.array(p_values), alpha)
-    return told.tolist(), alpha * float(told.sum()) / max(len(p_values), 1)
+    rejected = benjamini_hochberg(np.array(p_values), alpha)
+    return rejected.tolist(), alpha * float(rejected.sum()) / max(len(p_values), 1)

@@ -65,10 +65,10 @@ class Comparison:
     def detectable(self) -> float | None:
         """A rare value's share must change by this much to be told four times in five; None where nothing is told.
 
-        None of numbers, too: means and quantiles have no noise floor.
+        None, too, where a reading has no floor of changes.
         """
-        before, after = self.before.noise_floor, self.after.noise_floor
-        if not self.rows or before is None or after is None or self.after.stored.plan.domain.unit:
+        before, after = self.before.change_floor, self.after.change_floor
+        if not self.rows or before is None or after is None:
             return None
         normal = NormalDist()
         z = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2)
@@ -105,19 +105,19 @@ def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
     p_values = after.change_chances(before, [row.value for _, row in pairs])
     sure = holm(p_values, 1 - after.view.confidence)
     return tuple(
-        _difference(after, old, new, p_value, told)
-        for (old, new), p_value, told in zip(pairs, p_values.tolist(), sure.tolist(), strict=True)
+        _difference(after, old, new, p_value, moves)
+        for (old, new), p_value, moves in zip(pairs, p_values.tolist(), sure.tolist(), strict=True)
     )
 
 
-def _difference(after: Reading, old: Row, new: Row, p_value: float, told: bool) -> Difference:
+def _difference(after: Reading, old: Row, new: Row, p_value: float, moves: bool) -> Difference:
     moved = new.estimate - old.estimate
     lower, upper = after.move_ends(old, new)
     error = hypot(old.std_error, new.std_error)
-    verdict = _verdict(moved or lower + upper, told)
+    verdict = _verdict(moved or lower + upper, moves)
     return Difference(new.value, old.estimate, new.estimate, moved, error, lower, upper, p_value, verdict)
 
 
-def _verdict(move: float, told: bool) -> Verdict | None:
+def _verdict(move: float, moves: bool) -> Verdict | None:
     """Return which way a value moved. Quantiles of two windows may begin at one edge: then their intervals tell it."""
-    return ("rose" if move > 0 else "fell") if told else None
+    return ("rose" if move > 0 else "fell") if moves else None

@@ -88,7 +88,7 @@ def without_few(stored: StoredPlan, pooled: Pooled) -> Tally:
     return Tally(n, counts, left_out=pooled.tally.n - n)
 
 
-def told(store: Store, stored: StoredPlan, pooled: Pooled) -> Tally:
+def visible_tally(store: Store, stored: StoredPlan, pooled: Pooled) -> Tally:
     """Return what is read of a window's counts: all, or what a read key is told."""
     return pooled.tally if sees_all(store) else without_few(stored, pooled)
 
@@ -133,13 +133,13 @@ class _Readers:
     def epochs(self, plan: Plan) -> list[date]:
         """Return the sealed days on which reports of the plan were accepted, and those of which a batch is shown."""
         days = self._store.epochs(plan)
-        return self._told({self._store.stored(plan).id: days})[self._store.stored(plan).id]
+        return self._visible_days({self._store.stored(plan).id: days})[self._store.stored(plan).id]
 
     def all_epochs(self) -> dict[int, list[date]]:
         """Return the same of each plan that has any."""
-        return {id_: days for id_, days in self._told(self._store.all_epochs()).items() if days}
+        return {id_: days for id_, days in self._visible_days(self._store.all_epochs()).items() if days}
 
-    def _told(self, epochs: dict[int, list[date]]) -> dict[int, list[date]]:
+    def _visible_days(self, epochs: dict[int, list[date]]) -> dict[int, list[date]]:
         sealed, shown = self._store.sealed(), self._store.shown()
         return {id_: [day for day in days if day <= sealed or (id_, day) in shown] for id_, days in epochs.items()}
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from cachetools import LRUCache, cached
 
-from dither_aggregator.analysis.disclosure import Pooled, told
-from dither_aggregator.analysis.keeping import Codec, Days, NotReady, keeper_of, once, refuse_slow
+from dither_aggregator.analysis.disclosure import Pooled, visible_tally
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import Estimand, Reading, View
+from dither_aggregator.analysis.reading_cache import Codec, Days, NotReady, keeper_of, once, refuse_slow
 from dither_aggregator.analysis.shares import OneShare, Shares
 from dither_aggregator.analysis.tables.reading import Tables
 from dither_aggregator.analysis.tail import Tail
@@ -22,13 +22,15 @@ from dither_aggregator.counting.damage import impossible
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.records import Final
+from dither_shared.installed import Installed
 from dither_shared.plan import Plan
 
 T = TypeVar("T")
 
-ESTIMANDS: dict[str, Estimand[Any]] = {
-    estimand.name: estimand for estimand in (Shares(), OneShare(), Numbers(), Texts(), Tables(), WordsEstimand())
-}
+ESTIMANDS = Installed[Estimand[Any]](
+    "dither.estimands",
+    {estimand.name: estimand for estimand in (Shares(), OneShare(), Numbers(), Texts(), Tables(), WordsEstimand())},
+)
 DEFAULT = View()
 CANDIDATES_AT_ONCE = 200
 """So many take a third of a second at most."""
@@ -120,12 +122,14 @@ def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
 def _pool(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
     """Add up the tallies of a window, as far as who asks is told of them."""
     days = (_tally(store, stored, day, finals) for day in store.epochs(stored.plan) if day in window)
-    return told(store, stored, Pooled.of(stored, window, days))
+    return visible_tally(store, stored, Pooled.of(stored, window, days))
 
 
 def _of_day(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:
     """Return the tally of one day, likewise."""
-    return told(store, stored, Pooled.of(stored, Window.ending(epoch, 1), [_tally(store, stored, epoch, finals)]))
+    return visible_tally(
+        store, stored, Pooled.of(stored, Window.ending(epoch, 1), [_tally(store, stored, epoch, finals)])
+    )
 
 
 def _window_key(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> tuple[object, ...]:
@@ -200,17 +204,17 @@ def each_day(days: Days, read_day: Callable[[tuple[date, str]], T]) -> Iterator[
 
     Raises NotReady where some of them are not read yet.
     """
-    told, missing = [], []
+    read_days, missing = [], []
     for each in reversed(days):
         try:
-            told.append(read_day(each))
+            read_days.append(read_day(each))
         except TallyGone:
             continue
         except NotReady as error:
             missing.append(error)
     if missing:
         raise NotReady.of_several(missing, len(days), "days")
-    yield from reversed(told)
+    yield from reversed(read_days)
 
 
 def _tally(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:

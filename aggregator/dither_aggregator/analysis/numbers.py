@@ -112,6 +112,11 @@ class NumbersReading(Reading):
         return super().move_ends(before, after)
 
     @property
+    def change_floor(self) -> None:
+        """None: mean, quantiles and shares have no common error."""
+        return
+
+    @property
     def nothing_to_show(self) -> str:
         """Say how many reports are needed."""
         least = _least(self.stored.plan)
@@ -233,8 +238,8 @@ class Statistics:
 
     def untold(self, rows: Sequence[NumberRow]) -> list[str]:
         """Return the quantiles that are asked for and not said."""
-        told = {row.value for row in rows}
-        return [name for name in self.names if name not in told and name in (self.view.values or self.names)]
+        shown = {row.value for row in rows}
+        return [name for name in self.names if name not in shown and name in (self.view.values or self.names)]
 
     def scores(self) -> dict[str, Floats]:
         """Return, by quantile, in how many standard errors the share up to each place is above it."""

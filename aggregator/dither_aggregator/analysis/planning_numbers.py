@@ -66,9 +66,9 @@ class _Numbers(Design["NumberQuestion"]):
     def _median_width(self, n: int) -> float | None:
         question = self.question
         width = min(2 * question.z * error / sqrt(n) + 1 / ranges for ranges, error in self._medians)
-        if not self._tells(n) or width * question.d > question.told_max + 0.5:
+        if not self._tells(n) or width * question.d > question.places_max + 0.5:
             return None
-        return min(width, question.told_max / question.d) + question.rounding
+        return min(width, question.places_max / question.d) + question.rounding
 
     def n_about(self, wanted: float) -> float:
         """Return it by the error that is largest where reports are few."""
@@ -157,7 +157,7 @@ class NumberQuestion(Question):
         return 1 / self.d if self.memoized else 0.0
 
     @property
-    def told_max(self) -> int:
+    def places_max(self) -> int:
         """How many places a quantile's interval has at most: ranges with the two open ones, or edges of steps."""
         return int(WIDEST * (self.d + 1 + (not self.memoized)))
 

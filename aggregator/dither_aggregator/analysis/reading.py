@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from dither_aggregator.analysis.disclosure import CELL_MIN
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.significance import Significance, Told
+from dither_aggregator.analysis.significance import JudgedRow, Significance
 from dither_aggregator.analysis.tail import Sum
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
@@ -72,7 +72,7 @@ class Reading(ABC):
     """The digest of the counts that were read."""
     left_out: int | None = field(default=0, kw_only=True)
     """Reports of these days that are not among the n, as a read key is not told of their cells; None if of no cell."""
-    _told: dict[str, Significance | None] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
+    _judged: dict[str, Significance | None] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
     """The significance, once somebody asked for it; copies of a reading under other names share it."""
 
     @property
@@ -100,6 +100,11 @@ class Reading(ABC):
         """The rows that say different things, of which windows are compared."""
         return self.rows
 
+    @property
+    def change_floor(self) -> float | None:
+        """The standard error by which a change of a rare row is told; None where rows are of no one sort."""
+        return self.noise_floor
+
     def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
         """Return two-sided p-values of some values: how often noise and sampling alone make such a difference."""
         old, new = ({row.value: row for row in reading.distinct} for reading in (before, self))
@@ -120,9 +125,9 @@ class Reading(ABC):
 
     def significance(self) -> Significance | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""
-        if "significance" not in self._told:
-            self._told["significance"] = self._find_significance()
-        return self._told["significance"]
+        if "significance" not in self._judged:
+            self._judged["significance"] = self._find_significance()
+        return self._judged["significance"]
 
     def _find_significance(self) -> Significance | None:
         """Find them."""
@@ -143,7 +148,7 @@ class Reading(ABC):
         return ()
 
     @property
-    def less_told(self) -> Sequence[str]:
+    def left_out_sentences(self) -> Sequence[str]:
         """Sentences on the reports that are left out."""
         if self.left_out is None:
             return (f"With a read key, a day of fewer than {BATCH_MIN} reports is told together with others only.",)
@@ -172,14 +177,14 @@ class Reading(ABC):
     def own_document(self) -> dict[str, object]:
         """Return what documents have of this estimand alone."""
 
-    def table(self, rows: Iterable[Told]) -> Iterator[list[object]]:
+    def table(self, rows: Iterable[JudgedRow]) -> Iterator[list[object]]:
         """Yield the columns of some rows."""
         plan, window, own = self.stored.plan, self.window, self.own_columns
         before = [plan.metric, plan.rev, window.first.isoformat(), window.last.isoformat()]
         after = [self.provisional, self.snapshot, self.left_out]
-        for row, *told in rows:
+        for row, *judged in rows:
             numbers = [row.value, self.n, row.estimate, row.std_error, row.lower, row.upper]
-            yield [*before, *numbers, *told, *after, *(getattr(row, column) for column in own)]
+            yield [*before, *numbers, *judged, *after, *(getattr(row, column) for column in own)]
 
     def to_document(self) -> dict[str, object]:
         """Return what a snapshot keeps of it."""

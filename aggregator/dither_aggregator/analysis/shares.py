@@ -103,8 +103,10 @@ class SharesReading(Reading):
         """Whether the tail can be told: noise is fresh (a memo's comes again on other days), and something stands
         out."""
         significance = self.significance()
-        told = significance is not None and not significance.too_few and significance.significant and significance.rest
-        return bool(told) and not self.stored.plan.cells.memoized
+        can_be_split = (
+            significance is not None and not significance.too_few and significance.significant and significance.rest
+        )
+        return bool(can_be_split) and not self.stored.plan.cells.memoized
 
     def sum_of_rest(self, before: Tally) -> Sum | None:
         """Return the sum of the shares of values that do not stand out, without the unlisted."""

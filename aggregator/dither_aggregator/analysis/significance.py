@@ -20,7 +20,7 @@ Verdict = Literal["stands out", "cannot be told from zero", "cannot be told from
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
-class Told(NamedTuple):
+class JudgedRow(NamedTuple):
     """A row with what can be told of it: a verdict, and the ends of its rank where it stands out."""
 
     row: Row
@@ -80,19 +80,19 @@ class Significance:
         """Whether the reports are too few to tell anything: not even what everybody has is found four times in five."""
         return not self.scores and self.detectable_share is None
 
-    def tell(self, *, provisional: bool) -> list[Told]:
+    def tell(self, *, provisional: bool) -> list[JudgedRow]:
         """Return every row with its verdict, those that stand out first, the largest of them first.
 
         Unlisted rows have no verdict; no row has one while more reports may come, or where the reports are too few.
         """
         if provisional or self.too_few:
             ranked = (each.row for each in self.significant)
-            return [Told(row) for row in (*ranked, *self.rest, *self.unlisted, *self.twins)]
+            return [JudgedRow(row) for row in (*ranked, *self.rest, *self.unlisted, *self.twins)]
         return [
-            *(Told(each.row, "stands out", each.rank_lower, each.rank_upper) for each in self.significant),
-            *(Told(row, "cannot be told from zero") for row in self.rest),
-            *(Told(row) for row in self.unlisted),
-            *(Told(row, "cannot be told from another one") for row in self.twins),
+            *(JudgedRow(each.row, "stands out", each.rank_lower, each.rank_upper) for each in self.significant),
+            *(JudgedRow(row, "cannot be told from zero") for row in self.rest),
+            *(JudgedRow(row) for row in self.unlisted),
+            *(JudgedRow(row, "cannot be told from another one") for row in self.twins),
         ]
 
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, sees_all, sizes, told, without_few
+from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, sees_all, sizes, visible_tally, without_few
 from dither_aggregator.analysis.estimands import estimate, takes_seconds
-from dither_aggregator.analysis.keeping import refuse_slow
+from dither_aggregator.analysis.reading_cache import refuse_slow
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
 from dither_aggregator.store.interface.batches import BATCH_MIN
@@ -91,8 +91,8 @@ def content(store: Store, id_: str) -> bytes | None:
     Raises StoreError where it is not its id's.
     """
     made = _content(store, id_)
-    told = read_snapshot(store, id_) if made and not sees_all(store) else None
-    return canonical_json(told.document) if told and told.tally.left_out != 0 else made
+    visible = read_snapshot(store, id_) if made and not sees_all(store) else None
+    return canonical_json(visible.document) if visible and visible.tally.left_out != 0 else made
 
 
 def _content(store: Store, id_: str) -> bytes | None:
@@ -126,7 +126,7 @@ def read_snapshot(store: Store, id_: str) -> Snapshot | None:
     add_plain(counts, plain[:HEAD_BYTES], plain[HEAD_BYTES:])
     epoch, whole = date.fromisoformat(document["epoch"]), Tally(document["tally"]["n"], counts)
     pooled = Pooled.of(stored, Window.ending(epoch, 1), [whole])
-    tally = told(store, stored, pooled)
+    tally = visible_tally(store, stored, pooled)
     if tally.left_out != 0:
         refuse_slow(store, slow=takes_seconds(stored))
         less = {"snapshot": id_, "left_out": _left_out(stored, pooled)}

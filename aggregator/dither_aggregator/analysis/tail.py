@@ -101,8 +101,8 @@ def sum_shares(
     if n < 2:
         return None
     others = mechanism.ticks == 1 and 2 * among.sum() > mechanism.d
-    told = _estimate(mechanism, counts, n, ~among if others else among, confidence)
-    return told.rest if told and others else told
+    found = _estimate(mechanism, counts, n, ~among if others else among, confidence)
+    return found.rest if found and others else found
 
 
 def _estimate(

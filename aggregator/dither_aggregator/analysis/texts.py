@@ -15,9 +15,9 @@ from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
 from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
-from dither_aggregator.analysis.keeping import part_once
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.reading_cache import part_once
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
@@ -89,8 +89,8 @@ class TextsReading(Reading):
         selected = benjamini_hochberg(chances, alpha) & (not self.provisional)
         found = int(selected.sum())
         wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
-        significant = [row for row, told in zip(wider, selected.tolist(), strict=True) if told]
-        rest = [row for row, told in zip(wider, selected.tolist(), strict=True) if not told]
+        significant = [row for row, chosen in zip(wider, selected.tolist(), strict=True) if chosen]
+        rest = [row for row, chosen in zip(wider, selected.tolist(), strict=True) if not chosen]
         others = scores[~selected]
         edges = np.linspace(min(-4.0, *others, 0.0), max(4.0, *others, 0.0), BINS + 1)
         bins = bin_estimates(others, edges, ndtr) if rest else ()
@@ -129,11 +129,14 @@ class TextsReading(Reading):
         """The fit's sentences on the list as a whole, and one on the part that it leaves unexplained."""
         if self.fit is None:
             return ()
-        said: Sequence[str] = self.fit["sentences"]
-        if any(sentence.startswith(UNLISTED) for sentence in said):
-            return said
+        sentences: Sequence[str] = self.fit["sentences"]
+        if any(sentence.startswith(UNLISTED) for sentence in sentences):
+            return sentences
         share, low, high = (self.fit[name] for name in ("unexplained", "unexplained_lower", "unexplained_upper"))
-        return (f"{UNLISTED} hold about {share:.1%} of the reports (95 % interval: {low:.1%} to {high:.1%}).", *said)
+        return (
+            f"{UNLISTED} hold about {share:.1%} of the reports (95 % interval: {low:.1%} to {high:.1%}).",
+            *sentences,
+        )
 
     @property
     def summary(self) -> str:

@@ -28,7 +28,7 @@ class Setting:
     read: Callable[[str], object]
     what: str
     default: str | None = None
-    default_said: str = ""
+    default_text: str = ""
     secret: bool = False
     """Whether it may hold a password: it may stand in a file of its own, and is never shown whole."""
     several: bool = False
@@ -46,9 +46,9 @@ class Setting:
         return "DITHER_" + self.name.upper()
 
     @property
-    def said_by_default(self) -> str:
+    def shown_default(self) -> str:
         """The default, in words for people."""
-        return self.default_said or self.default or ("off" if self.switch else "none")
+        return self.default_text or self.default or ("off" if self.switch else "none")
 
 
 _ALL = (
@@ -67,7 +67,7 @@ _ALL = (
         "[HOST:]PORT",
         values.place,
         "where monitors ask for /livez and /readyz",
-        default_said=f"{values.LOOPBACK}, and the port after --port",
+        default_text=f"{values.LOOPBACK}, and the port after --port",
     ),
     Setting(
         "allow_host",
@@ -95,7 +95,7 @@ _ALL = (
         values.rate_of_addresses,
         "uploads a second from one address, as 20 or, with how many at once, 20:1200; off",
         values.AUTO,
-        default_said="20:1200; off for loopback while no proxy is trusted",
+        default_text="20:1200; off for loopback while no proxy is trusted",
     ),
     Setting("limit_key", "RATE", values.rate, "uploads a second with one key, as for an address; off", values.OFF),
     Setting(
@@ -118,10 +118,10 @@ _ALL = (
     ),
     Setting("log_format", "FORMAT", values.log_format, "text: lines for people; json: an object a line", "text"),
     Setting("log_level", "LEVEL", values.log_level, f"the least that is logged, of {', '.join(LEVELS)}", "warning"),
-    Setting("processes", "N", values.processes, "how many processes", values.AUTO, default_said="one a CPU"),
+    Setting("processes", "N", values.processes, "how many processes", values.AUTO, default_text="one a CPU"),
     Setting("queues", "NAMES", values.queues, "what a worker does, of fold,estimate,maintain,look,read", "all"),
     Setting(
-        "shards", "N", values.shards, "of a new store in Redis, for ever: so many can fold at once", default_said="16"
+        "shards", "N", values.shards, "of a new store in Redis, for ever: so many can fold at once", default_text="16"
     ),
     Setting(
         "allow_lossy_store",

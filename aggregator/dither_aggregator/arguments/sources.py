@@ -11,7 +11,7 @@ from pathlib import Path
 from dither_aggregator.arguments.settings import FILE_VARIABLE, OF_DEVICES, SETTINGS, Setting
 from dither_shared.errors import ConfigurationError
 from dither_shared.files import parse_toml
-from dither_shared.ours import check_named
+from dither_shared.ownership import check_named
 
 FILE_BYTES_MAX = 64 * 1024
 SECRET_BYTES_MAX = 4 * 1024
@@ -44,13 +44,15 @@ def add_settings(
             "--settings", metavar="FILE", help=f"a TOML file with settings (default: ${FILE_VARIABLE}, or none)"
         )
     for setting in (SETTINGS[name] for name in names):
-        said = f"{what or setting.what} (default: ${setting.variable}, or {setting.said_by_default})".replace("%", "%%")
+        help_text = f"{what or setting.what} (default: ${setting.variable}, or {setting.shown_default})".replace(
+            "%", "%%"
+        )
         if setting.switch:
-            parser.add_argument(setting.flag, action="store_const", const="true", help=said)
+            parser.add_argument(setting.flag, action="store_const", const="true", help=help_text)
         else:
             action = "append" if setting.several else "store"
             check = partial(_checked, read or setting.read)
-            parser.add_argument(setting.flag, metavar=setting.metavar, action=action, type=check, help=said)
+            parser.add_argument(setting.flag, metavar=setting.metavar, action=action, type=check, help=help_text)
         asked += (_Wanted(setting, read or setting.read, required),)
     parser.set_defaults(asked=asked, settle=settle)
 
@@ -112,14 +114,14 @@ class _Sources:
             texts, source = setting.default, DEFAULT
         if texts is None:
             empty: object = [] if setting.several else False if setting.switch else None
-            return InForce(setting, empty, source, setting.said_by_default)
+            return InForce(setting, empty, source, setting.shown_default)
         try:
             value = _value(setting, texts, read)
         except (argparse.ArgumentTypeError, ConfigurationError) as error:
             raise ConfigurationError(f"{source}: {error}") from None
         shown = texts if isinstance(texts, str) else " ".join(texts)
-        if source == DEFAULT and setting.default_said:
-            shown = setting.said_by_default
+        if source == DEFAULT and setting.default_text:
+            shown = setting.shown_default
         return InForce(setting, value, source, _without_password(shown) if setting.secret else shown)
 
     def _of_environment(self, setting: Setting) -> tuple[str | list[str] | None, str]:

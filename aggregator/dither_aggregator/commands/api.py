@@ -20,8 +20,8 @@ from dither_aggregator.health.expiry import log_expiries
 from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded
 from dither_aggregator.store import open_store
+from dither_aggregator.web.api_process import ServedStore
 from dither_aggregator.web.processes import HttpProcesses
-from dither_aggregator.web.served import ServedStore
 from dither_aggregator.workers.brokers import check_broker
 
 EXAMPLE = "dither api --data redis://10.0.0.5:6379/0 --broker redis://10.0.0.6:6379/0 --port 8080"

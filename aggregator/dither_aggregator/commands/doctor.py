@@ -49,8 +49,8 @@ def _print_table(found: Sequence[HealthCheck]) -> None:
     value = min(value, 60)
     print(f"{'check':{what}}  {'ok':3}  {'value':{value}}  limit")
     for check in found:
-        said = check.value.replace("`", "")
-        print(f"{check.what:{what}}  {'yes' if check.well else 'NO':3}  {said:{value}}  {check.limit}")
+        shown = check.value.replace("`", "")
+        print(f"{check.what:{what}}  {'yes' if check.well else 'NO':3}  {shown:{value}}  {check.limit}")
         if not check.well:
             print(f"{'':{what}}       {check.hint.replace('`', '')}")
     ill = sum(not check.well for check in found)

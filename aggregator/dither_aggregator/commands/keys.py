@@ -54,7 +54,7 @@ def _create(store: Store, scope: str, label: str, as_json: bool) -> int:
     opens = scope != "write" and not store.keys.reading_needs_key
     key, text = Administration(store).create_key(scope, label)
     if as_json:
-        print(json.dumps({**key.told(), "key": text}))
+        print(json.dumps({**key.without_digest(), "key": text}))
         return 0
     print(text)  # alone: stdout may be a file that is to hold the key
     print(f"a {scope} key, {key.id}; it is not shown again: the store has a hash of it", file=sys.stderr)
@@ -65,7 +65,7 @@ def _create(store: Store, scope: str, label: str, as_json: bool) -> int:
 
 def _list(keys: list[Key], as_json: bool) -> int:
     if as_json:
-        print(json.dumps({"keys": [key.told() for key in keys]}))
+        print(json.dumps({"keys": [key.without_digest() for key in keys]}))
         return 0
     print(f"{'id':8}  {'scope':5}  {'state':7}  {'made':10}  {'last used':10}  label")
     for key in keys:
@@ -78,7 +78,7 @@ def _list(keys: list[Key], as_json: bool) -> int:
 def _revoke(store: Store, id_: str, wait: bool, as_json: bool) -> int:
     key = Administration(store).revoke_key(id_, wait=wait)
     if as_json:
-        print(json.dumps(key.told()))
+        print(json.dumps(key.without_digest()))
     elif key.state == WAITING:
         print(f"uploads with {key.id} are to come again later: a device keeps one for six days at most")
     else:

@@ -91,7 +91,7 @@ def _aside(store: Store, as_json: bool) -> int:
         return 0
     for one in done:
         for each in one.entries:
-            print(f"shard {one.shard}, log {each.one.place}: {len(each.kept):,} bytes: {each.why}")
+            print(f"shard {one.shard}, log {each.one.place}: {len(each.kept):,} bytes: {each.reason}")
         where = "it" if len(one.entries) == 1 else "them"
         print(f"shard {one.shard}: {sum(one.held.values()):,} reports were in {where}, and count as quarantined")
     if not done:
@@ -102,7 +102,7 @@ def _aside(store: Store, as_json: bool) -> int:
 def _describe_aside(one: SetApart) -> dict[str, object]:
     return {
         "shard": one.shard,
-        "entries": [{"log": each.one.place, "bytes": len(each.kept), "damage": each.why} for each in one.entries],
+        "entries": [{"log": each.one.place, "bytes": len(each.kept), "damage": each.reason} for each in one.entries],
         "reports": sum(one.held.values()),
     }
 

@@ -195,12 +195,12 @@ def _import_reports(args: argparse.Namespace, params: Params) -> int:
     plan = plan_for(Registry.load(args.registry), args.metric, params)
     transport = HttpTransport(args.endpoint, args.key)
     refused: list[int] = []
-    said = 0
+    shown_at = 0
 
     def on_upload(done: int, total: int) -> None:
-        nonlocal said
-        if 10 * done // total > said:
-            said = 10 * done // total
+        nonlocal shown_at
+        if 10 * done // total > shown_at:
+            shown_at = 10 * done // total
             print(f"{done:,} of {total:,} reports", file=sys.stderr)
 
     imported = import_reports(_accepted(args.file, params, refused), plan, transport, on_upload)

@@ -28,16 +28,16 @@ from dither_aggregator.arguments.values import directory
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.operations.computing import Computer
-from dither_aggregator.operations.loading import read_apart
 from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.registry_process import read_apart
 from dither_aggregator.operations.signal_handling import answer_signals
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.plans import Offered
 from dither_aggregator.store.sqlite import exclusive, key_file
 from dither_aggregator.web import create_app
 from dither_aggregator.web.admission import Admission
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.readers import Readers
-from dither_aggregator.web.reading import ReadingApp
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError
 from dither_shared.registry import Registry, utc_today

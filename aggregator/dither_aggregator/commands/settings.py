@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
             "from": args.in_force[setting.name].source,
             "flag": setting.flag,
             "variable": setting.variable,
-            "default": setting.said_by_default,
+            "default": setting.shown_default,
             "what": setting.what,
         }
         for setting in SETTINGS.values()

@@ -103,8 +103,8 @@ def _show(store: Store, as_json: bool) -> int:
     ]
     trouble = store.trouble()
     days = {"sealed": store.sealed(), "merged": store.merged(), "erased": store.erased()}
-    told = {name: each.isoformat() for name, each in days.items()}
-    document = {"app": store.app, "generation": store.generation, **told}
+    day_texts = {name: each.isoformat() for name, each in days.items()}
+    document = {"app": store.app, "generation": store.generation, **day_texts}
     if as_json:
         print(json.dumps({**document, "trouble": trouble, "shards": shards}))
         return 1 if trouble else 0

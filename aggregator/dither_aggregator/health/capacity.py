@@ -29,7 +29,7 @@ class CapacityProblem:
     """Why a store takes nothing now: a slug of PROBLEMS, and a sentence for the operator."""
 
     slug: str
-    said: str
+    message: str
 
     def problem(self) -> Problem:
         """Return the answer to an upload, which does not say how large the store is."""

@@ -19,13 +19,13 @@ BACKLOG_MAX = 100_000
 """Uploads: what counters do in minutes. With more of them, a look at the ledger and a backup take long too."""
 SEAL_GRACE_S = 3_600.0
 """How long after its end a day may be open: the reports that wait are folded in the first minutes."""
-ROOM_SHARE = 1 / 20
-ROOM_BYTES = 4 << 30
+FREE_SHARE = 1 / 20
+FREE_BYTES = 4 << 30
 """So many free bytes of a large disk are enough to be told in time."""
 AUDIT_AGE_MAX_S = 3_600.0
 
 FIXED = (
-    "writing", "work", "folding", "backlog", "sealing", "clock", "store", "durability", "losses", "room", "ledger",
+    "writing", "work", "folding", "backlog", "sealing", "clock", "store", "durability", "losses", "capacity", "ledger",
     "quarantine",
 )  # fmt: skip
 """The checks that a server always tells, and `/metrics` has a series of."""
@@ -48,7 +48,7 @@ class HealthCheck:
 
 # Words in place of what the log says.
 
-_SAID = {
+_MESSAGES = {
     "writer": "uploads cannot be written",
     "counter": "reports cannot be folded",
     "scheduler": "days that are over cannot be sealed",
@@ -65,8 +65,8 @@ _HARMLESS = {"backlog-full", "clock", "disk-full", "folding", "lost"}
 def without_addresses(trouble: Mapping[str, str]) -> dict[str, str]:
     """Return what is wrong, by kind, in words that anybody may read."""
     return {
-        kind: said if kind in _HARMLESS else f"{_SAID.get(kind, 'it failed')}; the log says why"
-        for kind, said in trouble.items()
+        kind: message if kind in _HARMLESS else f"{_MESSAGES.get(kind, 'it failed')}; the log says why"
+        for kind, message in trouble.items()
     }
 
 
@@ -109,7 +109,7 @@ def of_store(store_status: StoreStatus | None, found: Mapping[str, str]) -> list
     trouble = without_addresses(found)
     if store_status and store_status.lossy:
         trouble["settings"] = "the store may lose what it acknowledges, as the one who started it chose"
-    said = [
+    checks = [
         HealthCheck(what, trouble.get(kind, usual), usual, kind not in trouble, hint)
         for kind, (what, usual, hint) in _OF_STORE.items()
     ]
@@ -118,14 +118,14 @@ def of_store(store_status: StoreStatus | None, found: Mapping[str, str]) -> list
         for kind in sorted(trouble.keys() - _OF_STORE.keys() - _OWN)
     ]
     if store_status is None:
-        return [*said, *others]
+        return [*checks, *others]
     return [
         _folding(store_status.shards),
         _backlog(store_status.backlog, trouble),
         _sealing(store_status),
         _clock(store_status),
-        *said,
-        _room(store_status.left, trouble),
+        *checks,
+        _capacity(store_status.left, trouble),
         *others,
     ]
 
@@ -175,17 +175,17 @@ def _clock(store_status: StoreStatus) -> HealthCheck:
     )
 
 
-def _room(left: FreeSpace | None, trouble: Mapping[str, str]) -> HealthCheck:
-    hint = "Make room before uploads are refused: a larger disk or more memory, or `dither store keep` for fewer days."
+def _capacity(left: FreeSpace | None, trouble: Mapping[str, str]) -> HealthCheck:
+    hint = "Free space before uploads are refused: a larger disk or more memory, or `dither store keep` for fewer days."
     if left is None:
         return HealthCheck(
-            "room", "not told", "told", True, "Give the Redis a maxmemory: deploy/redis/data.conf has one."
+            "capacity", "not told", "told", True, "Give the Redis a maxmemory: deploy/redis/data.conf has one."
         )
-    least = min(left.total * ROOM_SHARE, ROOM_BYTES)
-    if said := trouble.get("disk-full"):
-        return HealthCheck("room", said, "above the floor", False, f"Uploads are refused until there is. {hint}")
+    least = min(left.total * FREE_SHARE, FREE_BYTES)
+    if message := trouble.get("disk-full"):
+        return HealthCheck("capacity", message, "above the floor", False, f"Uploads are refused until there is. {hint}")
     well = left.free >= least
-    return HealthCheck("room", f"{_size(left.free)} of {left.what}", f"at least {_size(least)}", well, hint)
+    return HealthCheck("capacity", f"{_size(left.free)} of {left.what}", f"at least {_size(least)}", well, hint)
 
 
 def _size(size: float) -> str:
@@ -230,14 +230,14 @@ def quarantine(waiting: int) -> HealthCheck:
 
 def of_threads(trouble: Mapping[str, str]) -> list[HealthCheck]:
     """Return what a server's own threads tell, by name; empty where all of them do their work."""
-    told = without_addresses(trouble)
-    others = [f"{kind}: {said}" for kind, said in sorted(told.items()) if kind != "writer"]
+    messages = without_addresses(trouble)
+    others = [f"{kind}: {message}" for kind, message in sorted(messages.items()) if kind != "writer"]
     return [
         HealthCheck(
             "writing",
-            told.get("writer", "uploads are written"),
+            messages.get("writer", "uploads are written"),
             "uploads are written",
-            "writer" not in told,
+            "writer" not in messages,
             "The log says why the store cannot be written: mostly a full disk or memory, or no connection to Redis.",
         ),
         HealthCheck(

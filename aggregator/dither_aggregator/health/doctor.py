@@ -17,8 +17,8 @@ from typing import Any
 
 import requests
 
-from dither_aggregator.analysis.keeping import readings_check
 from dither_aggregator.analysis.quality.verdict import ALPHA, days
+from dither_aggregator.analysis.reading_cache import readings_check
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.health import checks
 from dither_aggregator.health.checks import HealthCheck
@@ -31,7 +31,7 @@ from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.store.sqlite.file import NAMES
 from dither_aggregator.web import bounds
-from dither_shared import ours
+from dither_shared import ownership
 from dither_shared.errors import DitherError
 from dither_shared.harmless import visible
 
@@ -196,14 +196,14 @@ def _directory(directory: Path) -> Iterator[HealthCheck]:
         "Run this as the user that serves the store; if it is that one, give the directory and its files to it.",
     )
     try:
-        found = ours.keep(directory, NAMES, mend=False)
-    except ours.NotOurs as error:
+        found = ownership.keep(directory, NAMES, mend=False)
+    except ownership.NotOurs as error:
         found = [str(error)]
     yield HealthCheck(
         "secrecy",
         "; ".join([f"mode {mode & 0o777:o}", *found]),
         "700, and files of mode 600",
-        not (mode & ours.OTHERS_MAY or found),
+        not (mode & ownership.OTHERS_MAY or found),
         "The directory holds keys and reports of devices that can still be told apart: `chmod 700` it.",
     )
 
@@ -226,9 +226,9 @@ def _file_limit() -> HealthCheck:
 def _server(health: str) -> Iterator[HealthCheck]:
     hint = "Is it the address of --health, and does the server run? Its log says why it does not answer."
     try:
-        ready, told = _asked(health, "/readyz"), _asked(health, "/version")
+        ready, found = _asked(health, "/readyz"), _asked(health, "/version")
         waits = [check for check in ready["checks"] if not check["ok"]]
-        theirs = _line(f"dither {told['dither']}, Python {told['python']}")
+        theirs = _line(f"dither {found['dither']}, Python {found['python']}")
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
         yield HealthCheck("server", f"no answer ({type(error).__name__})", "ready", False, hint)
         return
@@ -238,15 +238,15 @@ def _server(health: str) -> Iterator[HealthCheck]:
     for check in waits:
         what, value, limit, hint = (_line(check[key]) for key in ("check", "value", "limit", "hint"))
         yield HealthCheck(f"server's {what}", value, limit, False, hint)
-    ours = f"dither {version('dither')}, Python {platform.python_version()}"
+    ownership = f"dither {version('dither')}, Python {platform.python_version()}"
     yield HealthCheck(
-        "server's version", theirs, ours, theirs == ours, "Restart it: another version was installed since."
+        "server's version", theirs, ownership, theirs == ownership, "Restart it: another version was installed since."
     )
 
 
-def _line(said: object) -> str:
+def _line(message: object) -> str:
     """Return a server's words as a part of one line."""
-    return visible(str(said))[:SERVERS_WORDS_MAX]
+    return visible(str(message))[:SERVERS_WORDS_MAX]
 
 
 def _asked(health: str, path: str) -> Any:

@@ -53,12 +53,12 @@ class Expiries:
     @property
     def words(self) -> str:
         """Which metrics have expired or soon will, and when; "" where none has or will."""
-        said = []
+        parts = []
         if self.expired:
-            said.append(f"expired: {_named(self.expired)}")
+            parts.append(f"expired: {_named(self.expired)}")
         if self.soon:
-            said.append(f"expires within {SOON.days} days: {_named(self.soon)}")
-        return "; ".join(said)
+            parts.append(f"expires within {SOON.days} days: {_named(self.soon)}")
+        return "; ".join(parts)
 
 
 def _named(plans: Sequence[StoredPlan]) -> str:

@@ -94,9 +94,9 @@ class Audit:
         groups: Counter[str] = Counter()
         reports: Counter[str] = Counter()
         today = store.today()
-        for why, refused in store.refused(today, today).items():
-            groups[why.reason] += refused.groups
-            reports[why.reason] += refused.reports
+        for refusal, refused in store.refused(today, today).items():
+            groups[refusal.reason] += refused.groups
+            reports[refusal.reason] += refused.reports
         return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, began)
 
     @property

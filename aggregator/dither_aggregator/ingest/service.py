@@ -234,7 +234,7 @@ class Service:
             self.capacity_problem = self._capacity.lacking(self.store_status.backlog, self.store_status.left)
         except Exception as error:  # the watcher must outlive what one look does not foresee
             # A store that may lose uploads is one until a look has found that it is not.
-            trouble = {kind: said for kind, said in self.store_trouble.items() if kind == "settings"}
+            trouble = {kind: message for kind, message in self.store_trouble.items() if kind == "settings"}
             trouble["store"] = str(error) or type(error).__name__
             waiting_s = 0.0
             if not isinstance(error, DitherError | ValueError) and self.store_trouble.get("store") != trouble["store"]:
@@ -242,7 +242,7 @@ class Service:
         if waiting_s > LAG_MAX_S:
             trouble["folding"] = f"reports wait, and none was folded for {waiting_s:.0f} seconds"
         if self.capacity_problem:
-            trouble[self.capacity_problem.slug] = self.capacity_problem.said
+            trouble[self.capacity_problem.slug] = self.capacity_problem.message
         for kind in trouble.keys() - self.store_trouble.keys():
             _log.error("%s: %s", kind, trouble[kind])
         for kind in self.store_trouble.keys() - trouble.keys():

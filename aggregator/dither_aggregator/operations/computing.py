@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from dither_aggregator.analysis import keeping
+from dither_aggregator.analysis import reading_cache
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web.messages import LENGTH, Computed, Place, ReadRequest, encode
@@ -195,12 +195,12 @@ class Computer:
         begun, self._begun = self._begun, None
         _log.error("the process that computes readings ended with %s", process.returncode)
         if begun:
-            self._store.keep_readings([keeping.failed(begun, _describe_end(process.returncode))])
+            self._store.keep_readings([reading_cache.failed(begun, _describe_end(process.returncode))])
 
 
-def _write(process: subprocess.Popen[bytes], said: bytes) -> None:
+def _write(process: subprocess.Popen[bytes], message: bytes) -> None:
     assert process.stdin
-    process.stdin.write(said)
+    process.stdin.write(message)
     with suppress(BrokenPipeError):  # reading tells that it has ended
         process.stdin.flush()
 

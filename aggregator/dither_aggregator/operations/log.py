@@ -57,15 +57,15 @@ class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         time_ = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        said = {
+        entry = {
             "time": time_.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return json.dumps(said)
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
 
 
 class _Damper(logging.Filter):
@@ -73,20 +73,20 @@ class _Damper(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[tuple[str, int, str], tuple[float, int]] = {}
+        self._last: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether to log a record."""
         message = record.getMessage()
         key = record.name, record.lineno, message.partition("\n")[0]
         now = time.monotonic()
-        since, dropped = self._said.get(key, (-SAME_AGAIN_AFTER_S, 0))
+        since, dropped = self._last.get(key, (-SAME_AGAIN_AFTER_S, 0))
         if now - since < SAME_AGAIN_AFTER_S:
-            self._said[key] = since, dropped + 1
+            self._last[key] = since, dropped + 1
             return False
-        if len(self._said) >= MESSAGES_MAX:
-            self._said.clear()
-        self._said[key] = now, 0
+        if len(self._last) >= MESSAGES_MAX:
+            self._last.clear()
+        self._last[key] = now, 0
         if dropped:
             record.msg, record.args = f"{message} (and {dropped} times more before)", ()
         return True

@@ -53,13 +53,13 @@ def _say_stacks(_: int, interrupted: FrameType | None) -> None:
     frames = sys._current_frames()
     main = threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    said: list[str] = []
+    stacks: list[str] = []
     for ident in sorted(frames, key=lambda ident: ident == main):  # the main thread's last: where a terminal shows it
         frame = interrupted if ident == main else frames[ident]
-        said += [f"thread {names.get(ident, ident)}:\n", *traceback.format_stack(frame)]
+        stacks += [f"thread {names.get(ident, ident)}:\n", *traceback.format_stack(frame)]
     say_stacks_on_sigusr1()  # before it writes: who has read one stack may ask for the next
     with suppress(OSError):  # raised here, it would be raised wherever the main thread is
-        os.write(_STDERR, "".join(said).encode("utf-8", "replace"))
+        os.write(_STDERR, "".join(stacks).encode("utf-8", "replace"))
 
 
 def open_when_loaded(open_: Callable[[], Store]) -> Store:

@@ -25,7 +25,7 @@ from dither_shared.registry import Metric
 Row = dict[str, Any]
 TABLE_ROWS = 15
 FALSE_ALARM = 1e-9
-_TOLD = ("estimate", "std_error", "lower", "upper")
+_ESTIMATED = ("estimate", "std_error", "lower", "upper")
 _INTERVAL = f"{CONFIDENCE:.0%} interval".replace("%", " %")
 _WIDTH = 8
 """The width of the names of statistics."""
@@ -50,7 +50,7 @@ class Comparing(ABC):
     """How one estimand is compared with the truth, and shown. It has no state."""
 
     @abstractmethod
-    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+    def rows(self, metric: Metric, answers: Sequence[object], estimated: Sequence[Row]) -> list[Row]:
         """Return rows of the API with the truth beside the estimate."""
 
     @abstractmethod
@@ -61,10 +61,10 @@ class Comparing(ABC):
 class ComparingShares(Comparing):
     """Shares of listed values, or of candidates."""
 
-    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+    def rows(self, metric: Metric, answers: Sequence[object], estimated: Sequence[Row]) -> list[Row]:
         """Return a row for each value."""
         counts = Counter(name for answer in answers for name in metric.names(answer))
-        return [_compared(row, counts[row["value"]] / len(answers)) for row in told]
+        return [_compared(row, counts[row["value"]] / len(answers)) for row in estimated]
 
     def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:
         """Yield the values that most devices have."""
@@ -78,12 +78,12 @@ class ComparingShares(Comparing):
 class ComparingWords(Comparing):
     """Texts that the reports themselves name, and the starts of longer ones."""
 
-    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+    def rows(self, metric: Metric, answers: Sequence[object], estimated: Sequence[Row]) -> list[Row]:
         """Return a row for each text that was proposed."""
         counts = Counter(name for answer in answers for name in metric.names(answer))
         return [
             _compared(row, _share_of_word(row["value"], counts) / len(answers)) | {"verdict": row["verdict"]}
-            for row in told
+            for row in estimated
         ]
 
     def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:
@@ -103,13 +103,13 @@ def _share_of_word(value: str, counts: Counter[str]) -> int:
 class ComparingNumbers(Comparing):
     """Mean, quantiles and shares of buckets, where all answers are numbers between the outermost edges."""
 
-    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+    def rows(self, metric: Metric, answers: Sequence[object], estimated: Sequence[Row]) -> list[Row]:
         """Return the rows of these statistics: shares above edges say the same as those of ranges again."""
         numbers = np.array(answers, dtype=np.float64)
         return [
             _compared(row, **_TRUTHS[row["statistic"]](metric, numbers, row))
             | {name: row[name] for name in ("statistic", "low", "high")}
-            for row in told
+            for row in estimated
             if row["statistic"] in _TRUTHS
         ]
 
@@ -134,7 +134,7 @@ class ComparingNumbers(Comparing):
 class ComparingTables(Comparing):
     """Shares of each column's values, and rates: shares within a group by a later column."""
 
-    def rows(self, metric: Metric, answers: Sequence[object], told: Sequence[Row]) -> list[Row]:
+    def rows(self, metric: Metric, answers: Sequence[object], estimated: Sequence[Row]) -> list[Row]:
         """Return a row for each. Cells and rates within groups by an earlier column would say the same again."""
         counts: Counter[tuple[str, ...]] = Counter()
         for each in map(metric.names, answers):
@@ -143,7 +143,7 @@ class ComparingTables(Comparing):
         return [
             _compared(row, counts[(*share, *group)] / of, group_truth=of / len(answers))
             | {"statistic": row["statistic"]}
-            for row, share, group in _of_columns(metric, told)
+            for row, share, group in _of_columns(metric, estimated)
             if (of := counts[group] if group else len(answers))
         ]
 
@@ -162,10 +162,10 @@ class ComparingTables(Comparing):
             yield f"  {_held(rows)}{more}"
 
 
-def _of_columns(metric: Metric, told: Sequence[Row]) -> Iterator[tuple[Row, tuple[str, ...], tuple[str, ...]]]:
+def _of_columns(metric: Metric, estimated: Sequence[Row]) -> Iterator[tuple[Row, tuple[str, ...], tuple[str, ...]]]:
     """Yield the rows that are compared, with what the share is of and the group, in words."""
     columns = tuple(metric.asked.domain.columns)
-    for row in told:
+    for row in estimated:
         share, group = f"{row['column']} = {row['label']}", f"{row['group_column']} = {row['group']}"
         if row["statistic"] == "share" and row["group"] is None:
             yield row, (share,), ()
@@ -196,7 +196,7 @@ _TRUTHS = {"mean": _true_mean, "quantile": _true_quantile, "share": _true_share}
 
 
 def _compared(row: Row, truth: float, **more: float) -> Row:
-    return {"value": row["value"], "truth": truth, **{name: row[name] for name in _TOLD}, **more}
+    return {"value": row["value"], "truth": truth, **{name: row[name] for name in _ESTIMATED}, **more}
 
 
 def _shares_table(rows: Sequence[Row], shown: int) -> Iterator[str]:
@@ -220,8 +220,8 @@ def _notes(rows: Sequence[Row]) -> Iterator[str]:
     low, high = mean["low"], mean["high"]
     yield f"  mean: {low:.4g} if all numbers are at the lower ends of their ranges, {high:.4g} if at the upper"
     yield "  quantiles: at least the lower end of the interval, and below the upper"
-    told = {row["value"] for row in rows}
-    if untold := [name for name in QUANTILES if name not in told]:
+    named = {row["value"] for row in rows}
+    if untold := [name for name in QUANTILES if name not in named]:
         yield f"  not told, as they may lie in more than a third of all ranges: {', '.join(untold)}"
 
 

@@ -244,17 +244,17 @@ def main() -> None:
 def _run(registry: Registry, endpoint: str, key: str, answers: Answers) -> None:
     """Run the devices of one job."""
     devices = unsent = 0
-    said_at = time.monotonic()
+    shown_at = time.monotonic()
 
     def say(done: int) -> None:
         print(json.dumps({"devices": devices, "unsent": unsent, "done": done}), flush=True)
 
     def on_device(waiting: int) -> None:
-        nonlocal devices, unsent, said_at
+        nonlocal devices, unsent, shown_at
         devices += 1
         unsent += waiting
-        if time.monotonic() > said_at + PROGRESS_EVERY_S:
-            said_at = time.monotonic()
+        if time.monotonic() > shown_at + PROGRESS_EVERY_S:
+            shown_at = time.monotonic()
             say(0)
 
     send(registry, endpoint, key, answers, on_device)

@@ -34,7 +34,7 @@ from dither_aggregator.store.dump import (
 )
 from dither_aggregator.store.records import StoreError
 from dither_shared.errors import reason_of
-from dither_shared.ours import check_named
+from dither_shared.ownership import check_named
 
 _T = TypeVar("_T")
 
@@ -133,8 +133,8 @@ def read(path: Path) -> Iterator[Record]:
 
 def unfit(path: Path, error: BaseException) -> StoreError:
     """Return the error for a file whose records cannot be taken up, in words of a bounded length."""
-    said = repr(error)
-    return StoreError(f"{path} is not a backup of dither: {said if len(said) <= 200 else f'{said[:197]}...'}")
+    message = repr(error)
+    return StoreError(f"{path} is not a backup of dither: {message if len(message) <= 200 else f'{message[:197]}...'}")
 
 
 def _read_lines(path: Path, file: gzip.GzipFile) -> Iterator[Record]:

@@ -43,7 +43,7 @@ class Damaged(NamedTuple):
     """An entry that cannot be folded by anybody."""
 
     one: LogEntry
-    why: str
+    reason: str
     day: date
     """The day of the entries around it: its own cannot be trusted."""
 
@@ -90,13 +90,13 @@ def find_damaged_entries(store: Store, shard: int) -> list[Damaged]:
     found: list[tuple[LogEntry, str, date | None]] = []
     first = last = None
     for one in store.log_entries(shard):
-        if why := _damage(store, one.entry):
-            found.append((one, why, last))
+        if reason := _damage(store, one.entry):
+            found.append((one, reason, last))
         else:
             last = entry_day(one.entry)
             first = first or last
     today = store.status()[shard].day
-    return [Damaged(one, why, before or first or today) for one, why, before in found]
+    return [Damaged(one, reason, before or first or today) for one, reason, before in found]
 
 
 def _damage(store: Store, entry: bytes) -> str:
@@ -133,7 +133,7 @@ def _held(store: Store, shard: int, found: Sequence[Damaged]) -> dict[TallyKey, 
 
 
 def _poisons(found: Sequence[Damaged], held: Mapping[TallyKey, int]) -> Iterator[Poison]:
-    which = ", ".join(f"{each.one.place} ({len(each.kept):,} bytes: {each.why})" for each in found)
+    which = ", ".join(f"{each.one.place} ({len(each.kept):,} bytes: {each.reason})" for each in found)
     kept = b"".join(each.kept for each in found)
     for (plan, epoch), n in held.items():
         yield Poison(LogGroup(plan, NO_CELL, epoch, n, kept), f"damaged in the log: {which}")

@@ -49,7 +49,7 @@ class Key:
     """The last day on which it was shown. No more is kept of who shows it."""
     state: str = ACTIVE
 
-    def told(self) -> dict[str, str | None]:
+    def without_digest(self) -> dict[str, str | None]:
         """Return what an operator is told of it: everything but the hash."""
         last_used = self.last_used.isoformat() if self.last_used else None
         named = {"id": self.id, "scope": self.scope, "label": self.label, "state": self.state}
@@ -57,7 +57,7 @@ class Key:
 
     def to_document(self) -> dict[str, str | None]:
         """Return what `from_document` needs to make this again."""
-        return {**self.told(), "digest": self.digest.hex()}
+        return {**self.without_digest(), "digest": self.digest.hex()}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Key":

@@ -26,7 +26,7 @@ _DAY = struct.Struct("<I")
 _GROUP = struct.Struct("<IIII")
 _ANSWER = struct.Struct("<16sI")
 BODY_BYTES = 16
-TOLD_NOTHING = bytes(_ANSWER.size - BODY_BYTES)
+NO_RECEIPT = bytes(_ANSWER.size - BODY_BYTES)
 """Follows the body's digest in what is remembered of an upload of a sealed day."""
 _COUNTS = struct.Struct("<BBI")
 HEAD_BYTES = _COUNTS.size
@@ -195,9 +195,9 @@ def check_size(packed: bytes, size: int) -> bytes:
     """Return a packed count vector of this size; raise BadTally for another, before so many are made room for."""
     if len(packed) < _COUNTS.size:
         raise BadTally("a stored tally cannot be read: it is cut off")
-    _, _, told = _COUNTS.unpack_from(packed)
-    if told != size:
-        raise BadTally(f"a stored tally has {told} counts in place of {size}")
+    _, _, length = _COUNTS.unpack_from(packed)
+    if length != size:
+        raise BadTally(f"a stored tally has {length} counts in place of {size}")
     return packed
 
 

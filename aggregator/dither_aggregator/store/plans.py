@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from functools import cached_property
 from typing import Any
 
-from dither_aggregator.operations.loading import another_meaning, document_of
+from dither_aggregator.operations.registry_process import another_meaning, document_of
 from dither_aggregator.store.packing import DAY_S, day_number
 from dither_aggregator.store.records import StoreError
 from dither_shared.exact import from_micro

@@ -119,7 +119,7 @@ class Unmerged(NamedTuple):
 
 
 class KeptReading(NamedTuple):
-    """A reading of some sealed days, packed (`analysis/keeping.py`), or how far that is."""
+    """A reading of some sealed days, packed (`analysis/reading_cache.py`), or how far that is."""
 
     key: str
     first: date

@@ -7,14 +7,14 @@ from typing import Any
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import problems
 from dither_aggregator.web.addresses import is_known
+from dither_aggregator.web.admin_requests import changing_app
 from dither_aggregator.web.answers import App, Receive, Scope, Send, refusal
 from dither_aggregator.web.authentication import ADMINISTRATION, Authentication, unstored
-from dither_aggregator.web.changing import changing_app
-from dither_aggregator.web.doors import HEALTH
 from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.hosts import check_monitor, check_reader
-from dither_aggregator.web.ingest import Ingest
+from dither_aggregator.web.listener_connections import HEALTH
 from dither_aggregator.web.messages import ACTOR
+from dither_aggregator.web.upload_endpoint import Ingest
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 

@@ -78,12 +78,12 @@ class BasePath:
         scope["path"] = path
 
     def _root_of(self, scope: Any) -> str:
-        said = [value for name, value in scope["headers"] if name == _FORWARDED_PREFIX and value]
-        if not said or not scope["client"] or not self._clients.trusts(scope["client"][0]):
+        prefix = [value for name, value in scope["headers"] if name == _FORWARDED_PREFIX and value]
+        if not prefix or not scope["client"] or not self._clients.trusts(scope["client"][0]):
             return self.path
         try:
-            if len(said) == 1:
-                return read_base_path(said[0].decode("latin-1"))
+            if len(prefix) == 1:
+                return read_base_path(prefix[0].decode("latin-1"))
         except ConfigurationError:
             pass
         if not self._warned:  # without the header: anybody may have written it

@@ -16,14 +16,14 @@ from dither_aggregator.ingest.limits import SECOND_NS, Limits
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations.scopes import ADMIN, WRITE
 from dither_aggregator.web.addresses import BasePath, is_known
+from dither_aggregator.web.admin_requests import LOAD, another_is_read
 from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.authentication import ADMINISTRATION, shown_key
 from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
-from dither_aggregator.web.changing import LOAD, another_is_read
 from dither_aggregator.web.clients import Clients
-from dither_aggregator.web.doors import HEALTH
 from dither_aggregator.web.headers import headers_of
+from dither_aggregator.web.listener_connections import HEALTH
 from dither_aggregator.web.login import LOGIN, TRIES
 from dither_aggregator.web.messages import ASKED_BYTES_MAX
 from dither_aggregator.web.problems import note_refused
@@ -53,8 +53,8 @@ class Admission:
         self._clients = Clients(limits.trusted_proxies)
         self.hits: Counter[str] = Counter()
         """How many requests each limit has refused: `address`, `key`, `login`, `registry`, `backlog-full` and so on."""
-        self._said: Counter[str] = Counter()
-        self._said_at = -math.inf
+        self._logged: Counter[str] = Counter()
+        self._logged_at = -math.inf
 
     def admit(self, scope: Scope) -> Problem | None:
         """Return why a request is not taken, given its head; None where its body is to be read."""
@@ -113,10 +113,12 @@ class Admission:
             if buckets:
                 buckets.forget()
         now = time.monotonic()
-        if self.hits != self._said and now - self._said_at >= SAY_EVERY_S:
-            new = self.hits - self._said
-            _log.warning("refused by limits: %s", ", ".join(f"{count} ({why})" for why, count in sorted(new.items())))
-            self._said, self._said_at = self.hits.copy(), now
+        if self.hits != self._logged and now - self._logged_at >= SAY_EVERY_S:
+            new = self.hits - self._logged
+            _log.warning(
+                "refused by limits: %s", ", ".join(f"{count} ({limit})" for limit, count in sorted(new.items()))
+            )
+            self._logged, self._logged_at = self.hits.copy(), now
 
     def _peers(self, scope: Scope) -> Peers:
         """Return whom a request counts for; nobody where limits by address do not hold for it."""
@@ -125,12 +127,12 @@ class Admission:
             return ()
         return self._clients.client_of(address, scope["headers"])
 
-    def _take(self, limit: str, wait_ns: int, said: str = "") -> None:
+    def _take(self, limit: str, wait_ns: int, message: str = "") -> None:
         """Refuse a request that has to wait."""
         if wait_ns:
             self._hit(limit)
-            said = said or f"more uploads came by this {limit} than may; send the same bytes again later"
-            raise Problem("too-many", said, limit=limit, retry_after_s=math.ceil(wait_ns / SECOND_NS))
+            message = message or f"more uploads came by this {limit} than may; send the same bytes again later"
+            raise Problem("too-many", message, limit=limit, retry_after_s=math.ceil(wait_ns / SECOND_NS))
 
     def _hit(self, limit: str) -> None:
         """Count that a limit has refused a request."""

@@ -18,7 +18,7 @@ from dither_aggregator.ingest import counters
 from dither_aggregator.web import problems
 from dither_aggregator.web.answers import RefusesUnread, refusal
 from dither_aggregator.web.bounds import Peers, peers_of
-from dither_aggregator.web.doors import HEALTH, Door, Doors
+from dither_aggregator.web.listener_connections import HEALTH, Door, Doors
 from dither_aggregator.web.write_coalescing import CoalescingTransport
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem

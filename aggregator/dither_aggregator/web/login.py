@@ -103,8 +103,8 @@ def _see(place: str, *headers: tuple[bytes, bytes]) -> HttpAnswer:
 def _cookie(headers: dict[bytes, bytes], value: str, lasts_s: int, root: str) -> tuple[bytes, bytes]:
     """Return the header that sets the session's cookie. Only a browser on this machine may send it without TLS."""
     secure = "" if _is_local(headers) else "; Secure"
-    said = f"{COOKIE}={value}; Max-Age={lasts_s}; Path={root or '/'}; HttpOnly; SameSite=Lax{secure}"
-    return b"set-cookie", said.encode("ascii")
+    cookie = f"{COOKIE}={value}; Max-Age={lasts_s}; Path={root or '/'}; HttpOnly; SameSite=Lax{secure}"
+    return b"set-cookie", cookie.encode("ascii")
 
 
 def _is_local(headers: dict[bytes, bytes]) -> bool:

@@ -81,7 +81,7 @@ class Computed(msgspec.Struct, frozen=True):
 LONG = ReadAnswer(503, [], b"", is_long=True)
 
 
-def encode(said: Place | ReadRequest | ReadAnswer | Computed) -> bytes:
+def encode(message: Place | ReadRequest | ReadAnswer | Computed) -> bytes:
     """Return what goes through a pipe."""
-    content = _encoder.encode(said)
+    content = _encoder.encode(message)
     return LENGTH.pack(len(content)) + content

@@ -18,6 +18,7 @@ from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
+from dither_shared.installed import Installed
 from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.words.groups import PROPOSED
 
@@ -156,12 +157,15 @@ class TablePlanner(Planner[TableQuestion]):
         return f"a difference of {points} points between an arm and all others is told four times in five."
 
 
-PLANNERS: dict[str, Planner[Any]] = {
-    **dict.fromkeys(LISTED, ListedPlanner()),
-    planning_numbers.KIND: NumberPlanner(),
-    planning_tables.KIND: TablePlanner(),
-    **dict.fromkeys((TEXT, WORDS), TextPlanner()),
-}
+PLANNERS = Installed[Planner[Any]](
+    "dither.planners",
+    {
+        **dict.fromkeys(LISTED, ListedPlanner()),
+        planning_numbers.KIND: NumberPlanner(),
+        planning_tables.KIND: TablePlanner(),
+        **dict.fromkeys((TEXT, WORDS), TextPlanner()),
+    },
+)
 """By kind, how it is planned. Any other is not."""
 
 

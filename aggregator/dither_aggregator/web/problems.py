@@ -8,7 +8,7 @@ from html import escape
 from flask import Flask, Response, has_request_context, render_template, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
-from dither_aggregator.analysis.keeping import NotReady
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.ingest import counters
 from dither_aggregator.store import StoreError
@@ -93,9 +93,9 @@ def bare_page(problem: Problem, root: str) -> tuple[list[tuple[str, str]], bytes
 
     `root` is the path of the site below which all addresses stand.
     """
-    said = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
+    message = [(name, value) for name, value in headers_of(problem) if name != "Content-Type"]
     content = _PAGE.format(root=root, title=escape(problem.title), detail=escape(problem.detail))
-    return [("Content-Type", "text/html; charset=utf-8"), *PAGE_HEADERS.items(), *said], content.encode("utf-8")
+    return [("Content-Type", "text/html; charset=utf-8"), *PAGE_HEADERS.items(), *message], content.encode("utf-8")
 
 
 def failed() -> Problem:

@@ -19,8 +19,8 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from dither_aggregator.ingest import counters
 from dither_aggregator.operations.signal_handling import answer_signals, say_stacks_on_sigusr1
-from dither_aggregator.web.doors import Admitting
 from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.listener_connections import Admitting
 from dither_aggregator.web.server import DRAIN_WITHIN_S, Server, configured
 from dither_shared.errors import ConfigurationError
 

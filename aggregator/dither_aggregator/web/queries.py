@@ -91,7 +91,7 @@ def _standing_out(store: Store, stored: StoredPlan) -> Sequence[str]:
     return [value for value in significant if estimand.knows(stored, value)][:VALUES_MAX]
 
 
-def told_tail(store: Store, reading: Reading) -> Tail | None:
+def readable_tail(store: Store, reading: Reading) -> Tail | None:
     """Return the tail of a reading whose intervals hold together; None also where the days before cannot be read.
 
     That these are damaged or gone says nothing of the days that were asked for, which are shown without it.
@@ -151,9 +151,9 @@ def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
     asked = tuple((stored.id, stored.question, stored.candidates, stored.reservation) for stored in plans)
     key = store.generation, windows, asked, store.tallies_from()
     kept: LRUCache[object, Changes] = current_app.extensions.setdefault("changes", LRUCache(1))
-    told = kept.get(key)
-    if told is None:  # sealed days do not change: the page of a day is made once
-        told = changes(store, [stored for stored in plans if stored not in long], *windows)
-        if not (told.damaged or told.open):
-            kept[key] = told
-    return told, long
+    found = kept.get(key)
+    if found is None:  # sealed days do not change: the page of a day is made once
+        found = changes(store, [stored for stored in plans if stored not in long], *windows)
+        if not (found.damaged or found.open):
+            kept[key] = found
+    return found, long

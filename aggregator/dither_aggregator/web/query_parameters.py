@@ -12,7 +12,7 @@ from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.operations.loading import DOCUMENT
+from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.messages import ASKED_BYTES_MAX, BODY, LIVE
 from dither_shared.texts import normal
@@ -67,8 +67,20 @@ class Whole(fields.Integer):
 
 def one_of(choices: Collection[str], says: str, **how: Any) -> fields.String:
     """Return a parameter that is one of some words, the first unless told otherwise. More may come to them later."""
-    check = validate.OneOf(choices, error=f"must be {' or '.join(choices)}, got {{input!r}}")
-    return fields.String(load_default=next(iter(choices)), validate=check, metadata={"description": says}, **how)
+    return fields.String(
+        load_default=next(iter(choices)), validate=_OneOf(choices), metadata={"description": says}, **how
+    )
+
+
+class _OneOf(validate.OneOf):
+    """Looks at the words when a value is there, and not when this is made."""
+
+    def __init__(self, choices: Collection[str]) -> None:
+        super().__init__(())
+        self.choices = choices
+
+    def _format_error(self, value: object) -> str:
+        return f"must be {' or '.join(self.choices)}, got {value!r}"
 
 
 class Parameters(Schema):
@@ -137,8 +149,8 @@ class _Parser(FlaskParser):
         for name in messages:
             if name not in known:
                 raise Problem("malformed", f"there is no parameter {name!r} here, only: {', '.join(known) or 'none'}")
-        name, said = next(iter(messages.items()))
-        first = said[0] if isinstance(said, list) else next(iter(said.values()))[0]
+        name, message = next(iter(messages.items()))
+        first = message[0] if isinstance(message, list) else next(iter(message.values()))[0]
         if first == fields.Field.default_error_messages["required"]:
             first = "is needed"
         raise Problem("malformed", f"{name} {first}")

@@ -19,9 +19,9 @@ from typing import BinaryIO
 import msgspec
 from flask import Flask
 
-from dither_aggregator.analysis.keeping import Computing, Kept
-from dither_aggregator.operations.loading import give_way
+from dither_aggregator.analysis.reading_cache import Computing, Kept
 from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.registry_process import give_way
 from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
@@ -52,14 +52,14 @@ def main() -> None:
     place = msgspec.msgpack.decode(_read(asking), type=Place)
     give_way(COMPUTING_NICENESS if place.computes else READING_NICENESS)
 
-    def say(said: ReadAnswer | Computed) -> None:
-        answering.write(encode(said))
+    def say(message: ReadAnswer | Computed) -> None:
+        answering.write(encode(message))
         answering.flush()
 
     desk = _Desk(place, say)
     decoder = msgspec.msgpack.Decoder(ReadRequest)
-    while said := _read(asking):
-        answer = desk.answer(decoder.decode(said))
+    while message := _read(asking):
+        answer = desk.answer(decoder.decode(message))
         say(Computed(None) if place.computes else answer)
 
 

@@ -13,8 +13,8 @@ import uvicorn
 
 from dither_aggregator.web import bounds
 from dither_aggregator.web.connection import BoundedConnection
-from dither_aggregator.web.doors import AdmitAll, Admitting, Doors
 from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.listener_connections import AdmitAll, Admitting, Doors
 
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
-from dither_aggregator.analysis.keeping import Elsewhere, keeper_of
+from dither_aggregator.analysis.reading_cache import Elsewhere, keeper_of
 from dither_aggregator.operations.computing import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
@@ -24,7 +24,7 @@ from dither_aggregator.web.login import LOGOUT
 from dither_aggregator.web.long_lists import LongList
 from dither_aggregator.web.messages import ACTOR, BODY, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.packing import pack
-from dither_aggregator.web.reading import ReadingApp
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_shared.wire import PATH
 
 

@@ -66,9 +66,9 @@ class CandidateJobs:
             await self._redis.delete(WANTED)
 
     async def _wait(self, ticket: str) -> ReadAnswer:
-        while not (said := await self._redis.blpop([ANSWER.format(ticket)], timeout=ASK_EVERY_S)):
+        while not (message := await self._redis.blpop([ANSWER.format(ticket)], timeout=ASK_EVERY_S)):
             await self._redis.expire(WANTED, WANTED_FOR_S)
-        _, answer = said
+        _, answer = message
         assert isinstance(answer, bytes)
         return msgspec.msgpack.decode(answer, type=ReadAnswer)
 
@@ -78,8 +78,8 @@ def run_job(data: str, generation: str, broker: str, ticket: object) -> None:
     with closing(redis.Redis.from_url(broker, socket_timeout=REPLY_TIMEOUT_S)) as client:
 
         def wanted() -> ReadRequest | None:
-            said = client.get(WANTED)
-            job = msgspec.msgpack.decode(said, type=_Job) if isinstance(said, bytes) else None
+            message = client.get(WANTED)
+            job = msgspec.msgpack.decode(message, type=_Job) if isinstance(message, bytes) else None
             return job.asked if job and job.ticket == ticket else None
 
         asked = wanted()

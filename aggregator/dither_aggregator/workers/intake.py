@@ -28,7 +28,7 @@ from dither_aggregator.workers.tasks import ESTIMATE, FOLD, LOOK, MAINTAIN, READ
 MESSAGE_BYTES_MAX = 4_096
 """A task of ours has about 800, most of them Celery's headers."""
 SHARD_MAX = 65_535
-SAID_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 _READS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys((FOLD, MAINTAIN), lambda about: type(about) is int and 0 <= about <= SHARD_MAX),
     **dict.fromkeys(
@@ -68,11 +68,11 @@ def read_task(queue: str, message: bytes) -> Task:
     if len(message) > MESSAGE_BYTES_MAX:
         raise ValueError("too long")
     try:
-        said = _decode_message(message)
-        (about,), _, _ = _decode_body(base64.b64decode(said.body, validate=True))
+        decoded = _decode_message(message)
+        (about,), _, _ = _decode_body(base64.b64decode(decoded.body, validate=True))
     except (ValueError, RecursionError):  # msgspec's and base64's own are among them
         raise ValueError("not a message of Celery's with one argument") from None
-    if said.headers.task != queue or not _READS[queue](about):
+    if decoded.headers.task != queue or not _READS[queue](about):
         raise ValueError("for another queue, or about what there cannot be")
     return Task(queue, about)
 
@@ -103,7 +103,7 @@ class Intake:
         self.dropped: Counter[str] = Counter()
         """How many messages were dropped, by what they were."""
         self._clock = clock
-        self._said = 0
+        self._logged = 0
         self._say_at = clock()
 
     def take(self, answer: Sequence[bytes] | None, **_: object) -> tuple[bytes, bytes] | None:
@@ -121,10 +121,10 @@ class Intake:
 
     def say(self) -> None:
         """Log how many messages were dropped so far, if there are more than were said."""
-        if (total := self.dropped.total()) > self._said:
-            why = "; ".join(f"{n:,} {what}" for what, n in self.dropped.items())
-            _log.warning("dropped %s messages of the broker that are no tasks: %s", f"{total:,}", why)
-            self._said, self._say_at = total, self._clock() + SAID_EVERY_S
+        if (total := self.dropped.total()) > self._logged:
+            reason = "; ".join(f"{n:,} {what}" for what, n in self.dropped.items())
+            _log.warning("dropped %s messages of the broker that are no tasks: %s", f"{total:,}", reason)
+            self._logged, self._say_at = total, self._clock() + LOG_EVERY_S
 
     def step(self) -> type[bootsteps.StartStopStep]:
         """Return the step by which a worker's consumer takes all that it hears by here, after each connection."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from dither.attacking.crowds import linking
 from dither.attacking.daily import averaging, plain, redrawn
+from dither.attacking.memo_linking import linking
 from dither.attacking.memos import change, memo
 from dither.attacking.revs import revs
 from dither.attacking.surrounding import surrounding

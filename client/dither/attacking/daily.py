@@ -20,7 +20,7 @@ from dither.attacking.trials import (
 from dither.auditing.exact import Paths
 from dither.auditing.laws import Law, TableLaw
 from dither.auditing.plans import law_of_report, report_of
-from dither.auditing.simulated import Reported, Simulated, cut_down, told
+from dither.auditing.simulated import Reported, Simulated, cut_down, reports_of
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 
@@ -176,12 +176,12 @@ def _by_randomizer(trial: Trial, metric: Metric, steps: Sequence[int]) -> list[i
 
     def life(rng: Rng) -> Iterator[bool]:
         first = not rng.uniform(2)
-        answer, said = answers[not first], list[Reported]()
+        answer, reports = answers[not first], list[Reported]()
         for step in range(1, steps[-1] + 1):
             cell = metric.cells.draw(rng)
-            said.append(Reported(cell, draws[cell](answer, rng)))
+            reports.append(Reported(cell, draws[cell](answer, rng)))
             if step in steps:
-                yield guess(reader.log_odds(said), rng) == first
+                yield guess(reader.log_odds(reports), rng) == first
 
     return trial.tally(lambda rng: list(life(rng)), steps[-1])
 
@@ -194,14 +194,14 @@ def _by_devices(trial: Trial, metric: Metric, steps: Sequence[int]) -> list[int]
 
     def life(rng: Rng) -> Iterator[bool]:
         first = not rng.uniform(2)
-        answer, said = answers[not first], list[Reported]()
+        answer, reports = answers[not first], list[Reported]()
         with Simulated(registry, rng) as simulated:
             for step in range(1, steps[-1] + 1):
                 simulated.device.record(asked, answer)
-                said += (each for upload in simulated.send() for each in told(upload, asked))
+                reports += (each for upload in simulated.send() for each in reports_of(upload, asked))
                 simulated.travel(asked.period_days)
                 if step in steps:
-                    yield guess(reader.log_odds(said), rng) == first
+                    yield guess(reader.log_odds(reports), rng) == first
 
     return trial.tally(lambda rng: list(life(rng)), steps[-1])
 

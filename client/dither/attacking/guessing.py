@@ -28,7 +28,7 @@ class Reader(ABC):
     """Somebody who reads a device's reports and knows the laws of two answers."""
 
     @abstractmethod
-    def log_odds(self, told: Sequence[Reported]) -> float:
+    def log_odds(self, reports: Sequence[Reported]) -> float:
         """Return ln P[reports | one answer] / P[reports | other answer]."""
 
 
@@ -78,8 +78,8 @@ class _OfFresh(Reader):
         self.learn = cache(learn)
         self._weight = cache(lambda cell, report: _log_ratio(*self.learn(cell), report))
 
-    def log_odds(self, told: Sequence[Reported]) -> float:
-        return sum(self._weight(each.cell, each.report) for each in told)
+    def log_odds(self, reports: Sequence[Reported]) -> float:
+        return sum(self._weight(each.cell, each.report) for each in reports)
 
 
 def _log_ratio(one: Law, other: Law, report: int) -> float:
@@ -107,12 +107,12 @@ class OfCopies(Reader):
 
         self.learn = cache(learn)
 
-    def log_odds(self, told: Sequence[Reported]) -> float:
+    def log_odds(self, reports: Sequence[Reported]) -> float:
         """Weigh all of them together."""
-        if not told:
+        if not reports:
             return 0.0
-        one, other = self.learn(told[0].cell)
-        summary = one.summary(each.report for each in told)
+        one, other = self.learn(reports[0].cell)
+        summary = one.summary(each.report for each in reports)
         return one.likelihood(summary) - other.likelihood(summary)
 
 

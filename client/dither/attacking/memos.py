@@ -9,7 +9,7 @@ from dither.auditing.exact import Paths
 from dither.auditing.laws import BitsLaw, Law, TableLaw
 from dither.auditing.memo_likelihood import log_sum
 from dither.auditing.plans import law_of_permanent
-from dither.auditing.simulated import Reported, Simulated, cut_down, told
+from dither.auditing.simulated import Reported, Simulated, cut_down, reports_of
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
@@ -30,8 +30,8 @@ def memo(trial: Trial) -> Attack | None:
 
     def life(rng: Rng) -> list[bool]:
         first = not rng.uniform(2)
-        said = lived(registry, metric, [answers[not first]] * steps[-1], rng)
-        return [guess(reader.log_odds(said[:step]), rng) == first for step in steps]
+        reports = lived(registry, metric, [answers[not first]] * steps[-1], rng)
+        return [guess(reader.log_odds(reports[:step]), rng) == first for step in steps]
 
     points = tuple(
         Score(step * metric.period_days, right, trial.devices, bound_of(metric, step))
@@ -71,15 +71,15 @@ def bound_of(metric: Metric, reports: int) -> float:
 
 def lived(registry: Registry, metric: Metric, answers: Sequence[object], rng: Rng) -> list[Reported]:
     """Return what a new device tells of a metric that gives these answers, period after period."""
-    said: list[Reported] = []
+    reports: list[Reported] = []
     asked = registry.metrics[metric.name]
     with Simulated(registry, rng) as simulated:
         for period in range(len(answers) + 1):
             if period < len(answers):  # what is hidden leaves in the period after
                 simulated.device.record(asked, answers[period])
-            said += (each for upload in simulated.send() for each in told(upload, asked))
+            reports += (each for upload in simulated.send() for each in reports_of(upload, asked))
             simulated.travel(asked.period_days)
-    return said[: len(answers)]
+    return reports[: len(answers)]
 
 
 def _of_the_memo_itself(metric: Metric, answers: tuple[object, object]) -> float | None:
@@ -109,12 +109,12 @@ def change(trial: Trial) -> Attack | None:
         changes, first = bool(rng.uniform(2)), not rng.uniform(2)
         when = watcher.days[rng.uniform(len(watcher.days))]
         before, after = answers[not first], answers[first]
-        said = lived(registry, metric, [before] * when + [after if changes else before] * (periods - when), rng)
-        seen = watcher.watch(said)
+        reports = lived(registry, metric, [before] * when + [after if changes else before] * (periods - when), rng)
+        seen = watcher.watch(reports)
         # The last guess is told when it was, and that it was: the promise holds all the same.
-        order = watcher.log_odds(said[:when]) - (watcher.log_odds(said[when:]) if changes else 0.0)
-        told_day = abs(seen.when - when) <= NEAR
-        return [seen.changed == changes, changes, changes and told_day, guess(order, rng) == first]
+        order = watcher.log_odds(reports[:when]) - (watcher.log_odds(reports[when:]) if changes else 0.0)
+        found_day = abs(seen.when - when) <= NEAR
+        return [seen.changed == changes, changes, changes and found_day, guess(order, rng) == first]
 
     whether, changed, near, value = trial.tally(life, periods)
     days, n = periods * metric.period_days, trial.devices
@@ -192,10 +192,10 @@ class _Watcher:
         self.days = range(periods // 4, periods - periods // 4)
         """Numbers of periods after which answers change, equally likely."""
 
-    def watch(self, said: Sequence[Reported]) -> _Seen:
+    def watch(self, seen: Sequence[Reported]) -> _Seen:
         """Return whether a change is likelier than none, and its likeliest day. Beforehand both are 1 : 1."""
-        one, other = self._reader.learn(said[0].cell)
-        reports = [each.report for each in said]
+        one, other = self._reader.learn(seen[0].cell)
+        reports = [each.report for each in seen]
 
         def of(kept: Sequence[int]) -> tuple[float, float]:
             summary = one.summary(kept)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from dither.attacking.tables import HEAD, figures, most, verdict
 from dither.attacking.trials import Attack, Trial, Way
-from dither.writing.page import Block, Code, Drawing, Fact, FactList, Heading, Page, Paragraph, Said, Text, TextTable
+from dither.writing.page import Block, Code, Drawing, Fact, FactList, Heading, Page, Paragraph, Quoted, Text, TextTable
 from dither.writing.plot import Axes, Measured, Series, draw_lines, draw_rows
 
 TICKS = {
@@ -25,7 +25,7 @@ def page(attacks: Sequence[Attack], trial: Trial) -> Page:
         f"An operator keeps every report of simulated devices and guesses: {trial.devices:,} devices that run the "
         f"code of the SDK for {trial.days:,} days, with the system's randomness. In short, {verdict(attacks)}."
     )
-    return Page(("Attacks on ", Said(trial.registry.app)), (lead,), tuple(blocks))
+    return Page(("Attacks on ", Quoted(trial.registry.app)), (lead,), tuple(blocks))
 
 
 def _short(line: Way) -> tuple[str, ...]:

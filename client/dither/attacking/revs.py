@@ -6,7 +6,7 @@ from typing import Any
 from dither.attacking.guessing import guess, reader_of
 from dither.attacking.trials import DEVICE, RANDOMIZER, Attack, Score, Trial, Way, most_sure, percent
 from dither.auditing.plans import permanent
-from dither.auditing.simulated import EPSILON, Reported, Simulated, cut_down, told
+from dither.auditing.simulated import EPSILON, Reported, Simulated, cut_down, reports_of
 from dither_shared.cells import Cells
 from dither_shared.exact import to_micro
 from dither_shared.frozen import replaced
@@ -119,17 +119,17 @@ def _upgraded(trial: Trial, terms: Sequence[Metric], *, one_memo: bool) -> list[
 
     def life(rng: Rng) -> Iterator[bool]:
         first = not rng.uniform(2)
-        kept, said = list[Reported](), list[Reported]()
+        kept, reports = list[Reported](), list[Reported]()
         odds = 0.0
         with Simulated(registries[0], rng) as simulated:
             for month, registry in enumerate(registries):
                 if month:
                     simulated.upgrade(registry)
-                said = _month(simulated, registry, answers[not first])
-                kept = kept + said if one_memo else said
+                reports = _month(simulated, registry, answers[not first])
+                kept = kept + reports if one_memo else reports
                 odds = reader.log_odds(kept) + (0.0 if one_memo else odds)
                 yield guess(odds, rng) == first
-        yield bool(said)
+        yield bool(reports)
 
     return trial.tally(lambda rng: list(life(rng)), len(terms) * ANSWERED)
 
@@ -137,13 +137,13 @@ def _upgraded(trial: Trial, terms: Sequence[Metric], *, one_memo: bool) -> list[
 def _month(simulated: Simulated, registry: Registry, answer: object) -> list[Reported]:
     """Return what a device tells in a month."""
     (asked,) = registry.metrics.values()
-    said: list[Reported] = []
+    reports: list[Reported] = []
     for _ in range(ANSWERED):
         simulated.device.record(asked, answer)
-        said += (each for upload in simulated.send() for each in told(upload, asked))
+        reports += (each for upload in simulated.send() for each in reports_of(upload, asked))
         simulated.travel(asked.period_days)
     simulated.travel(max(0, MONTH_DAYS - ANSWERED * asked.period_days))
-    return said
+    return reports
 
 
 def _nudged(cells: Cells, month: int) -> Cells:

@@ -23,7 +23,7 @@ def surrounding(trial: Trial) -> Attack | None:
     answers, reader = trial.answers(metric), reader_of(metric, trial.answers(metric))
     draws = [report_of(metric, cell) for cell in range(metric.cells.each)]
 
-    def told(answer: object, rng: Rng) -> float:
+    def evidence(answer: object, rng: Rng) -> float:
         """Return how far the report of another device speaks for the first answer."""
         cell = metric.cells.draw(rng)
         return reader.log_odds([Reported(cell, draws[cell](answer, rng))])
@@ -31,8 +31,8 @@ def surrounding(trial: Trial) -> Attack | None:
     def life(rng: Rng) -> Iterator[bool]:
         for own in OWN:
             first = not rng.uniform(2)
-            others = [told(answers[rng.uniform(2)], rng) for _ in range(BATCH - own - 1)]
-            yield guess(_odds_of_one([told(answers[not first], rng), *others]), rng) == first
+            others = [evidence(answers[rng.uniform(2)], rng) for _ in range(BATCH - own - 1)]
+            yield guess(_odds_of_one([evidence(answers[not first], rng), *others]), rng) == first
 
     bound, counts = most_sure_of(metric.cells.exp_epsilon), trial.tally(lambda rng: list(life(rng)), BATCH)
     points = tuple(Score(own, right, trial.devices, bound) for own, right in zip(OWN, counts, strict=True))

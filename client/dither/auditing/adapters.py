@@ -48,7 +48,7 @@ def load(place: str) -> Claim:
             f"there is no module {module_name} here: run this where {module_name}.py is, or set PYTHONPATH"
         ) from None
     except (Exception, SystemExit) as error:
-        raise ConfigurationError(f"the module {module_name} cannot be imported: {_said(error)}") from error
+        raise ConfigurationError(f"the module {module_name} cannot be imported: {_printed(error)}") from error
     if not hasattr(module, name):
         raise ConfigurationError(f"the module {module_name} has no {name}")
     adapter = getattr(module, name)
@@ -56,13 +56,13 @@ def load(place: str) -> Claim:
         try:
             adapter = adapter()
         except (Exception, SystemExit) as error:
-            raise ConfigurationError(f"the adapter {name} cannot be made: {_said(error)}") from error
+            raise ConfigurationError(f"the adapter {name} cannot be made: {_printed(error)}") from error
     claim = claim_of(name, adapter)
     _try(name, adapter, claim)
     return claim
 
 
-def _said(error: BaseException) -> str:
+def _printed(error: BaseException) -> str:
     """Return an exception in words, with the last of its lines that is known: an author looks for it."""
     frames = extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
@@ -83,7 +83,7 @@ def _try(name: str, adapter: Any, claim: Claim) -> None:
         else:
             check_countable(outcome)
     if len(errors) == len(claim.inputs):
-        raise ConfigurationError(f"randomize of the adapter {name} raises for every input: {_said(errors[0])}")
+        raise ConfigurationError(f"randomize of the adapter {name} raises for every input: {_printed(errors[0])}")
     if claim.law and not all(repeats(partial(adapter.randomize, each.value), TRIES) for each in claim.inputs):
         raise ConfigurationError(
             f"the adapter {name} says exact = True, and the same draws of rng give different outcomes: it keeps "

@@ -48,7 +48,7 @@ class Finding:
     exp_own: Fraction | None
     """e^epsilon of the part's own integers, which the exact law must have; None where nothing says it."""
     exact: Exactly | None
-    why_not: str
+    missing_reason: str
     """Why there is no exact law; "" where there is."""
     samples: int
     bound: float

@@ -21,7 +21,7 @@ from dither.auditing.laws import BitsLaw, Likelier, TableLaw
 from dither.auditing.lives import DAYS, life_claim
 from dither.auditing.memos import Telling, sent_as_one, telling
 from dither.auditing.plans import NOTHING, STRANGE, inputs_of, law_of_permanent, law_of_report, read, stated
-from dither.auditing.simulated import Reported, Simulated, companion, cut_down, groups_of, told
+from dither.auditing.simulated import Reported, Simulated, companion, cut_down, groups_of, reports_of
 from dither.auditing.symbolic_rng import Undecidable
 from dither.auditing.traced import draws_claim
 from dither.device import BuiltUpload
@@ -42,7 +42,7 @@ class Seen:
 
     form: tuple[Any, ...]
     """For each period whether an attempt was planned, and of each upload its length and its groups in order."""
-    told: tuple[Reported, ...]
+    reports: tuple[Reported, ...]
     """As often as the metric was told."""
     beside: tuple[Reported, ...]
     """As often as the metric beside it was told, of which the answer is always the same."""
@@ -71,8 +71,8 @@ class Scene:
         """
         metric = self.metric
         form: list[Any] = []
-        said: list[Reported] = []
-        said_beside: list[Reported] = []
+        reports: list[Reported] = []
+        reports_beside: list[Reported] = []
         with Simulated(self.registry, rng) as simulated:
             device = simulated.device
             for place, answer in enumerate((*answers, *((NOTHING,) if metric.hidden else ())), 1):
@@ -83,14 +83,14 @@ class Scene:
                     device.record(*self.beside)
                 uploads = list(simulated.send())
                 form.append((planned, *((len(upload.body), _groups(upload)) for upload in uploads)))
-                said += (each for upload in uploads for each in told(upload, metric))
+                reports += (each for upload in uploads for each in reports_of(upload, metric))
                 if self.beside:
-                    said_beside += (each for upload in uploads for each in told(upload, self.beside[0]))
+                    reports_beside += (each for upload in uploads for each in reports_of(upload, self.beside[0]))
                 if place == UNTIL and len(answers) > UNTIL:
                     _long_sleep(simulated, metric, len(answers))
                 else:
                     simulated.travel(metric.period_days)
-        return Seen(tuple(form), tuple(said), tuple(said_beside))
+        return Seen(tuple(form), tuple(reports), tuple(reports_beside))
 
 
 def _long_sleep(simulated: Simulated, metric: Metric, periods: int) -> None:
@@ -157,7 +157,7 @@ def device_claims(registry: Registry, metric: Metric) -> Iterator[Claim | Repeti
 
 
 def _says_the_same(seen: Seen) -> bool:
-    return len(seen.told) > 1 and seen.told[0] == seen.told[1]
+    return len(seen.reports) > 1 and seen.reports[0] == seen.reports[1]
 
 
 def _see(outcome: Any) -> Categories:
@@ -166,17 +166,17 @@ def _see(outcome: Any) -> Categories:
         yield "outcome", outcome
         return
     yield "form", outcome.form
-    yield "cells", tuple(each.cell for each in outcome.told)
+    yield "cells", tuple(each.cell for each in outcome.reports)
     yield "beside", outcome.beside
-    if len(outcome.told) <= 1:
-        yield "told", outcome.told
-        yield "both", (outcome.told, outcome.beside)
+    if len(outcome.reports) <= 1:
+        yield "told", outcome.reports
+        yield "both", (outcome.reports, outcome.beside)
         return
-    yield "different", len(set(outcome.told))
-    middle = len(outcome.told) // 2
-    halves = tuple(Counter(half).most_common(1)[0][0] for half in (outcome.told[:middle], outcome.told[middle:]))
+    yield "different", len(set(outcome.reports))
+    middle = len(outcome.reports) // 2
+    halves = tuple(Counter(half).most_common(1)[0][0] for half in (outcome.reports[:middle], outcome.reports[middle:]))
     yield "most often", halves
-    yield "how often", (Counter(outcome.told).most_common(1)[0][1], halves[0])
+    yield "how often", (Counter(outcome.reports).most_common(1)[0][1], halves[0])
     if outcome.beside:
         beside = Counter(outcome.beside).most_common(1)[0][0]
         yield "most often beside", (halves, beside)
@@ -199,8 +199,8 @@ def _foreseen(metric: Metric, histories: Sequence[Input], at: int, n: int, alpha
             p, q = p + weight * found.p, q + weight * found.q
 
     def holds(seen: Any) -> bool:
-        said = seen.told[at:] if isinstance(seen, Seen) else ()
-        return bool(said) and said[0].cell in tellings and tellings[said[0].cell].holds([each.report for each in said])
+        last = seen.reports[at:] if isinstance(seen, Seen) else ()
+        return bool(last) and last[0].cell in tellings and tellings[last[0].cell].holds([each.report for each in last])
 
     return Foreseen(one, other, Likelier(holds, min(p, 1.0), min(q, 1.0))) if tellings else None
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dither.auditing.claims import Repetition
 from dither.auditing.memo_likelihood import MemoLikelihood, memo_likelihood
-from dither.auditing.simulated import Reported, Simulated, cut_down, told
+from dither.auditing.simulated import Reported, Simulated, cut_down, reports_of
 from dither_shared.accounting.linking import linked_share
 from dither_shared.frozen import frozen, replaced
 from dither_shared.mechanisms import DEVICES
@@ -132,7 +132,7 @@ class Crowd:
 
     def _live(self, rng: Rng) -> tuple[Trace, Trace]:
         """Return what a new device shows before and after."""
-        said: dict[str, list[Reported]] = {name: [] for name in self._answers}
+        reports: dict[str, list[Reported]] = {name: [] for name in self._answers}
         step = max(metric.period_days for metric in self._metrics)
         with Simulated(self._registry, rng, rng.uniform(self._publics)) as simulated:
             for period in range(2 * BEFORE + 1):
@@ -141,12 +141,12 @@ class Crowd:
                         simulated.device.record(metric, self._answers[metric.name])
                 for upload in simulated.send():
                     for metric in self._metrics:
-                        said[metric.name] += told(upload, metric)
+                        reports[metric.name] += reports_of(upload, metric)
                 simulated.travel(step)
-        return self._trace(said, 0), self._trace(said, BEFORE)
+        return self._trace(reports, 0), self._trace(reports, BEFORE)
 
-    def _trace(self, said: Mapping[str, Sequence[Reported]], since: int) -> Trace:
-        return tuple(self._mark(each, said[each.name][since : since + BEFORE]) for each in self._metrics)
+    def _trace(self, reports: Mapping[str, Sequence[Reported]], since: int) -> Trace:
+        return tuple(self._mark(each, reports[each.name][since : since + BEFORE]) for each in self._metrics)
 
     def _mark(self, metric: Metric, kept: Sequence[Reported]) -> Imprint:
         cells, cell = metric.cells, kept[0].cell

@@ -172,13 +172,13 @@ def life_claim(registry: Registry, metric: Metric) -> Never:
     """Return the claim that no answer shows in when and what a device sends."""
     beside = companion(registry, metric)
     inputs = [each.value for each in inputs_of(metric) if each.value is not NOTHING][:6]
-    said = [*inputs, *[NOTHING] * len(inputs)] if metric.hidden else inputs
+    answers_of = [*inputs, *[NOTHING] * len(inputs)] if metric.hidden else inputs
 
     def look(rng: Rng) -> str:
         life = Life.drawn(registry, metric, beside, rng)
         times = sum(what == "answer" for what, _ in life.happens)
         seed = rng.randbits(8 * SEED_BYTES).to_bytes(SEED_BYTES, "big")
-        answers = [[said[rng.uniform(len(said))] for _ in range(times)] for _ in range(2)]
+        answers = [[answers_of[rng.uniform(len(answers_of))] for _ in range(times)] for _ in range(2)]
         one, other = (life.seen(each, seed) for each in answers)
         return SHOWS if one != other else ""
 

@@ -125,15 +125,15 @@ def law_of_report(metric: Metric, cell: int) -> Callable[[Any, Paths], Law]:
 
 def _once(metric: Metric, tell: Callable[[Any, Paths], Law]) -> Callable[[Any, Paths], Law]:
     """Return what tells the law of an answer, once of all that are read as the same: no coin falls before."""
-    told: dict[Any, Law] = {}
+    laws: dict[Any, Law] = {}
 
     def law(answer: Any, paths: Paths) -> Law:
         try:
-            known = told.get(was_read := read(metric, answer))
+            known = laws.get(was_read := read(metric, answer))
         except Exception:  # an outcome like any other, which the law has; or a reading that cannot be looked up
             return tell(answer, paths)
         if known is None:
-            known = told[was_read] = tell(answer, paths)
+            known = laws[was_read] = tell(answer, paths)
         return known
 
     return law

@@ -136,7 +136,7 @@ def _groups(body: bytes) -> list[dict[str, Any]]:
     return groups
 
 
-def told(upload: BuiltUpload, metric: Metric) -> Iterator[Reported]:
+def reports_of(upload: BuiltUpload, metric: Metric) -> Iterator[Reported]:
     """Yield what an upload says of a metric."""
     for group in groups_of(upload):
         if group["metric"] == metric.name:

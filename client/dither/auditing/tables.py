@@ -9,7 +9,7 @@ from typing import Any
 from dither.auditing.auditing import Finding, Sampling
 from dither.auditing.bounds import paired_interval
 from dither.auditing.linking import LINKED
-from dither.writing.page import Fact, FactList, Heading, Page, Paragraph, Said
+from dither.writing.page import Fact, FactList, Heading, Page, Paragraph, Quoted
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric
 
@@ -99,8 +99,8 @@ def _of_devices(each: Finding) -> str:
 def _notes(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield why there is no exact law, and what violations are of."""
     for each in findings:
-        if each.why_not:
-            yield f"{each.subject}, {each.part}: no exact law: {each.why_not}"
+        if each.missing_reason:
+            yield f"{each.subject}, {each.part}: no exact law: {each.missing_reason}"
     for each in findings:
         if each.verdict:
             yield f"{each.subject}, {each.part}: {each.verdict}: {each.pair or _worst(each)}"
@@ -152,7 +152,7 @@ def _document(each: Finding) -> dict[str, Any]:
         "exact_is_infinite": each.exact_loss == inf,
         "exact_is_declared": each.equal,
         "exact_inputs": len(each.exact.laws) if each.exact else 0,
-        "no_exact_law": each.why_not or None,
+        "no_exact_law": each.missing_reason or None,
         "samples": each.samples,
         "proved": each.bound if each.samples else None,
         "expected": each.expected.mean if each.expected else None,
@@ -168,7 +168,7 @@ def page(audited: Audited, findings: Sequence[Finding], sampling: Sampling) -> P
     """Return a page to publish."""
     blocks: list[Heading | Paragraph | FactList] = []
     for subject in dict.fromkeys(each.subject for each in findings):
-        blocks.append(Heading(2, (Said(subject),)))
+        blocks.append(Heading(2, (Quoted(subject),)))
         if plan := audited.plans.get(subject):
             blocks.append(Paragraph((f"The digest of its plan, {plan}, travels with every report.",)))
         blocks.append(FactList(tuple(_fact(each) for each in findings if each.subject == subject)))
@@ -177,7 +177,7 @@ def page(audited: Audited, findings: Sequence[Finding], sampling: Sampling) -> P
         "An audit ran the code that devices run, and compared what it does with the epsilon that it declares. "
         f"In it {summary(findings)}. It ran on {audited.day.isoformat()} with dither {version('dither')}."
     )
-    return Page(("An audit of ", Said(audited.title)), (lead,), tuple(blocks))
+    return Page(("An audit of ", Quoted(audited.title)), (lead,), tuple(blocks))
 
 
 def _fact(each: Finding) -> Fact:
@@ -185,8 +185,8 @@ def _fact(each: Finding) -> Fact:
     text = [f"declared {declared}"]
     if each.exact_loss is not None:
         text.append("by its exact law just that, as a fraction" if each.equal else f"by its exact law {exact}")
-    elif each.why_not:
-        text.append(f"no exact law: {each.why_not}")
+    elif each.missing_reason:
+        text.append(f"no exact law: {each.missing_reason}")
     if each.of_lives:
         text = [f"to be never so, and was so in {each.pair}"]
     elif each.samples:
@@ -194,7 +194,7 @@ def _fact(each: Finding) -> Fact:
         text.append(f"{each.samples:,} samples a side prove {proved}{hoped}")
     verdict = f"Does not hold: {each.verdict}." if each.verdict else f"{_sound(each).capitalize()}."
     pair = f" Tested: {each.pair}." if each.pair and not each.of_lives else ""
-    return Fact(each.part.capitalize(), (f"{verdict} It has {'; '.join(text)}.", Said(pair)))
+    return Fact(each.part.capitalize(), (f"{verdict} It has {'; '.join(text)}.", Quoted(pair)))
 
 
 def _reading(sampling: Sampling) -> Iterator[str]:

@@ -17,7 +17,7 @@ from dither.auditing.claims import Never
 from dither.auditing.coins import PRIMITIVES, independent, law_of_coin, law_of_coins, law_of_uniform
 from dither.auditing.lives import DAYS
 from dither.auditing.plans import NOTHING, inputs_of, read
-from dither.auditing.simulated import Reported, Simulated, companion, cut_down, told
+from dither.auditing.simulated import Reported, Simulated, companion, cut_down, reports_of
 from dither.auditing.symbolic_rng import Undecidable
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import Metric, Registry
@@ -235,7 +235,7 @@ def _lived(registry: Registry, asked: dict[str, list[Any]], periods: int, days: 
             for upload in simulated.send():
                 for name in asked:
                     metric = registry.metrics[name]
-                    for reported in told(upload, metric):
+                    for reported in reports_of(upload, metric):
                         left[name] += 1
                         if fault := _fault(metric, reported, waiting[name], bits, device):
                             return fault

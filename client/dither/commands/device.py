@@ -168,7 +168,7 @@ def _moment(seconds: float | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _why(metric: dict[str, str | None]) -> str:
+def _silence(metric: dict[str, str | None]) -> str:
     reason = metric["silent"] or ""
     until = f", until {metric['until']}" if metric["until"] else ""
     return f"{reason} ({REASONS[reason]}{until})" if reason else "answers"
@@ -176,7 +176,7 @@ def _why(metric: dict[str, str | None]) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, dict) and all(isinstance(each, dict) for each in value.values()):
-        return "; ".join(f"{name}: {_why(each)}" for name, each in value.items()) or "-"
+        return "; ".join(f"{name}: {_silence(each)}" for name, each in value.items()) or "-"
     if isinstance(value, dict):
         return ", ".join(f"{name} {count}" for name, count in value.items()) or "-"
     if isinstance(value, list):

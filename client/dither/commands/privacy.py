@@ -247,12 +247,12 @@ def _print_poisoning(metrics: list[Metric]) -> None:
     )
     for metric in metrics:
         for worth in metric.poisoning:
-            said = _poisoning(metric, worth)
+            figures = _poisoning(metric, worth)
             up, down, raised, lowered = (
-                float(str(said[name])) for name in ("up", "down", "raised_by_1_percent", "lowered_by_1_percent")
+                float(str(figures[name])) for name in ("up", "down", "raised_by_1_percent", "lowered_by_1_percent")
             )
             at_once, found = (
-                "-" if said[name] is None else f"{said[name]:,}" for name in ("values_at_once", "found_at_1e6")
+                "-" if figures[name] is None else f"{figures[name]:,}" for name in ("values_at_once", "found_at_1e6")
             )
             print(
                 f"{metric.name:{width}}  {worth.what:32}  {'up to' if worth.known else 'at least':8}  {up:6.2f}  "

@@ -13,7 +13,7 @@ from textwrap import fill
 
 from dither_shared.accounting.composition import checked_delta
 from dither_shared.accounting.events import OneOf, group
-from dither_shared.accounting.life import all_said, periods_touched, said
+from dither_shared.accounting.life import outputs_of, outputs_of_all, periods_touched
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import (
     NEARLY_CERTAIN,
@@ -98,8 +98,8 @@ class Scenario:
         self.others = [other for other in registry.metrics if other not in {metric.name for metric in metrics}]
         self.devices = devices
         self.delta = delta
-        self.event = group(all_said(metrics, self.days), devices)
-        self.apart = group(OneOf(all_said(metrics, self.days).parts), devices)
+        self.event = group(outputs_of_all(metrics, self.days), devices)
+        self.apart = group(OneOf(outputs_of_all(metrics, self.days).parts), devices)
         self.exp_epsilon = exp_of_micro(self.event.micro)
         self.linked = linked_share(tuple(metric.cells for metric in metrics))
 
@@ -131,7 +131,7 @@ class Scenario:
         }
 
     def _of_metric(self, metric: Metric) -> dict[str, object]:
-        outputs = said(metric, self.days)
+        outputs = outputs_of(metric, self.days)
         best = outputs.bounds(self.delta)[0]
         return {
             "metric": metric.name,
@@ -173,7 +173,7 @@ class Scenario:
         row = f"{{:{width}}}  {{:44}}  {{:>12}}  {{:>9}}  {{:>9}}  {{:>6}}".format
         print(row("metric", "answers", "epsilon each", "together", "sure", f"R({DEVICES})"))
         for metric in self.metrics:
-            outputs, linked = said(metric, self.days), hundredths(linked_share((metric.cells,)))
+            outputs, linked = outputs_of(metric, self.days), hundredths(linked_share((metric.cells,)))
             says = self._says(metric, outputs.times)
             print(row(metric.name, says, _epsilon(outputs.each), _epsilon(outputs.micro), _sure(outputs.micro), linked))
         says = "the sum" if self.devices == 1 else f"the sum, times {self.devices}"

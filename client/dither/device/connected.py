@@ -16,9 +16,9 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from dither import forks
-from dither.device.helping import Helper, Overdue, left_s
 from dither.device.inherited import Probe, Sentinel, keep_forever, probe_of_process
 from dither.device.schema import FILE_NAME, OPEN_WAIT_S, DeviceDamaged, DeviceFault, DeviceUnusable, blank, connect
+from dither.device.sqlite_thread import Helper, Overdue, left_s
 from dither.say import say
 from dither_shared.errors import DitherError
 

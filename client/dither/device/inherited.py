@@ -5,7 +5,7 @@ import sqlite3
 import threading
 from contextlib import closing, suppress
 
-from dither.device.helping import left_s
+from dither.device.sqlite_thread import left_s
 
 ANSWER_WITHIN_S = 0.25
 

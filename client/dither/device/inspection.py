@@ -12,7 +12,7 @@ from dither.device.file import DeviceFile
 from dither.device.outbox import RETIRED_DAYS
 from dither.device.reached import behind_until, forgotten_until, quiet_until, today, used_until
 from dither.device.refusals import Refusals
-from dither.device.skip_reason import Facts, SkipReason, why_nothing_leaves
+from dither.device.skip_reason import Facts, SkipReason, reason_nothing_leaves
 from dither.schedule import answers_always, end_of_period, period_start, silent_from
 from dither_shared.terms import Terms
 
@@ -39,7 +39,7 @@ class _Asked(NamedTuple):
 
 def skip_reasons(file: DeviceFile) -> dict[str, SkipReason]:
     """Return why nothing of each metric leaves that was ever agreed to or refused; within a transaction."""
-    return {row[0]: why_nothing_leaves(_facts(file, row)) for row in file.execute(_FACTS).fetchall()}
+    return {row[0]: reason_nothing_leaves(_facts(file, row)) for row in file.execute(_FACTS).fetchall()}
 
 
 def _facts(file: DeviceFile, row: tuple[Any, ...]) -> Facts:

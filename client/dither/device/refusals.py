@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dither.device.schema import FILE_NAME
-from dither_shared.ours import NO_LINK
+from dither_shared.ownership import NO_LINK
 
 EVERYTHING = ""
 """In place of a metric's name: the person refuses the whole app."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dither.device.migrations import STEPS, migrate
 from dither.say import say
-from dither_shared import ours
+from dither_shared import ownership
 from dither_shared.errors import DitherError
 
 FILE_NAME = "device.sqlite3"
@@ -113,20 +113,20 @@ def connect(directory: Path | None, create: bool = True, wait_s: float = OPEN_WA
     return db
 
 
-_said: set[str] = set()
+_logged: set[str] = set()
 """The sentences about modes that were said: a connection that is opened again says none of them."""
 
 
 def _keep(directory: Path, mend: bool) -> None:
     try:
-        noticed = ours.keep(directory, _NAMES, mend=mend)
-    except ours.NotOurs as error:
+        noticed = ownership.keep(directory, _NAMES, mend=mend)
+    except ownership.NotOurs as error:
         raise DeviceUnusable(f"the device file in {directory} cannot be used: {error}") from None
     for sentence in noticed:
-        if sentence not in _said:
-            _said.add(sentence)
+        if sentence not in _logged:
+            _logged.add(sentence)
             say(logging.WARNING, "%s", sentence)
-    ours.make_file(directory / FILE_NAME)
+    ownership.make_file(directory / FILE_NAME)
 
 
 def _close_unchanged(db: sqlite3.Connection, path: Path) -> None:

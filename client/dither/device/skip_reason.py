@@ -75,22 +75,22 @@ UNPREPARED = SkipReason("unprepared")
 """No reason to skip yet; the budget row must be computed first."""
 
 
-def why_nothing_leaves(facts: Facts) -> SkipReason:
+def reason_nothing_leaves(facts: Facts) -> SkipReason:
     """Return why a metric is silent, or why what it takes does not leave, for people."""
-    skip_reason = why_not_taken(facts)
+    skip_reason = reason_not_taken(facts)
     if facts.key_refused and skip_reason.reason in ("", "answered", "unopened", "waiting", "unprepared"):
         return SkipReason("wrong-key")
     return SPEAKS if skip_reason is UNPREPARED else skip_reason
 
 
-def why_not_taken(facts: Facts) -> SkipReason:
+def reason_not_taken(facts: Facts) -> SkipReason:
     """Return why an answer is not taken now: of a hidden metric none is, unless a look has opened the period."""
-    skip_reason = why_silent(facts)
+    skip_reason = reason_silent(facts)
     unopened = facts.hidden and not facts.replaceable and skip_reason in (SPEAKS, UNPREPARED)
     return SkipReason("unopened") if unopened else skip_reason
 
 
-def why_silent(facts: Facts) -> SkipReason:
+def reason_silent(facts: Facts) -> SkipReason:
     """Return why a metric says nothing today, or SPEAKS. The first reason that holds counts."""
     today = facts.today
     if facts.refused:

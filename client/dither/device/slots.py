@@ -18,9 +18,9 @@ from dither.device.skip_reason import (  # fmt: skip
     UNPREPARED,
     Facts,
     SkipReason,
-    why_not_taken,
-    why_nothing_leaves,
-    why_silent,
+    reason_not_taken,
+    reason_nothing_leaves,
+    reason_silent,
 )
 from dither.device.withdrawal import drop_slots, forget_unused_classes
 from dither.schedule import end_of_period, period_start, silent_from
@@ -78,7 +78,7 @@ class Slots:
 
         Write nothing but what the slot says, and of a memo the class that it would cost: no day, no row of its own.
         """
-        skip_reason = why_not_taken(self._facts(metric, self._row(metric)))
+        skip_reason = reason_not_taken(self._facts(metric, self._row(metric)))
         if skip_reason is SPEAKS:
             (cell,) = self._file.one("SELECT cell FROM slot WHERE metric = ?", metric.name) or (None,)
             if metric.memoized:  # the class that "none" would have cost
@@ -144,23 +144,23 @@ class Slots:
         """Return SPEAKS if a new slot is to be filled. Prepare the budget and make room, if that is lacking."""
         row = self._row(metric)
         facts = self._facts(metric, row)
-        skip_reason = why_silent(facts)
+        skip_reason = reason_silent(facts)
         if skip_reason is UNPREPARED:
             is_new = self._budget.prepare(metric, today(self._file))
             facts = self._facts(metric, row if is_new else self._row(metric), prepared=True)
-            skip_reason = why_silent(facts)
+            skip_reason = reason_silent(facts)
         if skip_reason is SPEAKS and facts.replaceable:
             return SkipReason("answered")  # by the "none" that an answer may still replace
         if skip_reason is SPEAKS and facts.crowded:
             self._outbox.build()  # what the slot holds makes room
-            skip_reason = why_silent(self._facts(metric, self._row(metric), prepared=True))
+            skip_reason = reason_silent(self._facts(metric, self._row(metric), prepared=True))
         return skip_reason
 
     # Looking.
 
     def skip_reason(self, metric: Metric) -> SkipReason:
         """Return why nothing of a metric leaves, changing nothing."""
-        return why_nothing_leaves(self._facts(metric, self._row(metric)))
+        return reason_nothing_leaves(self._facts(metric, self._row(metric)))
 
     def _row(self, metric: Metric) -> tuple[Any, ...]:
         row = self._file.one(_FACTS, metric.plan.digest, metric.name)

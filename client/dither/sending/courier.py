@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dither import forks
 from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
 from dither.device.connected import WAIT_S
-from dither.device.helping import within
+from dither.device.sqlite_thread import within
 from dither.randomness import jitter
 from dither.say import say
 from dither.sending.sender import BUSY, Sender

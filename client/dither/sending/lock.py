@@ -11,7 +11,7 @@ import sys
 from dither import forks
 from dither.device import Device
 from dither.device.schema import SENDER_NAME
-from dither_shared.ours import NO_LINK
+from dither_shared.ownership import NO_LINK
 
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP})
 _HELD = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK})

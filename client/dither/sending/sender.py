@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dither.device import BuiltUpload, Device
 from dither.device.connected import DURABLE_WAIT_S
-from dither.device.helping import left_s
+from dither.device.sqlite_thread import left_s
 from dither.randomness import jitter
 from dither.say import say
 from dither.sending.lock import SenderLock

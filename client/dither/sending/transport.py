@@ -129,8 +129,8 @@ class HttpTransport:
             if error is moment.error:
                 raise
             # Not only what requests documents: a captive portal's headers raise whatever they like within it.
-            why = str(error) if isinstance(error, ConfigurationError) else type(error).__name__
-            return Answer(Outcome.KEPT, f"no answer ({why})", connected=moment.came)
+            reason = str(error) if isinstance(error, ConfigurationError) else type(error).__name__
+            return Answer(Outcome.KEPT, f"no answer ({reason})", connected=moment.came)
 
     def idle(self) -> None:
         """Close the connection: it may be a day until there is something to send again."""

@@ -211,8 +211,8 @@ def _read_body(headers: Mapping[str, str], body: bytes) -> bytes:
 
 def _refuse(problem: Problem) -> Reply:
     reply = _json(problem.status, problem.to_document(), "application/problem+json")
-    said = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(RETRY_AFTER_S)}}
-    return replace(reply, headers={**reply.headers, **said.get(problem.status, {})})
+    headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(RETRY_AFTER_S)}}
+    return replace(reply, headers={**reply.headers, **headers.get(problem.status, {})})
 
 
 def _json(status: int, document: Mapping[str, object], content_type: str = "application/json") -> Reply:

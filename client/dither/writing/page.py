@@ -13,7 +13,7 @@ class Code(str):
     __slots__ = ()
 
 
-class Said(str):
+class Quoted(str):
     """A part of a text in somebody else's words, which may run from right to left."""
 
     __slots__ = ()
@@ -180,14 +180,14 @@ def _html_table(table: TextTable) -> str:
 def _html_fact(fact: Fact) -> str:
     unfold = ""
     if fact.values:
-        items = "".join(f"<li>{_html((Said(value),))}</li>\n" for value in fact.values)
+        items = "".join(f"<li>{_html((Quoted(value),))}</li>\n" for value in fact.values)
         unfold = f"\n<details>\n<summary>{escape(fact.summary)}</summary>\n<ul>\n{items}</ul>\n</details>\n"
     return f"<div><dt>{escape(fact.term)}</dt><dd>{_html(fact.text)}{unfold}</dd></div>\n"
 
 
 def _html(text: Text) -> str:
     # <bdi> keeps a text that runs from right to left from turning its neighbours.
-    tags = {Code: "<code>{}</code>", Said: "<bdi>{}</bdi>"}
+    tags = {Code: "<code>{}</code>", Quoted: "<bdi>{}</bdi>"}
     return "".join(tags.get(type(part), "{}").format(escape(part)) for part in text)
 
 

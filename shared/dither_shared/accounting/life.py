@@ -6,7 +6,7 @@ from dither_shared.accounting.events import AllOf, Outputs
 from dither_shared.registry import Metric
 
 
-def said(metric: Metric, days: int | None = None) -> Outputs:
+def outputs_of(metric: Metric, days: int | None = None) -> Outputs:
     """Return what a device says about a metric in any `days` days in a row, or in its whole life.
 
     A memoized answer enters once with its permanent epsilon, however often it is repeated.
@@ -15,9 +15,9 @@ def said(metric: Metric, days: int | None = None) -> Outputs:
     return Outputs(metric.charge, times)
 
 
-def all_said(metrics: Sequence[Metric], days: int | None = None) -> AllOf:
+def outputs_of_all(metrics: Sequence[Metric], days: int | None = None) -> AllOf:
     """Return the same of several metrics of one device."""
-    return AllOf(tuple(said(metric, days) for metric in metrics))
+    return AllOf(tuple(outputs_of(metric, days) for metric in metrics))
 
 
 def periods_touched(period_days: int, days: int) -> int:

@@ -9,6 +9,7 @@ from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Threshol
 from dither_shared.domains.texts import Coded, Hashed, TextDomain, Verbatim
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
+from dither_shared.installed import Installed
 
 __all__ = [
     "DOMAINS",
@@ -34,17 +35,20 @@ def _columns(domains: tuple[Any, ...], questions: tuple[Any, ...], **fields: Any
     return Columns(domains=tuple(map(from_document, domains)), questions=tuple(map(tuple, questions)), **fields)
 
 
-DOMAINS: dict[str, Callable[..., Domain]] = {
-    **{domain.name: domain for domain in (Values, Verbatim, Hashed, Coded, Buckets, Range, Thresholds)},
-    Columns.name: _columns,
-}
+DOMAINS = Installed[Callable[..., Domain]](
+    "dither.domains",
+    {
+        **{domain.name: domain for domain in (Values, Verbatim, Hashed, Coded, Buckets, Range, Thresholds)},
+        Columns.name: _columns,
+    },
+)
 """By name, the function that makes a domain of its document's other fields."""
 
 
 def from_document(document: Mapping[str, Any]) -> Domain:
     """Return the domain of a stored document; raise InvalidParameter when it is not one of ours."""
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
-    name = fields.pop("domain")
+    name: Any = fields.pop("domain")
     if name not in DOMAINS:
         raise InvalidParameter(f"the domain must be one of {', '.join(DOMAINS)}, got {name!r}")
     try:

@@ -58,9 +58,9 @@ class Columns(Domain):
                 raise InvalidParameter(f"a column must have values or a number's ranges, got {domain.name}")
         if fault := too_many_cells(self.domains):
             raise InvalidParameter(f"columns {fault}")
-        told = {column for question in self.questions for column in question}
+        asked = {column for question in self.questions for column in question}
         ordered = all(list(question) == sorted(set(question)) for question in self.questions)
-        if not (ordered and told == set(range(k)) and len(set(self.questions)) == len(self.questions)):
+        if not (ordered and asked == set(range(k)) and len(set(self.questions)) == len(self.questions)):
             raise InvalidParameter("questions must be different, hold columns in order, and all of them together")
         if self.public and (self.hidden or self.public[0] in self.names or len(set(self.public[1:])) < 2):
             raise InvalidParameter("a public column needs a name of its own, two values, and presence that is public")
@@ -81,8 +81,8 @@ class Columns(Domain):
 
         Which columns one report tells is no matter of consent.
         """
-        told = {name: domain.agreed(hidden=False) for name, domain in self.columns.items()}
-        return {"columns": told, "public": [*self.public[:1], *sorted(self.public[1:])]} if self.public else told
+        agreed = {name: domain.agreed(hidden=False) for name, domain in self.columns.items()}
+        return {"columns": agreed, "public": [*self.public[:1], *sorted(self.public[1:])]} if self.public else agreed
 
     @property
     def columns(self) -> Mapping[str, Domain]:
@@ -141,7 +141,7 @@ class Columns(Domain):
             cell = cell * size + place
         return scatter(cell, prod(shape))
 
-    def told(self, placed: Sequence[int]) -> tuple[str, ...]:
+    def in_words(self, placed: Sequence[int]) -> tuple[str, ...]:
         """Return an answer that was read in words, a text a column."""
         if not placed:
             return (NONE,)
@@ -150,7 +150,7 @@ class Columns(Domain):
     def _word(self, column: int, place: int) -> str:
         domain = self.domains[column]
         if isinstance(domain, Range):
-            return OTHER if place == _UNREAD_PART else domain.told((place,))
+            return OTHER if place == _UNREAD_PART else domain.in_words((place,))
         return self.labels(column)[place]
 
 

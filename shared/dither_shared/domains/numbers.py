@@ -79,7 +79,7 @@ class NumberDomain(Domain):
         """Return where something lies that is no number."""
 
     @abstractmethod
-    def told(self, placed: Placed) -> str:
+    def in_words(self, placed: Placed) -> str:
         """Return in words what a device says of a number that lies there."""
 
     def nothing(self) -> Placed:
@@ -137,7 +137,7 @@ class Buckets(NumberDomain):
         """Return the place after that."""
         return (self.size + 1,)
 
-    def told(self, placed: Placed) -> str:
+    def in_words(self, placed: Placed) -> str:
         """Return the bucket."""
         (bucket,) = placed
         return self.name_of(bucket)
@@ -169,7 +169,7 @@ class Range(NumberDomain):
         """Return the lowest place: one of its own would tell who has no number."""
         return (0,)
 
-    def told(self, placed: Placed) -> str:
+    def in_words(self, placed: Placed) -> str:
         """Return the number, to six digits."""
         low, high = self.edges
         return self.with_unit(f"{(low + (high - low) * placed[0] / SCALE) / 10**self.decimals:.6g}")
@@ -205,7 +205,7 @@ class Thresholds(NumberDomain):
         """Return the lowest place: one of its own would tell who has no number."""
         return 0, 0
 
-    def told(self, placed: Placed) -> str:
+    def in_words(self, placed: Placed) -> str:
         """Return the step."""
         return self.between(*self.edges[placed[0] : placed[0] + 2])
 

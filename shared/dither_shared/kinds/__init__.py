@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dither_shared.installed import Installed
 from dither_shared.kinds.choice import ChoiceKind
 from dither_shared.kinds.choices import ChoicesKind
 from dither_shared.kinds.flag import FlagKind
@@ -27,7 +28,10 @@ __all__ = [
     "WordsKind",
 ]
 
-KINDS: dict[str, Kind[Any, Any]] = {
-    kind.name: kind
-    for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TableKind(), TextKind(), WordsKind())
-}
+KINDS = Installed[Kind[Any, Any]](
+    "dither.kinds",
+    {
+        kind.name: kind
+        for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TableKind(), TextKind(), WordsKind())
+    },
+)

@@ -5,7 +5,7 @@ from pathlib import Path
 from dither_shared.domains import NONE, OTHER
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed, read_list
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 
 class ChoiceKind(Listed):

@@ -4,7 +4,7 @@ from dither_shared.domains import Values
 from dither_shared.kinds.choice import ChoiceKind, offered
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 TICKS_MAX = 64
 

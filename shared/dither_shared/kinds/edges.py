@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from dither_shared.domains.numbers import DECIMALS_MAX, EDGE_MAX
 from dither_shared.exact import digits
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 BUCKETS_MAX = 256
 """The shape of more buckets takes seconds to compute: a logarithmic scale needs fewer."""

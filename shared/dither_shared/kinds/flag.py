@@ -8,7 +8,7 @@ from dither_shared.domains import Values
 from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 NO, YES = 0, 1
 

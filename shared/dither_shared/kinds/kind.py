@@ -11,7 +11,7 @@ from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 D = TypeVar("D", bound=Domain)
 

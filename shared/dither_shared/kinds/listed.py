@@ -13,7 +13,7 @@ from dither_shared.kinds.kind import Asked, Kind
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import PureMechanism, choose, serving
 from dither_shared.rng import Rng
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 VALUES_MAX = 65_535
 
@@ -39,9 +39,9 @@ class Listed(Kind[Values, tuple[int, ...]]):
         """Return the named mechanism, or the automatic choice."""
         epsilon, memoize = read_epsilon(table), read_memoize(table)
         permanent = read_permanent(table, epsilon) if memoize else None
-        for key, why in (FRESH_ONLY if memoize else MEMOIZED_ONLY).items():
+        for key, reason in (FRESH_ONLY if memoize else MEMOIZED_ONLY).items():
             if table.has(key):
-                raise table.error(key, why)
+                raise table.error(key, reason)
         ticks = self._ticks(table, d)
         name = table.one_of("mechanism", serving(ticks)) if table.has("mechanism") else None
         try:

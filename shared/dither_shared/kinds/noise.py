@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from dither_shared.exact import EPSILON_MAX
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 
 def read_epsilon(table: TomlTable, most: Decimal = EPSILON_MAX) -> Decimal:

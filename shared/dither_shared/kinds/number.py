@@ -27,7 +27,7 @@ from dither_shared.kinds.kind import Asked, Kind, Offer
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave, choose
 from dither_shared.rng import Rng
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
 WINDOW_WEIGHT, POINTS_WEIGHT = 2, 1
@@ -68,9 +68,9 @@ class NumberKind(Kind[NumberDomain, Placed]):
         """Read the unit, the edges or what makes them, and what is asked."""
         unit = table.text("unit", 20)
         epsilon, memoize = read_epsilon(table), read_memoize(table)
-        for key, why in (FRESH_ONLY if memoize else MEMOIZED_ONLY).items():
+        for key, reason in (FRESH_ONLY if memoize else MEMOIZED_ONLY).items():
             if table.has(key):
-                raise table.error(key, why)
+                raise table.error(key, reason)
         mean_alone = _asks_mean_alone(table)
         if hidden and (memoize or mean_alone):
             what = "memoized" if memoize else "asked for its mean alone"
@@ -130,7 +130,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
 
     def names(self, read: Placed, domain: NumberDomain) -> tuple[str, ...]:
         """Return the bucket, or the number as it was cut."""
-        return (domain.told(read),)
+        return (domain.in_words(read),)
 
     def class_of(self, read: Placed, domain: NumberDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket, the point of the grid that coins choose, or whether it is above the cohort's threshold."""

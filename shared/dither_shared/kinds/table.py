@@ -39,7 +39,7 @@ from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
 from dither_shared.mechanisms import PureMechanism, choose
 from dither_shared.rng import Rng
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 COLUMN_VALUES_MAX = 1_000
 SYMBOLS_MAX = 65_535
@@ -142,15 +142,15 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
 
     def names(self, read: tuple[int, ...], domain: Columns) -> tuple[str, ...]:
         """Return each column's answer."""
-        return domain.told(read)
+        return domain.in_words(read)
 
     def offer(self, asked: Asked) -> Offer:
         """Return the columns, and how many of them one report tells."""
         domain = Columns.of(asked.domain)
-        told = "all of them" if len(domain.questions) == 1 else "two of them, drawn by lot"
+        columns_told = "all of them" if len(domain.questions) == 1 else "two of them, drawn by lot"
         after = [
             f"A missing answer, or anything else, is sent as “{OTHER}”.",
-            f"One report tells {told}.",
+            f"One report tells {columns_told}.",
             "Its odds are those of a whole answer, all columns together.",
         ]
         if domain.public:

@@ -22,7 +22,7 @@ from dither_shared.kinds.listed import read_list
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism, choose
 from dither_shared.rng import Rng
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 
 ROWS = 4
 """Rows of hashes: two texts that share a bucket in one of them hardly ever do in another."""

@@ -19,7 +19,7 @@ from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
 from dither_shared.mechanisms import PGR, PureMechanism, choose
 from dither_shared.rng import Rng
-from dither_shared.tables import TomlTable
+from dither_shared.toml_tables import TomlTable
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
 
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
@@ -38,13 +38,13 @@ class WordsKind(TextKind):
 
     def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
         """Read how long the words are, and what is done to them before they are coded."""
-        for keys, why in (
+        for keys, reason in (
             (("memoize", "epsilon_permanent", "answers"), FRESH),
             (("candidates", "candidates_file", "candidates_expected"), LISTED),
         ):
             for key in keys:
                 if table.has(key):
-                    raise table.error(key, why)
+                    raise table.error(key, reason)
         layout = LAYOUTS[table.one_of("length", tuple(LAYOUTS), default="short")]
         casefold = table.boolean("casefold", default=False)
         cells = self.fresh_cells(read_epsilon(table, EPSILON_WORDS_MAX), layout)
@@ -83,5 +83,5 @@ class WordsKind(TextKind):
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what is told of it."""
         length = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
-        told = "One report tells a part of the text, drawn by lot."
-        return Offer((length, "The totals name the texts that many have.", told))
+        sentence = "One report tells a part of the text, drawn by lot."
+        return Offer((length, "The totals name the texts that many have.", sentence))

@@ -15,7 +15,7 @@ from dither_shared.errors import DitherError
 from dither_shared.frozen import frozen
 from dither_shared.plan import Plan
 from dither_shared.shapes import BadReport
-from dither_shared.tables import METRIC_NAME
+from dither_shared.toml_tables import METRIC_NAME
 from dither_shared.wire import GROUPS_MAX, INFLATED_BYTES_MAX, REPORTS_MAX, VERSION
 from dither_shared.wire.problems import Problem
 

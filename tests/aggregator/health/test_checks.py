@@ -30,8 +30,8 @@ from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import Counted
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.bounds import Peers
-from dither_aggregator.web.doors import Door
 from dither_aggregator.web.health import answer_health, health_checks
+from dither_aggregator.web.listener_connections import Door
 from dither_shared.wire import PATH, REASONS
 from tests.support.aggregators import serve, sqlite_store
 from tests.support.clusters import one_machine, several_machines, wait_until
@@ -160,7 +160,7 @@ def test_little_room_is_told_before_it_is_gone(monitored: Monitored) -> None:
     assert store_status
     for free, size, well in ((10, 100, True), (4, 100, False), (5 << 30, 1 << 40, True), (3 << 30, 1 << 40, False)):
         given = replace(store_status, left=FreeSpace("memory", free, size))
-        (check,) = (check for check in checks.of_store(given, {}) if check.what == "room")
+        (check,) = (check for check in checks.of_store(given, {}) if check.what == "capacity")
         assert check.well == well, check
 
 
@@ -349,7 +349,7 @@ def test_the_page_has_the_limits_of_the_code() -> None:
     assert "within 2 minutes" in page
     assert f"at most {checks.BACKLOG_MAX:,} uploads" in page
     assert f"over for {(DAY_S + checks.SEAL_GRACE_S) / 3_600:.0f} hours at most" in page
-    assert (checks.ROOM_SHARE, checks.ROOM_BYTES) == (1 / 20, 4 << 30)
+    assert (checks.FREE_SHARE, checks.FREE_BYTES) == (1 / 20, 4 << 30)
     assert "a twentieth of the disk" in page
     assert "or 4 GiB" in page
     assert checks.AUDIT_AGE_MAX_S == 3_600

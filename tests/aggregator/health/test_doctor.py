@@ -65,7 +65,7 @@ def test_a_store_that_is_served_is_well(served: Served, tmp_path: Path) -> None:
     assert requests.post(served.url + PATH, data=body_of(ASKED, {"dark": [1]}), headers=headers, timeout=30).ok
     code, checks = examined("--data", tmp_path / "data", "--health", served.health)
     assert (code, ill(checks)) == (0, set())
-    assert {"opening", "versions", "folding", "room", "ledger", "files", "permission", "server"} <= checks.keys()
+    assert {"opening", "versions", "folding", "capacity", "ledger", "files", "permission", "server"} <= checks.keys()
     table = dither("doctor", "--data", tmp_path / "data", "--health", f"{served.health}/readyz").stdout
     assert table.splitlines()[-1] == f"{len(checks)} checks: all is well"
     assert served.stop() == ""
@@ -173,7 +173,7 @@ def test_a_redis_that_may_lose_reports_and_one_that_is_full_are_told(tmp_path: P
             redis.config_set("appendfsync", "everysec")
             redis.config_set("maxmemory", used + 20_000)
         code, checks = examined("--data", server.url)
-        assert (code, ill(checks)) == (1, {"durability", "room"})
+        assert (code, ill(checks)) == (1, {"durability", "capacity"})
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:x", "ftp://127.0.0.1", ":8081"])

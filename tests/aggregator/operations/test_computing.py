@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from dither_aggregator.analysis.keeping import readings_check
+from dither_aggregator.analysis.reading_cache import readings_check
 from dither_aggregator.operations.computing import Address, Computer, unmade
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import FILE_NAME

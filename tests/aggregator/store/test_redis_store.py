@@ -18,7 +18,7 @@ from dither_aggregator.store.interface.resetting import DayReset
 from dither_aggregator.store.records import DayMark, Final, KeptReading, LogEntry, Retention
 from dither_aggregator.store.redis import RedisStore, key_names, store_scripts
 from dither_aggregator.store.redis.client import Client
-from dither_aggregator.web.served import ServedStore
+from dither_aggregator.web.api_process import ServedStore
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.support.keys import STRONG

@@ -318,7 +318,7 @@ def _script_with(old: str, new: str) -> scripts.Script:
         ),
         (
             ("if #entries > 0 or next(refused) then advance() end", "if #entries > 0 then advance() end"),
-            ("RefusedKey(today, *why)", "RefusedKey(self.clock_day(), *why)"),
+            ("RefusedKey(today, *reason)", "RefusedKey(self.clock_day(), *reason)"),
             test_a_group_counts_on_the_day_on_which_it_came,
         ),
     ],

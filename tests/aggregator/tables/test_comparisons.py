@@ -61,7 +61,7 @@ def test_expected_reports_give_back_rates_and_differences() -> None:
     assert np.allclose(found.rates.estimate, rates, atol=1e-6)
     assert np.allclose(found.others.estimate, rest, atol=1e-6)
     compared = differences(found, Z)
-    assert compared.told.all()
+    assert compared.known.all()
     assert np.allclose(compared.estimate, rates - rest, atol=1e-6)
     assert (compared.lower < compared.estimate).all()
     assert (compared.upper > compared.estimate).all()

@@ -37,8 +37,8 @@ def test_with_noise_it_is_fiellers() -> None:
 def test_a_whole_that_may_be_zero_says_nothing() -> None:
     whole = np.array([0.29, 0.31, -0.31])
     found = ratios(whole / 2, whole, (np.full(3, 0.01), np.zeros(3), np.full(3, 0.01)))
-    assert found.told.tolist() == [False, True, False]
-    assert [told.place for told in found.tell(Z)] == [(1,)]
+    assert found.known.tolist() == [False, True, False]
+    assert [ratio.place for ratio in found.tell(Z)] == [(1,)]
 
 
 def test_intervals_are_within_what_is_possible_and_without_end_all_of_it() -> None:

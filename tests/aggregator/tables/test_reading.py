@@ -10,7 +10,7 @@ import pytest
 from dither_aggregator.analysis.estimands import ESTIMANDS, estimate
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import BadView, View
-from dither_aggregator.analysis.significance import Told
+from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables import statistics
 from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.analysis.tables.rows import STATISTICS, TableRow
@@ -104,9 +104,9 @@ def test_verdicts_are_told_of_groups_and_associations_and_in_the_table() -> None
     assert told["version with crashed"].verdict == "associated"
     assert told["crashed = yes | version = 156"].verdict is None
     at = reading.columns.index("verdict")
-    written = {line[4]: line[at] for line in reading.table(map(Told, reading.rows))}
+    written = {line[4]: line[at] for line in reading.table(map(JudgedRow, reading.rows))}
     assert written == {row.value: row.verdict for row in reading.rows}
-    assert all(len(line) == len(reading.columns) for line in reading.table(map(Told, reading.rows)))
+    assert all(len(line) == len(reading.columns) for line in reading.table(map(JudgedRow, reading.rows)))
     assert reading.columns[-6:] == ("statistic", "column", "label", "group_column", "group", "p_value")
 
 

@@ -4,7 +4,7 @@ from math import comb, sqrt
 
 import pytest
 
-from dither.attacking import crowds
+from dither.attacking import memo_linking
 from dither.attacking.attacks import ATTACKS, attack, broken
 from dither.attacking.trials import Score, Trial
 from dither.auditing import linking
@@ -97,11 +97,11 @@ def test_new_terms_draw_no_memo_again() -> None:
 
 def test_linking_is_what_the_formula_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Among fewer devices in `make test`: `test_linking.py` measures the whole crowd."""
-    monkeypatch.setattr(crowds, "CROWDS", scaled(1, 2))
+    monkeypatch.setattr(memo_linking, "CROWDS", scaled(1, 2))
     if not SOAK:
         monkeypatch.setattr(linking, "BEFORE", 4)
-        monkeypatch.setattr(crowds, "SIZES", (2, 5, 10, 20, 40, 120))
-        for module in (crowds, linking):
+        monkeypatch.setattr(memo_linking, "SIZES", (2, 5, 10, 20, 40, 120))
+        for module in (memo_linking, linking):
             monkeypatch.setattr(module, "POPULATION", 120)
     found = attacked("linking", trial(1, 8, f"{CLEAR}\nanswers = 2", FLAG))
     (line,) = found.lines

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dither.attacking import crowds
+from dither.attacking import memo_linking
 from dither.attacking.attacks import ATTACKS, attack
 from dither.attacking.page import page
 from dither.attacking.trials import Attack
@@ -25,7 +25,7 @@ ASKED = trial(scaled(12, 40), scaled(40, 60))
 @pytest.fixture(scope="module")
 def attacks() -> list[Attack]:
     """Give what came of all attacks; one crowd of few lives again and again has as many points to draw as five."""
-    with patch.object(crowds, "CROWDS", scaled(1, 5)), patch.object(Crowd, "lives", lives_again):
+    with patch.object(memo_linking, "CROWDS", scaled(1, 5)), patch.object(Crowd, "lives", lives_again):
         return attack(ASKED, list(ATTACKS))
 
 

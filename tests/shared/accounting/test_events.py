@@ -24,7 +24,7 @@ from dither_shared.accounting.events import (
     group,
     rho_of,
 )
-from dither_shared.accounting.life import all_said, periods_touched, said
+from dither_shared.accounting.life import outputs_of, outputs_of_all, periods_touched
 from dither_shared.accounting.odds import moves, percent_above, sure
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import MICRO, exp_below, exp_of_micro, micro_epsilon
@@ -170,7 +170,7 @@ def test_r_times_epsilon_for_a_memo_would_be_caught() -> None:
     assert 2.03 * MICRO < two < 2.05 * MICRO
     assert two > Outputs(mechanism.charge, 2).micro  # the mistake
     metric = number(memoize=True, epsilon_permanent=4, low=0, high=8, buckets=2)
-    assert said(metric, 366) == Outputs(4 * MICRO, 2)  # its two answers, each with all its reports
+    assert outputs_of(metric, 366) == Outputs(4 * MICRO, 2)  # its two answers, each with all its reports
 
 
 def test_each_different_answer_of_a_memo_enters_once() -> None:
@@ -265,11 +265,11 @@ def test_periods_are_counted_from_the_worst_first_day(period: int, days: int) ->
 def test_a_device_says_no_more_than_its_metric_reserves() -> None:
     metrics = numbers(fresh={**RANGE, "reports": 40, "period": "7d"}, memo={**RANGE, **MEMO}).metrics
     fresh, memo = metrics["fresh"], metrics["memo"]
-    assert [said(fresh, days).times for days in (1, 31, 366, None)] == [1, 6, 40, 40]
-    assert [said(memo, days).times for days in (1, 31, 366, None)] == [1, 2, 2, 2]
-    events: list[Event] = [said(fresh), said(memo)]
-    assert all_said([fresh, memo]) == AllOf(tuple(events))
-    assert all_said([fresh, memo]).micro == fresh.reservation + memo.reservation
+    assert [outputs_of(fresh, days).times for days in (1, 31, 366, None)] == [1, 6, 40, 40]
+    assert [outputs_of(memo, days).times for days in (1, 31, 366, None)] == [1, 2, 2, 2]
+    events: list[Event] = [outputs_of(fresh), outputs_of(memo)]
+    assert outputs_of_all([fresh, memo]) == AllOf(tuple(events))
+    assert outputs_of_all([fresh, memo]).micro == fresh.reservation + memo.reservation
 
 
 def test_the_page_shows_what_is_computed() -> None:

@@ -175,20 +175,22 @@ def test_an_epsilon_whose_tallies_would_be_hundreds_of_megabytes_is_refused() ->
 @pytest.mark.parametrize(("casefold", "said"), [(False, True), (True, False)])
 def test_what_no_device_says_is_told_apart(casefold: bool, said: bool) -> None:
     domain = domain_of(words(lines=f"casefold = {str(casefold).lower()}"))
-    assert domain.is_said(b"Firefox") is said
-    assert domain.is_said("straße".encode()) is not casefold  # folded it is strasse
-    assert domain.is_said(b"firefox")
-    assert domain.is_said(b"x" * 200)
-    assert not domain.is_said(b"x" * 201)
-    assert not domain.is_said(b" firefox")
-    assert not any(map(domain.is_said, (b"\x1b[7m", "a\u202eb".encode(), "fire\u200dfox".encode(), "\ue000".encode())))
-    assert domain.is_said("\u0646\u200c\u0645".encode())
+    assert domain.is_reportable(b"Firefox") is said
+    assert domain.is_reportable("straße".encode()) is not casefold  # folded it is strasse
+    assert domain.is_reportable(b"firefox")
+    assert domain.is_reportable(b"x" * 200)
+    assert not domain.is_reportable(b"x" * 201)
+    assert not domain.is_reportable(b" firefox")
+    assert not any(
+        map(domain.is_reportable, (b"\x1b[7m", "a\u202eb".encode(), "fire\u200dfox".encode(), "\ue000".encode()))
+    )
+    assert domain.is_reportable("\u0646\u200c\u0645".encode())
     assert not domain.may_begin("a\u202e".encode() + b"\xe2")
     assert domain.may_begin("\u0646\u200c".encode() + b"\xd9")
-    assert not domain.is_said("e\N{COMBINING ACUTE ACCENT}".encode())
-    assert domain.is_said(domain.typed(domain.unread()))
-    assert not domain.is_said(domain.typed(domain.nothing()))
-    assert domain_of(words(presence="hidden")).is_said(domain.typed(domain.nothing()))
+    assert not domain.is_reportable("e\N{COMBINING ACUTE ACCENT}".encode())
+    assert domain.is_reportable(domain.typed(domain.unread()))
+    assert not domain.is_reportable(domain.typed(domain.nothing()))
+    assert domain_of(words(presence="hidden")).is_reportable(domain.typed(domain.nothing()))
 
 
 @pytest.mark.parametrize("casefold", [False, True])
@@ -198,9 +200,9 @@ def test_a_text_is_said_if_and_only_if_a_device_reads_it_as_that_text(casefold: 
     for text in texts(6, scaled(5_000, 500_000)):
         typed = text.encode("utf-8", "replace")
         read = KIND.read(typed.decode(), domain)
-        assert domain.is_said(typed) == (read == typed.decode()), ascii(text)
+        assert domain.is_reportable(typed) == (read == typed.decode()), ascii(text)
         assert not unseen(*KIND.names(read, domain))
-        if domain.is_said(typed):
+        if domain.is_reportable(typed):
             said += 1
             assert all(domain.may_begin(typed[:place]) for place in range(len(typed) + 1))
     assert said > 100

@@ -207,46 +207,48 @@ def _sentences(tally: Counts, candidates: Sequence[str], group_of: Ints, found: 
     n, equations = int(tally[:, 0].sum()), int(np.count_nonzero(tally[:, 0])) * (tally.shape[1] - 1)
     if n == 0:
         return ["There are no reports: nothing is known."]
-    said = [*_about_the_fit(found)]
+    sentences = [*_about_the_fit(found)]
     if found.split:
-        said.append(
+        sentences.append(
             f"{len(found.estimate):,} candidates are many for {equations:,} equations: each was estimated from what "
             "the others leave, fitted on other cohorts."
         )
     shared = np.bincount(group_of)[group_of] > 1
     if shared.any():
         first = candidates[int(np.flatnonzero(shared)[0])]
-        said.append(
+        sentences.append(
             f"{shared.sum():,} candidates set the same bits as another one wherever there are reports (the first: "
             f"{first!r}): their rows give what their group has together."
         )
     if not found.determined.all():
-        said.append(
+        sentences.append(
             f"These reports say nothing of {np.count_nonzero(~found.determined[group_of]):,} candidates: their rows "
             "have a standard error of 1."
         )
     critical = float(ndtri(1 - ALPHA / len(found.estimate)) * np.median(found.std_error))
     if critical > FEW:
-        told = f"only a string that about {critical:.0%} of them hold" if critical < 1 else "not even one that all hold"
-        said.append(f"These reports are few, {n:,}: {told} can be told from noise among so many candidates.")
-    return said
+        needed = (
+            f"only a string that about {critical:.0%} of them hold" if critical < 1 else "not even one that all hold"
+        )
+        sentences.append(f"These reports are few, {n:,}: {needed} can be told from noise among so many candidates.")
+    return sentences
 
 
 def _about_the_fit(found: Found) -> list[str]:
-    said = []
+    sentences = []
     freedom, low, high = found.degrees_of_freedom, *found.unlisted_interval
     least = MISFIT_OF_MANY * freedom if found.split else 0.0
     if freedom > 0 and found.chi_square > least and chdtrc(freedom, found.chi_square) < MISFIT:
         cause = "the list misses strings that many have" + (
             ", or has more than can be told apart" if found.split else ""
         )
-        said.append(
+        sentences.append(
             f"The candidates do not explain the reports: chi-square is {found.chi_square:,.0f} on {freedom:,} "
             f"degrees of freedom. Most likely {cause}. Standard errors are larger for it."
         )
     if low > 0:
-        said.append(
+        sentences.append(
             f"Strings that are not in the list hold about {found.unlisted:.1%} of the reports (95 % interval: "
             f"{low:.1%} to {high:.1%})."
         )
-    return said
+    return sentences

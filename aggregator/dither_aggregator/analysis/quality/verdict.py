@@ -22,8 +22,8 @@ from typing import get_args
 from cachetools import LRUCache, cached
 
 from dither_aggregator.analysis.estimands import days_of, each_day, tally_of
-from dither_aggregator.analysis.keeping import Codec, once
 from dither_aggregator.analysis.quality.counted import Check, Extremes, count
+from dither_aggregator.analysis.reading_cache import Codec, once
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_shared.plan import Plan
@@ -107,11 +107,11 @@ def _named(plan: Plan, counted: Extremes, at: int) -> str:
         return "bits that are set"
     if counted.check == "shares" and plan.values:
         return f"reports that support “{plan.values[place]}”"
-    told = {
+    sentence = {
         "unused": f"reports that support the unused value {place}",
         "unused together": "times that reports support unused values",
     }.get(counted.check, f"reports that support place {place}")
-    return f"{told} in {cell} {counted.cell}" if plan.cells.several else told
+    return f"{sentence} in {cell} {counted.cell}" if plan.cells.several else sentence
 
 
 def days(store: Store, stored: StoredPlan, window: Window) -> Iterator[Quality]:

@@ -20,7 +20,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
 from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.analysis.tables.ratios import ToldRatio
+from dither_aggregator.analysis.tables.ratios import KnownRatio
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
@@ -55,7 +55,7 @@ class Side:
     margin: Margin
     n: int
     """The reports that tell the column."""
-    told: dict[int, ToldRatio]
+    ratios: dict[int, KnownRatio]
     """By symbol, each with its interval."""
 
 
@@ -79,9 +79,9 @@ class ArmStatistics(TableStatistics):
                 if ours is None or theirs is None:
                     continue
                 chances = _chances(ours, theirs)
-                for label in sorted(ours.told.keys() & theirs.told.keys()):
-                    yield self._of_arm(column, place, ours.told[label])
-                    less = _less(ours.told[label], theirs.told[label])
+                for label in sorted(ours.ratios.keys() & theirs.ratios.keys()):
+                    yield self._of_arm(column, place, ours.ratios[label])
+                    less = _less(ours.ratios[label], theirs.ratios[label])
                     found.append((self._of_arm(column, place, less, difference=True), float(chances[label])))
         yield from self._compared(found)
 
@@ -105,20 +105,20 @@ class ArmStatistics(TableStatistics):
         found = pooled([margin(each.table((column,)), NUMBERS if is_number else None) for each in asked])
         if found is None:
             return None
-        told = {each.place[0]: each for each in found.ratios.tell(z) if not is_number or each.place == (HIGH,)}
-        return Side(found, sum(each.n for each in asked), told)
+        ratios = {each.place[0]: each for each in found.ratios.tell(z) if not is_number or each.place == (HIGH,)}
+        return Side(found, sum(each.n for each in asked), ratios)
 
-    def _of_arm(self, column: int, place: int, told: ToldRatio, *, difference: bool = False) -> TableRow:
+    def _of_arm(self, column: int, place: int, ratio: KnownRatio, *, difference: bool = False) -> TableRow:
         name, (public, *values) = self.domain.names[column], self.domain.public
         if column in self._scales:
-            what, label, told = mean_name(name), None, self._in_unit(column, told, difference=difference)
+            what, label, ratio = mean_name(name), None, self._in_unit(column, ratio, difference=difference)
         else:
-            label, what = self._symbols[column][told.place[0]]
+            label, what = self._symbols[column][ratio.place[0]]
         of_arm = rate_name(what, share_name(public, values[place]))
         if difference:
-            return TableRow(difference_name(of_arm), *told[1:], "difference", name, label, public, values[place])
+            return TableRow(difference_name(of_arm), *ratio[1:], "difference", name, label, public, values[place])
         statistic: Statistic = "mean" if label is None else "rate"
-        return TableRow(of_arm, *told[1:], statistic, name, label, public, values[place])
+        return TableRow(of_arm, *ratio[1:], statistic, name, label, public, values[place])
 
 
 def _chances(ours: Side, theirs: Side) -> Floats:
@@ -138,10 +138,10 @@ def _chances(ours: Side, theirs: Side) -> Floats:
         return np.asarray(2 * ndtr(-np.minimum(np.abs(z), np.maximum(bent, 0.0))))
 
 
-def _less(ours: ToldRatio, theirs: ToldRatio) -> ToldRatio:
+def _less(ours: KnownRatio, theirs: KnownRatio) -> KnownRatio:
     """Return the difference of two independent shares."""
     moved = ours.estimate - theirs.estimate
-    return ToldRatio(
+    return KnownRatio(
         ours.place,
         moved,
         float(np.hypot(ours.std_error, theirs.std_error)),

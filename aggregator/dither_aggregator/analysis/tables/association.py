@@ -55,10 +55,10 @@ def association(table: CellTable, z: float) -> Association | None:
     if table.question.mechanism.d > CELLS_MAX:
         return None
     own = _Residuals(table, table.shares)
-    told = [_told(own, axis) for axis in (0, 1)]
-    if min(len(each) for each in told) < 2:
+    places = [_known_places(own, axis) for axis in (0, 1)]
+    if min(len(each) for each in places) < 2:
         return None
-    return Association(_chance(table, own.unbiased), *_size(own, told, z))
+    return Association(_chance(table, own.unbiased), *_size(own, places, z))
 
 
 def _chance(table: CellTable, residuals: Floats) -> float:
@@ -86,15 +86,15 @@ def _independent(table: CellTable) -> Floats:
     return np.append((1 - rest.sum()) * np.outer(one, other).ravel(), rest)
 
 
-def _told(own: "_Residuals", axis: int) -> Places:
+def _known_places(own: "_Residuals", axis: int) -> Places:
     """Return the places of the symbols of a column whose shares are told."""
     shares, spread = own.one_way[axis], np.diag(own.one_way_covariance[axis])
     return np.flatnonzero((shares > 0) & (shares**2 >= SURE**2 * spread))
 
 
-def _size(own: "_Residuals", told: list[Places], z: float) -> tuple[float, float, float]:
+def _size(own: "_Residuals", places: list[Places], z: float) -> tuple[float, float, float]:
     """Return Cramer's V and the ends of its interval."""
-    rows, columns = told
+    rows, columns = places
     weights = np.zeros(own.value.shape)
     weights[np.ix_(rows, columns)] = 1 / (own.whole**2 * np.outer(own.one_way[0][rows], own.one_way[1][columns]))
     root = np.sqrt(weights.ravel())

@@ -30,7 +30,7 @@ from dither_aggregator.analysis.tables.fourfold import ALL, CELL, GROUP, OUTCOME
 class Differences:
     """Rates of groups less those of all others; arrays float64[A, B]."""
 
-    told: npt.NDArray[np.bool_]
+    known: npt.NDArray[np.bool_]
     """Whether both the group and all others are known well enough."""
     estimate: Floats
     std_error: Floats
@@ -41,13 +41,13 @@ class Differences:
 def differences(shares: Fourfold, z: float) -> Differences:
     """Compare each group with all others."""
     ours, theirs = shares.rates, shares.others
-    told = ours.told & theirs.told
+    known = ours.known & theirs.known
     with np.errstate(divide="ignore", invalid="ignore"):
-        rate, other = (np.where(told, each.estimate, 0.0) for each in (ours, theirs))
-        errors = [np.where(told, each.std_error, 0.0) for each in (ours, theirs)]
+        rate, other = (np.where(known, each.estimate, 0.0) for each in (ours, theirs))
+        errors = [np.where(known, each.std_error, 0.0) for each in (ours, theirs)]
         pulls = [_pulls(rate, ours.whole, (1.0, 0, 0, 0), (0.0, 1, 0, 0))]
         pulls.append(_pulls(other, theirs.whole, (-1.0, 0, 1, 0), (0.0, -1, 0, 1)))
-        common = np.where(told, np.einsum("abi,abij,abj->ab", pulls[0], shares.covariance, pulls[1]), 0.0)
+        common = np.where(known, np.einsum("abi,abij,abj->ab", pulls[0], shares.covariance, pulls[1]), 0.0)
     correlation = np.clip(common / np.maximum(errors[0] * errors[1], 1e-300), -1.0, 1.0)
     (lower, upper), (low, high) = ours.ends(z), theirs.ends(z)
 
@@ -56,7 +56,7 @@ def differences(shares: Fourfold, z: float) -> Differences:
 
     moved = rate - other
     return Differences(
-        told,
+        known,
         moved,
         np.sqrt(np.maximum(errors[0] ** 2 + errors[1] ** 2 - 2 * common, 0.0)),
         moved - reach(rate - lower, high - other),

@@ -26,7 +26,7 @@ SURE = 3.0
 """Standard errors above zero that the whole must be, for anything to be said of its parts."""
 
 
-class ToldRatio(NamedTuple):
+class KnownRatio(NamedTuple):
     """A ratio that is told."""
 
     place: tuple[int, ...]
@@ -49,7 +49,7 @@ class Ratios:
     """k."""
 
     @property
-    def told(self) -> npt.NDArray[np.bool_]:
+    def known(self) -> npt.NDArray[np.bool_]:
         """Whether each whole is at least SURE standard errors above zero."""
         return (self.whole > 0) & (self.whole**2 >= SURE**2 * self.whole_variance)
 
@@ -83,16 +83,16 @@ class Ratios:
         lower, upper = ((half + way * root) / np.where(bounded, square, 1.0) for way in (-1, 1))
         return np.where(bounded, np.clip(lower, 0.0, 1.0), 0.0), np.where(bounded, np.clip(upper, 0.0, 1.0), 1.0)
 
-    def tell(self, z: float) -> Iterator[ToldRatio]:
+    def tell(self, z: float) -> Iterator[KnownRatio]:
         """Yield the ratios that are told, with intervals at a level."""
         with np.errstate(divide="ignore", invalid="ignore"):
             columns = (self.estimate, self.std_error, *self.ends(z))
-        yield from tell(self.told, *columns)
+        yield from tell(self.known, *columns)
 
 
-def tell(told: npt.NDArray[np.bool_], *columns: Floats) -> Iterator[ToldRatio]:
+def tell(known: npt.NDArray[np.bool_], *columns: Floats) -> Iterator[KnownRatio]:
     """Yield the places that are told, with an estimate, its standard error and the ends of its interval."""
-    places = zip(*(axis.tolist() for axis in np.nonzero(told)), strict=True)
-    numbers = zip(*(column[told].tolist() for column in columns), strict=True)
+    places = zip(*(axis.tolist() for axis in np.nonzero(known)), strict=True)
+    numbers = zip(*(column[known].tolist() for column in columns), strict=True)
     for place, (estimate, std_error, lower, upper) in zip(places, numbers, strict=True):
-        yield ToldRatio(place, estimate, std_error, lower, upper)
+        yield KnownRatio(place, estimate, std_error, lower, upper)

@@ -11,7 +11,7 @@ from itertools import combinations
 from statistics import median
 
 from dither_aggregator.analysis.reading import COLUMNS, BadView, Estimand, Reading, View
-from dither_aggregator.analysis.significance import Told
+from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, ArmStatistics, together
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.rows import Statistic, TableRow, association_name, mean_name, share_name
@@ -61,7 +61,7 @@ class TablesReading(Reading):
         """Return the rows of one statistic."""
         return [row for row in self.rows if row.statistic == statistic]
 
-    def table(self, rows: Iterable[Told]) -> Iterator[list[object]]:
+    def table(self, rows: Iterable[JudgedRow]) -> Iterator[list[object]]:
         """Yield the columns of some rows, each with its own verdict."""
         verdicts = {row.value: row.verdict for row in self.rows}
         for line in super().table(rows):
@@ -142,8 +142,8 @@ class Tables(Estimand[TablesReading]):
         bare = TablesReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
         domain, arms = columns_of(stored.plan), arms_of(stored, tally, view)
         everybody = together(arms)
-        told = [question for question in everybody if question.n >= REPORTS_MIN]
-        statistics = TableStatistics(domain, told, view, provisional)
+        enough = [question for question in everybody if question.n >= REPORTS_MIN]
+        statistics = TableStatistics(domain, enough, view, provisional)
         bare = replace(bare, asked=_asked(domain, everybody, arms))
         rows = list(statistics.of_columns())
         if not rows:
@@ -151,7 +151,7 @@ class Tables(Estimand[TablesReading]):
         floor = median(row.std_error for row in rows)
         if view.values is None or not set(view.values) <= set(self.names(stored)):
             rows.extend(statistics.of_pairs())
-            rows.extend(ArmStatistics(domain, told, view, provisional, arms).of_arms())
+            rows.extend(ArmStatistics(domain, enough, view, provisional, arms).of_arms())
         shown = tuple(row for row in rows if view.values is None or row.value in view.values)
         return replace(bare, rows=shown, noise_floor=floor, method="wald")
 

@@ -15,7 +15,7 @@ from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
 from dither_aggregator.analysis.tables.comparisons import chances, differences, residuals
 from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourfold_of_numbers
 from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.analysis.tables.ratios import ToldRatio, tell
+from dither_aggregator.analysis.tables.ratios import KnownRatio, tell
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
@@ -57,12 +57,12 @@ class TableStatistics:
             if every is None:
                 continue
             is_number = column in self._scales
-            for told in every.ratios.tell(self._z(self._labels)):
+            for ratio in every.ratios.tell(self._z(self._labels)):
                 if not is_number:
-                    yield self._share(column, told)
-                elif told.place == (HIGH,):
+                    yield self._share(column, ratio)
+                elif ratio.place == (HIGH,):
                     name = self.domain.names[column]
-                    yield TableRow(mean_name(name), *self._in_unit(column, told)[1:], "mean", name)
+                    yield TableRow(mean_name(name), *self._in_unit(column, ratio)[1:], "mean", name)
 
     def of_pairs(self) -> Iterator[TableRow]:
         """Yield what pairs of columns say: their association, their cells, and each one's rates by the other."""
@@ -141,16 +141,16 @@ class TableStatistics:
             for column, name in enumerate(self.domain.names)
         ]
 
-    def _share(self, column: int, told: ToldRatio) -> TableRow:
-        label, share = self._symbols[column][told.place[0]]
-        return TableRow(share, *told[1:], "share", self.domain.names[column], label)
+    def _share(self, column: int, ratio: KnownRatio) -> TableRow:
+        label, share = self._symbols[column][ratio.place[0]]
+        return TableRow(share, *ratio[1:], "share", self.domain.names[column], label)
 
-    def _in_unit(self, column: int, told: ToldRatio, *, difference: bool = False) -> ToldRatio:
+    def _in_unit(self, column: int, ratio: KnownRatio, *, difference: bool = False) -> KnownRatio:
         """Return the share of high ends, or a difference of two, in a range's unit."""
         low, width = self._scales[column]
         first = 0.0 if difference else low
-        estimate, lower, upper = (first + width * number for number in (told.estimate, told.lower, told.upper))
-        return ToldRatio(told.place, estimate, width * told.std_error, lower, upper)
+        estimate, lower, upper = (first + width * number for number in (ratio.estimate, ratio.lower, ratio.upper))
+        return KnownRatio(ratio.place, estimate, width * ratio.std_error, lower, upper)
 
     @cached_property
     def _tested(self) -> list[tuple[int, int, Association, float, bool]]:
@@ -195,40 +195,40 @@ class TableStatistics:
                 yield from self._cells(own, a, b)
             found = own.knowing(self._elsewhere[a, question.columns], self._elsewhere[b, question.columns])
         rates = found.rates
-        for told in rates.tell(self._z(self._rates)):
-            yield self._by_group(a, b, told)
+        for ratio in rates.tell(self._z(self._rates)):
+            yield self._by_group(a, b, ratio)
         yield from self._differences(found, a, b)
 
     def _cells(self, found: Fourfold, a: int, b: int) -> Iterator[TableRow]:
         cells = found.cells
-        for told in cells.tell(self._z(self._rates)):
-            (first, one), (second, other) = self._symbols[a][told.place[0]], self._symbols[b][told.place[1]]
+        for ratio in cells.tell(self._z(self._rates)):
+            (first, one), (second, other) = self._symbols[a][ratio.place[0]], self._symbols[b][ratio.place[1]]
             names = self.domain.names
-            yield TableRow(cell_name(one, other), *told[1:], "cell", names[a], first, names[b], second)
+            yield TableRow(cell_name(one, other), *ratio[1:], "cell", names[a], first, names[b], second)
 
     def _by_group(
-        self, a: int, b: int, told: ToldRatio, judged: tuple[Verdict, float] | tuple[()] | None = None
+        self, a: int, b: int, ratio: KnownRatio, judged: tuple[Verdict, float] | tuple[()] | None = None
     ) -> TableRow:
         """Return the row of a rate or mean of a group, or of its difference from all others', which is judged."""
-        (group, share), column, name = self._symbols[a][told.place[0]], self.domain.names[a], self.domain.names[b]
+        (group, share), column, name = self._symbols[a][ratio.place[0]], self.domain.names[a], self.domain.names[b]
         what: str
         label: str | None
         if b in self._scales:
-            what, label, told = mean_name(name), None, self._in_unit(b, told, difference=judged is not None)
+            what, label, ratio = mean_name(name), None, self._in_unit(b, ratio, difference=judged is not None)
         else:
-            label, what = self._symbols[b][told.place[1]]
+            label, what = self._symbols[b][ratio.place[1]]
         of_group = rate_name(what, share)
         if judged is not None:
-            return TableRow(difference_name(of_group), *told[1:], "difference", name, label, column, group, *judged)
+            return TableRow(difference_name(of_group), *ratio[1:], "difference", name, label, column, group, *judged)
         statistic: Statistic = "mean" if label is None else "rate"
-        return TableRow(of_group, *told[1:], statistic, name, label, column, group)
+        return TableRow(of_group, *ratio[1:], statistic, name, label, column, group)
 
     def _differences(self, found: Fourfold, a: int, b: int) -> Iterator[TableRow]:
         p_values = chances(found)
         true = holm(p_values.ravel(), ALPHA).reshape(p_values.shape)
         direction, _ = residuals(found)
         against = differences(found, self._z(self._rates))
-        for each in tell(against.told, against.estimate, against.std_error, against.lower, against.upper):
+        for each in tell(against.known, against.estimate, against.std_error, against.lower, against.upper):
             verdict: Verdict = "cannot be told"
             # Readers look at the clearest pair: of many that are noise its groups would often seem to differ.
             if true[each.place] and (a, b) in self._associated:

@@ -9,9 +9,9 @@ import numpy as np
 from cachetools import LRUCache, cached
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.keeping import part_once, tell_progress
 from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.reading_cache import part_once, tell_progress
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.analysis.words.search import Level, Prefix, Progress, Proposed, search
@@ -176,7 +176,7 @@ def search_tally(
         _sketch(domain, *last),
         sketch,
         known=UNTYPED[: len(domain.untexts)],
-        is_said=domain.is_said,
+        is_reportable=domain.is_reportable,
         may_begin=domain.may_begin,
         wanted=wanted,
     )
@@ -192,16 +192,16 @@ def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
     """Search the levels of a tally. Several views of it differ in what they make of this, and it takes seconds."""
     domain = Coded.of(plan.domain)
 
-    def told(done: float) -> None:
+    def report_progress(done: float) -> None:
         level = min(int(done * len(domain.levels)) + 1, len(domain.levels))
         tell_progress(f"searching words, level {level} of {len(domain.levels)}")
         progress(done)
 
     def made() -> Proposed:
-        told(0.0)
+        report_progress(0.0)
         *levels, _ = tables(plan.cells, tally.counts)
         sketches = [_sketch(domain, *each) for each in levels]
-        return search([Level(*each) for each in zip(domain.levels, sketches, strict=True)], told)
+        return search([Level(*each) for each in zip(domain.levels, sketches, strict=True)], report_progress)
 
     return part_once("search", (plan.metric, plan.digest, tally.digest), made, (Proposed, Prefix, Start))
 

@@ -136,8 +136,8 @@ def _standing_out(
 
 def _score(weights: Sequence[float], shares: Sequence[float]) -> float:
     """Return the mean of what levels of these weights say of a text, in standard errors."""
-    told = sum(weight * min(share, shares[-1]) for weight, share in zip(weights, shares, strict=True))
-    return told / sqrt(sum(weights))
+    weighted = sum(weight * min(share, shares[-1]) for weight, share in zip(weights, shares, strict=True))
+    return weighted / sqrt(sum(weights))
 
 
 def _numbers(prefixes: Sequence[int]) -> Numbers:

@@ -70,7 +70,7 @@ def find_words(
     verification: Sketch,
     *,
     known: Sequence[bytes] = (),
-    is_said: Callable[[bytes], bool] = lambda typed: True,
+    is_reportable: Callable[[bytes], bool] = lambda typed: True,
     may_begin: Callable[[bytes], bool] = lambda typed: True,
     wanted: Wanted = DEFAULT,
 ) -> FoundWords:
@@ -80,8 +80,8 @@ def find_words(
     text, and `may_begin` whether one that begins so. Others cost no test and are not returned; devices that lie say
     them all the same, so they are told apart from the rest.
     """
-    texts = tuple(dict.fromkeys((*known, *filter(is_said, proposed.texts))))
-    unsaid = tuple(typed for typed in proposed.texts if not is_said(typed))
+    texts = tuple(dict.fromkeys((*known, *filter(is_reportable, proposed.texts))))
+    unsaid = tuple(typed for typed in proposed.texts if not is_reportable(typed))
     longer = (word for word in _longer(proposed, last, wanted) if may_begin(word.typed))
     return FoundWords(verified(texts, verification, wanted, unsaid), tuple(longer))
 
@@ -116,13 +116,13 @@ def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: 
     together = max(together, wanted.together)
     alpha = (1 - wanted.confidence) / together
     line = -NormalDist().inv_cdf(alpha)
-    told = np.flatnonzero(estimates.n)
-    estimates = Sketched(estimates.shares[told], estimates.n[told], estimates.mechanism)
+    counted = np.flatnonzero(estimates.n)
+    estimates = Sketched(estimates.shares[counted], estimates.n[counted], estimates.mechanism)
     lower, upper = estimates.ends(alpha, wanted.repeats)
     words = [
         Word(texts[place], share, error, low, high, z, z > line)
         for place, share, error, low, high, z in zip(
-            told.tolist(),
+            counted.tolist(),
             estimates.shares.tolist(),
             estimates.std_errors.tolist(),
             lower.tolist(),

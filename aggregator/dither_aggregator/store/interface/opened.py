@@ -8,7 +8,7 @@ from datetime import date
 from threading import Lock
 
 from dither_aggregator.health.capacity import FreeSpace
-from dither_aggregator.operations.loading import another_app
+from dither_aggregator.operations.registry_process import another_app
 from dither_aggregator.store.keys import Keys
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
@@ -41,7 +41,7 @@ class Opened(ABC):
     lossy: str = ""
     """Why what is acknowledged may be lost all the same, by the operator's choice; "" when it may not."""
     keeper: object = None
-    """The way of this process to kept readings (`analysis/keeping.py`); None where each is made anew."""
+    """The way of this process to kept readings (`analysis/reading_cache.py`); None where each is made anew."""
     _digest_key: bytes
     _secret: bytes
     """Hashes keys and signs sessions: all processes of a store know it, and its backups do."""

@@ -101,8 +101,8 @@ class DayReset:
             yield f"{named(self.aside)}: {'moved' if done else 'would move'} into {where}"
         if self.joined:
             yield f"{named(self.joined)}: {'count' if done else 'would count'} on {self.day}"
-        why = "" if self.day == self.to else f": {self.to} has sealed reports"
-        yield f"reports {'count' if done else 'would count'} on {self.day}, and no more on {self.before}{why}"
+        reason = "" if self.day == self.to else f": {self.to} has sealed reports"
+        yield f"reports {'count' if done else 'would count'} on {self.day}, and no more on {self.before}{reason}"
 
 
 def _judge(clock: date, day: date, used: Set[date], expires: date | None) -> tuple[bool, str]:
@@ -120,8 +120,8 @@ def _judge(clock: date, day: date, used: Set[date], expires: date | None) -> tup
 
 def named(days: Mapping[str, int]) -> str:
     """Return the reports of some days in words."""
-    said = ", ".join(f"{n:,} report{'s' * (n != 1)} of {day}" for day, n in list(days.items())[:NAMED_MAX])
-    return f"{said} and those of {len(days) - NAMED_MAX:,} more days" if len(days) > NAMED_MAX else said
+    listed = ", ".join(f"{n:,} report{'s' * (n != 1)} of {day}" for day, n in list(days.items())[:NAMED_MAX])
+    return f"{listed} and those of {len(days) - NAMED_MAX:,} more days" if len(days) > NAMED_MAX else listed
 
 
 def _sum(one: Batch, other: Batch) -> Batch:
@@ -139,7 +139,7 @@ class WrongClock:
     """The day on which reports count."""
     of_machine: bool
     """Whether it is the machine's; else the store's day leapt ahead."""
-    why: str
+    reason: str
     sealed: bool = False
     """Whether sealed days after `clock` have reports."""
 
@@ -147,8 +147,8 @@ class WrongClock:
     def sentence(self) -> str:
         """Which one, and how that is known."""
         if self.of_machine:
-            return f"the machine's clock is wrong, which says {self.clock}: {self.why}"
-        return f"the store's day is wrong, which is {self.day}: {self.why}"
+            return f"the machine's clock is wrong, which says {self.clock}: {self.reason}"
+        return f"the store's day is wrong, which is {self.day}: {self.reason}"
 
     @property
     def cure(self) -> str:
@@ -180,9 +180,9 @@ class Resetting(Ledger, Keyring):
         if self._judged is None or (self._judged.clock, self._judged.day) != (clock, day):
             used = {epoch for epochs in self.all_epochs().values() for epoch in epochs if epoch > clock}
             asked = [stored.expires for stored in self.plans() if stored.current and not stored.retired]
-            of_machine, why = _judge(clock, day, used, max(asked, default=None))
+            of_machine, reason = _judge(clock, day, used, max(asked, default=None))
             sealed = any(epoch <= min(shard.sealed for shard in status) for epoch in used)
-            self._judged = WrongClock(clock, day, of_machine, why, sealed)
+            self._judged = WrongClock(clock, day, of_machine, reason, sealed)
         return self._judged
 
     def bound_key_days(self, day: date) -> None:

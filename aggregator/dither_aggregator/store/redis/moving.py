@@ -87,8 +87,8 @@ class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMar
         self.refresh()
         keys = tuple(sorted(self._keys.by_id.values(), key=lambda key: key.id))
         yield Identity(app.decode(), keys, secret, digest_key, self.generation, self.retention(), first)
-        told: set[int] = set()
-        yield from self._dump_plans(told)
+        yielded: set[int] = set()
+        yield from self._dump_plans(yielded)
         if marks := self.marks():
             yield MarksRecord(tuple(marks))
         hour, batches = self.batches()
@@ -97,25 +97,25 @@ class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMar
         for entries in chunks(self.journal(), FILL_ITEMS):
             yield JournalRecord(tuple(entries))
         # An epoch that is final by now is sealed in every shard, so the shards' dumps hold all of it.
-        finals = [(plan, epoch, final) for plan in sorted(told) for epoch, final in self._finals(plan).items()]
+        finals = [(plan, epoch, final) for plan in sorted(yielded) for epoch, final in self._finals(plan).items()]
         for shard in range(self.shards):
-            yield from self._dump_shard(shard, told)
+            yield from self._dump_shard(shard, yielded)
         for plan, epoch, final in finals:
             yield FinalRecord(plan, epoch, final, self.snapshot(final.snapshot))
         if self.tallies_from() != first:
             raise self._given_up()
 
-    def _dump_plans(self, told: set[int]) -> Iterator[PlanRecord]:
+    def _dump_plans(self, yielded: set[int]) -> Iterator[PlanRecord]:
         self.refresh()
         for id_, item in self._plans.by_id.items():
-            if id_ not in told:
-                told.add(id_)
+            if id_ not in yielded:
+                yielded.add(id_)
                 yield PlanRecord(item.to_document())
 
-    def _dump_shard(self, shard: int, told: set[int]) -> Iterator[Record]:
+    def _dump_shard(self, shard: int, yielded: set[int]) -> Iterator[Record]:
         """Yield a shard: first, of one instant, the parts that can still change, then the rest."""
         read = self._read_instant(shard)
-        yield from self._dump_plans(told)
+        yield from self._dump_plans(yielded)
         yield read.record
         yield SeenRecord(read.record.day, read.seen)
         for past in read.past_days:

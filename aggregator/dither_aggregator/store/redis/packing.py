@@ -162,16 +162,16 @@ def pack_refused(refused: Mapping[tuple[str, str], RefusedCount]) -> str:
 
 def refused_fields(key: RefusedKey, refused: RefusedCount) -> list[object]:
     """Return the fields and values of a count, in its day's hash."""
-    why = f"{key.reason}:{key.metric}"
-    return [f"g:{why}", refused.groups, f"n:{why}", refused.reports]
+    name = f"{key.reason}:{key.metric}"
+    return [f"g:{name}", refused.groups, f"n:{name}", refused.reports]
 
 
 def refused_of(day: date, fields: Mapping[bytes, bytes]) -> dict[RefusedKey, RefusedCount]:
     """Return what a shard refused on a day."""
     rows: dict[RefusedKey, dict[str, int]] = {}
     for field, n in fields.items():
-        column, _, why = field.decode(errors="replace").partition(":")
-        reason, _, metric = why.partition(":")
+        column, _, name = field.decode(errors="replace").partition(":")
+        reason, _, metric = name.partition(":")
         rows.setdefault(RefusedKey(day, metric, reason), {})[column] = int(n)
     return {key: RefusedCount(row.get("g", 0), row.get("n", 0)) for key, row in rows.items()}
 

@@ -1,6 +1,6 @@
 """Every script on a shard's keys."""
 
-from dither_aggregator.store.packing import BODY_BYTES, TOLD_NOTHING
+from dither_aggregator.store.packing import BODY_BYTES, NO_RECEIPT
 from dither_aggregator.store.redis.packing import MARK_BYTES, QUARANTINED, SEGMENT
 from dither_aggregator.store.redis.scripts import ADVANCE, CHECK, CLOCK, DAMAGED, LOG, MOVE, read, script
 
@@ -227,7 +227,7 @@ FORGET_ANSWERS = script(
 local key = at .. ':seen:' .. ARGV[2]
 local cursor, found = unpack(redis.call('HSCAN', key, ARGV[3], 'COUNT', ARGV[4]))
 for i = 1, #found, 2 do
-    local bare = string.sub(found[i + 1], 1, {BODY_BYTES}) .. string.rep('\\0', {len(TOLD_NOTHING)})
+    local bare = string.sub(found[i + 1], 1, {BODY_BYTES}) .. string.rep('\\0', {len(NO_RECEIPT)})
     if found[i + 1] ~= bare then redis.call('HSET', key, found[i], bare) end
 end
 return cursor

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dither_aggregator.store.records import StoreError, StoreUnavailable
-from dither_shared import ours
+from dither_shared import ownership
 from dither_shared.errors import reason_of
 
 FILE_NAME = "store.sqlite3"
@@ -43,9 +43,9 @@ _log = logging.getLogger("dither_aggregator")
 def keep(directory: Path) -> None:
     """Make a store's directory if there is none, and see to it that nobody else may change it; raise StoreError."""
     try:
-        for sentence in ours.keep(directory, NAMES):
+        for sentence in ownership.keep(directory, NAMES):
             _log.warning("%s", sentence)
-    except ours.NotOurs as error:
+    except ownership.NotOurs as error:
         raise StoreError(f"{directory} cannot be used: {error}") from None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dither_aggregator.store.records import StoreError
 from dither_aggregator.store.sqlite.file import describe_error, keep
-from dither_shared.ours import make_file
+from dither_shared.ownership import make_file
 
 LOCK_NAME = "lock.sqlite3"
 

@@ -57,7 +57,7 @@ class SQLiteLog(SQLiteLedger, Log):
             if fresh:
                 self._begin_to_wait()
                 self._write_log(today, fresh.values())
-            count_refused(db, {RefusedKey(today, *why): one for why, one in sum_refused(refused).items()})
+            count_refused(db, {RefusedKey(today, *reason): one for reason, one in sum_refused(refused).items()})
         return answers
 
     def _known(self, digests: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -20,7 +20,7 @@ from dither_aggregator.store.plans import Plans, StoredPlan
 from dither_aggregator.store.records import OtherLayout, ShardStatus, StoreError
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile, describe_error, keep
-from dither_shared.ours import make_file
+from dither_shared.ownership import make_file
 
 
 class SQLiteOpened(SQLiteFile, Opened):

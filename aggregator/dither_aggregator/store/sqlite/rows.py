@@ -5,7 +5,7 @@ from datetime import date
 from functools import cache
 from typing import Any
 
-from dither_aggregator.store.packing import BODY_BYTES, TOLD_NOTHING, check_size
+from dither_aggregator.store.packing import BODY_BYTES, NO_RECEIPT, check_size
 from dither_aggregator.store.records import Counted, Final, LogGroup, Poison, Retention, Segment, TallyKey
 
 INSERT_SEGMENT = "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)"
@@ -36,7 +36,7 @@ def select_seen(rows: int) -> str:
 
 def whole_answer(answer: bytes) -> bytes:
     """Return an answer of `seen`, or what stands in the place of one that `taken` has no more of than the body."""
-    return answer + TOLD_NOTHING if len(answer) == BODY_BYTES else answer
+    return answer + NO_RECEIPT if len(answer) == BODY_BYTES else answer
 
 
 def segment_row(one: Segment) -> tuple[int, str, int, int, int, bytes]:

@@ -9,7 +9,7 @@ from flask import request
 from marshmallow import Schema
 
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.operations.loading import KnownPlans, NoRegistry, read_apart
+from dither_aggregator.operations.registry_process import KnownPlans, NoRegistry, read_apart
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.keys import Key
 from dither_aggregator.store.plans import Offered
@@ -142,8 +142,8 @@ def revoke_key(store: Store, asked: QueryParameters) -> RowSet:
 
 
 def _key(key: Key) -> tuple[object, ...]:
-    told = key.told()
-    return tuple(told[column] for column in KEYS)
+    columns = key.without_digest()
+    return tuple(columns[column] for column in KEYS)
 
 
 def journal(store: Store, asked: QueryParameters) -> RowSet:

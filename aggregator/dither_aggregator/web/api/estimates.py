@@ -11,12 +11,12 @@ from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, Reading, View
-from dither_aggregator.analysis.significance import Significance, Told
+from dither_aggregator.analysis.significance import JudgedRow, Significance
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
 from dither_aggregator.web.long_lists import refuse_long
-from dither_aggregator.web.queries import told_tail
+from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import (
     LevelAsked,
     PlanAsked,
@@ -83,7 +83,7 @@ def _estimates(
     ):  # texts' tests tell the same
         telling = read(store, stored, window.last, replace(view, simultaneous=True))
         significance = telling.significance()
-    tail = told_tail(store, telling)
+    tail = readable_tail(store, telling)
     chosen = _choose(reading, significance, asked)
     rows, paged = page_of(chosen, asked)
     meta = {**_meta(store, reading, significance, asked), "tail": tail.to_document() if tail else None, **paged}
@@ -91,31 +91,31 @@ def _estimates(
     return RowSet(meta, reading.columns, reading.table(rows), name)
 
 
-def _choose(reading: Reading, significance: Significance | None, asked: QueryParameters) -> Sequence[Told]:
+def _choose(reading: Reading, significance: Significance | None, asked: QueryParameters) -> Sequence[JudgedRow]:
     """Return the rows that are asked for: in the plan's order or, of the largest, the largest first."""
-    told: Sequence[Told] = _tell(reading, significance)
+    judged: Sequence[JudgedRow] = _tell(reading, significance)
     if "values" in asked:
-        told = _named(reading, told, asked["values"])
-    told = with_part(told, asked["search"], lambda each: each.row.value)
+        judged = _named(reading, judged, asked["values"])
+    judged = with_part(judged, asked["search"], lambda each: each.row.value)
     if "top" not in asked:
-        return told
+        return judged
     if not estimand_of(reading.stored.plan).ranks:
         raise Problem("malformed", "top is for metrics with many values: this one asks for one share")
     if not reading.view.simultaneous:
         raise Problem(
             "malformed", "top needs intervals=simultaneous: intervals that hold each on its own miss the largest"
         )
-    return sorted((each for each in told if each.rank_lower), key=lambda each: -each.row.estimate)
+    return sorted((each for each in judged if each.rank_lower), key=lambda each: -each.row.estimate)
 
 
-def _tell(reading: Reading, significance: Significance | None) -> list[Told]:
+def _tell(reading: Reading, significance: Significance | None) -> list[JudgedRow]:
     """Return each row of a reading with what is told of it."""
     if significance is None:
-        return [Told(row) for row in reading.rows]
-    told = {each.row.value: each for each in significance.tell(provisional=reading.provisional)}
+        return [JudgedRow(row) for row in reading.rows]
+    judged = {each.row.value: each for each in significance.tell(provisional=reading.provisional)}
     if reading.view.simultaneous:  # and the intervals that standing out was told by
-        return [told.get(row.value) or Told(row) for row in reading.rows]
-    return [told.get(row.value, Told(row))._replace(row=row) for row in reading.rows]
+        return [judged.get(row.value) or JudgedRow(row) for row in reading.rows]
+    return [judged.get(row.value, JudgedRow(row))._replace(row=row) for row in reading.rows]
 
 
 def _looked_up(stored: StoredPlan, asked: QueryParameters) -> tuple[str, ...] | None:
@@ -127,14 +127,14 @@ def _looked_up(stored: StoredPlan, asked: QueryParameters) -> tuple[str, ...] | 
     return values
 
 
-def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> list[Told]:
+def _named(reading: Reading, judged: Sequence[JudgedRow], values: Sequence[str]) -> list[JudgedRow]:
     """Return the rows of some values; raise Problem for one that is never among the rows."""
     estimand = estimand_of(reading.stored.plan)
     known = {
         *estimand.names(reading.stored),
         *estimand.shares(reading.stored),
         *(reading.view.candidates or ()),
-        *(each.row.value for each in told),
+        *(each.row.value for each in judged),
     }
     unknown = next((value for value in values if value not in known), None)
     if unknown is not None:
@@ -142,7 +142,7 @@ def _named(reading: Reading, told: Sequence[Told], values: Sequence[str]) -> lis
         raise Problem(
             "malformed", f"values: there is no value {unknown!r} here; GET /v1/metrics/{metric}/values lists them"
         )
-    return [each for each in told if each.row.value in values]
+    return [each for each in judged if each.row.value in values]
 
 
 def _meta(

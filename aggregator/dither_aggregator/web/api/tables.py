@@ -108,21 +108,21 @@ def compare(store: Store, asked: QueryParameters) -> RowSet:
 
 def changes(store: Store, asked: QueryParameters) -> RowSet:
     """Return what moved between the last two windows, of all metrics, the surest metric first."""
-    told, left_out = changed(store)
-    rows = [row for one in told.moved for row in _differences(one, moved=True)]
+    found, left_out = changed(store)
+    rows = [row for one in found.moved for row in _differences(one, moved=True)]
     meta = {
         "app": store.app,
-        **_days(told.after),
-        **_days(told.before, "base_"),
-        "metrics_moved": len(told.moved),
-        "metrics_compared": len(told.moved) + len(told.still),
-        "metrics_without_reports": len(told.untold),
+        **_days(found.after),
+        **_days(found.before, "base_"),
+        "metrics_moved": len(found.moved),
+        "metrics_compared": len(found.moved) + len(found.still),
+        "metrics_without_reports": len(found.untold),
         "metrics_left_out": len(left_out),
-        "metrics_damaged": len(told.damaged),
-        "metrics_being_computed": [stored.plan.metric for stored, _ in told.open],
+        "metrics_damaged": len(found.damaged),
+        "metrics_being_computed": [stored.plan.metric for stored, _ in found.open],
         "error_of": "population",
     }
-    return RowSet(meta, DIFFERENCES, rows, f"changes-{told.after.first}-{told.after.last}")
+    return RowSet(meta, DIFFERENCES, rows, f"changes-{found.after.first}-{found.after.last}")
 
 
 def plan(store: Store, asked: QueryParameters) -> RowSet:
@@ -146,9 +146,9 @@ def _differences(comparison: Comparison, *, moved: bool) -> Iterator[list[object
     plan, days, base = after.stored.plan, _days(after.window).values(), _days(before.window).values()
     for row in comparison.moved if moved else comparison.rows:
         numbers = (row.estimate, row.std_error, row.lower, row.upper)
-        told = (row.verdict or STILL, None, None, False, None, after.left_out)
+        found = (row.verdict or STILL, None, None, False, None, after.left_out)
         own = (*base, before.n, before.left_out, row.before, row.after, row.p_value, plan.domain.unit)
-        yield [plan.metric, plan.rev, *days, row.value, after.n, *numbers, *told, *own]
+        yield [plan.metric, plan.rev, *days, row.value, after.n, *numbers, *found, *own]
 
 
 def _planned(each: Planned[Any]) -> list[object]:

@@ -1,4 +1,4 @@
-"""How `POST /v1/reports` is described beside what is read. `web/ingest.py` answers it; shared/wire.md says it all."""
+"""`POST /v1/reports`, described beside what is read. `web/upload_endpoint.py` answers; shared/wire.md says all."""
 
 from typing import Any
 
@@ -25,11 +25,11 @@ def _members(*optional: str, **members: Any) -> dict[str, Any]:
 def _refusals(*slugs: str) -> dict[str, Any]:
     """Return problem documents, by their statuses."""
     content = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
-    said: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for slug in slugs:
         status, title = PROBLEMS[slug]
-        said.setdefault(str(status), []).append(title)
-    return {status: {"description": "; ".join(titles), "content": content} for status, titles in said.items()}
+        reasons.setdefault(str(status), []).append(title)
+    return {status: {"description": "; ".join(titles), "content": content} for status, titles in reasons.items()}
 
 
 _TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from flask import Flask, Response, request
 
-from dither_aggregator.analysis.keeping import keeper_of
+from dither_aggregator.analysis.reading_cache import keeper_of
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import (
     SHARES,

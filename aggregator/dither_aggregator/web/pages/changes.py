@@ -30,14 +30,14 @@ class Moved:
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
     query_parameters(Parameters)
-    told, left_out = changed(store)
+    found, left_out = changed(store)
     moved = [
         Moved(one, one.moved[:VALUES_SHOWN], max(0, len(one.moved) - VALUES_SHOWN))
-        for one in told.moved[:METRICS_SHOWN]
+        for one in found.moved[:METRICS_SHOWN]
     ]
-    state = [*lagging(store), *young(told.after)]
+    state = [*lagging(store), *young(found.after)]
     return render_template(
-        "changes.html", told=told, moved=moved, headline=headline(told), left_out=left_out, state=state
+        "changes.html", found=found, moved=moved, headline=headline(found), left_out=left_out, state=state
     )
 
 
@@ -48,11 +48,11 @@ def young(after: Window) -> list[str]:
     return ["The counts go back less than two weeks: the later half of these days is compared with the earlier."]
 
 
-def headline(told: Changes) -> str:
+def headline(found: Changes) -> str:
     """Return in a sentence what moved."""
-    compared = len(told.moved) + len(told.still)
+    compared = len(found.moved) + len(found.still)
     if not compared:
         return "Nothing can be compared yet: no metric has reports of both windows."
-    if not told.moved:
+    if not found.moved:
         return f"Nothing can be told to have moved, in any of {count(compared, 'metric')}."
-    return f"Something moved in {len(told.moved):,} of {count(compared, 'metric')}."
+    return f"Something moved in {len(found.moved):,} of {count(compared, 'metric')}."

@@ -9,7 +9,7 @@ from flask import render_template
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.differences import Comparison, Difference
-from dither_aggregator.analysis.keeping import NotReady
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.significance import BINS, bin_estimates
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
@@ -113,7 +113,7 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
     return replace(
         page,
         headline=headline(comparison),
-        state=[*page.state, *_less_told(comparison)],
+        state=[*page.state, *_left_out_sentences(comparison)],
         comparison=comparison,
         rows=rows,
         page=number,
@@ -125,10 +125,10 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
     )
 
 
-def _less_told(comparison: Comparison) -> Iterator[str]:
+def _left_out_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield sentences on the reports that are left out of either window."""
     for when, reading in (("Before", comparison.before), ("After", comparison.after)):
-        yield from (f"{when}: {sentence}" for sentence in reading.less_told)
+        yield from (f"{when}: {sentence}" for sentence in reading.left_out_sentences)
 
 
 def _histogram(rows: Sequence[Difference]) -> Histogram:
@@ -151,12 +151,12 @@ def headline(comparison: Comparison) -> str:
 
 
 def _window_state(chosen: bool, provisional: bool) -> list[str]:
-    said = []
+    sentences = []
     if provisional:
-        said.append("Provisional: more reports may come.")
+        sentences.append("Provisional: more reports may come.")
     if chosen:
-        said.append(
+        sentences.append(
             "These days were chosen. Days chosen because they look different make every verdict here too sure: "
             "who looks at many windows finds something in nothing."
         )
-    return said
+    return sentences

@@ -8,15 +8,15 @@ from flask import render_template
 from marshmallow import fields
 
 from dither_aggregator.analysis.estimands import estimand_of, read
-from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.presentation import PagePart
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.pages.quality import told_quality
+from dither_aggregator.web.pages.quality import quality_sentence
 from dither_aggregator.web.pages.words import in_batches, in_words, lagging, plan_state, sentence_of
 from dither_aggregator.web.privacy import privacy_of
 from dither_aggregator.web.query_parameters import (
@@ -39,7 +39,7 @@ CHOSEN = (
     "These days were chosen. The error rates stated here hold for the days that a page opens with: "
     "somebody who looks at many windows finds something in nothing."
 )
-NOT_TOLD = "With a read key, too little of these days is told to show anything."
+TOO_LITTLE_SHOWN = "With a read key, too little of these days is told to show anything."
 
 
 class MetricAsked(WindowAsked, PlanAsked, LevelAsked):
@@ -127,14 +127,14 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
     state = [
         *plan_state(store, stored),
         *_window_state(store, reading, controls.level),
-        *reading.less_told,
+        *reading.left_out_sentences,
         *reading.sentences,
     ]
-    quality = told_quality(store, stored, window)
+    quality = quality_sentence(store, stored, window)
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, quality=quality)
     if reading.n == 0:
         nothing = "No reports of these days are counted."
-        return replace(bare, headline=nothing if reading.left_out == 0 else NOT_TOLD)
+        return replace(bare, headline=nothing if reading.left_out == 0 else TOO_LITTLE_SHOWN)
     if not reading.rows:
         return replace(bare, headline=reading.nothing_to_show)
     part = presentation_of(stored.plan).part(store, reading, asked)
@@ -156,25 +156,27 @@ def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryPara
 
 
 def _window_state(store: Store, reading: Reading, level: str) -> list[str]:
-    said = lagging(store)
+    sentences = lagging(store)
     if reading.provisional:
-        said.append("Provisional: more reports may come.")
-        said += in_batches(store)
+        sentences.append("Provisional: more reports may come.")
+        sentences += in_batches(store)
     elif reading.window != default_window(store, reading.stored):
-        said.append(CHOSEN)
+        sentences.append(CHOSEN)
     plan = reading.stored.plan
     around = Window.ending(reading.epoch, max(reading.window.days, WINDOWS[0]))
     older = [each.plan for each in store.plans(plan.metric) if each.plan.digest != plan.digest]
     others = {epoch for each in older for epoch in store.epochs(each) if epoch in around}
     if level == "80":
-        said.append("At 80\N{NO-BREAK SPACE}%, up to one such page in five shows a value that nobody has.")
+        sentences.append("At 80\N{NO-BREAK SPACE}%, up to one such page in five shows a value that nobody has.")
     if others:
-        said.append(f"Another rev has reports on {len(others)} of the {around.days} days to here: they do not join.")
+        sentences.append(
+            f"Another rev has reports on {len(others)} of the {around.days} days to here: they do not join."
+        )
     if backlog := store.backlog():
-        said.append(f"{backlog:,} uploads are not counted yet.")
+        sentences.append(f"{backlog:,} uploads are not counted yet.")
     if reading.stored.plan.kind.several:
-        said.append("People may give several answers: shares need not sum to 100\N{NO-BREAK SPACE}%.")
-    return said
+        sentences.append("People may give several answers: shares need not sum to 100\N{NO-BREAK SPACE}%.")
+    return sentences
 
 
 def elsewhere(store: Store, page: MetricPage) -> list[tuple[StoredPlan, date]]:

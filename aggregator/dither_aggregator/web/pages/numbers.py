@@ -35,7 +35,7 @@ class NumbersPart:
     """The part of the page for numbers."""
 
     headline: str
-    told: Sequence[ToldStatistic]
+    statistics: Sequence[ToldStatistic]
     sentences: Sequence[str]
     unit: str
     drawn: str = ""
@@ -103,12 +103,12 @@ class NumberWords:
 
 def headline_of_numbers(reading: NumbersReading) -> str:
     """Return where median and mean lie, or the mean where it is all that can be told."""
-    words, told = NumberWords.of(reading.stored.plan), {row.value: row for row in reading.distinct}
-    said = "More reports may come. " if reading.provisional else ""
-    mean = _between(words.interval(told[MEAN]))
-    if MEDIAN in told:
-        return f"{said}The median is {_between(words.interval(told[MEDIAN]))}, the mean {mean}."
-    return f"{said}The mean is {mean}."
+    words, rows = NumberWords.of(reading.stored.plan), {row.value: row for row in reading.distinct}
+    before = "More reports may come. " if reading.provisional else ""
+    mean = _between(words.interval(rows[MEAN]))
+    if MEDIAN in rows:
+        return f"{before}The median is {_between(words.interval(rows[MEDIAN]))}, the mean {mean}."
+    return f"{before}The mean is {mean}."
 
 
 def _between(interval: str) -> str:
@@ -118,30 +118,32 @@ def _between(interval: str) -> str:
 def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
     """Return what is to be known of the rows: what ranges leave open, what is cut, what is no number or not told."""
     measure = words.measure
-    said = [f"{words.cut} The mean is of these."]
+    sentences = [f"{words.cut} The mean is of these."]
     mean = next(row for row in reading.rows if row.value == MEAN)
     if mean.low is not None and mean.high is not None:
         low, high = (measure.precise(number, mean.std_error) for number in (mean.low, mean.high))
-        said.append(
+        sentences.append(
             f"Ranges do not tell where in them a number lies. That alone leaves the mean open from {low} to {high}; "
             "noise is the rest of its interval."
         )
-    said += [f"{_about(row)} {row.value}." for row in reading.of("share") if row.low is None or row.high is None]
+    sentences += [f"{_about(row)} {row.value}." for row in reading.of("share") if row.low is None or row.high is None]
     for row in reading.of("share_of_reports"):
         share = precise(row.estimate, row.std_error)
         lower, upper = (end(each, row.std_error) for each in (row.lower, row.upper))
-        said.append(
+        sentences.append(
             f"{share} ({lower} to {upper}) of the reports are of a number: all else on this page is of these alone."
         )
     if reading.untold:
         names = ", ".join(measure.called(name) for name in reading.untold)
-        said.append(f"Not told, because each may lie anywhere in more than a third of the axis: {names}.")
+        sentences.append(f"Not told, because each may lie anywhere in more than a third of the axis: {names}.")
     plan = reading.stored.plan
     if plan.cells.memoized:
-        said.append("Each device says one bit: peaks of a single value cannot be told. Ask for such a value by a flag.")
+        sentences.append(
+            "Each device says one bit: peaks of a single value cannot be told. Ask for such a value by a flag."
+        )
     elif not reading.of("share"):
-        said.append("This metric asks for the mean alone: its reports are made for that, and tell no quantiles.")
-    return said
+        sentences.append("This metric asks for the mean alone: its reports are made for that, and tell no quantiles.")
+    return sentences
 
 
 def _about(row: NumberRow) -> str:
@@ -159,7 +161,7 @@ class NumbersShown(Presentation[NumbersReading]):
     noun = "statistic"
     shows = "mean and quantiles"
     same = "mean or quantile"
-    told_daily = False
+    readable_daily = False
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -171,8 +173,8 @@ class NumbersShown(Presentation[NumbersReading]):
 
     def summary(self, reading: NumbersReading) -> Summary:
         """Return where the median lies, or the mean where it is all that can be told, in a few words."""
-        told = {row.value: row for row in reading.distinct}
-        row = told.get(MEDIAN) or told.get(MEAN)
+        rows = {row.value: row for row in reading.distinct}
+        row = rows.get(MEDIAN) or rows.get(MEAN)
         says = f"{row.value} {self.words.interval(row)}" if row else "too few reports to tell"
         return Summary(reading.n, says)
 

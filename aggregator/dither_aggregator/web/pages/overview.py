@@ -11,9 +11,9 @@ from marshmallow import fields
 
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.expiry import Expiries
@@ -104,8 +104,8 @@ def all_lines(store: Store) -> list[Line]:
     windows = {name: default_of(epochs.get(stored.id, []), sealed, kept_from) for name, stored in newest.items()}
     summaries = {name: _summary(store, stored, windows[name]) for name, stored in newest.items()}
     tested = [name for name, summary in summaries.items() if summary.p_value is not None]
-    told = benjamini_hochberg(np.array([summaries[name].p_value for name in tested], dtype=float), 1 - CONFIDENCE)
-    out = {name for name, one in zip(tested, told, strict=True) if one}
+    found = benjamini_hochberg(np.array([summaries[name].p_value for name in tested], dtype=float), 1 - CONFIDENCE)
+    out = {name for name, one in zip(tested, found, strict=True) if one}
     return [
         Line(
             stored,
@@ -126,13 +126,13 @@ def _over(store: Store) -> list[str]:
 
 
 def _status(store: Store, stored: StoredPlan, has_reports: bool, days: Sequence[date]) -> str:
-    said = [] if stored.current else ["Not in the registry any more."]
-    said += plan_state(store, stored)[-1:] if stored.current else []
+    sentences = [] if stored.current else ["Not in the registry any more."]
+    sentences += plan_state(store, stored)[-1:] if stored.current else []
     if has_reports:
-        return " ".join(said)
+        return " ".join(sentences)
     if store.today() in days:
-        said.append("Today has some: its page shows them under “today so far”.")
-    return " ".join([*said, *other_revs(store, stored)[:1]])
+        sentences.append("Today has some: its page shows them under “today so far”.")
+    return " ".join([*sentences, *other_revs(store, stored)[:1]])
 
 
 def headline(lines: Sequence[Line]) -> str:

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 
 from flask import render_template
 
-from dither_aggregator.analysis.keeping import readings_check
+from dither_aggregator.analysis.reading_cache import readings_check
 from dither_aggregator.health import checks
 from dither_aggregator.health.checks import LAG_MAX_S, HealthCheck, duration
 from dither_aggregator.health.status import StoreStatus
@@ -96,7 +96,7 @@ def pipeline_page(store: Store) -> PipelinePage:
     total = total_of(counted.values())
     rows = _telling(store, counted)
     unbalanced = sum(not row.balanced for row in rows)
-    told = [
+    found = [
         *checks.of_store(store_status, store_status.trouble),
         *_of_days(store_status, len(maintenance.unfinalized(store))),
         checks.quarantine(total.quarantined - total.dropped),
@@ -104,12 +104,12 @@ def pipeline_page(store: Store) -> PipelinePage:
     ]
     return PipelinePage(
         day,
-        f"{total.equation}: {_verdict(unbalanced, sum(not check.well for check in told))}",
+        f"{total.equation}: {_verdict(unbalanced, sum(not check.well for check in found))}",
         total,
         total_of([each for (_, epoch), each in counted.items() if epoch == day]),
         unbalanced,
         Capped.of(rows, ROWS_MAX),
-        told,
+        found,
         _waits(status),
         Capped.of(_shards(status), ROWS_MAX),
         Capped.of(_reasons(store.quarantined()), REASONS_MAX),
@@ -215,15 +215,15 @@ def _reasons(waiting: Sequence[Quarantined]) -> list[Reason]:
 
 def _kept(store: Store) -> list[str]:
     retention, first, erased = store.retention(), store.tallies_from(), store.erased()
-    said = [
+    message = [
         f"{what} are kept {'for ever' if days is None else f'for {days:,} days after their day'}."
         for what, days in (("Tallies", retention.tallies_days), ("Snapshots", retention.snapshots_days))
     ]
     if first > date.min:
-        said.append(f"Tallies of days before {first} were given up; snapshots have their estimates.")
+        message.append(f"Tallies of days before {first} were given up; snapshots have their estimates.")
     if erased > date.min:
-        said.append(f"Up to {erased} the store's files hold merged tallies, and no upload.")
-    return said
+        message.append(f"Up to {erased} the store's files hold merged tallies, and no upload.")
+    return message
 
 
 def _expiring(store: Store, day: date) -> list[Expiry]:

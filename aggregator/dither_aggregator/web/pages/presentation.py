@@ -115,7 +115,7 @@ class Presentation(ABC, Generic[R]):
     """The word for the rows of a plot."""
     same = "share"
     """The word for a row that may differ between two days."""
-    told_daily = True
+    readable_daily = True
     """Whether any report of a day tells something of it."""
 
     def __init__(self, plan: Plan) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from dither_aggregator.analysis.keeping import NotReady
 from dither_aggregator.analysis.quality.verdict import ALPHA, Checked, Quality, days
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.pages.words import count
@@ -13,7 +13,7 @@ DAYS_MAX = WINDOWS[0]
 """A page of more days is not told to check them: the API does."""
 
 
-def told_quality(store: Store, stored: StoredPlan, window: Window) -> str:
+def quality_sentence(store: Store, stored: StoredPlan, window: Window) -> str:
     """Return what is wrong with the counts of a window's closed days; "" where nothing is found. Raises BadTally."""
     if window.days > DAYS_MAX:
         return ""

@@ -1,107 +1,97 @@
-"""How to read the pages: the noise drawn again on the reader's own n, d and epsilon, and what the words mean."""
+"""How to read the pages: one picture of noise beside the truth, on made-up data, and what the words mean.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Value k of the listed ones has a share of the N reports proportional to 1/k (Zipf). With n_v of N reports of a value,
+
+    Binomial(n_v, p) + Binomial(N - n_v, q)
+
+reports support it, by the mechanism that the registry would choose. Each value's are drawn by themselves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 
+import numpy as np
 from flask import render_template
 
-from dither_aggregator.analysis.noise_demo import LARGEST, ROLLS, Curse, Rolled, average, holds, roll
 from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN
 from dither_aggregator.analysis.numbers import REPORTS_MIN as NUMBER_REPORTS_MIN
+from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
-from dither_aggregator.analysis.significance import Ranked, Significance
+from dither_aggregator.analysis.shares import ShareRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
 from dither_aggregator.analysis.tables.ratios import SURE as GROUP_ERRORS_MIN
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.beside import Beside, draw_beside
-from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
-from dither_aggregator.web.charts.shares import Mark
-from dither_aggregator.web.planned import Exact
-from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, query_parameters
-from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
+from dither_aggregator.web.charts.shares import ROW_HEIGHT, Mark, Plot, draw
+from dither_aggregator.web.query_parameters import WINDOWS, Parameters, query_parameters
+from dither_shared.mechanisms import choose
 
-N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
+N, D, EPSILON, SEED = 8_000, 300, Decimal(4), 3
+"""The seed is a usual one: 60 of them miss 3.9 truths in the mean, and show 5.6 values that are not so common."""
+LARGEST = 25
+"""So many of the largest estimates are drawn."""
 
 
-class ReadingHelpAsked(Parameters):
-    """The parameters of the page: which noise is drawn, on how many reports and values."""
+@dataclass(frozen=True)
+class Example:
+    """The largest estimates of made-up data, each with an interval of its own, beside the truth."""
 
-    n = Whole(1, N_MAX, load_default=8_000)
-    d = Whole(2, D_MAX, load_default=300)
-    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, load_default=Decimal(4))
-    seed = Whole(0, SEED_MAX, load_default=1)
+    plot: Plot
+    beside: Sequence[tuple[Mark, ShareRow, float]]
+    """Each estimate's mark, its truth as a row, and the place of that in percent of the width."""
+    n: int = N
+    d: int = D
+    epsilon: Decimal = EPSILON
+
+    @property
+    def misses(self) -> int:
+        """How many intervals do not hold the truth."""
+        return sum(not mark.row.lower <= truth.estimate <= mark.row.upper for mark, truth, _ in self.beside)
+
+    @property
+    def strangers(self) -> int:
+        """How many are not among as many most common values, which are called after their ranks."""
+        return sum(int(truth.value.split()[1]) > len(self.beside) for _, truth, _ in self.beside)
+
+
+@cache
+def example() -> Example:
+    """Draw the noise: always the same one."""
+    mechanism, rng = choose(D, EPSILON), np.random.default_rng(SEED)
+    weights = 1 / np.arange(1, D)
+    counts = np.rint(N * weights / weights.sum()).astype(np.int64)
+    counts[0] += N - counts.sum()  # rounding leaves a few
+    support = rng.binomial(counts, float(mechanism.p)) + rng.binomial(N - counts, float(mechanism.q))
+    chosen = np.argsort(-support, kind="stable")[:LARGEST]
+    estimates = estimate_shares(mechanism, support[chosen], N)
+    names = [f"value {place + 1}" for place in chosen.tolist()]
+    columns = (estimates.estimate, estimates.std_error, estimates.lower, estimates.upper)
+    rows = [ShareRow(*row) for row in zip(names, *(each.tolist() for each in columns), strict=True)]
+    truths = [
+        ShareRow(name, share, 0.0, share, share)
+        for name, share in zip(names, (counts[chosen] / N).tolist(), strict=True)
+    ]
+    plot = draw([*rows, *truths], estimates.noise_floor)
+    marks, true = plot.marks[:LARGEST], plot.marks[LARGEST:]
+    beside = [(mark, truth, place.x) for mark, truth, place in zip(marks, truths, true, strict=True)]
+    return Example(replace(plot, marks=marks, height=plot.height - LARGEST * ROW_HEIGHT), beside)
 
 
 @dataclass(frozen=True)
 class ReadingHelpPage:
-    """All that the template shows."""
+    """All that the template shows: the picture, and the limits that words name."""
 
-    asked: QueryParameters
-    rolled: Rolled
-    average: Curse
-    alone: Beside
-    """The largest estimates, each with an interval of its own."""
-    significance: Significance
-    largest: Sequence[Ranked]
-    """Those that stand out and are shown."""
-    misses: int
-    """Intervals of values that stand out, shown or not, that do not hold the truth."""
-    together: Beside
-    histogram: Histogram | None
-    next_seed: int
+    example: Example
     table_reports_min: int = TABLE_REPORTS_MIN
     group_errors_min: float = GROUP_ERRORS_MIN
     number_reports_min: int = NUMBER_REPORTS_MIN
     mean_reports_min: int = MEAN_REPORTS_MIN
     quality_days: int = round(1 / QUALITY_ALPHA)
-    rolls: int = ROLLS
     windows: Sequence[int] = WINDOWS
-
-    @property
-    def alone_rows(self) -> Sequence[tuple[Mark, float, bool]]:
-        """The marks of the largest estimates, each with its truth and whether its interval holds that."""
-        return _with_truths(self.alone.plot.marks, self.rolled.truths)
-
-    @property
-    def together_rows(self) -> Sequence[tuple[Mark, float, bool]]:
-        """The marks of what stands out, and of "other"."""
-        return _with_truths(self.together.plot.marks, self.rolled.truths)
 
 
 def show(store: Store) -> str:
-    """Return the page that a request asks for. The store has no part in it: its data are made up."""
-    return render_template("reading_help.html", page=reading_help(query_parameters(ReadingHelpAsked)))
-
-
-def reading_help(asked: QueryParameters) -> ReadingHelpPage:
-    """Return what the page shows of one roll."""
-    n, d, epsilon, seed = asked["n"], asked["d"], asked["epsilon"], asked["seed"]
-    rolled = roll(n, d, epsilon, seed)
-    significance = rolled.together.significance()
-    assert significance  # n is at least 1
-    truth = rolled.truths
-    largest = significance.significant[:LARGEST]
-    rows = [*(ranked.row for ranked in largest), *significance.unlisted]
-    out = [ranked.row for ranked in significance.significant]
-    return ReadingHelpPage(
-        asked,
-        rolled,
-        average(n, d, epsilon),
-        draw_beside(
-            [known.row for known in rolled.largest],
-            [known.truth for known in rolled.largest],
-            rolled.noise_floor,
-            None,
-        ),
-        significance,
-        largest,
-        sum(not holds(row, truth[row.value]) for row in out),
-        draw_beside(rows, [truth[row.value] for row in rows], rolled.noise_floor, significance.critical_share),
-        draw_histogram(significance.bins, significance.scores) if significance.bins else None,
-        (seed + 1) % (SEED_MAX + 1),
-    )
-
-
-def _with_truths(marks: Sequence[Mark], truths: Mapping[str, float]) -> Sequence[tuple[Mark, float, bool]]:
-    return [(mark, truths[mark.row.value], holds(mark.row, truths[mark.row.value])) for mark in marks]
+    """Return the page. The store has no part in it: its data are made up."""
+    query_parameters(Parameters)
+    return render_template("reading_help.html", page=ReadingHelpPage(example()))

@@ -92,5 +92,5 @@ def _rows(counted: Mapping[RefusedKey, RefusedCount]) -> list[RefusedRow]:
     """Return the sums over the days."""
     totals = sum_refused({(key.reason, key.metric): one} for key, one in counted.items())
     latest = {(key.reason, key.metric): key.day for key in sorted(counted)}
-    rows = [RefusedRow(*why, one, latest[why]) for why, one in totals.items()]
+    rows = [RefusedRow(*key, one, latest[key]) for key, one in totals.items()]
     return sorted(rows, key=lambda row: (-row.count.reports, -row.count.groups, row.reason, row.metric))

@@ -26,7 +26,7 @@ from dither_aggregator.web.pages.presentation import (
     reach_in_words,
 )
 from dither_aggregator.web.pages.words import in_words, rank_in_words
-from dither_aggregator.web.queries import told_tail
+from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER
 from dither_shared.wire.problems import Problem
@@ -92,9 +92,9 @@ class SharesShown(Presentation[R]):
             )
         if reading.provisional:
             return f"More reports may come: of {reading.n:,} so far nothing is called found, and nothing ranked."
-        return self._told(significance, reading)
+        return self._headline_of(significance, reading)
 
-    def _told(self, significance: Significance, reading: R) -> str:
+    def _headline_of(self, significance: Significance, reading: R) -> str:
         what, values, out = (
             f"{significance.noun}s",
             len(significance.significant) + len(significance.rest),
@@ -126,7 +126,7 @@ class SharesShown(Presentation[R]):
         listed = significance.rest if reading.provisional and len(significance.rest) <= LISTED_MAX else ()
         drawn = [*(ranked.row for ranked in rows), *listed, *significance.unlisted]
         critical = None if reading.provisional else significance.critical_share
-        tail = told_tail(store, reading)
+        tail = readable_tail(store, reading)
         return SharesPart(
             headline,
             significance,
@@ -199,7 +199,7 @@ class OneShareShown(SharesShown[OneShareReading]):
     alone = True
     moves_few = True
 
-    def _told(self, significance: Significance, reading: OneShareReading) -> str:
+    def _headline_of(self, significance: Significance, reading: OneShareReading) -> str:
         silent = ", of all devices, those included that have nothing to say" * (len(significance.unlisted) > 1)
         estimate, lower, upper = _in_words(significance.unlisted[0])
         return f"{estimate} say {reading.asked}, between {lower} and {upper}{silent}."
@@ -217,10 +217,10 @@ class OneShareShown(SharesShown[OneShareReading]):
 
     def moved(self, comparison: Comparison) -> str:
         """Return the share in both windows."""
-        said = comparison.moved[0].verdict if comparison.moved else "cannot be told to have moved"
+        verdict = comparison.moved[0].verdict if comparison.moved else "cannot be told to have moved"
         (row,) = comparison.rows
         before, after = (precise(share, row.std_error) for share in (row.before, row.after))
-        return f"The share of {row.value} {said}: {before}, then {after}."
+        return f"The share of {row.value} {verdict}: {before}, then {after}."
 
 
 def _significance_of(reading: Reading) -> Significance:
@@ -257,5 +257,5 @@ def _found(significance: Significance, search: str, *, provisional: bool) -> Seq
     """Return the rows that have a text in their value, each with a verdict where there may be one."""
     if not search:
         return []
-    wanted, told = search.casefold(), significance.tell(provisional=provisional)
-    return [(each.row, each.verdict or "") for each in told if wanted in each.row.value.casefold()]
+    wanted, judged = search.casefold(), significance.tell(provisional=provisional)
+    return [(each.row, each.verdict or "") for each in judged if wanted in each.row.value.casefold()]

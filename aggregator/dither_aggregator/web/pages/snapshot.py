@@ -13,8 +13,8 @@ from typing import Any
 from flask import Response, render_template
 
 from dither_aggregator.analysis.estimands import estimand_of, estimate, takes_seconds
-from dither_aggregator.analysis.keeping import refuse_slow
 from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.reading_cache import refuse_slow
 from dither_aggregator.analysis.snapshots import Snapshot, read_snapshot
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.listings import immutable, no_snapshot

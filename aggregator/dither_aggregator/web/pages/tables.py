@@ -44,7 +44,7 @@ class Together:
     """The association of two columns."""
 
     row: TableRow
-    told: bool
+    associated: bool
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
         columns,
         reading.groupings,
         matrix,
-        _told(reading)[:CLEAREST_MAX],
+        _associated(reading)[:CLEAREST_MAX],
         of,
         by,
         any((one, other) not in matrix for one in columns for other in columns if one != other),
@@ -135,29 +135,29 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
 
 def headline_of_tables(reading: TablesReading) -> str:
     """Return which columns can be told to go together, and what differs by the public one."""
-    said = "More reports may come. " if reading.provisional else ""
+    before = "More reports may come. " if reading.provisional else ""
     pairs = reading.of("association")
     if reading.provisional:
-        return f"{said}Nothing is called found yet."
-    return f"{_together(pairs, _told(reading))}{_by_public(reading)}"
+        return f"{before}Nothing is called found yet."
+    return f"{_together(pairs, _associated(reading))}{_by_public(reading)}"
 
 
-def _told(reading: TablesReading) -> list[TableRow]:
-    told = (row for row in reading.of("association") if row.verdict == "associated")
-    return sorted(told, key=lambda row: (row.p_value or 0.0, -row.estimate))
+def _associated(reading: TablesReading) -> list[TableRow]:
+    associated = (row for row in reading.of("association") if row.verdict == "associated")
+    return sorted(associated, key=lambda row: (row.p_value or 0.0, -row.estimate))
 
 
-def _together(pairs: Sequence[TableRow], told: Sequence[TableRow]) -> str:
+def _together(pairs: Sequence[TableRow], associated: Sequence[TableRow]) -> str:
     if not pairs:
         return "Shares of single columns can be told; associations of columns cannot."
-    if not told and len(pairs) == 1:
+    if not associated and len(pairs) == 1:
         return f"{pairs[0].column} and {pairs[0].group_column} cannot be told to go together."
-    if not told:
+    if not associated:
         return f"None of {len(pairs)} pairs of columns can be told to go together."
-    named = f"{told[0].column} and {told[0].group_column}"
+    named = f"{associated[0].column} and {associated[0].group_column}"
     if len(pairs) == 1:
         return f"{named} go together."
-    return f"{len(told)} of {len(pairs)} pairs of columns go together, most clearly {named}."
+    return f"{len(associated)} of {len(pairs)} pairs of columns go together, most clearly {named}."
 
 
 def _by_public(reading: TablesReading) -> str:
@@ -255,8 +255,8 @@ class TablesShown(Presentation[TablesReading]):
     def summary(self, reading: TablesReading) -> Summary:
         """Return how many pairs go together."""
         pairs = reading.of("association")
-        told = sum(row.verdict == "associated" for row in pairs)
-        says = f"{told} of {len(pairs)} pairs of columns go together" if pairs else "too few reports to tell"
+        associated = sum(row.verdict == "associated" for row in pairs)
+        says = f"{associated} of {len(pairs)} pairs of columns go together" if pairs else "too few reports to tell"
         return Summary(reading.n, says)
 
     def cited(self, reading: TablesReading, snapshot: Snapshot) -> Cited:

@@ -8,7 +8,7 @@ from typing import Any
 from flask import render_template
 
 from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.keeping import NotReady
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.series import VALUES_MAX, Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
@@ -85,9 +85,9 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     marks = [mark for mark in store.marks() if mark.day in window]
     shown = marks[-MARKS_SHOWN_MAX:]
     chart = draw_series(points, window, shown, measure_of(stored.plan)) if points else None
-    told, left_out = _told(points, shown), len(marks) - len(shown)
+    dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)
     headline = _headline(store, stored, window, values, points)
-    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, told, left_out)
+    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, dated, left_out)
 
 
 def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point]) -> str:
@@ -95,22 +95,26 @@ def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence
     if not values:
         return "Nothing stands out of the last window under this rev: name a value to see its days."
     shown = presentation_of(stored.plan)
-    if not points and not shown.told_daily and any(day in window for day in store.epochs(stored.plan)):
+    if not points and not shown.readable_daily and any(day in window for day in store.epochs(stored.plan)):
         return "No single day tells enough, or its counts are no longer kept."
     if not points:
         return "No reports of these days are counted, or their counts are no longer kept."
     days = count(len({point.epoch for point in points}), "day")
-    there = "with reports" if shown.told_daily else "can be told"
+    there = "with reports" if shown.readable_daily else "can be told"
     return f"{days} {there}. If the bands of two days do not meet, the {shown.same} was not the same."
 
 
 def _by_day(store: Store) -> list[str]:
     """Return sentences on the days that a read key is not told by themselves."""
-    said = in_batches(store)
-    return [*said, f"Days of fewer than {BATCH_MIN} reports are told in windows of several days only."] if said else []
+    sentences = in_batches(store)
+    return (
+        [*sentences, f"Days of fewer than {BATCH_MIN} reports are told in windows of several days only."]
+        if sentences
+        else []
+    )
 
 
-def _told(points: Sequence[Point], marks: Iterable[DayMark]) -> list[tuple[date, str, bool]]:
+def _beginnings_and_marks(points: Sequence[Point], marks: Iterable[DayMark]) -> list[tuple[date, str, bool]]:
     """Return where plans begin and what the operator marked, by day."""
     begun = [(point.epoch, f"rev {point.rev} begins", False) for point in begins(points)]
     return sorted([*begun, *((mark.day, mark.text, True) for mark in marks)])

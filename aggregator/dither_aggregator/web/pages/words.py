@@ -1,7 +1,7 @@
 """Words that several pages use: of windows, ranks, numbers, plans."""
 
 from dither_aggregator.analysis.disclosure import sees_all
-from dither_aggregator.analysis.keeping import NotReady
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.significance import Ranked
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
@@ -32,16 +32,16 @@ def _ordinal(number: int) -> str:
 def plan_state(store: Store, stored: StoredPlan) -> list[str]:
     """Return sentences on a plan that is not simply the registry's."""
     left = (stored.expires - store.today()).days
-    said = []
+    sentences = []
     if not stored.current:
-        said.append(f"This is an older plan, rev {stored.plan.rev}: the registry asks in another way now.")
+        sentences.append(f"This is an older plan, rev {stored.plan.rev}: the registry asks in another way now.")
     if stored.retired:
-        said.append("It was retired: its reports are refused.")
+        sentences.append("It was retired: its reports are refused.")
     if left <= 0:
-        said.append(f"It expired on {stored.expires}.")
+        sentences.append(f"It expired on {stored.expires}.")
     elif left <= EXPIRES_SOON_DAYS:
-        said.append(f"It expires in {left} day{'s' * (left != 1)}.")
-    return said
+        sentences.append(f"It expires in {left} day{'s' * (left != 1)}.")
+    return sentences
 
 
 def lagging(store: Store) -> list[str]:
@@ -64,12 +64,12 @@ def in_batches(store: Store) -> list[str]:
 
 def other_revs(store: Store, shown: StoredPlan) -> list[str]:
     """Return a sentence for each other plan of a metric that has reports, the newest first."""
-    said = []
+    sentences = []
     for other in store.plans(shown.plan.metric):
         days = store.epochs(other.plan)
         if days and other.plan.digest != shown.plan.digest:
-            said.append(f"Rev {other.plan.rev} has reports up to {max(days)}; revs do not join.")
-    return said
+            sentences.append(f"Rev {other.plan.rev} has reports up to {max(days)}; revs do not join.")
+    return sentences
 
 
 def count(number: int, noun: str) -> str:

@@ -108,15 +108,15 @@ def _meaning(old: Metric, new: Metric) -> Iterator[Remark]:
     changes = list(_meaning_changes(old, new))
     if not changes and old.cells != new.cells:
         changes = ["the mechanism's integers change"]
-    said = "; ".join(changes) or "nothing else changes"
+    changed = "; ".join(changes) or "nothing else changes"
     if new.rev < old.rev:
         again = "" if changes else f", or {old.rev} again"
         yield Remark(new.name, "rev", f"rev falls from {old.rev} to {new.rev}: give it rev {old.rev + 1}{again}")
     elif new.rev > old.rev:
-        detail = f"rev {new.rev} starts a series that does not join that of rev {old.rev}: {said}"
+        detail = f"rev {new.rev} starts a series that does not join that of rev {old.rev}: {changed}"
         yield Remark(new.name, "rev", detail, finding=False)
     elif changes:
-        yield Remark(new.name, "meaning", f"{said}; under the same rev: give it rev {old.rev + 1}")
+        yield Remark(new.name, "meaning", f"{changed}; under the same rev: give it rev {old.rev + 1}")
 
 
 def _meaning_changes(old: Metric, new: Metric) -> Iterator[str]:

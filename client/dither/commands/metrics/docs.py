@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dither.schedule import answers_always
 from dither.writing.output import write
-from dither.writing.page import Code, Fact, FactList, Heading, Page, Paragraph, Said, to_html, to_markdown
+from dither.writing.page import Code, Fact, FactList, Heading, Page, Paragraph, Quoted, to_html, to_markdown
 from dither_shared.accounting.linking import recognised
 from dither_shared.domains import NONE
 from dither_shared.exact import from_micro, to_micro
@@ -41,7 +41,7 @@ def page(registry: Registry) -> Page:
     """Return what users are told of a registry."""
     metrics = list(registry.metrics.values())
     return Page(
-        title=("What ", Said(registry.app), " asks"),
+        title=("What ", Quoted(registry.app), " asks"),
         lead=(
             f"This app asks {_count(len(metrics), 'question')}. Your device adds noise to each answer before anything "
             "leaves it, so what arrives may be true or made up by chance, and nobody can be certain which, the app's "
@@ -64,7 +64,7 @@ def page(registry: Registry) -> Page:
 
 
 def _question(metric: Metric) -> tuple[Heading, FactList]:
-    return Heading(3, (Said(metric.question),)), FactList(
+    return Heading(3, (Quoted(metric.question),)), FactList(
         (
             _answers(metric),
             *_noise(metric),
@@ -74,7 +74,7 @@ def _question(metric: Metric) -> tuple[Heading, FactList]:
             Fact(
                 "Sensitivity", (f"{metric.sensitivity.capitalize()}: how much your true answer would tell about you.",)
             ),
-            Fact("Who answers for it", (Said(", ".join(metric.owners)),)),
+            Fact("Who answers for it", (Quoted(", ".join(metric.owners)),)),
             Fact("Name", (Code(metric.name),)),
         )
     )
@@ -89,7 +89,7 @@ def _answers(metric: Metric) -> Fact:
     number = _count(len(listed), offer.noun)
     start = f"{before} {offer.lead} {number}".lstrip()
     if len(listed) <= VALUES_IN_TEXT_MAX and sum(map(len, listed)) <= CHARACTERS_IN_TEXT_MAX:
-        quoted = [part for value in listed for part in (", “", Said(value), "”")]
+        quoted = [part for value in listed for part in (", “", Quoted(value), "”")]
         return Fact("You can say", (f"{start}: “", *quoted[1:], f".{after}"))
     first = f"the first {VALUES_MAX:,} of " if len(listed) > VALUES_MAX else "the "
     return Fact("You can say", (f"{start}.{after}",), f"Show {first}{number}", listed[:VALUES_MAX])

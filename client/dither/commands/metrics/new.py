@@ -7,7 +7,7 @@ from pathlib import Path
 from dither_shared.errors import ConfigurationError
 from dither_shared.kinds import KINDS
 from dither_shared.registry import OWNER_CHARACTERS_MAX, Registry, utc_today
-from dither_shared.tables import METRIC_NAME, TomlTable
+from dither_shared.toml_tables import METRIC_NAME, TomlTable
 
 SUMMARY = "write a registry to begin with; never over a file that is there"
 EXAMPLE = "dither metrics new metrics.toml --app notes --metric theme=choice --metric load_time=number"

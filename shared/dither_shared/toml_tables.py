@@ -300,10 +300,10 @@ class TomlTable:
         return self._without(file_key, self._lines_of_file(file_key, directory, most, characters_max), reserved)
 
     def _without(self, key: str, listed: ValueList, reserved: Mapping[str, str]) -> ValueList:
-        for value, why in reserved.items():
+        for value, reason in reserved.items():
             if value in listed.values:
                 place = listed.place(listed.values.index(value))
-                raise self.error(key, f'must leave out "{value}", got it {place}: {why}')
+                raise self.error(key, f'must leave out "{value}", got it {place}: {reason}')
         return listed
 
     def _lines_of_file(self, key: str, directory: Path | None, most: int, characters_max: int) -> ValueList:

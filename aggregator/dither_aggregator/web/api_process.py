@@ -16,8 +16,8 @@ from dither_aggregator.web import create_app
 from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.answers import App, Receive, Scope, Send
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.readers import Readers
-from dither_aggregator.web.reading import ReadingApp
 from dither_aggregator.workers.candidate_jobs import CandidateJobs
 from dither_aggregator.workers.publisher import Publisher
 from dither_aggregator.workers.tasks import TaskQueue, make_app

@@ -49,7 +49,7 @@ RETRY_S = 60.0
 """After a reading could not be made twice; about twice as long each time. After the first time it is tried at once."""
 RETRY_MAX_S = 86_400.0
 _DIGEST_BYTES = 16
-WHY_CHARACTERS_MAX = 120
+REASON_CHARACTERS_MAX = 120
 NAMED_MAX = 10
 
 _log = logging.getLogger("dither_aggregator")
@@ -211,10 +211,10 @@ class Computing(Keeper):
             elif asked.slow:
                 self._failed(asked, "it is too long to be kept", tries)
 
-    def _failed(self, asked: AskedReading, why: str, tries: int, *, damaged: bool = False) -> None:
+    def _failed(self, asked: AskedReading, reason: str, tries: int, *, damaged: bool = False) -> None:
         if asked.slow:
             self._keep(
-                failed(_open(asked, OpenReading(0.0, "", asked.stored.plan.metric, tries)), why, damaged=damaged)
+                failed(_open(asked, OpenReading(0.0, "", asked.stored.plan.metric, tries)), reason, damaged=damaged)
             )
 
 
@@ -298,12 +298,14 @@ def state_of(entry: KeptReading) -> OpenReading | None:
         return None
 
 
-def failed(entry: KeptReading, why: str, *, damaged: bool = False) -> KeptReading:
+def failed(entry: KeptReading, reason: str, *, damaged: bool = False) -> KeptReading:
     """Return the entry of a reading that could not be made, in the place of the one that says that it was begun."""
     state = state_of(entry) or OpenReading(0.0, "", "")
     retry_at = time.time() + min(RETRY_S * (2**state.tries - 1), RETRY_MAX_S)
-    told = OpenReading(time.time(), why[:WHY_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at, damaged)
-    return entry._replace(content=msgspec.msgpack.encode(told))
+    state_now = OpenReading(
+        time.time(), reason[:REASON_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at, damaged
+    )
+    return entry._replace(content=msgspec.msgpack.encode(state_now))
 
 
 def readings_check(store: Store) -> HealthCheck:
@@ -377,7 +379,7 @@ class Codec:
     def pack(self, value: object, secret: bytes) -> bytes | None:
         """Return a value's bytes; None where it has something of a class that is not listed."""
         try:
-            packed = zlib.compress(msgspec.msgpack.encode(self._told(value)), 1)
+            packed = zlib.compress(msgspec.msgpack.encode(self._encode(value)), 1)
         except TypeError:
             return None
         return _mac(packed, secret) + packed
@@ -389,52 +391,52 @@ class Codec:
             raise DamagedReading
         inflater = zlib.decompressobj()
         try:
-            told = msgspec.msgpack.decode(inflater.decompress(packed, UNPACKED_BYTES_MAX))
-            return self._value(told)
+            encoded = msgspec.msgpack.decode(inflater.decompress(packed, UNPACKED_BYTES_MAX))
+            return self._decode(encoded)
         except (msgspec.MsgspecError, zlib.error, TypeError, ValueError, KeyError, IndexError) as error:
             raise DamagedReading from error
 
-    def _told(self, value: Any) -> Any:
+    def _encode(self, value: Any) -> Any:
         if value is None or type(value) in (bool, str, bytes, float):
             return value
         if type(value) is int:
             return value if -(2**63) <= value < 2**64 else ["int", str(value)]
         if isinstance(value, np.generic):
-            return self._told(value.item())
+            return self._encode(value.item())
         if isinstance(value, np.ndarray):
             return ["array", value.dtype.str, list(value.shape), value.tobytes()]
         if isinstance(value, date):
             return ["day", value.isoformat()]
         if isinstance(value, dict):
-            return ["dict", [[self._told(key), self._told(each)] for key, each in value.items()]]
+            return ["dict", [[self._encode(key), self._encode(each)] for key, each in value.items()]]
         if value is self._stored:
             return ["stored"]
         if type(value) in (tuple, list):
-            return self._told_sequence(value)
-        return self._told_record(value)
+            return self._encode_sequence(value)
+        return self._encode_record(value)
 
-    def _told_sequence(self, values: Sequence[Any]) -> Any:
+    def _encode_sequence(self, values: Sequence[Any]) -> Any:
         """Records of one class are kept by column."""
         name = "tuple" if isinstance(values, tuple) else "list"
         kinds = {type(each) for each in values}
         if len(kinds) == 1 and (kind := kinds.pop()) in self._records.values():
-            columns = [[self._told(getattr(each, field)) for each in values] for field in _fields(kind)]
+            columns = [[self._encode(getattr(each, field)) for each in values] for field in _fields(kind)]
             return ["rows", name, kind.__name__, len(values), columns]
-        return [name, [self._told(each) for each in values]]
+        return [name, [self._encode(each) for each in values]]
 
-    def _told_record(self, value: Any) -> Any:
+    def _encode_record(self, value: Any) -> Any:
         if type(value) in self._records.values():
-            return ["of", type(value).__name__, [self._told(getattr(value, field)) for field in _fields(type(value))]]
+            return ["of", type(value).__name__, [self._encode(getattr(value, field)) for field in _fields(type(value))]]
         return ["mechanism", self._mechanisms.index(value)] if value in self._mechanisms else self._refuse(value)
 
     def _refuse(self, value: object) -> Any:
         raise TypeError(f"a {type(value).__name__} is not kept")
 
-    def _value(self, told: Any) -> Any:
-        if not isinstance(told, list):
-            return told
-        what, *rest = told
-        return getattr(self, f"_read_{what}")(*rest) if what in _TAGS else self._refuse(told)
+    def _decode(self, encoded: Any) -> Any:
+        if not isinstance(encoded, list):
+            return encoded
+        what, *rest = encoded
+        return getattr(self, f"_read_{what}")(*rest) if what in _TAGS else self._refuse(encoded)
 
     def _read_int(self, text: str) -> int:
         return int(text)
@@ -446,20 +448,20 @@ class Codec:
         return date.fromisoformat(text)
 
     def _read_dict(self, items: list[Any]) -> dict[Any, Any]:
-        return {self._value(key): self._value(each) for key, each in items}
+        return {self._decode(key): self._decode(each) for key, each in items}
 
     def _read_stored(self) -> StoredPlan:
         return self._stored
 
     def _read_tuple(self, values: list[Any]) -> tuple[Any, ...]:
-        return tuple(map(self._value, values))
+        return tuple(map(self._decode, values))
 
     def _read_list(self, values: list[Any]) -> list[Any]:
-        return list(map(self._value, values))
+        return list(map(self._decode, values))
 
     def _read_rows(self, name: str, kind: str, number: int, columns: list[Any]) -> Any:
         record, names = self._records[kind], _fields(self._records[kind])
-        cells = zip(*([self._value(each) for each in column] for column in columns), strict=True)
+        cells = zip(*([self._decode(each) for each in column] for column in columns), strict=True)
         rows = [record(**dict(zip(names, each, strict=True))) for each in cells]
         if len(rows) != number:
             raise ValueError("rows are missing")
@@ -467,7 +469,7 @@ class Codec:
 
     def _read_of(self, kind: str, values: list[Any]) -> Any:
         record = self._records[kind]
-        return record(**dict(zip(_fields(record), map(self._value, values), strict=True)))
+        return record(**dict(zip(_fields(record), map(self._decode, values), strict=True)))
 
     def _read_mechanism(self, place: int) -> Any:
         return self._mechanisms[place]

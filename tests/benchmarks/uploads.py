@@ -8,19 +8,15 @@ import re
 import secrets
 import selectors
 import socket
-import ssl
 import time
 from array import array
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import count
 from urllib.parse import urlsplit
 
-from dither_shared.plan import Plan
-from dither_shared.rng import Rng
-from dither_shared.wire import GROUPS_MAX, PATH
+from dither_shared.wire import PATH
 from dither_shared.wire.writing import WireGroup, encode_upload
 
 CONNECTIONS = 64
@@ -69,21 +65,10 @@ def post(url: str, path: str, body: bytes, fields: str = "") -> bytes:
     return head.encode("ascii") + body
 
 
-def device_groups(plans: Sequence[Plan], rng: Rng) -> list[WireGroup]:
-    """Return what a device uploads at once: a report of each plan, noise and all, of an answer that nobody gave."""
-    groups: list[WireGroup] = []
-    for plan in plans[:GROUPS_MAX]:
-        cell = plan.cells.draw(rng)
-        mechanism = plan.cells.mechanism_of(cell)
-        report = mechanism.shape.to_wire(mechanism.randomize(0, rng))
-        groups.append((plan.metric, plan.digest, [report], cell if plan.cells.several else None))
-    return groups
-
-
 def address_of(url: str) -> tuple[str, int]:
     """Return what a socket connects to."""
     place = urlsplit(url)
-    return str(place.hostname), place.port or (443 if place.scheme == "https" else 80)
+    return str(place.hostname), place.port or 80
 
 
 @dataclass(frozen=True)
@@ -92,8 +77,6 @@ class Driven:
 
     acknowledged: int
     """Reports, from the first upload to the last."""
-    statuses: Counter[int]
-    """How many uploads were answered so, from the first to the last."""
     rate: float
     """Acknowledged uploads a second."""
     latencies_s: Sequence[float]
@@ -110,66 +93,39 @@ class Driven:
 
 
 class Load:
-    """Sends uploads made of templates, in turn, until told to stop; then waits for every answer.
+    """Sends uploads made of templates, in turn, until the time is over; then waits for every answer."""
 
-    If it is not `strict`, uploads may be refused, and are counted by status.
-    """
-
-    def __init__(
-        self, url: str, templates: Sequence[Template], connections: int = CONNECTIONS, *, strict: bool = True
-    ) -> None:
+    def __init__(self, url: str, templates: Sequence[Template], connections: int = CONNECTIONS) -> None:
         self._url = url
         self._templates = templates
         self._connections = connections
-        self._strict = strict
         self._serials = count()
         self._prefix = secrets.token_hex(4).encode("ascii")
-        self._stopped = False
-        self.answered = 0
-        """Uploads, so far."""
 
-    def stop(self) -> None:
-        """Send nothing more, from a signal handler or another thread."""
-        self._stopped = True
+    def run(self, seconds: float, *, watch: Callable[[], object] = lambda: None) -> Driven:
+        """Send for so long, calling `watch` every quarter of a second.
 
-    def run(
-        self,
-        seconds: float,
-        *,
-        uploads: int | None = None,
-        warm_s: float = WARM_S,
-        watch: Callable[[], object] = lambda: None,
-    ) -> Driven:
-        """Send for so long, so many uploads at most, calling `watch` every quarter of a second.
-
-        Raises LoadFailed where an upload is not answered, and where a strict load's is not acknowledged.
+        Raises LoadFailed where an upload is not answered, or not acknowledged.
         """
         with ExitStack() as opened:
             poll = opened.enter_context(selectors.DefaultSelector())
             lines = []
-            for _ in range(min(self._connections, uploads or self._connections)):
+            for _ in range(self._connections):
                 line = _Line(opened.enter_context(closing(_connected(self._url))))
                 lines.append(line)
                 poll.register(line.connection, selectors.EVENT_READ, line)
-            return self._run(poll, lines, seconds, uploads, warm_s, watch)
+            return self._run(poll, lines, seconds, watch)
 
     def _run(
-        self,
-        poll: selectors.BaseSelector,
-        lines: "list[_Line]",
-        seconds: float,
-        uploads: int | None,
-        warm_s: float,
-        watch: Callable[[], object],
+        self, poll: selectors.BaseSelector, lines: "list[_Line]", seconds: float, watch: Callable[[], object]
     ) -> Driven:
-        acknowledged, latencies, statuses = 0, array("d"), Counter[int]()
+        acknowledged, latencies = 0, array("d")
         now = time.perf_counter()
-        begin, end, next_watch = now + warm_s, now + warm_s + seconds, now
+        begin, end, next_watch = now + WARM_S, now + WARM_S + seconds, now
         from_ = to = cpu_s = used_s = 0.0
         for line in lines:
             self._send(line)
         waiting = len(lines)
-        left = None if uploads is None else uploads - waiting
         while waiting:
             ready = poll.select(ANSWER_WITHIN_S)
             if not ready:
@@ -182,17 +138,13 @@ class Load:
                 status = line.answered()
                 if not status:
                     continue
-                statuses[status] += 1
-                self.answered += 1
-                if status == ACKNOWLEDGED:
-                    acknowledged += line.reports
-                    if from_ and now < end:
-                        latencies.append(now - line.sent)
-                elif self._strict:
+                if status != ACKNOWLEDGED:
                     raise LoadFailed(f"an upload was answered {status}")
-                if now < end and left != 0 and not self._stopped:
+                acknowledged += line.reports
+                if from_ and now < end:
+                    latencies.append(now - line.sent)
+                if now < end:
                     self._send(line)
-                    left = None if left is None else left - 1
                 else:
                     waiting -= 1
             if from_ and now < end:
@@ -202,16 +154,9 @@ class Load:
                 next_watch = now + WATCH_EVERY_S
         ended = time.monotonic()
         took = to - from_
-        if not latencies and self._strict:
+        if not latencies:
             raise LoadFailed(f"no upload was answered within {seconds:g} s")
-        return Driven(
-            acknowledged,
-            statuses,
-            len(latencies) / took if took else 0.0,
-            latencies,
-            used_s / took if took else 0.0,
-            ended,
-        )
+        return Driven(acknowledged, len(latencies) / took, latencies, used_s / took, ended)
 
     def _send(self, line: "_Line") -> None:
         serial = next(self._serials)
@@ -222,13 +167,7 @@ class Load:
 def _connected(url: str) -> socket.socket:
     connection = socket.create_connection(address_of(url), CONNECT_WITHIN_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if urlsplit(url).scheme != "https":
-        return connection
-    try:
-        return ssl.create_default_context().wrap_socket(connection, server_hostname=urlsplit(url).hostname)
-    except OSError:
-        connection.close()
-        raise
+    return connection
 
 
 class _Line:

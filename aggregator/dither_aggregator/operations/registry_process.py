@@ -85,16 +85,16 @@ def read_apart(registry: bytes | Path, known: KnownPlans | None = None) -> dict[
     known store would refuse; NoRegistry for another body.
     """
     path, body = (str(registry), b"") if isinstance(registry, Path) else ("", registry)
-    code, said = _forker.ask(msgspec.json.encode((path, known)), body)
+    code, answer = _forker.ask(msgspec.json.encode((path, known)), body)
     if code == _REFUSED:
-        raise RegistryError(said.decode())
+        raise RegistryError(answer.decode())
     if code == _NO_REGISTRY:
-        raise NoRegistry(said)
+        raise NoRegistry(answer)
     if code == _TOO_MUCH:
         raise RegistryError(
             f"{path or REGISTRY}: must be read within {PROCESSOR_S} seconds and {MEMORY_BYTES_MAX >> 20} MiB of memory"
         )
-    document: dict[str, Any] = json.loads(said)
+    document: dict[str, Any] = json.loads(answer)
     return document
 
 
@@ -116,8 +116,8 @@ class _Forker:
                 line.send_bytes(how)
                 line.send_bytes(body)
                 if line.poll(READ_WITHIN_S):
-                    said = line.recv_bytes()
-                    return said[0], said[1:]
+                    message = line.recv_bytes()
+                    return message[0], message[1:]
             except (EOFError, OSError):
                 pass  # it has ended, perhaps in the middle of an answer
             self.end()
@@ -127,7 +127,7 @@ class _Forker:
         ours, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603  # this module
-                [sys.executable, "-P", "-m", "dither_aggregator.operations.loading", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "dither_aggregator.operations.registry_process", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -196,16 +196,16 @@ def forked(how: bytes, body: bytes) -> bytes:
         try:
             for what, most in ((resource.RLIMIT_AS, MEMORY_BYTES_MAX), (resource.RLIMIT_CPU, PROCESSOR_S)):
                 resource.setrlimit(what, (most, most))
-            code, said = _read(how, body)
+            code, content = _read(how, body)
             with os.fdopen(writing, "wb") as answer:
-                answer.write(bytes([code]) + said)
+                answer.write(bytes([code]) + content)
             os._exit(0)
         finally:
             os._exit(1)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        said = answer.read()
-    return said if os.waitpid(child, 0)[1] == 0 else bytes([_TOO_MUCH])
+        content = answer.read()
+    return content if os.waitpid(child, 0)[1] == 0 else bytes([_TOO_MUCH])
 
 
 def _read(how: bytes, body: bytes) -> tuple[int, bytes]:

@@ -10,7 +10,7 @@ from dither_aggregator.ingest.service import Service
 from dither_aggregator.store import StoreError, StoreUnavailable
 from dither_aggregator.web import problems
 from dither_aggregator.web.messages import ReadAnswer, ReadRequest
-from dither_aggregator.web.reading import ReadingApp
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_shared.errors import DitherError
 from dither_shared.wire.problems import Problem
 

@@ -49,10 +49,10 @@ def keep(directory: Path, names: Sequence[str], *, mend: bool = True) -> list[st
     if mend:
         _make(directory)
     owner = _look(real).st_uid
-    said = [*_keep_directory(directory, real, user, mend)]
+    warnings = [*_keep_directory(directory, real, user, mend)]
     for name in names:
-        said += _keep_file(f"{directory}/{name}", owner, user, mend)
-    return said
+        warnings += _keep_file(f"{directory}/{name}", owner, user, mend)
+    return warnings
 
 
 def make_file(path: Path) -> None:

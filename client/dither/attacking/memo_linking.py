@@ -1,4 +1,4 @@
-"""A crowd: who is recognised among devices with the same answer, by the noise that they repeat."""
+"""Linking: who is recognised among devices with the same answer, by the noise that they repeat."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def linking(trial: Trial) -> Attack | None:
             "identifier"
         ),
         measured=(
-            f"{CROWDS} crowds of {POPULATION} devices answer alike for {BEFORE} periods and {BEFORE} more. Each device "
+            f"{CROWDS} groups of {POPULATION} devices answer alike for {BEFORE} periods and {BEFORE} more. Each device "
             "of before is paired with the likeliest of after. "
             f"By {'all memos together' if len(groups) > 1 else 'the memo'} {percent(last.share)} are joined rightly "
             f"among {POPULATION}, by the formula {percent(last.bound or 0)}."

@@ -14,14 +14,14 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis import estimands, keeping
+from dither_aggregator.analysis import estimands, reading_cache
 from dither_aggregator.analysis.differences import view_of
 from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.estimands import estimand_of, read, read_days
-from dither_aggregator.analysis.keeping import Computing, Elsewhere, Kept, NotReady
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.quality import verdict
 from dither_aggregator.analysis.reading import Reading, View
+from dither_aggregator.analysis.reading_cache import Computing, Elsewhere, Kept, NotReady
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.analysis.words import reading as words_reading
 from dither_aggregator.analysis.words import search
@@ -114,7 +114,7 @@ def forget() -> None:
 
 
 @contextmanager
-def keeper(store: Store, made: keeping.Keeper | None) -> Iterator[None]:
+def keeper(store: Store, made: reading_cache.Keeper | None) -> Iterator[None]:
     with patch.object(store, "keeper", made):
         yield
 
@@ -182,7 +182,7 @@ def test_what_takes_seconds_is_not_made_by_a_request_and_all_else_is(one: Site) 
             if name in SLOW:
                 with pytest.raises(NotReady, match="being computed"):
                     read(one.store, stored, one.day(1), SIMULTANEOUS)
-                assert keeping.keeper_of(one.store).wanted  # type: ignore[union-attr]
+                assert reading_cache.keeper_of(one.store).wanted  # type: ignore[union-attr]
             else:
                 assert read(one.store, stored, one.day(1), SIMULTANEOUS).rows
 
@@ -212,7 +212,7 @@ def test_a_kept_reading_is_not_that_of_other_counts_candidates_or_versions(
                 whole = tallies["text"]
                 one.hold(stored.plan, Tally(2 * whole.n, 2 * whole.counts), 2)
             with (
-                patch.object(keeping, "ESTIMATOR_VERSION", keeping.ESTIMATOR_VERSION + version),
+                patch.object(reading_cache, "ESTIMATOR_VERSION", reading_cache.ESTIMATOR_VERSION + version),
                 pytest.raises(NotReady),
             ):
                 read(one.store, asked, one.day(1), SIMULTANEOUS)
@@ -305,9 +305,12 @@ def test_a_kept_reading_of_words_takes_a_tenth_of_a_fresh_one_at_most(one: Site)
 
 def test_a_search_says_at_which_level_it_is(one: Site) -> None:
     stored, kept, clock = stored_of(one, "words"), list[KeptReading](), iter(range(100, 10**9))
-    with keeper(one.store, computing(one.store, kept)), patch.object(keeping, "monotonic", lambda: float(next(clock))):
+    with (
+        keeper(one.store, computing(one.store, kept)),
+        patch.object(reading_cache, "monotonic", lambda: float(next(clock))),
+    ):
         read(one.store, stored, one.day(1), SIMULTANEOUS)
-    said = [state.words for entry in kept if entry.open and (state := keeping.state_of(entry))]
+    said = [state.words for entry in kept if entry.open and (state := reading_cache.state_of(entry))]
     assert said[0] == "searching words"
     assert list(dict.fromkeys(said[1:])) == [f"searching words, level {level} of 3" for level in (1, 2, 3)]
     one.store.keep_readings([entry for entry in kept if entry.open][-1:])
@@ -355,12 +358,12 @@ def test_a_reading_that_fails_is_said_and_tried_again_ever_more_rarely(one: Site
             tries += [minute] * (searching.call_count - before)
             if not minute:
                 assert str(caught.value).startswith(words)
-            if len(tries) == keeping.TRIES_MAX:
+            if len(tries) == reading_cache.TRIES_MAX:
                 break
     pauses = np.diff(tries).tolist()
-    assert pauses == [1, *(2**number - 1 for number in range(1, keeping.TRIES_MAX - 1))]
+    assert pauses == [1, *(2**number - 1 for number in range(1, reading_cache.TRIES_MAX - 1))]
     assert str(caught.value).endswith("it is not tried again")
-    check = keeping.readings_check(one.store)
+    check = reading_cache.readings_check(one.store)
     assert not check.well
     assert check.value.startswith("words: it ")
 
@@ -409,7 +412,7 @@ def test_what_another_process_has_begun_is_left_to_it_for_a_minute(one: Site) ->
     one.store.keep_readings([begun])
     with keeper(one.store, computing(one.store, alone=False)), pytest.raises(NotReady, match="estimating the cand"):
         read(one.store, stored, one.day(1), SIMULTANEOUS)
-    later = time.time() + keeping.BEGUN_FOR_S
+    later = time.time() + reading_cache.BEGUN_FOR_S
     with keeper(one.store, computing(one.store, alone=False)), patch("time.time", lambda: later):
         assert read(one.store, stored, one.day(1), SIMULTANEOUS).rows
 

@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 import pytest
 
-from dither_aggregator.operations import loading
-from dither_aggregator.operations.loading import KnownPlans, NoRegistry, document_of, read_apart
+from dither_aggregator.operations import registry_process
+from dither_aggregator.operations.registry_process import KnownPlans, NoRegistry, document_of, read_apart
 from dither_aggregator.store import StoreError
 from dither_aggregator.store.plans import Offered
 from dither_aggregator.web import wsgi
@@ -73,30 +73,34 @@ def test_a_file_beside_a_registry_is_read_and_half_a_character_is_no_text(tmp_pa
 
 
 def test_what_takes_too_long_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "READ_WITHIN_S", 0.001)
+    monkeypatch.setattr(registry_process, "READ_WITHIN_S", 0.001)
     with pytest.raises(RegistryError, match=r"^registry: must be read within 20 seconds and 512 MiB of memory$"):
         read_apart(body_of(registry_text()))
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MEMORY_BYTES_MAX", 60 << 20), ("PROCESSOR_S", 1)])
 def test_a_process_that_takes_too_much_ends(limit: str, value: int) -> None:
-    slow = "" if limit == "MEMORY_BYTES_MAX" else "loading.document_of = lambda registry: [0 for _ in iter(int, 1)];"
+    slow = (
+        ""
+        if limit == "MEMORY_BYTES_MAX"
+        else "registry_process.document_of = lambda registry: [0 for _ in iter(int, 1)];"
+    )
     code = (
-        f"import sys; from dither_aggregator.operations import loading; loading.{limit} = {value}; {slow} "
-        "sys.stdout.buffer.write(loading.forked(b'[\"\",null]', sys.stdin.buffer.read()))"
+        f"import sys; from dither_aggregator.operations import registry_process; registry_process.{limit} = {value}; "
+        f"{slow} sys.stdout.buffer.write(registry_process.forked(b'[\"\",null]', sys.stdin.buffer.read()))"
     )
     text = registry_text().replace("values = [", f"# {'x' * 30_000_000}\nvalues = [") if not slow else registry_text()
     done = subprocess.run(
         [sys.executable, "-c", code], input=body_of(text), capture_output=True, env=ENVIRONMENT, check=False, timeout=60
     )
-    assert done.stdout == bytes([loading._TOO_MUCH])
+    assert done.stdout == bytes([registry_process._TOO_MUCH])
 
 
 def test_one_process_is_started_for_all_registries_and_another_where_it_has_ended() -> None:
     read_apart(body_of(registry_text()))
     with patch("subprocess.Popen", side_effect=AssertionError("another one is started")):
         assert read_apart(body_of(registry_text()))["app"] == "example"
-    process = loading._forker._process
+    process = registry_process._forker._process
     assert process
     process.kill()
     wait_until(lambda: process.poll() is not None)
@@ -104,7 +108,7 @@ def test_one_process_is_started_for_all_registries_and_another_where_it_has_ende
 
 
 def test_a_process_that_cannot_be_started_refuses_no_registry_once_it_can() -> None:
-    loading._forker.end()
+    registry_process._forker.end()
     with patch("subprocess.Popen", side_effect=BlockingIOError), pytest.raises(BlockingIOError):
         read_apart(body_of(registry_text()))
     assert read_apart(body_of(registry_text()))["app"] == "example"
@@ -112,20 +116,21 @@ def test_a_process_that_cannot_be_started_refuses_no_registry_once_it_can() -> N
 
 def test_sigusr1_ends_no_process_that_reads_registries() -> None:
     read_apart(body_of(registry_text()))
-    process = loading._forker._process
+    process = registry_process._forker._process
     assert process
     process.send_signal(signal.SIGUSR1)
     assert read_apart(body_of(registry_text()))["app"] == "example"
-    assert loading._forker._process is process
+    assert registry_process._forker._process is process
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_process_ends_with_the_server(how: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
     code = (
-        "import signal, sys; from pathlib import Path; from dither_aggregator.operations import loading; "
+        "import signal, sys; from pathlib import Path; from dither_aggregator.operations import registry_process; "
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit()); "
-        "loading.read_apart(Path('metrics.toml')); print(loading._forker._process.pid, flush=True); signal.pause()"
+        "registry_process.read_apart(Path('metrics.toml')); print(registry_process._forker._process.pid, flush=True); "
+        "signal.pause()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, env=ENVIRONMENT, cwd=tmp_path, text=True

@@ -13,7 +13,7 @@ import pytest
 from dither_aggregator.ingest.service import Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.store.keys import Keys
-from dither_aggregator.web import create_app, ingest
+from dither_aggregator.web import create_app, upload_endpoint
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.authentication import shown_key
 from dither_aggregator.web.headers import headers_of
@@ -130,7 +130,7 @@ def test_keys_that_come_twice_are_none() -> None:
 
 
 def test_a_store_that_does_not_answer_keeps_the_upload_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest, "ACKNOWLEDGE_WITHIN_S", 0.05)
+    monkeypatch.setattr(upload_endpoint, "ACKNOWLEDGE_WITHIN_S", 0.05)
     status, fields, _ = post(Asked(hangs=True), body())
     assert (status, fields["retry-after"]) == (503, "60")
 

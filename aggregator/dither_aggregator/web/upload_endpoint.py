@@ -83,7 +83,7 @@ class _Wake:
 
     def __init__(self) -> None:
         self._done: deque[asyncio.Future[None]] = deque()
-        self._told = False
+        self._wakes = False
         self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
         """Until when each is waited for. They are done about in the order in which they came."""
         self._watched = False
@@ -102,13 +102,13 @@ class _Wake:
 
     def _tell(self, loop: asyncio.AbstractEventLoop, there: "asyncio.Future[None]") -> None:
         self._done.append(there)
-        if not self._told:
-            self._told = True
+        if not self._wakes:
+            self._wakes = True
             with suppress(RuntimeError):  # the loop has been closed: it did not wait for this one any longer
                 loop.call_soon_threadsafe(self._settle_done)
 
     def _settle_done(self) -> None:
-        self._told = False  # first: any that comes from now on wakes the loop again
+        self._wakes = False  # first: any that comes from now on wakes the loop again
         while self._done:
             _settle(self._done.popleft())
 

@@ -8,7 +8,7 @@ import pytest
 
 from dither_aggregator.web import bounds
 from dither_aggregator.web.bounds import peers_of
-from dither_aggregator.web.doors import Door
+from dither_aggregator.web.listener_connections import Door
 from tests.support.http import GET, passes, running, slug, until, upload, was_read
 
 
