@@ -1,6 +1,46 @@
-"""Rows: the attributes of every estimate of a reading."""
+"""Rows: the attributes of every estimate of a reading, and how the columns of answers are declared.
 
-from typing import Protocol
+A column is declared once, as an annotated field of a class: its name, its type and its description. JSON, CSV and the
+API's own description are made of that.
+"""
+
+from datetime import date
+from typing import Annotated, Any, Protocol, TypedDict, get_args, get_type_hints
+
+from msgspec import Meta
+
+
+def says(description: str, **schema: object) -> Meta:
+    """Return the description of a column or of a member of `meta`, with what JSON Schema says of it beside its type."""
+    return Meta(description=description, extra_json_schema=schema or None)
+
+
+FirstDay = Annotated[date, says("the first day (UTC)")]
+LastDay = Annotated[date, says("the last day (UTC)")]
+Provisional = Annotated[bool, says("more reports may still come")]
+SnapshotId = Annotated[
+    str | None,
+    says("the id of the finalized day's snapshot; null for a day that is not final, and for several days"),
+]
+LeftOut = Annotated[
+    int | None,
+    says(
+        "reports of these days that are not among the n, because a read key is not told of cells of a few reports; "
+        "null where it is told nothing of a day by itself; 0 with an admin key"
+    ),
+]
+Days = TypedDict("Days", {"from": FirstDay, "to": LastDay})
+"""The days that were read as one."""
+
+
+def described(row: type) -> dict[str, Any]:
+    """Return the fields of a class that have a description, with their types: these are columns.
+
+    A field that is described, or None, is a column of some answers only.
+    """
+    hints = get_type_hints(row, include_extras=True).items()
+    named = ((name, part) for name, hint in hints for part in (hint, *get_args(hint)))
+    return {name: part for name, part in named if hasattr(part, "__metadata__")}
 
 
 class Row(Protocol):

@@ -71,13 +71,17 @@ def one_of(choices: Collection[str], says: str, **how: Any) -> fields.String:
     return fields.String(load_default=next(iter(choices)), validate=check, metadata={"description": says}, **how)
 
 
-class Parameters(Schema):
-    """The parameters of an address. A field that a form left empty was not given; an undeclared one is refused."""
+class Body(Schema):
+    """A JSON object with exactly these members, all of them there unless they say otherwise."""
 
     class Meta:
         """Marshmallow's options."""
 
         unknown = RAISE
+
+
+class Parameters(Body):
+    """The parameters of an address. A field that a form left empty was not given; an undeclared one is refused."""
 
     @pre_load
     def _drop_empty(self, data: Mapping[str, Any], **how: object) -> dict[str, Any]:

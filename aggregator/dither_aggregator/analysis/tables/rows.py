@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
+
+from dither_aggregator.analysis.rows import says
 
 Statistic = Literal["share", "mean", "cell", "rate", "difference", "association"]
-STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 Verdict = Literal["higher", "lower", "associated", "cannot be told"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _MARKS = (" = ", " & ", " | ", ", less ")
 """These join the parts of names."""
 
@@ -24,16 +24,20 @@ class TableRow:
     """For an association it is half the width of its interval, over the z of its level."""
     lower: float
     upper: float
-    statistic: Statistic
-    column: str
-    label: str | None = None
-    """The column's value or range; None of a mean and an association."""
-    group_column: str | None = None
-    """The column by which devices are grouped; of a cell and an association the other column."""
-    group: str | None = None
+    statistic: Annotated[Statistic, says("for a table: what the row is of")]
+    column: Annotated[str, says("for a table: the column that the row is of")]
+    label: Annotated[str | None, says("its value; null for a mean and for an association")] = None
+    group_column: Annotated[str | None, says("the column that makes the groups, or goes with it")] = None
+    group: Annotated[
+        str | None,
+        says("for a table: which value of group_column the row is of, null for all devices"),
+    ] = None
     verdict: Verdict | None = None
     """Whether a difference from all others, or an association, is more than noise. None while more reports may come."""
-    p_value: float | None = None
+    p_value: Annotated[
+        float | None,
+        says("for differences and associations: how often noise and sampling alone make as much; null for others"),
+    ] = None
 
 
 def share_name(column: str, label: str) -> str:
