@@ -17,8 +17,9 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.charts.beside import Beside, draw_beside
 from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.shares import Mark
+from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.planned import Exact
-from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, query_parameters
+from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, about, query_parameters
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 
 N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
@@ -27,10 +28,10 @@ N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
 class ReadingHelpAsked(Parameters):
     """The parameters of the page: which noise is drawn, on how many reports and values."""
 
-    n = Whole(1, N_MAX, load_default=8_000)
-    d = Whole(2, D_MAX, load_default=300)
-    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, load_default=Decimal(4))
-    seed = Whole(0, SEED_MAX, load_default=1)
+    n = Whole(1, N_MAX, load_default=8_000, metadata=about("", "reports", size=10))
+    d = Whole(2, D_MAX, load_default=300, metadata=about("", "values", size=5))
+    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, load_default=Decimal(4), metadata=about("", "ε of one report", size=6))
+    seed = Whole(0, SEED_MAX, load_default=1, metadata=about("", "seed", size=6))
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class ReadingHelpPage:
     quality_days: int = round(1 / QUALITY_ALPHA)
     rolls: int = ROLLS
     windows: Sequence[int] = WINDOWS
+
+    @property
+    def form(self) -> Sequence[FormField]:
+        """The form."""
+        return form(ReadingHelpAsked, self.asked)
 
     @property
     def alone_rows(self) -> Sequence[tuple[Mark, float, bool]]:
