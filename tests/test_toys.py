@@ -31,7 +31,7 @@ from dither.telemetry import Telemetry
 from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.planning import Computed, Design, Planned, Question
 from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View
-from dither_aggregator.analysis.rows import says
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.ingest.service import Service, WholeService
@@ -202,12 +202,7 @@ class LevelHandle(Handle):
 
 
 @dataclass(frozen=True)
-class MeanRow:
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
+class MeanRow(Row):
     cells: Annotated[int, says("how many cells the reports are of")]
 
 

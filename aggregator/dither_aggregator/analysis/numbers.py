@@ -47,16 +47,13 @@ SURE_OF_NUMBERS = 5
 
 
 @dataclass(frozen=True)
-class NumberRow:
-    """One statistic: of the mean and quantiles in the metric's unit, of all others a share of those with a number."""
+class NumberRow(Row):
+    """One statistic: of the mean and quantiles in the metric's unit, of all others a share of those with a number.
 
-    value: str
-    estimate: float
-    """For a quantile: the lower end of the range in which it seems to lie."""
-    std_error: float
-    """For a quantile: half the width of its interval, over the z of its level."""
-    lower: float
-    upper: float
+    The estimate of a quantile is the lower end of the range in which it seems to lie. Its standard error is half the
+    width of its interval, over the z of its level.
+    """
+
     statistic: Annotated[
         Statistic,
         says("for numbers: what the row is of. Shares are of those who gave one, share_of_reports is of all reports"),
@@ -83,8 +80,7 @@ class NumbersFacts(Lines):
 
     unit: Annotated[str, says("for numbers: the unit of mean, quantiles and the ends of ranges")]
     untold: Annotated[
-        list[str],
-        says("for numbers: quantiles that may lie in more than a third of the axis, without a row"),
+        list[str], says("for numbers: quantiles that may lie in more than a third of the axis, without a row")
     ]
 
 

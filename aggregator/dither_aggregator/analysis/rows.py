@@ -4,8 +4,9 @@ A column is declared once, as an annotated field of a class: its name, its type 
 API's own description are made of that.
 """
 
+from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Protocol, TypedDict, get_args, get_type_hints
+from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 
 from msgspec import Meta
 
@@ -43,25 +44,15 @@ def described(row: type) -> dict[str, Any]:
     return {name: part for name, part in named if hasattr(part, "__metadata__")}
 
 
-class Row(Protocol):
-    """One row of a reading: shares of the n reports, not percent."""
+@dataclass(frozen=True)
+class Row:
+    """One row of a reading: shares of the n reports, not percent. Each estimand has columns of its own behind these."""
 
-    @property
-    def value(self) -> str:
-        """Return what it is about."""
-
-    @property
-    def estimate(self) -> float:
-        """Return the raw, unbiased estimate."""
-
-    @property
-    def std_error(self) -> float:
-        """Return its standard error."""
-
-    @property
-    def lower(self) -> float:
-        """Return the lower end of its interval."""
-
-    @property
-    def upper(self) -> float:
-        """Return the upper end."""
+    value: str
+    """The thing that it is about, by a name that no other row has."""
+    estimate: float
+    """Raw and unbiased."""
+    std_error: float
+    lower: float
+    """The ends of its interval."""
+    upper: float

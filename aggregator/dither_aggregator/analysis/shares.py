@@ -23,7 +23,7 @@ from dither_aggregator.analysis.pure import (
     significance_shares,
 )
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
-from dither_aggregator.analysis.rows import says
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank_among
 from dither_aggregator.analysis.tail import Sum, sum_shares
 from dither_aggregator.analysis.windows import reports_max
@@ -41,14 +41,9 @@ NOISE_SHOWN = 3.5
 
 
 @dataclass(frozen=True)
-class ShareRow:
+class ShareRow(Row):
     """One value's estimate: shares of the n reports, not percent."""
 
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
     normalised: Annotated[float, says("the share that is possible, where it was asked for; biased")] | None = None
 
 

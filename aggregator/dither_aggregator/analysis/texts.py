@@ -18,7 +18,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
 from dither_aggregator.analysis.keeping import part_once
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
-from dither_aggregator.analysis.rows import says
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
@@ -40,14 +40,9 @@ UNLISTED_REPORTS_MIN = 100
 
 
 @dataclass(frozen=True)
-class TextRow:
+class TextRow(Row):
     """One candidate: shares of the n reports, not percent."""
 
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
     proportion: Annotated[float, says("for a text: the share of a constrained fit; biased")]
     """0 where it was not selected."""
     significant: bool | None

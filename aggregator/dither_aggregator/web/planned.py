@@ -33,8 +33,10 @@ class Exact(fields.Decimal):
 
     look: ClassVar = DECIMAL
 
-    def __init__(self, least: Decimal, most: Decimal, decimals: int, **how: Any) -> None:
-        super().__init__(**how)
+    def __init__(
+        self, least: Decimal, most: Decimal, decimals: int, says: str = "", label: str = "", size: int = 6, **how: Any
+    ) -> None:
+        super().__init__(metadata=about(says, label, size=size), **how)
         self._least, self._most = least, most
         self._written = re.compile(rf"[0-9]{{1,3}}(\.[0-9]{{1,{decimals}}})?")
         self._says = f"must be a number from {least:f} to {most:f} with at most {decimals} decimals"
@@ -47,7 +49,7 @@ class Exact(fields.Decimal):
 
 
 def _percent(says: str, label: str) -> Exact:
-    return Exact(PERCENT_MIN, Decimal(100), 8, metadata=about(says, label, size=6))
+    return Exact(PERCENT_MIN, Decimal(100), 8, says, label)
 
 
 class Planner(ABC, Generic[P]):
@@ -180,55 +182,45 @@ class PlanningAsked(Parameters):
     d = Whole(
         2,
         D_MAX,
+        "all values, other included; 2 for a flag; for a number the ranges from low to high; for a table those of each "
+        "column; for a text the candidates, which are at most as many here",
+        "how many values, “other” included (of a table: in each column; of a number: ranges; of a text: candidates)",
+        size=6,
         load_default=30,
-        metadata=about(
-            "all values, other included; 2 for a flag; for a number the ranges from low to high; for a table those of "
-            "each column; for a text the candidates, which are at most as many here",
-            "how many values, “other” included (of a table: in each column; of a number: ranges; of a text: "
-            "candidates)",
-            size=6,
-        ),
     )
     ticks = Whole(
-        2,
-        TICKS_MAX,
+        *(2, TICKS_MAX, "for choices: the most values of one answer", "ticks of an answer (choices only)"),
+        size=2,
         load_default=3,
-        metadata=about("for choices: the most values of one answer", "ticks of an answer (choices only)", size=2),
     )
     asks = one_of(ASKS, "for a number: mean, quantiles and shape, or the mean alone", "asked (numbers only)")
     columns = Whole(
-        COLUMNS_MIN,
-        COLUMNS_MAX,
+        *(COLUMNS_MIN, COLUMNS_MAX, "for a table: the number of columns", "columns (tables only)"),
+        size=2,
         load_default=3,
-        metadata=about("for a table: the number of columns", "columns (tables only)", size=2),
     )
     arms = Whole(
-        ARMS_MIN,
-        ARMS_MAX,
-        load_default=2,
-        metadata=about(
-            "for a table: arms of one size that are compared", "arms of the experiment (tables only)", size=2
+        *(
+            ARMS_MIN,
+            ARMS_MAX,
+            "for a table: arms of one size that are compared",
+            "arms of the experiment (tables only)",
         ),
+        size=2,
+        load_default=2,
     )
     epsilon_permanent = Exact(
-        EPSILON_MIN,
-        EPSILON_MAX,
-        6,
-        metadata=about(
-            "the epsilon of memoized answers; fresh noise without it",
-            "ε of a memoized answer (empty: fresh noise)",
-            size=5,
-        ),
+        *(EPSILON_MIN, EPSILON_MAX, 6, "the epsilon of memoized answers; fresh noise without it"),
+        "ε of a memoized answer (empty: fresh noise)",
+        size=5,
     )
     days = one_of(
         tuple(map(str, WINDOWS)),
         "days of the window that is read; matters for memoized answers",
         "days read at once (memoized only)",
     )
-    n = Whole(1, N_MAX, metadata=about("reports in the window", "reports, n", size=12))
-    epsilon = Exact(
-        EPSILON_MIN, EPSILON_MAX, 6, metadata=about("the privacy loss of one report", "ε of one report", size=6)
-    )
+    n = Whole(1, N_MAX, "reports in the window", "reports, n", size=12)
+    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, "the privacy loss of one report", "ε of one report")
     share_percent = _percent(
         "for values, texts and words: a true share to be told from noise",
         "detectable share in % (not of numbers or tables)",

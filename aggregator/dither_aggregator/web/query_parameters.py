@@ -67,8 +67,8 @@ class Whole(fields.Integer):
 
     look: ClassVar = DECIMAL
 
-    def __init__(self, least: int, most: int, **how: Any) -> None:
-        super().__init__(validate=validate.Range(least, most), **how)
+    def __init__(self, least: int, most: int, says: str = "", label: str = "", size: int = 0, **how: Any) -> None:
+        super().__init__(validate=validate.Range(least, most), metadata=about(says, label, size=size or None), **how)
         self._says = f"must be a number from {least} to {most} in digits alone"
 
     def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> int:

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from dither_aggregator.analysis.keeping import part_once, tell_progress
 from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
-from dither_aggregator.analysis.rows import says
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.analysis.words.search import Level, Prefix, Progress, Proposed, search
@@ -37,14 +37,9 @@ LONGER = "…"
 
 
 @dataclass(frozen=True)
-class WordRow:
+class WordRow(Row):
     """One text that the search proposed, or one start of longer ones: shares of the n reports, not percent."""
 
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
     z: Annotated[float, says("for words: how far it stands out, in standard errors of a normal law")]
     whole: Annotated[bool, says("for words: whether it is a whole text, and not the start of longer ones")]
     named: bool | None

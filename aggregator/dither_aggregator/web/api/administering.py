@@ -161,7 +161,7 @@ class RevokeBody(Body):
 class JournalAsked(RowsAsked):
     """How much of the journal."""
 
-    limit = Whole(1, 100_000, load_default=JOURNAL_ROWS, metadata={"description": "so many of the last entries"})
+    limit = Whole(1, 100_000, "so many of the last entries", load_default=JOURNAL_ROWS)
 
 
 def _hands(store: Store) -> Administration:

@@ -125,35 +125,19 @@ def metrics(store: Store, asked: QueryParameters) -> RowSet[MetricsMeta, MetricR
     """Return what is public of every plan, with the days of its reports."""
     epochs = store.all_epochs()
     rows = [_described(stored, epochs.get(stored.id, [])) for stored in store.plans()]
-    meta: MetricsMeta = {
-        "app": store.app,
-        "lossy": bool(store.lossy),
-        "today": store.today(),
-        "sealed": store.sealed(),
-    }
+    today, sealed = store.today(), store.sealed()
+    meta: MetricsMeta = {"app": store.app, "lossy": bool(store.lossy), "today": today, "sealed": sealed}
     return RowSet(meta, MetricRow, rows, "metrics")
 
 
 def _described(stored: StoredPlan, epochs: Sequence[date]) -> MetricRow:
     plan = stored.plan
     return MetricRow(
-        plan.metric,
-        plan.kind.name,
-        stored.question,
-        plan.digest,
-        plan.rev,
-        stored.current,
-        stored.retired,
-        stored.expires,
-        plan.cells.name,
-        stored.epsilon,
-        stored.epsilon_permanent,
-        stored.epsilon_lifetime,
-        len(plan.values),
-        len(stored.candidates),
-        len(epochs),
-        min(epochs, default=None),
-        max(epochs, default=None),
+        *(plan.metric, plan.kind.name, stored.question, plan.digest, plan.rev),
+        *(stored.current, stored.retired, stored.expires, plan.cells.name),
+        *(stored.epsilon, stored.epsilon_permanent, stored.epsilon_lifetime),
+        *(len(plan.values), len(stored.candidates), len(epochs)),
+        *(min(epochs, default=None), max(epochs, default=None)),
     )
 
 

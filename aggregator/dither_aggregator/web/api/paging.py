@@ -19,16 +19,16 @@ class PagedMeta(TypedDict):
     next: Annotated[str | None, says("the address of the next rows; null where these are the last")]
 
 
-def top(says: str) -> Whole:
+def top(what: str) -> Whole:
     """Return the parameter that says how many rows are wanted at most."""
-    return Whole(1, ROWS_MAX, metadata={"description": says})
+    return Whole(1, ROWS_MAX, what)
 
 
 class PagedAsked(Parameters):
     """The rows that are asked for, of many."""
 
     search = Value(load_default="", metadata={"description": "a part of a value, in upper or lower case"})
-    offset = Whole(0, ROWS_MAX, load_default=0, metadata={"description": "so many rows are left out before them"})
+    offset = Whole(0, ROWS_MAX, "so many rows are left out before them", load_default=0)
 
 
 def with_part(rows: Sequence[R], part: str, text: Callable[[R], str]) -> Sequence[R]:

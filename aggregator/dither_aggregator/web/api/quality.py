@@ -57,18 +57,8 @@ def quality(store: Store, asked: QueryParameters, metric: str) -> RowSet[Quality
     stored, window, days = asked_quality(store, metric, asked)
     rows = [
         QualityRow(
-            metric,
-            stored.plan.rev,
-            day.epoch,
-            day.n,
-            one.check,
-            one.tests,
-            one.of,
-            one.observed,
-            one.low,
-            one.high,
-            one.p_value,
-            "implausible" if one.implausible else "nothing found",
+            *(metric, stored.plan.rev, day.epoch, day.n, one.check, one.tests, one.of, one.observed),
+            *(one.low, one.high, one.p_value, "implausible" if one.implausible else "nothing found"),
         )
         for day in days
         for one in day.checks

@@ -107,8 +107,7 @@ class PlanMeta(TypedDict):
         ),
     ]
     effect_percent: Annotated[
-        float | None,
-        says("for a table: the difference between arms that was asked for, or the least that is told"),
+        float | None, says("for a table: the difference between arms that was asked for, or the least that is told")
     ]
     registry: Annotated[str, says("the lines of a registry, as TOML")]
 
@@ -183,17 +182,10 @@ def series(store: Store, asked: QueryParameters, metric: str) -> RowSet[SeriesMe
     stored, window, values, points = asked_series(store, metric, asked)
     rows = [
         SeriesRow(
-            metric,
-            point.rev,
-            point.epoch,
-            point.epoch,
-            point.value,
-            point.n,
+            *(metric, point.rev, point.epoch, point.epoch, point.value, point.n),
             *(point.estimate, point.std_error, point.lower, point.upper),
             *(None, None, None),
-            point.provisional,
-            None,
-            point.left_out,
+            *(point.provisional, None, point.left_out),
         )
         for point in points
     ]
@@ -271,26 +263,11 @@ def _differences(comparison: Comparison, *, moved: bool) -> Iterator[DifferenceR
     plan = after.stored.plan
     for row in comparison.moved if moved else comparison.rows:
         yield DifferenceRow(
-            plan.metric,
-            plan.rev,
-            after.window.first,
-            after.window.last,
-            row.value,
-            after.n,
-            *(row.estimate, row.std_error, row.lower, row.upper),
-            row.verdict or "cannot be told to have moved",
-            *(None, None),
-            False,  # not provisional: nothing is compared that is
-            None,
-            after.left_out,
-            before.window.first,
-            before.window.last,
-            before.n,
-            before.left_out,
-            row.before,
-            row.after,
-            row.p_value,
-            plan.domain.unit,
+            *(plan.metric, plan.rev, after.window.first, after.window.last, row.value, after.n),
+            *(row.estimate, row.std_error, row.lower, row.upper, row.verdict or "cannot be told to have moved"),
+            *(None, None, False, None, after.left_out),  # nothing provisional is compared
+            *(before.window.first, before.window.last, before.n, before.left_out),
+            *(row.before, row.after, row.p_value, plan.domain.unit),
         )
 
 

@@ -8,26 +8,6 @@ from dither_aggregator.web.charts.shares import ROW_HEIGHT, Mark, Plot, draw
 
 
 @dataclass(frozen=True)
-class _Truth:
-    """A truth as a row: it has no error."""
-
-    value: str
-    estimate: float
-
-    @property
-    def std_error(self) -> float:
-        return 0.0
-
-    @property
-    def lower(self) -> float:
-        return self.estimate
-
-    @property
-    def upper(self) -> float:
-        return self.estimate
-
-
-@dataclass(frozen=True)
 class Beside:
     """A plot of the estimates, and each one's truth."""
 
@@ -43,7 +23,7 @@ class Beside:
 
 def draw_beside(rows: Sequence[Row], truths: Sequence[float], noise_floor: float, critical: float | None) -> Beside:
     """Lay out rows in their order, on an axis that holds their truths too."""
-    true = [_Truth(row.value, truth) for row, truth in zip(rows, truths, strict=True)]
+    true = [Row(row.value, truth, 0.0, truth, truth) for row, truth in zip(rows, truths, strict=True)]
     both = draw([*rows, *true], noise_floor, critical)
     plot = replace(both, marks=both.marks[: len(rows)], height=both.height - len(true) * ROW_HEIGHT)
     return Beside(plot, tuple(mark.x for mark in both.marks[len(rows) :]))

@@ -19,7 +19,7 @@ from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.shares import Mark
 from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.planned import Exact
-from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, about, query_parameters
+from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, query_parameters
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 
 N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
@@ -28,10 +28,10 @@ N_MAX, D_MAX, SEED_MAX = 10**9, 5_000, 999_999
 class ReadingHelpAsked(Parameters):
     """The parameters of the page: which noise is drawn, on how many reports and values."""
 
-    n = Whole(1, N_MAX, load_default=8_000, metadata=about("", "reports", size=10))
-    d = Whole(2, D_MAX, load_default=300, metadata=about("", "values", size=5))
-    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, load_default=Decimal(4), metadata=about("", "ε of one report", size=6))
-    seed = Whole(0, SEED_MAX, load_default=1, metadata=about("", "seed", size=6))
+    n = Whole(1, N_MAX, label="reports", size=10, load_default=8_000)
+    d = Whole(2, D_MAX, label="values", size=5, load_default=300)
+    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, label="ε of one report", load_default=Decimal(4))
+    seed = Whole(0, SEED_MAX, label="seed", size=6, load_default=1)
 
 
 @dataclass(frozen=True)
