@@ -14,16 +14,7 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.disclosure import CELL_MIN
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
-from dither_aggregator.analysis.rows import (
-    FirstDay,
-    LastDay,
-    LeftOut,
-    Provisional,
-    Row,
-    SnapshotId,
-    described,
-    says,
-)
+from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
 from dither_aggregator.analysis.significance import Significance, Told, Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
 from dither_aggregator.analysis.tail import Sum

@@ -1,17 +1,19 @@
 """Operations of the API as Flask routes and as an OpenAPI document, out of the same declarations.
 
-Parameters are checked by the schemas that describe them. flask-smorest writes the document, when somebody asks for it:
-that takes longer than all else that an application is made of. It has no types: the parts that are used are here.
+Parameters are checked by the schemas that describe them, and apispec writes these; msgspec writes the types of answers.
+Both do so when somebody asks for the document: that takes longer than all else that an application is made of.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any, NotRequired, TypedDict, get_args, get_type_hints
 
-import flask_smorest
 import msgspec
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
 from flask import Blueprint, Flask, Response, request
 from marshmallow import RAISE, Schema
 
@@ -30,8 +32,9 @@ NAME = "api"
 """Endpoints are called after it: `api.estimates`."""
 OPENAPI = "3.1.0"
 REF = "#/components/schemas/{name}"
-CHECKED: dict[str, Any] = {"location": "query", "error_status_code": 400, "unknown": RAISE}
-"""How parameters are checked, by what is served and by what describes it."""
+"""The address of a schema by its name."""
+NAMED = {"type": "string", "minLength": 1}
+"""The schema of a part of an address."""
 
 
 class ProblemDocument(TypedDict):
@@ -85,7 +88,7 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
     blueprint, described = Blueprint(NAME, __name__, url_prefix=API.rstrip("/")), tuple(operations)
     for operation in described:
         view = _view(operation, store if operation in answered else None)
-        checked = PARSER.use_args(operation.asked, **CHECKED)(view)
+        checked = PARSER.use_args(operation.asked, location="query", error_status_code=400, unknown=RAISE)(view)
         blueprint.add_url_rule(operation.address, operation.name, checked, methods=[operation.method])
     app.register_blueprint(blueprint)
 
@@ -99,26 +102,17 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
 
 @cache
 def _document(operations: tuple[Operation, ...], estimands: tuple[Estimand[Any], ...]) -> dict[str, Any]:
-    """Return the OpenAPI document of operations on estimands, but for where the server is.
-
-    The routes that flask-smorest wants for it answer nobody.
-    """
-    app = Flask(__name__)
-    api, blueprint = flask_smorest.Api(), flask_smorest.Blueprint(NAME, __name__, url_prefix=API.rstrip("/"))
-    blueprint.ARGUMENTS_PARSER = PARSER
-    api.DEFAULT_ERROR_RESPONSE_NAME = None  # ours are problem documents
-    api.init_app(app, spec_kwargs={"title": "dither", "version": version("dither"), "openapi_version": OPENAPI})
+    """Return the OpenAPI document of operations on estimands, but for where the server is."""
+    spec = APISpec("dither", version("dither"), OPENAPI, plugins=[MarshmallowPlugin()])
+    spec.tag({"name": NAME, "description": ""})
     for operation in operations:
-        blueprint.route(operation.address, methods=[operation.method], endpoint=operation.name)(
-            _described(blueprint, operation, _view(operation, None))
-        )
-    api.register_blueprint(blueprint)
-    described: dict[str, Any] = api.spec.to_dict()
+        path = API.rstrip("/") + re.sub("<(.*?)>", r"{\1}", operation.address)
+        named = [{"in": "path", "name": name, "schema": NAMED} for name in re.findall("{(.*?)}", path)]
+        spec.path(path, operations={operation.method.lower(): _described(operation)}, parameters=named)
+    described: dict[str, Any] = spec.to_dict()
     described["paths"][PATH] = UPLOADS
-    described["components"]["securitySchemes"] = SECURITY
-    schemas = described["components"]["schemas"]
-    for unused in ("Error", "PaginationMetadata"):  # flask-smorest's own, to which nothing refers
-        schemas.pop(unused)
+    schemas: dict[str, Any] = described.get("components", {}).get("schemas", {})
+    described["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
     schemas.update(_schemas([ProblemDocument, *(each for operation in operations for each in operation.types)]))
     del schemas[ProblemDocument.__name__]["additionalProperties"]
     for estimand in estimands:
@@ -160,28 +154,33 @@ def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
     return view
 
 
-def _described(blueprint: Any, operation: Operation, view: Callable[..., Response]) -> Any:
-    """Return a view that says of itself what flask-smorest writes of it."""
+def _described(operation: Operation) -> dict[str, Any]:
+    """Return what apispec writes of an operation."""
     answers: dict[str, Any] = {"type": "object"}
+    content = {JSON: {"schema": answers}}
     if operation.types:
         meta, row = ({"$ref": REF.format(name=each.__name__)} for each in operation.types)
         members = {"meta": meta, "rows": {"type": "array", "items": row}}
         answers |= {"properties": members, "required": list(members), "additionalProperties": False}
-        view = blueprint.alt_response(
-            200, schema={"type": "string"}, content_type=CSV.partition(";")[0], description=operation.says, success=True
-        )(view)
-    view = blueprint.response(200, answers, description=operation.says)(view)
-    being_computed = "it is being computed, or could not be; ask again after Retry-After, also when too many ask"
-    problem = {"$ref": REF.format(name=ProblemDocument.__name__)}
-    for status, reason in (
-        (400, "a parameter is wrong, unknown, given twice, or at odds with another"),
-        *(() if operation.changes else ((503, being_computed),)),
-        ("default", "a refusal"),
-    ):
-        view = blueprint.alt_response(status, schema=problem, content_type=CONTENT_TYPE, description=reason)(view)
-    view = blueprint.doc(security=ADMIN_KEY if operation.changes else READ_KEY)(view)
-    if operation.body:
-        body = {"content": {JSON: {"schema": operation.body}}, "required": True}
-        view = blueprint.doc(requestBody=body)(view)
-    view = blueprint.doc(summary=operation.says, operationId=operation.name)(view)
-    return blueprint.arguments(operation.asked, **CHECKED)(view)
+        content[CSV.partition(";")[0]] = {"schema": {"type": "string"}}
+    refusals = {
+        "400": "a parameter is wrong, unknown, given twice, or at odds with another",
+        "503": "it is being computed, or could not be; ask again after Retry-After, also when too many ask",
+        "default": "a refusal",
+    }
+    if operation.changes:
+        del refusals["503"]
+    problem = {CONTENT_TYPE: {"schema": {"$ref": REF.format(name=ProblemDocument.__name__)}}}
+    body = {"requestBody": {"content": {JSON: {"schema": operation.body}}, "required": True}} if operation.body else {}
+    return {
+        "operationId": operation.name,
+        "summary": operation.says,
+        "tags": [NAME],
+        "security": ADMIN_KEY if operation.changes else READ_KEY,
+        "parameters": [{"in": "query", "schema": operation.asked}],
+        **body,
+        "responses": {
+            "200": {"description": operation.says, "content": content},
+            **{status: {"description": reason, "content": problem} for status, reason in refusals.items()},
+        },
+    }
