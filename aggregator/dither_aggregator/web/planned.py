@@ -189,28 +189,35 @@ class PlanningAsked(Parameters):
         load_default=30,
     )
     ticks = Whole(
-        *(2, TICKS_MAX, "for choices: the most values of one answer", "ticks of an answer (choices only)"),
+        2,
+        TICKS_MAX,
+        "for choices: the most values of one answer",
+        "ticks of an answer (choices only)",
         size=2,
         load_default=3,
     )
     asks = one_of(ASKS, "for a number: mean, quantiles and shape, or the mean alone", "asked (numbers only)")
     columns = Whole(
-        *(COLUMNS_MIN, COLUMNS_MAX, "for a table: the number of columns", "columns (tables only)"),
+        COLUMNS_MIN,
+        COLUMNS_MAX,
+        "for a table: the number of columns",
+        "columns (tables only)",
         size=2,
         load_default=3,
     )
     arms = Whole(
-        *(
-            ARMS_MIN,
-            ARMS_MAX,
-            "for a table: arms of one size that are compared",
-            "arms of the experiment (tables only)",
-        ),
+        ARMS_MIN,
+        ARMS_MAX,
+        "for a table: arms of one size that are compared",
+        "arms of the experiment (tables only)",
         size=2,
         load_default=2,
     )
     epsilon_permanent = Exact(
-        *(EPSILON_MIN, EPSILON_MAX, 6, "the epsilon of memoized answers; fresh noise without it"),
+        EPSILON_MIN,
+        EPSILON_MAX,
+        6,
+        "the epsilon of memoized answers; fresh noise without it",
         "ε of a memoized answer (empty: fresh noise)",
         size=5,
     )

@@ -59,7 +59,7 @@ class TablesReading(Reading):
     def table(self, rows: Iterable[Told]) -> Iterator[EstimateRow]:
         """Yield rows of the API, each with its own verdict."""
         verdicts = {row.value: row.verdict for row in self.rows}
-        return super().table(told._replace(verdict=verdicts[told.row.value]) for told in rows)
+        return super().table(Told(told.row, verdicts[told.row.value]) for told in rows)
 
     @property
     def effect_of_leaving_out(self) -> str:

@@ -91,9 +91,8 @@ def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     state += other_revs(store, stored)
     level, search, plans = asked["level"], asked["search"].strip(), plans_of(store, stored)
     days = {"base_first": before.first, "base_last": before.last, "first": after.first, "last": after.last}
-    named = {"plan": stored.plan.digest if plans else None, "level": level}
-    search_shown = None if stored.plan.domain.unit else search
-    shown = {**days, **named, "metric": None, "window": None, "search": search_shown}
+    others = {"plan": stored.plan.digest if plans else None, "search": None if stored.plan.domain.unit else search}
+    shown = {**asked, **days, **others, "metric": None, "window": None}
     fields = form(ComparePageAsked, shown, {"plan": plans}, (*days, "plan"))
     page = ComparePage(stored, before, after, level, search, state, "", fields)
     try:

@@ -144,8 +144,8 @@ def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryPara
     choices = [(offered[each], words[each]) for each in sorted(offered, key=lambda each: (each != usual, each.days))]
     named, level, search, plans = offered.get(window), asked["level"], asked["search"].strip(), plans_of(store, stored)
     ends = {"first": window.first, "last": window.last} if named is None else {"first": None, "last": None}
-    shown = {**ends, "window": named, "plan": stored.plan.digest if plans else None, "level": level}
-    shown |= {"search": search if presentation_of(stored.plan).searchable else None, "of": None, "by": None}
+    shown = {**asked, **ends, "window": named, "plan": stored.plan.digest if plans else None, "of": None, "by": None}
+    shown["search"] = search if presentation_of(stored.plan).searchable else None
     fields = form(MetricAsked, shown, {"window": dict(choices), "plan": plans}, ("window", *ends, "plan"))
     return Controls(fields, named is None, level, search)
 

@@ -79,7 +79,11 @@ class OverviewPage:
     sort: str
     page: int
     pages: int
-    form: Sequence[FormField]
+
+    @property
+    def form(self) -> Sequence[FormField]:
+        """The form."""
+        return form(OverviewAsked, {"search": self.search, "sort": self.sort})
 
 
 def show(store: Store) -> str:
@@ -99,18 +103,7 @@ def show(store: Store) -> str:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
     shown = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]
     state = [*lagging(store), *_over(store)]
-    made = OverviewPage(
-        shown,
-        len(lines),
-        len(found),
-        headline(lines),
-        state,
-        search,
-        sort,
-        page,
-        pages,
-        form(OverviewAsked, {**asked, "search": search}),
-    )
+    made = OverviewPage(shown, len(lines), len(found), headline(lines), state, search, sort, page, pages)
     return render_template("overview.html", page=made)
 
 

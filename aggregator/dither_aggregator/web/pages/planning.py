@@ -57,9 +57,8 @@ def show(store: Store) -> tuple[str, int]:
     try:
         asked = query_parameters(PlanningAsked)
     except Problem as problem:  # the form stays, to be mended
-        return render_template(
-            "planning.html", page=PlanningPage(as_typed(PlanningAsked), problem.detail)
-        ), problem.status
+        page = PlanningPage(as_typed(PlanningAsked), problem.detail)
+        return render_template("planning.html", page=page), problem.status
     if not any(name in asked for name in GIVEN):
         page = PlanningPage({**asked, **EXAMPLE}, NOTHING_GIVEN)
         return render_template("planning.html", page=page), 200
