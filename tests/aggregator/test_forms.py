@@ -24,7 +24,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def moons(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A parameter more, of plans. What marshmallow copies into a derived schema has it, too."""
+    """A parameter more, of plans. It is added to the derived schema, too, into which marshmallow copied all others."""
     declared = Whole(1, 9, "how many moons it has", "moons (planets only)", size=2, load_default=3)
     for schema in (PlanningAsked, PlanRowsAsked):
         monkeypatch.setitem(schema._declared_fields, "moons", declared)

@@ -1,6 +1,6 @@
 """Rows, and what holds of all of them: every answer of the API is made of these, as JSON and as CSV alike.
 
-A row is a msgspec.Struct: its fields are the columns. What holds of all rows is a TypedDict. The function that answers
+A row is a msgspec.Struct: its fields are the columns. `meta`, of all rows, is a TypedDict. The function that answers
 names both, and /openapi.json describes them.
 """
 
