@@ -28,7 +28,7 @@ from dither_aggregator.web import (
     readers,
     upload_endpoint,
 )
-from dither_aggregator.web.api.admin_documents import IDS_MAX
+from dither_aggregator.web.api.administering import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
 from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX
 from dither_aggregator.workers.tasks import FLOOD

@@ -21,13 +21,13 @@ MAY_IMPORT = {
     # For an app's own tests, which pytest loads.
     "client/dither/testing": {"dither", "dither_shared", "pytest"},
     "aggregator/dither_aggregator": {
+        "apispec",
         "billiard",
         "cachetools",
         "celery",
         "dither_aggregator",
         "dither_shared",
         "flask",
-        "flask_smorest",
         "httptools",
         "itsdangerous",
         "kombu",

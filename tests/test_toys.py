@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import partial
 from math import sqrt
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 import requests
@@ -37,6 +37,7 @@ from dither.telemetry import Telemetry
 from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.planning import Design, Planned, Question
 from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.ingest.service import Service, WholeService
@@ -210,24 +211,19 @@ class LevelHandle(Handle):
 
 
 @dataclass(frozen=True)
-class MeanRow:
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
-    cells: int
+class MeanRow(Row):
+    cells: Annotated[int, says("how many cells the reports are of")]
+
+
+class MeanFacts(TypedDict):
+    mean_of: int
 
 
 @dataclass(frozen=True)
 class MeanReading(Reading):
     rows: tuple[MeanRow, ...] = ()
 
-    @property
-    def own_columns(self) -> tuple[str, ...]:
-        return ("cells",)
-
-    def own_document(self) -> dict[str, object]:
+    def own_document(self) -> MeanFacts:
         return {"mean_of": len(self.rows)}
 
 
@@ -236,8 +232,6 @@ class Mean(Estimand[MeanReading]):
 
     name = "mean"
     role = "statistic"
-    column_schemas = {"cells": {"type": "integer", "description": "how many cells the reports are of"}}  # noqa: RUF012
-    meta_schemas = {"mean_of": {"type": "integer"}}  # noqa: RUF012
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Every view fits."""
@@ -715,9 +709,9 @@ def test_toys_are_on_every_page_and_in_every_operation(
     operations = {(method, path) for path, has in described["paths"].items() for method in has}
     assert {each for each in operations - walk.seen if each[0] != "parameters"} == {("post", "/v1/reports")}
     assert [about for about, page in pages.items() if not page.ok] == []
-    for metric, says in (("day", "saturday"), ("level", "The level is about"), ("bare", "mean: 1.")):
+    for metric, told in (("day", "saturday"), ("level", "The level is about"), ("bare", "mean: 1.")):
         for each in ("/metrics/{metric}", "/s/{id_}"):
-            assert says in pages[each, metric].text
+            assert told in pages[each, metric].text
             assert "quantile" not in pages[each, metric].text
     # A unit says nothing of this: the reading has a floor of changes, and its presentation more than a few rows.
     assert compared["meta"]["detectable_difference"] > 0

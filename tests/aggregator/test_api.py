@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -317,10 +318,15 @@ def test_three_lines_of_pandas_draw_a_month(one: Site, tmp_path: Path) -> None:
         assert drawn[0].loc[row["from"], row["value"]] == row["estimate"]
 
 
+class Pair(msgspec.Struct):
+    a: object
+    b: object
+
+
 def test_numbers_of_numpy_are_numbers(one: Site) -> None:
-    made = RowSet({"n": np.int64(3), "share": np.float64("nan")}, ("a", "b"), [(np.float64(0.25), None)], "file")
+    made = RowSet({"n": np.int64(3), "share": np.float64("nan")}, Pair, [Pair(np.float64(0.25), None)], "file")
     with one.client.application.test_request_context():
         assert respond(made, {"format": "json"}).data == b'{"meta":{"n":3,"share":null},"rows":[{"a":0.25,"b":null}]}'
         assert respond(made, {"format": "csv"}).data == b"a,b\r\n0.25,\r\n"
         with pytest.raises(TypeError, match="object is nothing that JSON has"):
-            respond(RowSet({}, ("a",), [(object(),)], "file"), {"format": "json"})
+            respond(RowSet({}, Pair, [Pair(object(), None)], "file"), {"format": "json"})

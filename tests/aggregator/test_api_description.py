@@ -5,21 +5,28 @@ import random
 import re
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+import msgspec
 import pytest
 import requests
 
 from dither_aggregator.analysis.reading import COLUMNS
+from dither_aggregator.analysis.rows import says
+from dither_aggregator.store import Store
 from dither_aggregator.store.records import DayMark
-from dither_aggregator.web.api import OPERATIONS
+from dither_aggregator.web.api import OPERATIONS, description
+from dither_aggregator.web.api.description import Operation
+from dither_aggregator.web.api.rowsets import RowSet, respond
+from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_web import Client
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
-from tests.support.reading_api import ADDRESS, ask, check_answers, faults, listed, refused
+from tests.support.reading_api import ADDRESS, ask, check_answers, faults, listed, refused, violations
 from tests.support.registries import registry, registry_text
 from tests.support.sites import EXPIRES, Site
 
@@ -237,6 +244,42 @@ def test_every_csv_has_the_mark_by_which_excel_knows_utf_8_where_it_is_asked_for
                 answer = ask_for(path, method, query)
                 assert (answer.status_code, answer.json()["detail"]) == (400, detail), path
     assert len(with_csv) >= 22
+
+
+class ToyMeta(TypedDict):
+    moons: Annotated[int, says("of all planets")]
+
+
+class ToyRow(msgspec.Struct):
+    planet: str
+    since: Annotated[date | None, says("the day that it was found")] = msgspec.field(name="from")
+
+
+def toys(store: Store, asked: QueryParameters) -> RowSet[ToyMeta, ToyRow]:
+    """Two planets, one of which everybody has always seen."""
+    return RowSet({"moons": 28}, ToyRow, [ToyRow("Uranus", date(1781, 3, 13)), ToyRow("Mars", None)], "toys")
+
+
+def test_a_column_is_declared_once_for_json_csv_and_the_description(one: Site) -> None:
+    document = description._document((Operation("/toys", toys, "planets"),), ())
+    meta, row = (document["components"]["schemas"][each] for each in ("ToyMeta", "ToyRow"))
+    assert meta["properties"] == {"moons": {"type": "integer", "description": "of all planets"}}
+    assert (row["required"], row["additionalProperties"]) == (["planet", "from"], False)
+    assert row["properties"]["planet"] == {"type": "string"}
+    assert row["properties"]["from"]["description"] == "the day that it was found"
+    with one.client.application.test_request_context():
+        made = toys(one.store, {})
+        answer, csv = (respond(made, {"format": form}).data for form in ("json", "csv"))
+    assert faults(document, "/v1/toys", "get", json.loads(answer)) == []
+    assert len(faults(document, "/v1/toys", "get", json.loads(answer.replace(b'"Mars"', b"7")))) == 1
+    assert csv == b"planet,from\r\nUranus,1781-03-13\r\nMars,\r\n"
+
+
+def test_a_column_of_two_estimands_is_described_by_both(described: dict[str, Any]) -> None:
+    group = described["components"]["schemas"]["EstimateRow"]["properties"]["group"]
+    assert re.fullmatch("for a text: .*; for a table: .*", group["description"])
+    assert [violations(described, group, each) for each in ("a", None)] == [[], []]
+    assert violations(described, group, 7)
 
 
 QUERIES = (

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from pathlib import Path
@@ -14,7 +13,8 @@ import pytest
 
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.scale import points, precise, rough
-from dither_aggregator.web.pages.time import time_page
+from dither_aggregator.web.pages.forms import form
+from dither_aggregator.web.queries import SeriesAsked
 from tests.support.aggregators import operators_app
 from tests.support.sites import Site, site
 
@@ -218,11 +218,10 @@ def test_a_page_leads_to_its_own_rows(one: Site, path: str) -> None:
 
 def test_a_field_for_a_value_shows_all_of_it(one: Site) -> None:
     """One that is cut could be read as another value."""
-    assert 'size="14" value="model 1"' in one.client.get("/metrics/color/time?values=model 1").text
-    with one.client.application.app_context():
-        page = time_page(one.store, "color", {"level": "95", "values": ["model 1"]})
-    assert [replace(page, values=("x" * length, "y")).width for length in (3, 22, 200)] == [14, 22, 30]
-    assert replace(page, values=()).width == 14
+    assert 'value="model 1" list="values" size="14"' in one.client.get("/metrics/color/time?values=model 1").text
+    for longest, size in ((0, 14), (3, 14), (22, 22), (200, 30)):
+        shown = form(SeriesAsked, {"values": ("x" * longest, "y")})
+        assert [each.look["size"] for each in shown if each.name == "values"] == [size] * 5
 
 
 def test_a_page_that_refuses_says_where_to_go_on(one: Site) -> None:

@@ -24,17 +24,11 @@ Verdict = Literal["rose", "fell"]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """How the share of one value changed from one window to another: shares, not percent. It is a row, too."""
+class Difference(Row):
+    """How the share of one value changed from one window to another: the estimate is after less before."""
 
-    value: str
     before: float
     after: float
-    estimate: float
-    """After less before."""
-    std_error: float
-    lower: float
-    upper: float
     p_value: float
     """How often noise and sampling alone make at least such a difference, of this value."""
     verdict: Verdict | None = None
@@ -115,7 +109,7 @@ def _difference(after: Reading, old: Row, new: Row, p_value: float, moves: bool)
     lower, upper = after.move_ends(old, new)
     error = hypot(old.std_error, new.std_error)
     verdict = _verdict(moved or lower + upper, moves)
-    return Difference(new.value, old.estimate, new.estimate, moved, error, lower, upper, p_value, verdict)
+    return Difference(new.value, moved, error, lower, upper, old.estimate, new.estimate, p_value, verdict)
 
 
 def _verdict(move: float, moves: bool) -> Verdict | None:

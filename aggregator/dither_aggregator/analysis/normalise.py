@@ -7,15 +7,25 @@ well it did. Both are for metrics whose answers hold exactly one value.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final, TypedDict
 
 import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.rows import says
 from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
 
 RESIDUAL_MAX = 1e-8
+
+
+class NormalisedDocument(TypedDict):
+    """How shares that sum to one were found."""
+
+    method: str
+    converged: bool
+    iterations: int
+    residual: Annotated[float, says("how far the shares are from summing to one")]
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class Normalised:
         """Whether they do, to rounding."""
         return self.residual <= RESIDUAL_MAX
 
-    def to_document(self) -> dict[str, object]:
+    def to_document(self) -> NormalisedDocument:
         """Return the convergence report."""
         return {
             "method": self.method,

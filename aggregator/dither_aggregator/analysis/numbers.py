@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
 from statistics import NormalDist, median
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from scipy.special import ndtr
@@ -18,10 +18,10 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numeric.bounds import Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
-from dither_aggregator.analysis.numeric.ranges import share_functionals
+from dither_aggregator.analysis.numeric.ranges import Statistic, share_functionals
 from dither_aggregator.analysis.numeric.repeats import repeated
-from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
-from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
@@ -47,23 +47,41 @@ SURE_OF_NUMBERS = 5
 
 
 @dataclass(frozen=True)
-class NumberRow:
-    """One statistic: of the mean and quantiles in the metric's unit, of all others a share of those with a number."""
+class NumberRow(Row):
+    """One statistic: of the mean and quantiles in the metric's unit, of all others a share of those with a number.
 
-    value: str
-    estimate: float
-    """For a quantile: the lower end of the range in which it seems to lie."""
-    std_error: float
-    """For a quantile: half the width of its interval, over the z of its level."""
-    lower: float
-    upper: float
-    statistic: str
-    """"mean", "quantile", "share_above", "share" or "share_of_reports"."""
-    low: float | None = None
-    """The ends of the range that it is of, in the unit; None where it is open. For a mean: what ranges leave open."""
-    high: float | None = None
-    fitted: float | None = None
-    """The share of a range by maximum likelihood, or the mean of possible shares: to look at, biased."""
+    The estimate of a quantile is the lower end of the range in which it seems to lie. Its standard error is half the
+    width of its interval, over the z of its level.
+    """
+
+    statistic: Annotated[
+        Statistic,
+        says("for numbers: what the row is of. Shares are of those who gave one, share_of_reports is of all reports"),
+    ]
+    low: Annotated[
+        float | None,
+        says(
+            "for numbers: the lower end of the range that the row is of, in the unit, null where it is open; of a mean "
+            "the least that fits, however numbers lie within ranges, null where nothing is rounded to ranges"
+        ),
+    ] = None
+    high: Annotated[float | None, says("its upper end, or the most")] = None
+    fitted: Annotated[
+        float | None,
+        says(
+            "for numbers: the share that is possible, or the mean of such shares; biased, to look at; null for others"
+        ),
+    ] = None
+    """By maximum likelihood."""
+
+
+class NumbersFacts(Lines):
+    """The unit of numbers, and which of them are not said."""
+
+    unit: Annotated[str, says("for numbers: the unit of mean, quantiles and the ends of ranges")]
+    untold: Annotated[
+        list[str], says("for numbers: quantiles that may lie in more than a third of the axis, without a row")
+    ]
 
 
 @dataclass(frozen=True)
@@ -75,11 +93,6 @@ class NumbersReading(Reading):
     """Quantiles that may lie anywhere in more than a third of the axis."""
     scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
     """For each quantile: the share up to each place less the quantile, in standard errors."""
-
-    @property
-    def own_columns(self) -> tuple[str, ...]:
-        """The statistic, the range that it is of, and the fitted share."""
-        return "statistic", "low", "high", "fitted"
 
     @property
     def distinct(self) -> Sequence[NumberRow]:
@@ -124,10 +137,9 @@ class NumbersReading(Reading):
             return "Too few of these reports are of numbers, or one of their cells has hardly any: nothing can be told."
         return f"{self.n:,} reports are too few to tell: numbers need {least:,}."
 
-    def own_document(self) -> dict[str, object]:
+    def own_document(self) -> NumbersFacts:
         """Return the unit, and what is not said."""
-        nothing: dict[str, object] = {"critical_share": None, "detectable_share": None}
-        return {**nothing, "unit": self.stored.plan.domain.unit, "untold": list(self.untold)}
+        return {**NO_LINES, "unit": self.stored.plan.domain.unit, "untold": list(self.untold)}
 
 
 class Numbers(Estimand[NumbersReading]):

@@ -1,19 +1,22 @@
 """A reading: the estimates of one metric in one window of days, as the API and the pages show them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from math import hypot
-from typing import Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
 
+import msgspec
 import numpy as np
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.disclosure import CELL_MIN
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
-from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.significance import JudgedRow, Significance
+from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
+from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
+from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
 from dither_aggregator.analysis.tail import Sum
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
@@ -21,11 +24,49 @@ from dither_aggregator.store.interface.batches import BATCH_MIN
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 
-COLUMNS = (
-    *("metric", "rev", "from", "to", "value", "n", "estimate", "std_error", "lower", "upper"),
-    *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot", "left_out"),
-)
-"""The columns of every estimand's rows in a table; an estimand's own columns follow."""
+
+class EstimateRow(msgspec.Struct, frozen=True):
+    """One value's number with its error. Shares are raw and unbiased: they may be negative.
+
+    A number's mean or quantile is in the metric's unit. A quantile lies between two edges: its estimate is the lower
+    end of the range in which it seems to lie, and its interval ends at edges. An estimand's own columns follow.
+    """
+
+    metric: str
+    rev: int
+    first: FirstDay = msgspec.field(name="from")
+    last: LastDay = msgspec.field(name="to")
+    value: str
+    n: Annotated[int, says("reports")]
+    estimate: Annotated[float, says("a share; a mean or a quantile in the metric's unit")]
+    std_error: float
+    lower: Annotated[float, says("the interval's lower end")]
+    upper: Annotated[float, says("its upper end")]
+    verdict: Annotated[
+        Verdict | TableVerdict | None,
+        says("by simultaneous intervals, whichever are shown; of tables by tests; null where nothing is told"),
+    ]
+    rank_lower: Annotated[int | None, says("the least that its rank may be; null for what does not stand out")]
+    rank_upper: Annotated[int | None, says("the most")]
+    provisional: Provisional
+    snapshot: SnapshotId
+    left_out: LeftOut
+
+
+COLUMNS = EstimateRow.__struct_encode_fields__
+"""The columns of every estimand's rows."""
+
+
+class Lines(TypedDict):
+    """The shares that can be told from noise."""
+
+    critical_share: Annotated[float | None, says("an estimate above it stands out; null where there is no such line")]
+    detectable_share: Annotated[
+        float | None, says("a true share of this stands out four times in five; null where none")
+    ]
+
+
+NO_LINES: Lines = {"critical_share": None, "detectable_share": None}
 
 
 @dataclass(frozen=True)
@@ -77,13 +118,13 @@ class Reading(ABC):
 
     @property
     def own_columns(self) -> tuple[str, ...]:
-        """The columns that only this estimand has, each an attribute of its rows."""
-        return ()
+        """The columns that only this estimand has: the described attributes of its rows."""
+        return tuple(own_columns(type(self)))
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of a table of its rows."""
-        return (*COLUMNS, *self.own_columns)
+    def row(self) -> type[EstimateRow]:
+        """The class of its rows in a table."""
+        return _row(type(self), self.own_columns)
 
     @property
     @abstractmethod
@@ -174,17 +215,18 @@ class Reading(ABC):
         return ""
 
     @abstractmethod
-    def own_document(self) -> dict[str, object]:
-        """Return what documents have of this estimand alone."""
+    def own_document(self) -> Mapping[str, object]:
+        """Return what documents have of this estimand alone: as a TypedDict, if the API describes it."""
 
-    def table(self, rows: Iterable[JudgedRow]) -> Iterator[list[object]]:
-        """Yield the columns of some rows."""
+    def table(self, rows: Iterable[JudgedRow]) -> Iterator[EstimateRow]:
+        """Yield some rows of the API."""
         plan, window, own = self.stored.plan, self.window, self.own_columns
-        before = [plan.metric, plan.rev, window.first.isoformat(), window.last.isoformat()]
-        after = [self.provisional, self.snapshot, self.left_out]
+        made: Callable[..., EstimateRow] = self.row
+        before = (plan.metric, plan.rev, window.first, window.last)
+        after = (self.provisional, self.snapshot, self.left_out)
         for row, *judged in rows:
-            numbers = [row.value, self.n, row.estimate, row.std_error, row.lower, row.upper]
-            yield [*before, *numbers, *judged, *after, *(getattr(row, column) for column in own)]
+            numbers = (row.value, self.n, row.estimate, row.std_error, row.lower, row.upper)
+            yield made(*before, *numbers, *judged, *after, *[getattr(row, column) for column in own])
 
     def to_document(self) -> dict[str, object]:
         """Return what a snapshot keeps of it."""
@@ -212,6 +254,20 @@ class Reading(ABC):
         }
 
 
+def own_columns(reading: type[Reading]) -> dict[str, Any]:
+    """Return the columns that the rows of a class of readings have beside all others', with their types."""
+    row, *_ = get_args(get_type_hints(reading)["rows"])
+    return described(row)
+
+
+@cache
+def _row(reading: type[Reading], own: tuple[str, ...]) -> type[EstimateRow]:
+    types = own_columns(reading)
+    further = [(name, types[name]) for name in own]
+    made = msgspec.defstruct(EstimateRow.__name__, further, bases=(EstimateRow,), frozen=True)
+    return cast("type[EstimateRow]", made)
+
+
 R = TypeVar("R", bound=Reading)
 
 
@@ -230,11 +286,6 @@ class Estimand(ABC, Generic[R]):
     """The work that takes so long, in words that follow "being computed"."""
     records: tuple[type, ...] = ()
     """The classes that a reading is made of; one that has others is not kept."""
-
-    column_schemas: Mapping[str, Mapping[str, object]] = {}
-    """The JSON Schema of each of its rows' own columns that `web/api/documents.py` does not describe."""
-    meta_schemas: Mapping[str, Mapping[str, object]] = {}
-    """The same of what its own document has."""
 
     @property
     @abstractmethod

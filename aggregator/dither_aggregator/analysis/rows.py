@@ -1,27 +1,58 @@
-"""Rows: the attributes of every estimate of a reading."""
+"""Rows: the attributes of every estimate of a reading, and how the columns of answers are declared.
 
-from typing import Protocol
+A column is declared once, as an annotated field of a class: its name, its type and its description. JSON, CSV and the
+API's own description are made of that.
+"""
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, TypedDict, get_args, get_type_hints
+
+from msgspec import Meta
 
 
-class Row(Protocol):
-    """One row of a reading: shares of the n reports, not percent."""
+def says(description: str, **schema: object) -> Meta:
+    """Return the description of a column or of a member of `meta`, with what JSON Schema says of it beside its type."""
+    return Meta(description=description, extra_json_schema=schema or None)
 
-    @property
-    def value(self) -> str:
-        """Return what it is about."""
 
-    @property
-    def estimate(self) -> float:
-        """Return the raw, unbiased estimate."""
+FirstDay = Annotated[date, says("the first day (UTC)")]
+LastDay = Annotated[date, says("the last day (UTC)")]
+Provisional = Annotated[bool, says("more reports may still come")]
+SnapshotId = Annotated[
+    str | None,
+    says("the id of the finalized day's snapshot; null for a day that is not final, and for several days"),
+]
+LeftOut = Annotated[
+    int | None,
+    says(
+        "reports of these days that are not among the n, because a read key is not told of cells of a few reports; "
+        "null where it is told nothing of a day by itself; 0 with an admin key"
+    ),
+]
+Days = TypedDict("Days", {"from": FirstDay, "to": LastDay})
+"""The days that were read as one."""
 
-    @property
-    def std_error(self) -> float:
-        """Return its standard error."""
 
-    @property
-    def lower(self) -> float:
-        """Return the lower end of its interval."""
+def described(row: type) -> dict[str, Any]:
+    """Return the fields of a class that have a description, with their types: these are columns.
 
-    @property
-    def upper(self) -> float:
-        """Return the upper end."""
+    A field that is described, or None, is a column of some answers only.
+    """
+    hints = get_type_hints(row, include_extras=True).items()
+    named = ((name, part) for name, hint in hints for part in (hint, *get_args(hint)))
+    return {name: part for name, part in named if hasattr(part, "__metadata__")}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a reading: shares of the n reports, not percent. Each estimand has columns of its own behind these."""
+
+    value: str
+    """The thing that it is about, by a name that no other row has."""
+    estimate: float
+    """Raw and unbiased."""
+    std_error: float
+    lower: float
+    """The ends of its interval."""
+    upper: float

@@ -7,6 +7,7 @@ from datetime import date
 from dither_aggregator.analysis.estimands import estimand_of, read_days
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 
@@ -14,19 +15,14 @@ VALUES_MAX = 5
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(Row):
     """One value on one day: shares of the population that the n reports are a sample of, not percent."""
 
-    value: str
     plan: str
     """The plan's digest: points of different plans do not join."""
     rev: int
     epoch: date
     n: int
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
     provisional: bool
     left_out: int | None = 0
     """Reports of the day that are not among the n."""
@@ -48,17 +44,8 @@ def series(
         for reading in read_days(store, stored, window, view) if known else ():
             points += [
                 Point(
-                    row.value,
-                    stored.plan.digest,
-                    stored.plan.rev,
-                    reading.epoch,
-                    reading.n,
-                    row.estimate,
-                    row.std_error,
-                    row.lower,
-                    row.upper,
-                    reading.provisional,
-                    reading.left_out,
+                    *(row.value, row.estimate, row.std_error, row.lower, row.upper, stored.plan.digest),
+                    *(stored.plan.rev, reading.epoch, reading.n, reading.provisional, reading.left_out),
                 )
                 for row in reading.rows
             ]

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import date
 from math import ceil, floor, sqrt
 from operator import attrgetter
-from typing import Self
+from typing import Annotated, NotRequired, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.normalise import METHODS, Normalised
+from dither_aggregator.analysis.normalise import METHODS, Normalised, NormalisedDocument
 from dither_aggregator.analysis.pure import (
     Counted,
     Estimates,
@@ -22,7 +22,8 @@ from dither_aggregator.analysis.pure import (
     noise_chance,
     significance_shares,
 )
-from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank_among
 from dither_aggregator.analysis.tail import Sum, sum_shares
 from dither_aggregator.analysis.windows import reports_max
@@ -40,15 +41,16 @@ NOISE_SHOWN = 3.5
 
 
 @dataclass(frozen=True)
-class ShareRow:
+class ShareRow(Row):
     """One value's estimate: shares of the n reports, not percent."""
 
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
-    normalised: float | None = None
+    normalised: Annotated[float, says("the share that is possible, where it was asked for; biased")] | None = None
+
+
+class SharesFacts(Lines):
+    """How shares were normalised."""
+
+    normalised: NotRequired[Annotated[NormalisedDocument, says("if it was asked for")]]
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,9 @@ class SharesReading(Reading):
         """The normalised share, where it is asked for."""
         return ("normalised",) if self.view.normalised else ()
 
-    def own_document(self) -> dict[str, object]:
+    def own_document(self) -> SharesFacts:
         """Return the shares that can be told from noise, and how shares were normalised."""
-        document: dict[str, object] = {
-            "critical_share": self.critical_share,
-            "detectable_share": self.detectable_share,
-        }
+        document: SharesFacts = {"critical_share": self.critical_share, "detectable_share": self.detectable_share}
         return {**document, "normalised": self.normalised.to_document()} if self.normalised else document
 
 

@@ -7,7 +7,7 @@ above its own, before every one whose interval lies below. All others are withou
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,14 +17,13 @@ from dither_aggregator.analysis.rows import Row
 BINS = 40
 
 Verdict = Literal["stands out", "cannot be told from zero", "cannot be told from another one"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 class JudgedRow(NamedTuple):
     """A row with what can be told of it: a verdict, and the ends of its rank where it stands out."""
 
     row: Row
-    verdict: Verdict | None = None
+    verdict: str | None = None
     rank_lower: int | None = None
     rank_upper: int | None = None
 

@@ -33,11 +33,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, sqrt
 from statistics import NormalDist
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import COUNT_MIN, Floats, Z
+from dither_aggregator.analysis.rows import Days, says
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import hyperplanes_through
@@ -61,6 +63,20 @@ class Sum:
         return Sum(1 - self.estimate, self.std_error, 1 - self.upper, 1 - self.lower)
 
 
+class TailDocument(Days):
+    """The share of all values that do not stand out, from days before, whose noise did not choose them.
+
+    If answers may hold several values, it is the number of them a report. Values apart are not in it.
+    """
+
+    values: Annotated[int, says("how many values")]
+    n: Annotated[int, says("reports of these days")]
+    estimate: Annotated[float, says("their share of these reports: raw, so it may be negative")]
+    std_error: Annotated[float, says("how far it may be from these reports, whatever error_of says of rows")]
+    lower: Annotated[float, says("the interval's lower end, which holds by itself at the level")]
+    upper: Annotated[float, says("its upper end")]
+
+
 @dataclass(frozen=True)
 class Tail:
     """The sum over all values that do not stand out in a window, from other days."""
@@ -72,10 +88,17 @@ class Tail:
     n: int
     """Their reports."""
 
-    def to_document(self) -> dict[str, object]:
+    def to_document(self) -> TailDocument:
         """Return what the API says of it."""
-        ends = {"from": self.window.first.isoformat(), "to": self.window.last.isoformat()}
-        return {"values": self.values, **vars(self.total), "n": self.n, **ends}
+        return {
+            "values": self.values,
+            "estimate": self.total.estimate,
+            "std_error": self.total.std_error,
+            "lower": self.total.lower,
+            "upper": self.total.upper,
+            "n": self.n,
+            **self.window.ends,
+        }
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from math import sqrt
 from statistics import NormalDist, median
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
@@ -16,8 +16,9 @@ from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
-from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
@@ -39,20 +40,21 @@ UNLISTED_REPORTS_MIN = 100
 
 
 @dataclass(frozen=True)
-class TextRow:
+class TextRow(Row):
     """One candidate: shares of the n reports, not percent."""
 
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
-    proportion: float
-    """The share of the constrained fit, 0 where it was not selected."""
+    proportion: Annotated[float, says("for a text: the share of a constrained fit; biased")]
+    """0 where it was not selected."""
     significant: bool | None
     significant_holm: bool | None
-    group: str
-    """"", or the candidate whose bits are the same in every cohort, so that the two cannot be told apart."""
+    group: Annotated[str, says('for a text: the candidate with the same bits, "" where there is none')]
+    """The two cannot be told apart: their bits are the same in every cohort."""
+
+
+class TextsFacts(Lines):
+    """The fit of texts."""
+
+    fit: NotRequired[Annotated[dict[str, Any], says("for texts")]]
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,6 @@ class TextsReading(Reading):
         ]
 
     @property
-    def own_columns(self) -> tuple[str, ...]:
-        """The share of the constrained fit, and the candidate that has the same bits."""
-        return "proportion", "group"
-
-    @property
     def sentences(self) -> Sequence[str]:
         """The fit's sentences on the list as a whole, and one on the part that it leaves unexplained."""
         if self.fit is None:
@@ -148,9 +145,9 @@ class TextsReading(Reading):
         """Say how texts are looked for."""
         return "No text is looked for: list candidates in the registry, or POST them to the estimates of this metric."
 
-    def own_document(self) -> dict[str, object]:
+    def own_document(self) -> TextsFacts:
         """Return the fit."""
-        nothing: dict[str, object] = {"critical_share": None, "detectable_share": None}
+        nothing: TextsFacts = {"critical_share": None, "detectable_share": None}
         return nothing if self.fit is None else {**nothing, "fit": self.fit}
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Self
 
+from dither_aggregator.analysis.rows import Days
 from dither_aggregator.store import StoredPlan
 
 OVER_THE_EDGES = 2
@@ -29,6 +30,11 @@ class Window:
 
     def __contains__(self, epoch: date) -> bool:
         return self.first <= epoch <= self.last
+
+    @property
+    def ends(self) -> Days:
+        """Its ends, by the names that the API has for them."""
+        return {"from": self.first, "to": self.last}
 
     def to_document(self) -> dict[str, object]:
         """Return its one epoch, or its ends."""

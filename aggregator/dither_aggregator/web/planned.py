@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 from marshmallow import ValidationError, fields
 
@@ -15,7 +15,7 @@ from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
 from dither_aggregator.analysis.planning_shares import D_MAX, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
 from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
 from dither_aggregator.web.charts.scale import rough, rough_in_points
-from dither_aggregator.web.query_parameters import WINDOWS, Parameters, QueryParameters, Whole, one_of
+from dither_aggregator.web.query_parameters import DECIMAL, WINDOWS, Parameters, QueryParameters, Whole, about, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.installed import Installed
@@ -30,8 +30,12 @@ PERCENT_MIN = Decimal("0.00000001")
 class Exact(fields.Decimal):
     """A number of so many decimals at most, written with digits and a point, in [least, most]."""
 
-    def __init__(self, least: Decimal, most: Decimal, decimals: int, **how: Any) -> None:
-        super().__init__(**how)
+    look: ClassVar = DECIMAL
+
+    def __init__(
+        self, least: Decimal, most: Decimal, decimals: int, says: str = "", label: str = "", size: int = 6, **how: Any
+    ) -> None:
+        super().__init__(metadata=about(says, label, size=size), **how)
         self._least, self._most = least, most
         self._written = re.compile(rf"[0-9]{{1,3}}(\.[0-9]{{1,{decimals}}})?")
         self._says = f"must be a number from {least:f} to {most:f} with at most {decimals} decimals"
@@ -43,8 +47,8 @@ class Exact(fields.Decimal):
         return Decimal(text)
 
 
-def _percent(says: str) -> Exact:
-    return Exact(PERCENT_MIN, Decimal(100), 8, metadata={"description": says})
+def _percent(says: str, label: str) -> Exact:
+    return Exact(PERCENT_MIN, Decimal(100), 8, says, label)
 
 
 class Planner(ABC, Generic[Q]):
@@ -175,34 +179,67 @@ class PlanningAsked(Parameters):
     In place of the share a number has width_percent, and a table effect_percent.
     """
 
-    kind = one_of(PLANNERS, "the metric's kind")
+    kind = one_of(PLANNERS, "the metric's kind", "kind")
     d = Whole(
         2,
         D_MAX,
+        "all values, other included; 2 for a flag; for a number the ranges from low to high; for a table those of each "
+        "column; for a text the candidates, which are at most as many here",
+        "how many values, “other” included (of a table: in each column; of a number: ranges; of a text: candidates)",
+        size=6,
         load_default=30,
-        metadata={
-            "description": "all values, other included; 2 for a flag; for a number the ranges from low to high; for a "
-            "table those of each column; for a text the candidates, which are at most as many here"
-        },
     )
-    ticks = Whole(2, TICKS_MAX, load_default=3, metadata={"description": "for choices: the most values of one answer"})
-    asks = one_of(ASKS, "for a number: mean, quantiles and shape, or the mean alone")
+    ticks = Whole(
+        2,
+        TICKS_MAX,
+        "for choices: the most values of one answer",
+        "ticks of an answer (choices only)",
+        size=2,
+        load_default=3,
+    )
+    asks = one_of(ASKS, "for a number: mean, quantiles and shape, or the mean alone", "asked (numbers only)")
     columns = Whole(
-        COLUMNS_MIN, COLUMNS_MAX, load_default=3, metadata={"description": "for a table: the number of columns"}
+        COLUMNS_MIN,
+        COLUMNS_MAX,
+        "for a table: the number of columns",
+        "columns (tables only)",
+        size=2,
+        load_default=3,
     )
     arms = Whole(
-        ARMS_MIN, ARMS_MAX, load_default=2, metadata={"description": "for a table: arms of one size that are compared"}
+        ARMS_MIN,
+        ARMS_MAX,
+        "for a table: arms of one size that are compared",
+        "arms of the experiment (tables only)",
+        size=2,
+        load_default=2,
     )
     epsilon_permanent = Exact(
-        EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "the epsilon of memoized answers; fresh noise without it"}
+        EPSILON_MIN,
+        EPSILON_MAX,
+        6,
+        "the epsilon of memoized answers; fresh noise without it",
+        "ε of a memoized answer (empty: fresh noise)",
+        size=5,
     )
-    days = one_of(tuple(map(str, WINDOWS)), "days of the window that is read; matters for memoized answers")
-    n = Whole(1, N_MAX, metadata={"description": "reports in the window"})
-    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, metadata={"description": "the privacy loss of one report"})
-    share_percent = _percent("for values, texts and words: a true share to be told from noise")
-    width_percent = _percent("for a number: the width of the 95 % interval of its median, in percent of low to high")
+    days = one_of(
+        tuple(map(str, WINDOWS)),
+        "days of the window that is read; matters for memoized answers",
+        "days read at once (memoized only)",
+    )
+    n = Whole(1, N_MAX, "reports in the window", "reports, n", size=12)
+    epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, "the privacy loss of one report", "ε of one report")
+    share_percent = _percent(
+        "for values, texts and words: a true share to be told from noise",
+        "detectable share in % (not of numbers or tables)",
+    )
+    width_percent = _percent(
+        "for a number: the width of the 95 % interval of its median, in percent of low to high",
+        "width of the interval in % (numbers only)",
+    )
     effect_percent = _percent(
-        "for a table: a difference of a value's share between one arm and all others, in percentage points"
+        "for a table: a difference of a value's share between one arm and all others, in percentage points",
+        "difference between arms in points (tables only)",
     )
 
 

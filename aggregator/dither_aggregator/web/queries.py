@@ -25,6 +25,7 @@ from dither_aggregator.web.query_parameters import (
     QueryParameters,
     Value,
     WindowAsked,
+    about,
     asked_plan,
     asked_window,
     between,
@@ -43,7 +44,7 @@ class SeriesAsked(WindowAsked, LevelAsked):
     values = fields.List(
         Value(),
         validate=validate.Length(max=VALUES_MAX, error=f"may be given {VALUES_MAX} times at most"),
-        metadata={"description": f"up to {VALUES_MAX} values; by default those that stand out of the last window"},
+        metadata=about(f"up to {VALUES_MAX} values; by default those that stand out of the last window", "value"),
     )
 
 
@@ -105,9 +106,9 @@ def readable_tail(store: Store, reading: Reading) -> Tail | None:
 class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
     """The parameters of two windows; the one before has by default as many days and ends where the other begins."""
 
-    metric = fields.String(metadata={"description": "the metric's name"})
-    base_first = Day(data_key="base_from", metadata={"description": "the first day of the window before"})
-    base_last = Day(data_key="base_to", metadata={"description": "its last day"})
+    metric = fields.String(metadata=about("the metric's name", "metric"))
+    base_first = Day(data_key="base_from", metadata=about("the first day of the window before", "before, from"))
+    base_last = Day(data_key="base_to", metadata=about("its last day", "to"))
 
 
 def asked_comparison(store: Store, asked: QueryParameters) -> tuple[StoredPlan, Window, Window]:

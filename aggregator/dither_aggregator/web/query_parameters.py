@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from datetime import date
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import msgspec
 from flask import Request, request
@@ -25,12 +25,25 @@ DAYS_MAX = 366
 LEVELS = ("95", "80", "99")
 """Levels of intervals, in percent: the first is the default."""
 
+DECIMAL = {"inputmode": "decimal", "autocomplete": "off"}
+"""How a field for a number looks."""
+
 QueryParameters = Mapping[str, Any]
 """The parameters of a request by their names; those that were left out are missing, or have their default."""
 
 
+def about(description: str, label: str = "", **look: object) -> dict[str, Any]:
+    """Return what is said of a parameter: to the API its description, in forms its label, and how its field looks.
+
+    A parameter without a label is in no form.
+    """
+    return {"description": description, "label": label, "look": look}
+
+
 class Day(fields.Date):
     """A day such as 2027-06-30, and no other way to write it."""
+
+    look: ClassVar = {"type": "date"}
 
     def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> date:
         try:
@@ -52,8 +65,10 @@ class Value(fields.String):
 class Whole(fields.Integer):
     """A whole number in digits."""
 
-    def __init__(self, least: int, most: int, **how: Any) -> None:
-        super().__init__(validate=validate.Range(least, most), **how)
+    look: ClassVar = DECIMAL
+
+    def __init__(self, least: int, most: int, says: str = "", label: str = "", size: int = 0, **how: Any) -> None:
+        super().__init__(validate=validate.Range(least, most), metadata=about(says, label, size=size or None), **how)
         self._says = f"must be a number from {least} to {most} in digits alone"
 
     def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> int:
@@ -65,11 +80,15 @@ class Whole(fields.Integer):
         return int(text)
 
 
-def one_of(choices: Collection[str], says: str, **how: Any) -> fields.String:
-    """Return a parameter that is one of some words, the first unless told otherwise. More may come to them later."""
-    return fields.String(
-        load_default=next(iter(choices)), validate=_OneOf(choices), metadata={"description": says}, **how
-    )
+def one_of(
+    choices: Collection[str], says: str, label: str = "", words: Mapping[str, str] | None = None
+) -> fields.String:
+    """Return a parameter that is one of some choices, by default the first. More may come to them later.
+
+    A form has them in the order of their `words`, if these are given.
+    """
+    metadata = {**about(says, label), "words": words}
+    return fields.String(load_default=next(iter(choices)), validate=_OneOf(choices), metadata=metadata)
 
 
 class _OneOf(validate.OneOf):
@@ -83,13 +102,17 @@ class _OneOf(validate.OneOf):
         return f"must be {' or '.join(self.choices)}, got {value!r}"
 
 
-class Parameters(Schema):
-    """The parameters of an address. A field that a form left empty was not given; an undeclared one is refused."""
+class Body(Schema):
+    """A JSON object with exactly these members, all of them there unless they say otherwise."""
 
     class Meta:
         """Marshmallow's options."""
 
         unknown = RAISE
+
+
+class Parameters(Body):
+    """The parameters of an address. A field that a form left empty was not given; an undeclared one is refused."""
 
     @pre_load
     def _drop_empty(self, data: Mapping[str, Any], **how: object) -> dict[str, Any]:
@@ -103,31 +126,37 @@ class Parameters(Schema):
         return query_parameters
 
 
+SEARCH = Value(load_default="", metadata=about("a part of a value", "search", type="search", size=14))
+
+
 class WindowAsked(Parameters):
     """The days that are asked for, in one of three ways."""
 
     epoch = Day(metadata={"description": "one day, in place of window, or of from and to"})
     window = fields.String(
         validate=validate.OneOf((*map(str, WINDOWS), TODAY), error="must be 7 or 28 or 1 or today, got {input!r}"),
-        metadata={
-            "description": "so many days that end with the last sealed one, or today, which is provisional; in place "
-            "of epoch, or of from and to"
-        },
+        metadata=about(
+            "so many days that end with the last sealed one, or today, which is provisional; in place of epoch, or of "
+            "from and to",
+            "days",
+        ),
     )
-    first = Day(data_key="from", metadata={"description": "the first day; goes with to, without window and epoch"})
-    last = Day(data_key="to", metadata={"description": f"the last day; a window has at most {DAYS_MAX}"})
+    first = Day(data_key="from", metadata=about("the first day; goes with to, without window and epoch", "from"))
+    last = Day(data_key="to", metadata=about(f"the last day; a window has at most {DAYS_MAX}", "to"))
 
 
 class PlanAsked(Parameters):
     """Under which plan."""
 
-    plan = fields.String(metadata={"description": "the digest of a plan; by default the registry's"})
+    plan = fields.String(metadata=about("the digest of a plan; by default the registry's", "rev"))
 
 
 class LevelAsked(Parameters):
     """How sure intervals are."""
 
-    level = one_of(LEVELS, "how sure the intervals are, in percent")
+    level = one_of(
+        LEVELS, "how sure the intervals are, in percent", "level", {each: f"{each} %" for each in sorted(LEVELS)}
+    )
 
 
 class _Parser(FlaskParser):

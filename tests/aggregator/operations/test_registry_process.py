@@ -21,7 +21,7 @@ from dither_aggregator.store import StoreError
 from dither_aggregator.store.plans import Offered
 from dither_aggregator.web import wsgi
 from dither_aggregator.web.api import administering
-from dither_aggregator.web.api.admin_documents import RegistryBody
+from dither_aggregator.web.api.administering import RegistryBody
 from dither_aggregator.web.messages import ReadAnswer
 from dither_aggregator.web.query_parameters import body_parameters
 from dither_aggregator.web.wsgi import respond

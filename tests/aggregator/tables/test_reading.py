@@ -1,7 +1,7 @@
 """Readings of tables: their rows and names, what too few reports tell, verdicts, views, windows and public values."""
 
 from datetime import date
-from typing import cast
+from typing import cast, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -13,7 +13,7 @@ from dither_aggregator.analysis.reading import BadView, View
 from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables import statistics
 from dither_aggregator.analysis.tables.reading import TablesReading
-from dither_aggregator.analysis.tables.rows import STATISTICS, TableRow
+from dither_aggregator.analysis.tables.rows import Statistic, TableRow
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.registry import Metric
 from tests.benchmarks.tables.coverage import joint
@@ -61,7 +61,7 @@ def test_a_row_is_named_after_what_it_says_and_by_no_other() -> None:
     reading = read(PAIRS, MANY)
     told = rows(reading)
     assert len(told) == len(reading.rows)
-    assert {row.statistic for row in reading.rows} == set(STATISTICS)
+    assert {row.statistic for row in reading.rows} == set(get_args(Statistic))
     assert told["crashed = yes | version = 157"].group == "157"
     assert told["crashed = yes | version = 157, less all others"].statistic == "difference"
     assert told["version = 157 & crashed = yes"].group_column == "crashed"
@@ -103,11 +103,10 @@ def test_verdicts_are_told_of_groups_and_associations_and_in_the_table() -> None
     assert told["crashed = yes | version = 157, less all others"].verdict == "higher"
     assert told["version with crashed"].verdict == "associated"
     assert told["crashed = yes | version = 156"].verdict is None
-    at = reading.columns.index("verdict")
-    written = {line[4]: line[at] for line in reading.table(map(JudgedRow, reading.rows))}
-    assert written == {row.value: row.verdict for row in reading.rows}
-    assert all(len(line) == len(reading.columns) for line in reading.table(map(JudgedRow, reading.rows)))
-    assert reading.columns[-6:] == ("statistic", "column", "label", "group_column", "group", "p_value")
+    written = list(reading.table(map(JudgedRow, reading.rows)))
+    assert {line.value: line.verdict for line in written} == {row.value: row.verdict for row in reading.rows}
+    assert {type(line) for line in written} == {reading.row}
+    assert reading.row.__struct_fields__[-6:] == ("statistic", "column", "label", "group_column", "group", "p_value")
 
 
 def test_while_more_reports_may_come_there_is_no_verdict() -> None:

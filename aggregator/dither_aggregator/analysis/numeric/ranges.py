@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
@@ -13,13 +14,14 @@ from dither_shared.plan import Plan
 
 Range = tuple[str, float | None, float | None]
 """A name, and two ends in the unit, None where it is open."""
+Statistic = Literal["mean", "quantile", "share", "share_above", "share_of_reports"]
 
 
 @dataclass(frozen=True)
 class SharesOfRanges:
     """Shares of one sort."""
 
-    statistic: str
+    statistic: Statistic
     ranges: Sequence[Range]
     functionals: Floats
     """float64[ranges, places]: the sum of shares of places that each is."""

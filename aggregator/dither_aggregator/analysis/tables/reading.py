@@ -10,7 +10,7 @@ from datetime import date
 from itertools import combinations
 from statistics import median
 
-from dither_aggregator.analysis.reading import COLUMNS, BadView, Estimand, Reading, View
+from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, EstimateRow, Lines, Reading, View
 from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, ArmStatistics, together
 from dither_aggregator.analysis.tables.questions import QuestionTally
@@ -36,11 +36,6 @@ class TablesReading(Reading):
     """The columns that were asked together, or the public value, each with its number of reports."""
 
     @property
-    def own_columns(self) -> tuple[str, ...]:
-        """The statistic, its column and symbol, its group, and its p-value."""
-        return "statistic", "column", "label", "group_column", "group", "p_value"
-
-    @property
     def groupings(self) -> Sequence[str]:
         """The public column and all others by which devices are grouped; coins are no groups."""
         domain = columns_of(self.stored.plan)
@@ -61,12 +56,10 @@ class TablesReading(Reading):
         """Return the rows of one statistic."""
         return [row for row in self.rows if row.statistic == statistic]
 
-    def table(self, rows: Iterable[JudgedRow]) -> Iterator[list[object]]:
-        """Yield the columns of some rows, each with its own verdict."""
+    def table(self, rows: Iterable[JudgedRow]) -> Iterator[EstimateRow]:
+        """Yield rows of the API, each with its own verdict."""
         verdicts = {row.value: row.verdict for row in self.rows}
-        for line in super().table(rows):
-            line[COLUMNS.index("verdict")] = verdicts[str(line[COLUMNS.index("value")])]
-            yield line
+        return super().table(JudgedRow(each.row, verdicts[each.row.value]) for each in rows)
 
     @property
     def effect_of_leaving_out(self) -> str:
@@ -85,9 +78,9 @@ class TablesReading(Reading):
             return "Too few of these reports say anything, or they are too noisy: nothing can be told."
         return f"{self.n:,} reports are too few to tell: each of {asked} questions needs {REPORTS_MIN}."
 
-    def own_document(self) -> dict[str, object]:
+    def own_document(self) -> Lines:
         """Return that no share is critical: verdicts are by other tests."""
-        return {"critical_share": None, "detectable_share": None}
+        return NO_LINES
 
 
 class Tables(Estimand[TablesReading]):

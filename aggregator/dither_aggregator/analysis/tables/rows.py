@@ -2,38 +2,37 @@
 
 import json
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
+
+from dither_aggregator.analysis.rows import Row, says
 
 Statistic = Literal["share", "mean", "cell", "rate", "difference", "association"]
-STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 Verdict = Literal["higher", "lower", "associated", "cannot be told"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _MARKS = (" = ", " & ", " | ", ", less ")
 """These join the parts of names."""
 
 
 @dataclass(frozen=True)
-class TableRow:
-    """One statistic, of the devices that have something to say."""
+class TableRow(Row):
+    """One statistic, such as "crashed = yes | version = 157", of the devices that have something to say.
 
-    value: str
-    """A name that no other row has, such as "crashed = yes | version = 157"."""
-    estimate: float
-    """Raw: a share or rate may be below 0 or above 1. A mean is in the column's unit."""
-    std_error: float
-    """For an association it is half the width of its interval, over the z of its level."""
-    lower: float
-    upper: float
-    statistic: Statistic
-    column: str
-    label: str | None = None
-    """The column's value or range; None of a mean and an association."""
-    group_column: str | None = None
-    """The column by which devices are grouped; of a cell and an association the other column."""
-    group: str | None = None
+    A share or rate may be below 0 or above 1. A mean is in the column's unit. The standard error of an association is
+    half the width of its interval, over the z of its level.
+    """
+
+    statistic: Annotated[Statistic, says("for a table: what the row is of")]
+    column: Annotated[str, says("for a table: the column that the row is of")]
+    label: Annotated[str | None, says("its value; null for a mean and for an association")] = None
+    group_column: Annotated[str | None, says("the column that makes the groups, or goes with it")] = None
+    group: Annotated[
+        str | None, says("for a table: which value of group_column the row is of, null for all devices")
+    ] = None
     verdict: Verdict | None = None
     """Whether a difference from all others, or an association, is more than noise. None while more reports may come."""
-    p_value: float | None = None
+    p_value: Annotated[
+        float | None,
+        says("for differences and associations: how often noise and sampling alone make as much; null for others"),
+    ] = None
 
 
 def share_name(column: str, label: str) -> str:

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from threading import Condition
+from typing import Annotated
 
 import numpy as np
 from cachetools import LRUCache, cached
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.multiplicity import simes
-from dither_aggregator.analysis.reading import BadView, Estimand, Reading, View
+from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once, tell_progress
+from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.analysis.words.search import Level, Prefix, Progress, Proposed, search
@@ -35,18 +37,11 @@ LONGER = "…"
 
 
 @dataclass(frozen=True)
-class WordRow:
+class WordRow(Row):
     """One text that the search proposed, or one start of longer ones: shares of the n reports, not percent."""
 
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
-    z: float
-    """How far it stands out, in standard errors."""
-    whole: bool
-    """Whether it is a whole text."""
+    z: Annotated[float, says("for words: how far it stands out, in standard errors of a normal law")]
+    whole: Annotated[bool, says("for words: whether it is a whole text, and not the start of longer ones")]
     named: bool | None
     """Whether somebody has it; None while more reports may come."""
 
@@ -75,11 +70,6 @@ class WordsReading(Reading):
         )
 
     @property
-    def own_columns(self) -> tuple[str, ...]:
-        """How far a row stands out, and whether it is a whole text."""
-        return "z", "whole"
-
-    @property
     def summary(self) -> str:
         """Say that nothing was found."""
         return "no word stands out"
@@ -89,9 +79,9 @@ class WordsReading(Reading):
         """Say what would help."""
         return "No word stands out: more reports, or more days, may show some."
 
-    def own_document(self) -> dict[str, object]:
+    def own_document(self) -> Lines:
         """Return nothing of its own: which share is found depends on the length of a word."""
-        return {"critical_share": None, "detectable_share": None}
+        return NO_LINES
 
 
 class WordsEstimand(Estimand[WordsReading]):

@@ -1,7 +1,8 @@
 """The reading API: every answer is {meta, rows}, or the rows alone as CSV.
 
 An operation is a function of the store, of what was asked and of what its address names, and returns a RowSet. Its
-line here has the schemas of its parameters and of its answer: they check requests, and they make /openapi.json.
+line here has the schema of its parameters, which checks requests. That schema and the types of `meta` and rows, which
+the function's annotation names, make /openapi.json.
 """
 
 from collections.abc import Collection
@@ -9,101 +10,63 @@ from collections.abc import Collection
 from flask import Flask
 
 from dither_aggregator.store import Store
-from dither_aggregator.web.api import description, documents, tables
+from dither_aggregator.web.api import description, tables
 from dither_aggregator.web.api.administering import CHANGES
 from dither_aggregator.web.api.description import Operation
-from dither_aggregator.web.api.estimates import EstimatesAsked, estimates, estimates_of
+from dither_aggregator.web.api.estimates import CandidatesBody, EstimatesAsked, estimates, estimates_of
 from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
 from dither_aggregator.web.api.quality import QualityAsked, quality
-from dither_aggregator.web.api.rowsets import RowsAsked
 from dither_aggregator.web.query_parameters import Parameters
 
 __all__ = ["CHANGES", "OPERATIONS", "register"]
 
 OPERATIONS = (
-    Operation("/metrics", metrics, "every plan of every metric", RowsAsked, documents.MetricsMeta, documents.MetricRow),
-    Operation(
-        "/metrics/<metric>/values",
-        values,
-        "the values that there are estimates of",
-        ValuesAsked,
-        documents.ValuesMeta,
-        documents.ValueRow,
-    ),
+    Operation("/metrics", metrics, "every plan of every metric"),
+    Operation("/metrics/<metric>/values", values, "the values that there are estimates of", ValuesAsked),
     Operation(
         "/metrics/<metric>/estimates",
         estimates,
         "the estimated share of each value in a window of days, by default the last sealed ones",
         EstimatesAsked,
-        documents.EstimatesMeta,
-        documents.EstimateRow,
     ),
     Operation(
         "/metrics/<metric>/estimates",
         estimates_of,
         "the same of the texts that the body names, in place of the registry's",
         EstimatesAsked,
-        documents.EstimatesMeta,
-        documents.EstimateRow,
-        method="POST",
-        body=documents.CandidatesBody,
+        body=CandidatesBody,
     ),
-    Operation(
-        "/metrics/<metric>/snapshots",
-        metric_snapshots,
-        "the snapshot of each final day",
-        RowsAsked,
-        documents.MetricMeta,
-        documents.KeptRow,
-    ),
+    Operation("/metrics/<metric>/snapshots", metric_snapshots, "the snapshot of each final day"),
     Operation(
         "/metrics/<metric>/series",
         tables.series,
         "a few values day by day, with intervals that hold all at once",
         tables.SeriesRowsAsked,
-        documents.SeriesMeta,
-        documents.ValueDocument,
     ),
     Operation(
         "/metrics/<metric>/quality",
         quality,
         "whether the counts of closed days can be those of devices that add noise as they should",
         QualityAsked,
-        documents.QualityMeta,
-        documents.QualityRow,
     ),
     Operation(
         "/compare",
         tables.compare,
         "the difference of each value between two windows of a metric",
         tables.CompareRowsAsked,
-        documents.CompareMeta,
-        documents.DifferenceRow,
     ),
     Operation(
         "/changes",
         tables.changes,
         "changes between the last sealed days and as many before, in all metrics: a week each",
-        RowsAsked,
-        documents.ChangesMeta,
-        documents.DifferenceRow,
     ),
     Operation(
         "/plan",
         tables.plan,
         "the third of reports, epsilon and detectable share, or width of a number's interval, given two",
         tables.PlanRowsAsked,
-        documents.PlanMeta,
-        documents.PlanRow,
     ),
-    Operation(
-        "/marks",
-        marks,
-        "releases and other events that the operator named, by day",
-        RowsAsked,
-        documents.MarksMeta,
-        documents.MarkRow,
-    ),
+    Operation("/marks", marks, "releases and other events that the operator named, by day"),
     Operation(
         "/snapshots/<id_>",
         snapshot,

@@ -1,25 +1,27 @@
 """Operations of the API as Flask routes and as an OpenAPI document, out of the same declarations.
 
-Parameters are checked by the schemas that describe them. flask-smorest writes the document, when somebody asks for it:
-that takes longer than all else that an application is made of. It has no types: the parts that are used are here.
+Parameters are checked by the schemas that describe them, and apispec writes these; msgspec writes the types of answers.
+Both do so when somebody asks for the document: that takes longer than all else that an application is made of.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from copy import deepcopy
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict, get_args, get_type_hints
 
-import flask_smorest
 import msgspec
+from apispec import APISpec
+from apispec.ext.marshmallow import MarshmallowPlugin
 from flask import Blueprint, Flask, Response, request
-from marshmallow import RAISE, Schema, fields
+from marshmallow import RAISE, Schema
 
 from dither_aggregator.analysis.estimands import ESTIMANDS
+from dither_aggregator.analysis.reading import Estimand, own_columns
+from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store
-from dither_aggregator.web.api.documents import Described, ProblemDocument
-from dither_aggregator.web.api.rowsets import CSV, JSON, RowSet, respond
+from dither_aggregator.web.api.rowsets import CSV, JSON, RowsAsked, RowSet, respond
 from dither_aggregator.web.api.uploads import ADMIN_KEY, READ_KEY, SECURITY, UPLOADS
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
 from dither_aggregator.web.query_parameters import PARSER, Parameters, query_parameters, seen
@@ -29,8 +31,22 @@ from dither_shared.wire.problems import Problem
 NAME = "api"
 """Endpoints are called after it: `api.estimates`."""
 OPENAPI = "3.1.0"
-CHECKED: dict[str, Any] = {"location": "query", "error_status_code": 400, "unknown": RAISE}
-"""How parameters are checked, by what is served and by what describes it."""
+REF = "#/components/schemas/{name}"
+"""The address of a schema by its name."""
+NAMED = {"type": "string", "minLength": 1}
+"""The schema of a part of an address."""
+
+
+class ProblemDocument(TypedDict):
+    """Why a request was refused (RFC 9457). It may have other members."""
+
+    type: Annotated[str, says("a stable name of the reason")]
+    title: str
+    status: int
+    detail: Annotated[str, says("a sentence for people")]
+    retry_after_s: NotRequired[Annotated[int, says("of what may be asked again: after so many seconds")]]
+    done: NotRequired[Annotated[int, says("of what is being computed: how many of its readings are there")]]
+    of: NotRequired[Annotated[int, says("of how many")]]
 
 
 @dataclass(frozen=True)
@@ -38,16 +54,23 @@ class Operation:
     """A method of an address. Its endpoint has the name of the function that answers it."""
 
     address: str
-    answer: Callable[..., RowSet | Response]
+    answer: Callable[..., RowSet[Any, Any] | Response]
     """Called with the store, what was asked, and what the address names."""
     says: str
     """The answer, in a few words."""
-    asked: type[Parameters]
-    meta: type[Schema] | None = None
-    """The `meta` of the rows that it returns; None where it returns something else."""
-    row: type[Schema] | None = None
-    method: str = "GET"
+    asked: type[Parameters] = RowsAsked
     body: type[Schema] | None = None
+    """The body that is posted; None where the answer is got."""
+
+    @property
+    def method(self) -> str:
+        """The method of HTTP."""
+        return "POST" if self.body else "GET"
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """The types of `meta` and of a row, as the function's annotation names them; none where it returns no rows."""
+        return get_args(get_type_hints(self.answer)["return"])
 
     @property
     def changes(self) -> bool:
@@ -65,7 +88,7 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
     blueprint, described = Blueprint(NAME, __name__, url_prefix=API.rstrip("/")), tuple(operations)
     for operation in described:
         view = _view(operation, store if operation in answered else None)
-        checked = PARSER.use_args(operation.asked, **CHECKED)(view)
+        checked = PARSER.use_args(operation.asked, location="query", error_status_code=400, unknown=RAISE)(view)
         blueprint.add_url_rule(operation.address, operation.name, checked, methods=[operation.method])
     app.register_blueprint(blueprint)
 
@@ -73,44 +96,50 @@ def register(app: Flask, store: Store, operations: Sequence[Operation], answered
     def openapi() -> Response:
         query_parameters(Parameters)
         servers = [{"url": request.script_root or "/"}]
-        document = _with_estimands(_document(described))
+        document = _document(described, tuple(ESTIMANDS.values()))
         return Response(msgspec.json.encode({**document, "servers": servers}), content_type=JSON)
 
 
 @cache
-def _document(operations: tuple[Operation, ...]) -> dict[str, Any]:
-    """Return the OpenAPI document of operations, but for where the server is.
-
-    The routes that flask-smorest wants for it answer nobody.
-    """
-    app = Flask(__name__)
-    api, blueprint = flask_smorest.Api(), flask_smorest.Blueprint(NAME, __name__, url_prefix=API.rstrip("/"))
-    blueprint.ARGUMENTS_PARSER = PARSER
-    api.DEFAULT_ERROR_RESPONSE_NAME = None  # ours are problem documents
-    api.init_app(app, spec_kwargs={"title": "dither", "version": version("dither"), "openapi_version": OPENAPI})
+def _document(operations: tuple[Operation, ...], estimands: tuple[Estimand[Any], ...]) -> dict[str, Any]:
+    """Return the OpenAPI document of operations on estimands, but for where the server is."""
+    spec = APISpec("dither", version("dither"), OPENAPI, plugins=[MarshmallowPlugin()])
+    spec.tag({"name": NAME, "description": ""})
     for operation in operations:
-        blueprint.route(operation.address, methods=[operation.method], endpoint=operation.name)(
-            _described(blueprint, operation, _view(operation, None))
-        )
-    api.register_blueprint(blueprint)
-    described: dict[str, Any] = api.spec.to_dict()
+        path = API.rstrip("/") + re.sub("<(.*?)>", r"{\1}", operation.address)
+        named = [{"in": "path", "name": name, "schema": NAMED} for name in re.findall("{(.*?)}", path)]
+        spec.path(path, operations={operation.method.lower(): _described(operation)}, parameters=named)
+    described: dict[str, Any] = spec.to_dict()
     described["paths"][PATH] = UPLOADS
-    described["components"]["securitySchemes"] = SECURITY
-    for unused in ("Error", "PaginationMetadata"):  # flask-smorest's own, to which nothing refers
-        described["components"]["schemas"].pop(unused)
+    schemas: dict[str, Any] = described.get("components", {}).get("schemas", {})
+    described["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
+    schemas.update(_schemas([ProblemDocument, *(each for operation in operations for each in operation.types)]))
+    del schemas[ProblemDocument.__name__]["additionalProperties"]
+    for estimand in estimands:
+        reading = get_type_hints(type(estimand).read)["return"]
+        facts = get_type_hints(reading.own_document, include_extras=True)["return"]
+        columns = TypedDict("columns", own_columns(reading))  # type: ignore[misc]  # made of the rows' class
+        for name, own in (("EstimateRow", columns), ("EstimatesMeta", facts)):
+            made = _schemas([own])
+            _add(schemas[name]["properties"], made.pop(own.__name__)["properties"])
+            schemas.update(made)
     return described
 
 
-def _with_estimands(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with the members of rows and `meta` that estimands describe themselves."""
-    own = [estimand for estimand in ESTIMANDS.values() if estimand.column_schemas or estimand.meta_schemas]
-    if not own:
-        return document
-    schemas = (document := deepcopy(document))["components"]["schemas"]
-    for estimand in own:
-        schemas["EstimateRow"]["properties"].update(estimand.column_schemas)
-        schemas["EstimatesMeta"]["properties"].update(estimand.meta_schemas)
-    return document
+def _schemas(types: Iterable[type]) -> dict[str, Any]:
+    """Return the schemas of types, and of those that they are made of, by name. They have no other members."""
+    _, schemas = msgspec.json.schema_components(types, ref_template=REF)
+    for schema in schemas.values():
+        schema["additionalProperties"] = False
+    return schemas
+
+
+def _add(members: dict[str, Any], own: dict[str, Any]) -> None:
+    """Add an estimand's own members; one that others have, too, is as any of them describes it."""
+    for name, schema in own.items():
+        if members.setdefault(name, schema) != schema:
+            said = [each.pop("description") for each in (members[name], schema)]
+            members[name] = {"description": "; ".join(said), "anyOf": [members[name], schema]}
 
 
 def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
@@ -125,32 +154,33 @@ def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
     return view
 
 
-def _described(blueprint: Any, operation: Operation, view: Callable[..., Response]) -> Any:
-    """Return a view that says of itself what flask-smorest writes of it."""
-    if operation.meta and operation.row:
-        answers: Any = _envelope(operation, operation.meta, operation.row)
-        view = blueprint.alt_response(
-            200, schema={"type": "string"}, content_type=CSV.partition(";")[0], description=operation.says, success=True
-        )(view)
-    else:
-        answers = {"type": "object"}
-    view = blueprint.response(200, answers, description=operation.says)(view)
-    being_computed = "it is being computed, or could not be; ask again after Retry-After, also when too many ask"
-    for status, says in (
-        (400, "a parameter is wrong, unknown, given twice, or at odds with another"),
-        *(() if operation.changes else ((503, being_computed),)),
-        ("default", "a refusal"),
-    ):
-        view = blueprint.alt_response(status, schema=ProblemDocument, content_type=CONTENT_TYPE, description=says)(view)
-    view = blueprint.doc(security=ADMIN_KEY if operation.changes else READ_KEY)(view)
-    if operation.body:
-        body = {"content": {JSON: {"schema": operation.body}}, "required": True}
-        view = blueprint.doc(requestBody=body)(view)
-    view = blueprint.doc(summary=operation.says, operationId=operation.name)(view)
-    return blueprint.arguments(operation.asked, **CHECKED)(view)
-
-
-def _envelope(operation: Operation, meta: type[Schema], row: type[Schema]) -> type[Schema]:
-    """Return the schema of {"meta": ..., "rows": [...]}."""
-    members = {"meta": fields.Nested(meta, required=True), "rows": fields.List(fields.Nested(row), required=True)}
-    return type(operation.name.title().replace("_", "") + "Answer", (Described,), members)
+def _described(operation: Operation) -> dict[str, Any]:
+    """Return what apispec writes of an operation."""
+    answers: dict[str, Any] = {"type": "object"}
+    content = {JSON: {"schema": answers}}
+    if operation.types:
+        meta, row = ({"$ref": REF.format(name=each.__name__)} for each in operation.types)
+        members = {"meta": meta, "rows": {"type": "array", "items": row}}
+        answers |= {"properties": members, "required": list(members), "additionalProperties": False}
+        content[CSV.partition(";")[0]] = {"schema": {"type": "string"}}
+    refusals = {
+        "400": "a parameter is wrong, unknown, given twice, or at odds with another",
+        "503": "it is being computed, or could not be; ask again after Retry-After, also when too many ask",
+        "default": "a refusal",
+    }
+    if operation.changes:
+        del refusals["503"]
+    problem = {CONTENT_TYPE: {"schema": {"$ref": REF.format(name=ProblemDocument.__name__)}}}
+    body = {"requestBody": {"content": {JSON: {"schema": operation.body}}, "required": True}} if operation.body else {}
+    return {
+        "operationId": operation.name,
+        "summary": operation.says,
+        "tags": [NAME],
+        "security": ADMIN_KEY if operation.changes else READ_KEY,
+        "parameters": [{"in": "query", "schema": operation.asked}],
+        **body,
+        "responses": {
+            "200": {"description": operation.says, "content": content},
+            **{status: {"description": reason, "content": problem} for status, reason in refusals.items()},
+        },
+    }

@@ -2,22 +2,34 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast, get_args
+from typing import Annotated, Literal, cast, get_args
 
 from flask import request
 from marshmallow import fields, validate
 
 from dither_aggregator.analysis.estimands import estimand_of, read
-from dither_aggregator.analysis.inference import ErrorOf
+from dither_aggregator.analysis.inference import ErrorOf, Method
 from dither_aggregator.analysis.normalise import METHODS
-from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.reading import BadView, EstimateRow, Lines, Reading, View
+from dither_aggregator.analysis.rows import Days, LeftOut, Provisional, SnapshotId, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance
+from dither_aggregator.analysis.tail import TailDocument
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
-from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
+from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part
+from dither_aggregator.web.api.rowsets import (
+    EpsilonOfLife,
+    EpsilonOfMemo,
+    EpsilonOfOne,
+    MechanismName,
+    RowsAsked,
+    RowSet,
+    StoredPlanMeta,
+    meta_of,
+)
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import (
+    Body,
     LevelAsked,
     PlanAsked,
     QueryParameters,
@@ -35,8 +47,42 @@ from dither_shared.texts import normal, unseen
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import parse_json
 
-INTERVALS = ("simultaneous", "each")
+Intervals = Literal["simultaneous", "each"]
+INTERVALS: tuple[Intervals, ...] = get_args(Intervals)
 VALUES_MAX = 1_000
+
+
+class EstimatesMeta(Lines, Days, StoredPlanMeta, PagedMeta):
+    """Facts of all rows together. An estimand's own follow."""
+
+    kind: str
+    mechanism: MechanismName
+    n: Annotated[int, says("reports, which are not people")]
+    left_out: LeftOut
+    provisional: Provisional
+    snapshot: SnapshotId
+    tally: Annotated[str, says("SHA-256 of n and the counts that were read")]
+    epsilon: EpsilonOfOne
+    epsilon_permanent: EpsilonOfMemo
+    epsilon_lifetime: EpsilonOfLife
+    noise_floor: Annotated[float | None, says("the usual standard error of what nobody has; null without reports")]
+    level: Annotated[int, says("how sure the intervals are, in percent")]
+    intervals: Annotated[Intervals, says("hold all together, or each on its own")]
+    interval_method: Annotated[
+        Method | None,
+        says(
+            "exact is of the share among these reports, clopper-pearson of the population or of repeated reports; of "
+            "numbers wald is that of shares, while mean and quantiles have strict bounds"
+        ),
+    ]
+    error_of: Annotated[ErrorOf, says("the devices that errors and intervals are of")]
+    tail: Annotated[TailDocument | None, says("null where it cannot be told")]
+
+
+class CandidatesBody(Body):
+    """The texts to look for."""
+
+    candidates = fields.List(fields.String(), required=True)
 
 
 class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
@@ -59,12 +105,12 @@ class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
     )
 
 
-def estimates(store: Store, asked: QueryParameters, metric: str) -> RowSet:
+def estimates(store: Store, asked: QueryParameters, metric: str) -> RowSet[EstimatesMeta, EstimateRow]:
     """Return the estimates of the listed values, or of the registry's candidates."""
     return _estimates(store, asked, asked_plan(store, metric, asked))
 
 
-def estimates_of(store: Store, asked: QueryParameters, metric: str) -> RowSet:
+def estimates_of(store: Store, asked: QueryParameters, metric: str) -> RowSet[EstimatesMeta, EstimateRow]:
     """Return the estimates of the candidates that the body names, in place of the registry's."""
     candidates = _read_candidates(request.get_data())
     return _estimates(store, asked, asked_plan(store, metric, asked), candidates)
@@ -72,7 +118,7 @@ def estimates_of(store: Store, asked: QueryParameters, metric: str) -> RowSet:
 
 def _estimates(
     store: Store, asked: QueryParameters, stored: StoredPlan, candidates: tuple[str, ...] | None = None
-) -> RowSet:
+) -> RowSet[EstimatesMeta, EstimateRow]:
     window = asked_window(store, asked) or default_window(store, stored)
     view = replace(_read_view(stored.plan, candidates, asked), days=window.days, values=_looked_up(stored, asked))
     refuse_long(stored, candidates)
@@ -86,9 +132,32 @@ def _estimates(
     tail = readable_tail(store, telling)
     chosen = _choose(reading, significance, asked)
     rows, paged = page_of(chosen, asked)
-    meta = {**_meta(store, reading, significance, asked), "tail": tail.to_document() if tail else None, **paged}
+    meta: EstimatesMeta = {
+        **meta_of(store, stored),
+        **window.ends,
+        "kind": stored.plan.kind.name,
+        "mechanism": stored.plan.cells.name,
+        "n": reading.n,
+        "left_out": reading.left_out,
+        "provisional": reading.provisional,
+        "snapshot": reading.snapshot,
+        "tally": reading.tally,
+        "epsilon": stored.epsilon,
+        "epsilon_permanent": stored.epsilon_permanent,
+        "epsilon_lifetime": stored.epsilon_lifetime,
+        "noise_floor": reading.noise_floor,
+        "level": int(asked["level"]),
+        "intervals": INTERVALS[not reading.view.simultaneous],
+        "interval_method": reading.method,
+        "error_of": reading.view.error_of,
+        "critical_share": significance.critical_share if significance else None,
+        "detectable_share": significance.detectable_share if significance else None,
+        "tail": tail.to_document() if tail else None,
+        **paged,
+    }
+    own = {name: fact for name, fact in reading.own_document().items() if name not in meta}
     name = f"{stored.plan.metric}-{window.first}-{window.last}"
-    return RowSet(meta, reading.columns, reading.table(rows), name)
+    return RowSet(cast("EstimatesMeta", {**meta, **own}), reading.row, reading.table(rows), name)
 
 
 def _choose(reading: Reading, significance: Significance | None, asked: QueryParameters) -> Sequence[JudgedRow]:
@@ -143,40 +212,6 @@ def _named(reading: Reading, judged: Sequence[JudgedRow], values: Sequence[str])
             "malformed", f"values: there is no value {unknown!r} here; GET /v1/metrics/{metric}/values lists them"
         )
     return [each for each in judged if each.row.value in values]
-
-
-def _meta(
-    store: Store, reading: Reading, significance: Significance | None, asked: QueryParameters
-) -> dict[str, object]:
-    """Return what holds of all rows of a reading."""
-    stored, plan, view = reading.stored, reading.stored.plan, reading.view
-    return {
-        "app": store.app,
-        "metric": plan.metric,
-        "question": stored.question,
-        "kind": plan.kind.name,
-        "plan": plan.digest,
-        "rev": plan.rev,
-        "mechanism": plan.cells.name,
-        "from": reading.window.first.isoformat(),
-        "to": reading.window.last.isoformat(),
-        "n": reading.n,
-        "left_out": reading.left_out,
-        "provisional": reading.provisional,
-        "snapshot": reading.snapshot,
-        "tally": reading.tally,
-        "epsilon": stored.epsilon,
-        "epsilon_permanent": stored.epsilon_permanent,
-        "epsilon_lifetime": stored.epsilon_lifetime,
-        "noise_floor": reading.noise_floor,
-        "level": int(asked["level"]),
-        "intervals": INTERVALS[not view.simultaneous],
-        "interval_method": reading.method,
-        "error_of": view.error_of,
-        **reading.own_document(),
-        "critical_share": significance.critical_share if significance else None,
-        "detectable_share": significance.detectable_share if significance else None,
-    }
 
 
 def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: QueryParameters) -> View:

@@ -2,27 +2,117 @@
 
 from collections.abc import Sequence
 from datetime import date
+from typing import Annotated, Self, TypedDict
 
+import msgspec
 from flask import Response
 
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.api.paging import PagedAsked, page_of, top, with_part
-from dither_aggregator.web.api.rowsets import JSON, RowsAsked, RowSet
+from dither_aggregator.store.records import DayMark
+from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part
+from dither_aggregator.web.api.rowsets import (
+    JSON,
+    EpsilonOfLife,
+    EpsilonOfMemo,
+    EpsilonOfOne,
+    MechanismName,
+    MetricMeta,
+    PlanDigest,
+    RowsAsked,
+    RowSet,
+    StoredPlanMeta,
+    meta_of,
+)
 from dither_aggregator.web.query_parameters import PlanAsked, QueryParameters, asked_plan, no_metric
 from dither_shared.domains import NONE, OTHER
 from dither_shared.wire.problems import Problem
 
 UNLISTED = (OTHER, NONE)
-METRICS = (
-    *("metric", "kind", "question", "plan", "rev", "current", "retired", "expires", "mechanism"),
-    *("epsilon", "epsilon_permanent", "epsilon_lifetime", "values", "candidates", "days", "from", "to"),
-)
-VALUES = ("metric", "rev", "value", "kind")
-MARKS = ("day", "text")
-SNAPSHOTS = ("metric", "rev", "plan", "epoch", "tally", "snapshot")
+ROLES = ("listed", "candidate", "found", *UNLISTED, "statistic", "share")
+
+
+class MetricsMeta(TypedDict):
+    """The aggregator."""
+
+    app: str
+    lossy: Annotated[bool, says("whether it may lose what it acknowledged, as its operator allowed")]
+    today: Annotated[date, says("today by the store's clock (UTC)")]
+    sealed: Annotated[date, says("the last day that nothing can enter any more")]
+
+
+class MetricRow(msgspec.Struct, frozen=True):
+    """A plan of a metric: the registry's, or an older one."""
+
+    metric: str
+    kind: str
+    question: str
+    plan: PlanDigest
+    rev: int
+    current: Annotated[bool, says("whether the registry has it now")]
+    retired: Annotated[bool, says("whether its reports are refused")]
+    expires: date
+    mechanism: MechanismName
+    epsilon: EpsilonOfOne
+    epsilon_permanent: EpsilonOfMemo
+    epsilon_lifetime: EpsilonOfLife
+    values: Annotated[int, says("how many listed values it has")]
+    candidates: Annotated[int, says("how many texts are looked for by default")]
+    days: Annotated[int, says("how many days have reports")]
+    first: Annotated[date | None, says("the first of them")] = msgspec.field(name="from")
+    last: Annotated[date | None, says("the last of them")] = msgspec.field(name="to")
+
+
+class ValuesMeta(StoredPlanMeta, PagedMeta):
+    """The metric, and which part of the rows this is."""
+
+
+class ValueRow(msgspec.Struct, frozen=True):
+    """A value that there are estimates of."""
+
+    metric: str
+    rev: int
+    value: str
+    kind: Annotated[
+        str,
+        says(
+            "other is what is not listed, none says that there was nothing to say; of numbers statistic is the mean or "
+            "a quantile, and share that of a range or above an edge",
+            enum=ROLES,
+        ),
+    ]
+
+
+class KeptRow(msgspec.Struct, frozen=True):
+    """The snapshot of one final day."""
+
+    metric: str
+    rev: int
+    plan: PlanDigest
+    epoch: date
+    tally: Annotated[str | None, says("SHA-256 of n and the counts; null with a read key")]
+    snapshot: Annotated[str, says("its id, which is the SHA-256 of its content")]
+
+
+class AppMeta(TypedDict):
+    """The aggregator."""
+
+    app: Annotated[str, says("the app whose reports these are")]
+
+
+class MarkRow(msgspec.Struct, frozen=True):
+    """A release or another event."""
+
+    day: Annotated[date, says("the day (UTC) on which it happened, or will")]
+    text: Annotated[str, says("the operator's words: 1 to 80 characters")]
+
+    @classmethod
+    def of(cls, mark: DayMark) -> Self:
+        """Return a mark as a row."""
+        return cls(mark.day, mark.text)
 
 
 class ValuesAsked(PlanAsked, PagedAsked, RowsAsked):
@@ -31,29 +121,27 @@ class ValuesAsked(PlanAsked, PagedAsked, RowsAsked):
     top = top("so many at most, in the plan's order")
 
 
-def metrics(store: Store, asked: QueryParameters) -> RowSet:
+def metrics(store: Store, asked: QueryParameters) -> RowSet[MetricsMeta, MetricRow]:
     """Return what is public of every plan, with the days of its reports."""
     epochs = store.all_epochs()
     rows = [_described(stored, epochs.get(stored.id, [])) for stored in store.plans()]
-    meta = {
-        "app": store.app,
-        "lossy": bool(store.lossy),
-        "today": store.today().isoformat(),
-        "sealed": store.sealed().isoformat(),
-    }
-    return RowSet(meta, METRICS, rows, "metrics")
+    today, sealed = store.today(), store.sealed()
+    meta: MetricsMeta = {"app": store.app, "lossy": bool(store.lossy), "today": today, "sealed": sealed}
+    return RowSet(meta, MetricRow, rows, "metrics")
 
 
-def _described(stored: StoredPlan, epochs: Sequence[date]) -> Sequence[object]:
+def _described(stored: StoredPlan, epochs: Sequence[date]) -> MetricRow:
     plan = stored.plan
-    first, last = (min(epochs).isoformat(), max(epochs).isoformat()) if epochs else (None, None)
-    epsilons = (stored.epsilon, stored.epsilon_permanent, stored.epsilon_lifetime)
-    asks = (plan.metric, plan.kind.name, stored.question, plan.digest, plan.rev)
-    state = (stored.current, stored.retired, stored.expires.isoformat(), plan.cells.name)
-    return (*asks, *state, *epsilons, len(plan.values), len(stored.candidates), len(epochs), first, last)
+    return MetricRow(
+        *(plan.metric, plan.kind.name, stored.question, plan.digest, plan.rev),
+        *(stored.current, stored.retired, stored.expires, plan.cells.name),
+        *(stored.epsilon, stored.epsilon_permanent, stored.epsilon_lifetime),
+        *(len(plan.values), len(stored.candidates), len(epochs)),
+        *(min(epochs, default=None), max(epochs, default=None)),
+    )
 
 
-def values(store: Store, asked: QueryParameters, metric: str) -> RowSet:
+def values(store: Store, asked: QueryParameters, metric: str) -> RowSet[ValuesMeta, ValueRow]:
     """Return what estimates there can be of: listed values, the registry's candidates, or statistics and shares."""
     stored = asked_plan(store, metric, asked)
     estimand = estimand_of(stored.plan)
@@ -61,31 +149,28 @@ def values(store: Store, asked: QueryParameters, metric: str) -> RowSet:
     kinds |= dict.fromkeys(estimand.shares(stored), "share")
     found = with_part(list(kinds), asked["search"], str)
     chosen, paged = page_of(found, asked)
-    plan = stored.plan
-    rows = [(metric, plan.rev, value, kinds[value]) for value in chosen]
-    meta = {"app": store.app, "metric": metric, "question": stored.question, "plan": plan.digest, "rev": plan.rev}
-    return RowSet({**meta, **paged}, VALUES, rows, f"{metric}-values")
+    rows = [ValueRow(metric, stored.plan.rev, value, kinds[value]) for value in chosen]
+    return RowSet({**meta_of(store, stored), **paged}, ValueRow, rows, f"{metric}-values")
 
 
-def metric_snapshots(store: Store, asked: QueryParameters, metric: str) -> RowSet:
+def metric_snapshots(store: Store, asked: QueryParameters, metric: str) -> RowSet[MetricMeta, KeptRow]:
     """Return what is kept of a metric's finalized days, the latest first within each plan."""
     plans = store.plans(metric)
     if not plans:
         raise no_metric(metric)
     whole = sees_all(store)  # counts that are not told could be tried against their digest
     rows = [
-        (metric, stored.plan.rev, stored.plan.digest, epoch.isoformat(), digest, final.snapshot)
+        KeptRow(metric, stored.plan.rev, stored.plan.digest, epoch, final.digest if whole else None, final.snapshot)
         for stored in plans
         for epoch, final in sorted(store.finals(stored.plan).items(), reverse=True)
-        for digest in [final.digest if whole else None]
     ]
-    meta = {"app": store.app, "metric": metric, "question": plans[0].question}
-    return RowSet(meta, SNAPSHOTS, rows, f"{metric}-snapshots")
+    meta: MetricMeta = {"app": store.app, "metric": metric, "question": plans[0].question}
+    return RowSet(meta, KeptRow, rows, f"{metric}-snapshots")
 
 
-def marks(store: Store, asked: QueryParameters) -> RowSet:
+def marks(store: Store, asked: QueryParameters) -> RowSet[AppMeta, MarkRow]:
     """Return what the operator marked, by day."""
-    return RowSet({"app": store.app}, MARKS, [(mark.day.isoformat(), mark.text) for mark in store.marks()], "marks")
+    return RowSet({"app": store.app}, MarkRow, map(MarkRow.of, store.marks()), "marks")
 
 
 def snapshot(store: Store, asked: QueryParameters, id_: str) -> Response:

@@ -1,7 +1,12 @@
-"""Rows, and what holds of all of them: every answer of the API is made of these, as JSON and as CSV alike."""
+"""Rows, and what holds of all of them: every answer of the API is made of these, as JSON and as CSV alike.
 
-from collections.abc import Iterable, Mapping, Sequence
+A row is a msgspec.Struct: its fields are the columns. `meta`, of all rows, is a TypedDict. The function that answers
+names both, and /openapi.json describes them.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Generic, TypedDict, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -9,6 +14,8 @@ import numpy as np
 from flask import Response, request
 from marshmallow import fields, validate
 
+from dither_aggregator.analysis.rows import says
+from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, one_of
 from dither_shared.harmless import file_name, to_csv
 
@@ -30,24 +37,62 @@ class RowsAsked(CsvAsked):
     format = one_of(("json", "csv"), "of the answer; CSV has the rows alone")
 
 
-@dataclass(frozen=True)
-class RowSet:
-    """Rows, each a sequence of the columns' values: texts, numbers, truths or None."""
+Unit = Annotated[str, says('the unit of numbers; "" for shares')]
+PlanDigest = Annotated[str, says("the digest of the plan")]
+EpsilonOfOne = Annotated[float, says("the epsilon of one report")]
+MechanismName = Annotated[str, says("the mechanism that randomized the answers on the devices")]
+EpsilonOfMemo = Annotated[float | None, says("the epsilon of all reports of a memo; null for fresh noise")]
+EpsilonOfLife = Annotated[float, says("the epsilon of all reports of a device's life")]
 
-    meta: Mapping[str, object]
+
+class MetricMeta(TypedDict):
+    """The metric."""
+
+    app: str
+    metric: str
+    question: str
+
+
+class StoredPlanMeta(MetricMeta):
+    """The metric, and the plan of the reports."""
+
+    plan: PlanDigest
+    rev: int
+
+
+def meta_of(store: Store, stored: StoredPlan) -> StoredPlanMeta:
+    """Return the metric and the plan of rows."""
+    plan = stored.plan
+    return {
+        "app": store.app,
+        "metric": plan.metric,
+        "question": stored.question,
+        "plan": plan.digest,
+        "rev": plan.rev,
+    }
+
+
+M = TypeVar("M")
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class RowSet(Generic[M, R]):
+    """Rows with texts, numbers, truths, days or None."""
+
+    meta: M
     """Facts of all rows together. CSV has none of them."""
-    columns: Sequence[str]
-    rows: Iterable[Sequence[object]]
+    row: type[R]
+    rows: Iterable[R]
     name: str
     """The name of a file with these rows, without its ending: letters, digits, `_` and `-`."""
 
 
-def respond(made: RowSet, asked: QueryParameters) -> Response:
+def respond(made: RowSet[M, R], asked: QueryParameters) -> Response:
     """Return rows as JSON, {"meta": {...}, "rows": [{...}, ...]}, or as a file of CSV."""
     if asked["format"] == "csv":
-        return csv_file(made.columns, made.rows, made.name, asked)
-    rows = [dict(zip(made.columns, row, strict=True)) for row in made.rows]
-    return Response(_encoder.encode({"meta": made.meta, "rows": rows}), content_type=JSON)
+        return csv_file(made.row.__struct_encode_fields__, map(msgspec.structs.astuple, made.rows), made.name, asked)
+    return Response(_encoder.encode({"meta": made.meta, "rows": list(made.rows)}), content_type=JSON)
 
 
 def csv_file(columns: Sequence[str], rows: Iterable[Sequence[object]], name: str, asked: QueryParameters) -> Response:

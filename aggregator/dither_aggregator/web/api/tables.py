@@ -1,41 +1,154 @@
 """The results of pages as rows: days of a few values, two windows side by side, changes, a plan of a metric."""
 
 from collections.abc import Iterator
-from typing import Any
+from datetime import date
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
+import msgspec
 from marshmallow import fields
 
 from dither_aggregator.analysis.differences import Comparison
-from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, registry_lines
-from dither_aggregator.analysis.reading import COLUMNS
+from dither_aggregator.analysis.planning import Computed, Planned, Unplannable, neighbours, registry_lines
+from dither_aggregator.analysis.reading import EstimateRow
+from dither_aggregator.analysis.rows import Days, LeftOut, Provisional, says
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
-from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
+from dither_aggregator.web.api.rowsets import EpsilonOfOne, MetricMeta, RowsAsked, RowSet, StoredPlanMeta, Unit, meta_of
 from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, planned
 from dither_aggregator.web.queries import CompareAsked, SeriesAsked, asked_comparison, asked_series, changed, compared
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.wire.problems import Problem
 
-STILL = "cannot be told to have moved"
-DIFFERENCES = (*COLUMNS, "base_from", "base_to", "base_n", "base_left_out", "before", "after", "p_value", "unit")
-PLAN = (
-    *(
-        "kind",
-        "d",
-        "ticks",
-        "asks",
-        "columns",
-        "arms",
-        "n",
-        "epsilon",
-        "epsilon_permanent",
-        "days",
-        "mechanism",
-        "bits",
-    ),
-    *("noise_floor", "critical_share", "detectable_share", "mean_width_percent", "median_width_percent"),
-    "effect_percent",
-)
+BaseFirst = Annotated[date, says("the first day of the window before (UTC)")]
+BaseLast = Annotated[date, says("its last day (UTC)")]
+
+
+class SeriesMeta(Days, MetricMeta):
+    """The days and the values that the rows are about."""
+
+    values: list[str]
+    level: Annotated[int, says("how sure the intervals are, in percent: all at once, of all days and values")]
+    error_of: str
+    unit: Unit
+
+
+class SeriesRow(EstimateRow, frozen=True):
+    """One value on one day: no verdict and no rank, which are of windows."""
+
+
+class BaseMeta(Days):
+    """Two windows: the days before are those with which others are compared."""
+
+    base_from: BaseFirst
+    base_to: BaseLast
+
+
+class CompareMeta(BaseMeta, StoredPlanMeta):
+    """The two windows, and the metric that they are of."""
+
+    n: Annotated[int, says("reports of the later window")]
+    left_out: LeftOut
+    base_n: Annotated[int, says("reports of the one before")]
+    base_left_out: Annotated[int | None, says("the same of the one before")]
+    provisional: Provisional
+    level: Annotated[int, says("how sure the intervals are, in percent, all at once")]
+    error_of: str
+    unit: Unit
+    detectable_difference: Annotated[float | None, says("a rare value that moves by this is found four times in five")]
+
+
+class DifferenceRow(EstimateRow, frozen=True):
+    """One value's difference: after less before, of the population; of shares, or of numbers in their unit."""
+
+    verdict: Literal["rose", "fell", "cannot be told to have moved"]  # type: ignore[assignment]  # of its own
+    base_from: BaseFirst
+    base_to: BaseLast
+    base_n: Annotated[int, says("reports of the window before")]
+    base_left_out: Annotated[int | None, says("those of it that are left out")]
+    before: Annotated[float, says("the estimate of the window before")]
+    after: Annotated[float, says("the estimate of the later one")]
+    p_value: Annotated[float, says("how often noise and sampling alone make such a difference of this value")]
+    unit: Unit
+
+
+class ChangesMeta(BaseMeta):
+    """The two windows, and how many metrics were looked at."""
+
+    app: str
+    metrics_moved: int
+    metrics_compared: int
+    metrics_without_reports: Annotated[int, says("in one of the two windows, or whose counts are no longer kept")]
+    metrics_left_out: Annotated[int, says("whose candidates are too many to be looked for here")]
+    metrics_damaged: Annotated[int, says("whose counts cannot be those of any reports")]
+    metrics_being_computed: NotRequired[Annotated[list[str], says("metrics that are not computed yet; ask again soon")]]
+    error_of: str
+
+
+class PlanMeta(TypedDict):
+    """The computed plan."""
+
+    computed: Computed
+    share: Annotated[
+        float | None, says("the share that was asked for, or the detectable one; null for numbers and tables")
+    ]
+    width_percent: Annotated[
+        float | None,
+        says(
+            "for a number: the width that was asked for, or that of the median's interval, or of the mean's where it "
+            "is all that is asked"
+        ),
+    ]
+    effect_percent: Annotated[
+        float | None, says("for a table: the difference between arms that was asked for, or the least that is told")
+    ]
+    registry: Annotated[str, says("the lines of a registry, as TOML")]
+
+
+class PlanRow(msgspec.Struct, frozen=True):
+    """A metric as the registry would compile it: first what was asked for, then with more and less."""
+
+    kind: str
+    d: Annotated[
+        int | None,
+        says(
+            "values, other included; for a table those of each column; for a number its ranges or steps, null where "
+            "only its mean is asked"
+        ),
+    ]
+    ticks: Annotated[int | None, says("the most values of one answer")]
+    asks: Annotated[str | None, says("for a number: everything, or mean")]
+    columns: Annotated[int | None, says("for a table: the number of columns")]
+    arms: Annotated[int | None, says("for a table: how many of one size are compared")]
+    n: Annotated[int, says("reports")]
+    epsilon: EpsilonOfOne
+    epsilon_permanent: Annotated[float | None, says("the epsilon of one memoized answer")]
+    days: Annotated[int, says("days of the window")]
+    mechanism: str
+    bits: Annotated[int, says("bits of a report")]
+    noise_floor: Annotated[float | None, says("null for numbers and tables")]
+    critical_share: float | None
+    detectable_share: float | None
+    mean_width_percent: Annotated[
+        float | None,
+        says(
+            "the width of the mean's 95 % interval, in percent of the range from low to high; null where nothing is "
+            "told"
+        ),
+    ]
+    median_width_percent: Annotated[
+        float | None,
+        says(
+            "the width of the median's interval, which holds together with those of the mean and of other quantiles; "
+            "null where it is not told"
+        ),
+    ]
+    effect_percent: Annotated[
+        float | None,
+        says(
+            "for a table: the least difference of a value's share between one arm and all others that is told four "
+            "times in five, in percentage points; null where none is"
+        ),
+    ]
 
 
 class SeriesRowsAsked(SeriesAsked, RowsAsked):
@@ -56,42 +169,38 @@ class PlanRowsAsked(PlanningAsked, RowsAsked):
     """The parameters of a plan."""
 
 
-def series(store: Store, asked: QueryParameters, metric: str) -> RowSet:
+def series(store: Store, asked: QueryParameters, metric: str) -> RowSet[SeriesMeta, SeriesRow]:
     """Return a row for each value, day and plan: no verdicts and no ranks, which are of windows."""
     stored, window, values, points = asked_series(store, metric, asked)
     rows = [
-        [
-            *(metric, point.rev, point.epoch.isoformat(), point.epoch.isoformat(), point.value, point.n),
-            *(point.estimate, point.std_error, point.lower, point.upper, None, None, None, point.provisional, None),
-            point.left_out,
-        ]
+        SeriesRow(
+            *(metric, point.rev, point.epoch, point.epoch, point.value, point.n),
+            *(point.estimate, point.std_error, point.lower, point.upper),
+            *(None, None, None),
+            *(point.provisional, None, point.left_out),
+        )
         for point in points
     ]
-    meta = {
+    meta: SeriesMeta = {
         "app": store.app,
         "metric": metric,
         "question": stored.question,
-        **_days(window),
+        **window.ends,
         "values": list(values),
         "level": int(asked["level"]),
         "error_of": "population",
         "unit": stored.plan.domain.unit,
     }
-    return RowSet(meta, COLUMNS, rows, f"{metric}-days-{window.first}-{window.last}")
+    return RowSet(meta, SeriesRow, rows, f"{metric}-days-{window.first}-{window.last}")
 
 
-def compare(store: Store, asked: QueryParameters) -> RowSet:
+def compare(store: Store, asked: QueryParameters) -> RowSet[CompareMeta, DifferenceRow]:
     """Return the difference of each value between two windows."""
     comparison = compared(store, *asked_comparison(store, asked), asked["level"])
     before, after = comparison.before, comparison.after
-    meta = {
-        "app": store.app,
-        "metric": after.stored.plan.metric,
-        "question": after.stored.question,
-        "plan": after.stored.plan.digest,
-        "rev": after.stored.plan.rev,
-        **_days(after.window),
-        **_days(before.window, "base_"),
+    meta: CompareMeta = {
+        **meta_of(store, after.stored),
+        **_windows(before.window, after.window),
         "n": after.n,
         "left_out": after.left_out,
         "base_n": before.n,
@@ -103,17 +212,16 @@ def compare(store: Store, asked: QueryParameters) -> RowSet:
         "detectable_difference": comparison.detectable,
     }
     name = f"{after.stored.plan.metric}-{before.window.first}-{after.window.last}-compared"
-    return RowSet(meta, DIFFERENCES, _differences(comparison, moved=False), name)
+    return RowSet(meta, DifferenceRow, _differences(comparison, moved=False), name)
 
 
-def changes(store: Store, asked: QueryParameters) -> RowSet:
+def changes(store: Store, asked: QueryParameters) -> RowSet[ChangesMeta, DifferenceRow]:
     """Return what moved between the last two windows, of all metrics, the surest metric first."""
     found, left_out = changed(store)
     rows = [row for one in found.moved for row in _differences(one, moved=True)]
-    meta = {
+    meta: ChangesMeta = {
         "app": store.app,
-        **_days(found.after),
-        **_days(found.before, "base_"),
+        **_windows(found.before, found.after),
         "metrics_moved": len(found.moved),
         "metrics_compared": len(found.moved) + len(found.still),
         "metrics_without_reports": len(found.untold),
@@ -122,10 +230,10 @@ def changes(store: Store, asked: QueryParameters) -> RowSet:
         "metrics_being_computed": [stored.plan.metric for stored, _ in found.open],
         "error_of": "population",
     }
-    return RowSet(meta, DIFFERENCES, rows, f"changes-{found.after.first}-{found.after.last}")
+    return RowSet(meta, DifferenceRow, rows, f"changes-{found.after.first}-{found.after.last}")
 
 
-def plan(store: Store, asked: QueryParameters) -> RowSet:
+def plan(store: Store, asked: QueryParameters) -> RowSet[PlanMeta, PlanRow]:
     """Return the third of reports, epsilon and share (or its like), given two; and what would be with more and less."""
     try:
         answer = planned(asked)
@@ -133,24 +241,29 @@ def plan(store: Store, asked: QueryParameters) -> RowSet:
     except Unplannable as error:
         raise Problem("malformed", str(error)) from None
     lines = registry_lines(answer, store.app, store.today() + EXPIRES_AFTER)
-    third = {"share": None, "width_percent": None, "effect_percent": None, **answer.in_meta()}
-    return RowSet({"computed": answer.computed, **third, "registry": lines}, PLAN, rows, "plan")
+    targets = {"share": None, "width_percent": None, "effect_percent": None, **answer.in_meta()}
+    meta = cast("PlanMeta", {"computed": answer.computed, **targets, "registry": lines})
+    return RowSet(meta, PlanRow, rows, "plan")
 
 
-def _days(window: Window, before: str = "") -> dict[str, object]:
-    return {f"{before}from": window.first.isoformat(), f"{before}to": window.last.isoformat()}
+def _windows(before: Window, after: Window) -> BaseMeta:
+    return {**after.ends, "base_from": before.first, "base_to": before.last}
 
 
-def _differences(comparison: Comparison, *, moved: bool) -> Iterator[list[object]]:
+def _differences(comparison: Comparison, *, moved: bool) -> Iterator[DifferenceRow]:
     before, after = comparison.before, comparison.after
-    plan, days, base = after.stored.plan, _days(after.window).values(), _days(before.window).values()
+    plan = after.stored.plan
     for row in comparison.moved if moved else comparison.rows:
-        numbers = (row.estimate, row.std_error, row.lower, row.upper)
-        found = (row.verdict or STILL, None, None, False, None, after.left_out)
-        own = (*base, before.n, before.left_out, row.before, row.after, row.p_value, plan.domain.unit)
-        yield [plan.metric, plan.rev, *days, row.value, after.n, *numbers, *found, *own]
+        yield DifferenceRow(
+            *(plan.metric, plan.rev, after.window.first, after.window.last, row.value, after.n),
+            *(row.estimate, row.std_error, row.lower, row.upper, row.verdict or "cannot be told to have moved"),
+            *(None, None, False, None, after.left_out),  # nothing provisional is compared
+            *(before.window.first, before.window.last, before.n, before.left_out),
+            *(row.before, row.after, row.p_value, plan.domain.unit),
+        )
 
 
-def _planned(each: Planned[Any]) -> list[object]:
+def _planned(each: Planned[Any]) -> PlanRow:
     known = each.to_document()
-    return [known.get(column) for column in PLAN]
+    row: dict[str, Any] = {name: known.get(name) for name in PlanRow.__struct_fields__}
+    return PlanRow(**row)

@@ -18,11 +18,12 @@ from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.changes import young
+from dither_aggregator.web.pages.forms import FormField, form, plans_of
 from dither_aggregator.web.pages.presentation import Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import lagging, other_revs, plan_state, sentence_of
 from dither_aggregator.web.queries import CompareAsked, asked_comparison, compared
-from dither_aggregator.web.query_parameters import LEVELS, QueryParameters, Value, Whole, query_parameters
+from dither_aggregator.web.query_parameters import SEARCH, Day, QueryParameters, Whole, about, query_parameters
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -34,7 +35,8 @@ SCORES_SHOWN = 4.0
 class ComparePageAsked(CompareAsked):
     """The parameters of a comparison's page."""
 
-    search = Value(load_default="", metadata={"description": "a part of a value"})
+    first = Day(data_key="from", metadata=about("", "after, from"))
+    search = SEARCH
     page = Whole(1, 99_999, load_default=1)
 
 
@@ -43,13 +45,13 @@ class ComparePage:
     """All that the template shows of a comparison."""
 
     stored: StoredPlan
-    plans: Sequence[StoredPlan]
     before: Window
     after: Window
     level: str
     search: str
     state: Sequence[str]
     headline: str
+    form: Sequence[FormField]
     comparison: Comparison | None = None
     open: bool = False
     """Whether it is not computed yet."""
@@ -62,7 +64,6 @@ class ComparePage:
     """How many values match; the first of them are shown."""
     plot: Plot | None = None
     histogram: Histogram | None = None
-    levels: Sequence[str] = LEVELS
 
     @property
     def shown(self) -> Presentation[Any]:
@@ -75,7 +76,8 @@ def show(store: Store) -> str | tuple[str, int]:
     asked = query_parameters(ComparePageAsked)
     if "metric" not in asked:
         names = sorted({stored.plan.metric for stored in store.plans()})
-        return render_template("compare.html", page=None, names=names)
+        fields = form(ComparePageAsked, {}, {"metric": names})
+        return render_template("compare.html", page=None, form=fields)
     page = compare_page(store, asked)
     return render_template("compare.html", page=page), 200 if page.comparison or page.open else 410
 
@@ -87,8 +89,12 @@ def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     state = [*plan_state(store, stored), *lagging(store), *_window_state(chosen, after.last > store.sealed())]
     state += [] if chosen else young(after)
     state += other_revs(store, stored)
-    plans, level, search = store.plans(stored.plan.metric), asked["level"], asked["search"].strip()
-    page = ComparePage(stored, plans, before, after, level, search, state, "")
+    level, search, plans = asked["level"], asked["search"].strip(), plans_of(store, stored)
+    days = {"base_first": before.first, "base_last": before.last, "first": after.first, "last": after.last}
+    others = {"plan": stored.plan.digest if plans else None, "search": None if presentation_of(stored.plan).moves_few else search}
+    shown = {**asked, **days, **others, "metric": None, "window": None}
+    fields = form(ComparePageAsked, shown, {"plan": plans}, (*days, "plan"))
+    page = ComparePage(stored, before, after, level, search, state, "", fields)
     try:
         comparison = compared(store, stored, before, after, level)
     except TallyGone as gone:

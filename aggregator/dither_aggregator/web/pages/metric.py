@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from flask import render_template
-from marshmallow import fields
 
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.reading import Reading
@@ -14,19 +13,20 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import refuse_long
+from dither_aggregator.web.pages.forms import FormField, form, plans_of
 from dither_aggregator.web.pages.presentation import PagePart
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.quality import quality_sentence
+from dither_aggregator.web.pages.tables import PairAsked
 from dither_aggregator.web.pages.words import in_batches, in_words, lagging, plan_state, sentence_of
 from dither_aggregator.web.privacy import privacy_of
 from dither_aggregator.web.query_parameters import (
-    LEVELS,
+    SEARCH,
     TODAY,
     WINDOWS,
     LevelAsked,
     PlanAsked,
     QueryParameters,
-    Value,
     Whole,
     WindowAsked,
     asked_plan,
@@ -42,25 +42,20 @@ CHOSEN = (
 TOO_LITTLE_SHOWN = "With a read key, too little of these days is told to show anything."
 
 
-class MetricAsked(WindowAsked, PlanAsked, LevelAsked):
+class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked):
     """The parameters of a metric's page."""
 
-    search = Value(load_default="", metadata={"description": "a part of a value"})
+    search = SEARCH
     page = Whole(1, 99_999, load_default=1)
-    of = fields.String(metadata={"description": "for a table: the column whose rates are shown"})
-    by = fields.String(metadata={"description": "for a table: the column that makes the groups"})
 
 
 @dataclass(frozen=True)
 class Controls:
-    """The values in the form of a page."""
+    """The form of a page, and what it holds."""
 
-    plans: Sequence[StoredPlan]
-    windows: Sequence[tuple[str, str]]
-    """The name and the words of each window on offer; the first is the default, whose name may be ""."""
-    window: str | None
-    """The name of the one that is shown; None where it is not on offer."""
-    shown: Window
+    form: Sequence[FormField]
+    chosen: bool
+    """Whether the window is none of those on offer."""
     level: str
     search: str
 
@@ -82,7 +77,6 @@ class MetricPage:
     """None where its counts are no longer kept."""
     part: PagePart | None = None
     """The part that is the estimand's; None where there is nothing to show."""
-    levels: Sequence[str] = LEVELS
     quality: str = ""
     """Faults in the counts of single days, in sentences; "" where none is found."""
     open: bool = False
@@ -148,8 +142,12 @@ def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryPara
     offered = dict([*windows, (usual, ""), (Window.ending(store.today(), 1), TODAY)])
     words = {each: "today so far" if name == TODAY else in_words(each) for each, name in offered.items()}
     choices = [(offered[each], words[each]) for each in sorted(offered, key=lambda each: (each != usual, each.days))]
-    plans = store.plans(stored.plan.metric)
-    return Controls(plans, choices, offered.get(window), window, asked["level"], asked["search"].strip())
+    named, level, search, plans = offered.get(window), asked["level"], asked["search"].strip(), plans_of(store, stored)
+    ends = {"first": window.first, "last": window.last} if named is None else {"first": None, "last": None}
+    shown = {**asked, **ends, "window": named, "plan": stored.plan.digest if plans else None, "of": None, "by": None}
+    shown["search"] = search if presentation_of(stored.plan).searchable else None
+    fields = form(MetricAsked, shown, {"window": dict(choices), "plan": plans}, ("window", *ends, "plan"))
+    return Controls(fields, named is None, level, search)
 
 
 # Sentences.
@@ -182,7 +180,7 @@ def _window_state(store: Store, reading: Reading, level: str) -> list[str]:
 def elsewhere(store: Store, page: MetricPage) -> list[tuple[StoredPlan, date]]:
     """Return the plans of the metric with the latest day of each that has reports, but for what is shown."""
     shown = page.stored.plan.digest
-    latest = [(stored, next(iter(store.epochs(stored.plan)), None)) for stored in page.controls.plans]
+    latest = [(stored, next(iter(store.epochs(stored.plan)), None)) for stored in store.plans(page.stored.plan.metric)]
     return [
         (stored, day)
         for stored, day in latest

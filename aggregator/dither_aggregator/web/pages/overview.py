@@ -19,22 +19,31 @@ from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import too_long
+from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import Summary
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
-from dither_aggregator.web.query_parameters import Parameters, Whole, default_of, one_of, query_parameters
+from dither_aggregator.web.query_parameters import Parameters, Whole, about, default_of, one_of, query_parameters
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 100
 SUMMARIES_MAX = 10_000
-SORTS = ("name", "reports", "latest", "detectable")
+SORTS = {
+    "name": "name",
+    "reports": "most reports",
+    "latest": "latest reports",
+    "detectable": "least detectable share",
+}
+"""The words of each order of the rows."""
 
 
 class OverviewAsked(Parameters):
     """The parameters of the list of metrics."""
 
-    search = fields.String(load_default="", metadata={"description": "a part of a metric's name or question"})
-    sort = one_of(SORTS, "by what the rows are sorted")
+    search = fields.String(
+        load_default="", metadata=about("a part of a metric's name or question", "search", type="search", size=18)
+    )
+    sort = one_of(SORTS, "by what the rows are sorted", "sort by", SORTS)
     page = Whole(1, 9_999, load_default=1)
 
 
@@ -70,7 +79,11 @@ class OverviewPage:
     sort: str
     page: int
     pages: int
-    sorts: Sequence[str] = SORTS
+
+    @property
+    def form(self) -> Sequence[FormField]:
+        """The form."""
+        return form(OverviewAsked, {"search": self.search, "sort": self.sort})
 
 
 def show(store: Store) -> str:

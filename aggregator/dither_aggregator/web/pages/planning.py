@@ -1,20 +1,19 @@
 """The page that plans a metric: of reports, epsilon, and detectable share, width or effect, give two, get the third."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flask import render_template, request
-from marshmallow import missing
+from flask import render_template
 
 from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, registry_lines
-from dither_aggregator.analysis.planning_numbers import ASKS
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.analysis.words.needed import USUAL_BITS
 from dither_aggregator.store import Store
+from dither_aggregator.web.pages.forms import FormField, as_typed, form
 from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, PLANNERS, PlanningAsked, planned
-from dither_aggregator.web.query_parameters import WINDOWS, QueryParameters, query_parameters
+from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
 from dither_shared.wire.problems import Problem
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
@@ -29,23 +28,22 @@ NOTHING_GIVEN = (
 class PlanningPage:
     """All that the template shows of a plan."""
 
-    controls: Mapping[str, str]
+    shown: Mapping[str, Any]
     """The form's values, by the parameters' names."""
     headline: str
     planned: Planned[Any] | None = None
     neighbours: Sequence[Planned[Any]] = ()
     lines: str = ""
     """The registry's."""
-    windows: Sequence[int] = WINDOWS
-    asks: Sequence[str] = ASKS
+    given: Sequence[str] = GIVEN
     quantiles: int = len(QUANTILES)
     arm_reports_min: int = REPORTS_MIN
     usual_bits: int = USUAL_BITS
 
     @property
-    def kinds(self) -> Collection[str]:
-        """The kinds that can be planned."""
-        return PLANNERS
+    def form(self) -> Sequence[FormField]:
+        """The form."""
+        return form(PlanningAsked, self.shown)
 
     @property
     def template(self) -> str:
@@ -59,29 +57,21 @@ def show(store: Store) -> tuple[str, int]:
     try:
         asked = query_parameters(PlanningAsked)
     except Problem as problem:  # the form stays, to be mended
-        return render_template("planning.html", page=PlanningPage(_as_typed(), problem.detail)), problem.status
-    controls = {name: f"{value:f}" if name.endswith("_percent") else f"{value}" for name, value in asked.items()}
+        page = PlanningPage(as_typed(PlanningAsked), problem.detail)
+        return render_template("planning.html", page=page), problem.status
     if not any(name in asked for name in GIVEN):
-        page = PlanningPage({**controls, **EXAMPLE}, NOTHING_GIVEN)
+        page = PlanningPage({**asked, **EXAMPLE}, NOTHING_GIVEN)
         return render_template("planning.html", page=page), 200
     try:
-        page = _planned(store, asked, controls)
+        page = _planned(store, asked)
     except Unplannable as error:
-        page = PlanningPage(controls, f"{error}")
+        page = PlanningPage(asked, f"{error}")
     return render_template("planning.html", page=page), 200 if page.planned else 400
 
 
-def _as_typed() -> dict[str, str]:
-    """Return the form's values as they were sent, and the usual ones of what was left empty."""
-    usual = {name: field.load_default for name, field in PlanningAsked().fields.items()}
-    return {
-        name: request.args.get(name) or ("" if default is missing else f"{default}") for name, default in usual.items()
-    }
-
-
-def _planned(store: Store, asked: QueryParameters, controls: Mapping[str, str]) -> PlanningPage:
+def _planned(store: Store, asked: QueryParameters) -> PlanningPage:
     answer = planned(asked)
     lines = registry_lines(answer, store.app, store.today() + EXPIRES_AFTER)
     reports = f"{answer.n:,} reports" if answer.n > 1 else "one report"
     says = f"With {reports} at epsilon {answer.epsilon:f}, {PLANNERS[asked['kind']].shows(answer)}"
-    return PlanningPage(controls, says, answer, neighbours(answer), lines)
+    return PlanningPage(asked, says, answer, neighbours(answer), lines)

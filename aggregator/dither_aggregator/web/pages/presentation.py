@@ -61,14 +61,9 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class CitedRow:
+class CitedRow(Row):
     """A value's row. `lower` to `upper` holds together with those of all other values, and is computed anew."""
 
-    value: str
-    estimate: float
-    std_error: float
-    lower: float
-    upper: float
     own_lower: float
     own_upper: float
     rank: str = ""

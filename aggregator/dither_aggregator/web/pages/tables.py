@@ -7,6 +7,8 @@ hold at once over all pairs, and a verdict is one among all groups and outcomes 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from marshmallow import fields
+
 from dither_aggregator.analysis.differences import Comparison
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.analysis.tables.reading import TablesReading, columns_of
@@ -14,6 +16,7 @@ from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import SHARES, Measure, shorten
 from dither_aggregator.web.charts.shares import Plot, draw, reach
+from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import (
     SHARES_BY_DAY,
     SHARES_MOVED,
@@ -22,7 +25,7 @@ from dither_aggregator.web.pages.presentation import (
     Summary,
     reach_in_words,
 )
-from dither_aggregator.web.query_parameters import QueryParameters
+from dither_aggregator.web.query_parameters import Parameters, QueryParameters, about
 from dither_shared.wire.problems import Problem
 
 DRAWN_MAX = 48
@@ -67,6 +70,13 @@ class RateLine:
     verdict: str
 
 
+class PairAsked(Parameters):
+    """The two columns of a table that are shown."""
+
+    of = fields.String(metadata=about("for a table: the column whose rates are shown", "show"))
+    by = fields.String(metadata=about("for a table: the column that makes the groups", "by"))
+
+
 @dataclass(frozen=True)
 class TablesPart:
     """The part of the page for tables."""
@@ -92,6 +102,8 @@ class TablesPart:
     """The columns that were asked together, each with its number of reports."""
     shares: Sequence[TableRow]
     shares_left_out: int
+    form: Sequence[FormField]
+    """The choice of two columns."""
     is_open: bool
     """Whether the table of rates is open at first."""
     template: str = "tables.html"
@@ -129,6 +141,7 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
         reading.asked,
         reading.distinct[:LINES_MAX],
         max(len(reading.distinct) - LINES_MAX, 0),
+        form(PairAsked, {"of": of, "by": by}, {"of": columns, "by": reading.groupings}),
         len(lines) <= OPEN_MAX,
     )
 

@@ -9,18 +9,19 @@ from flask import render_template
 
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.series import VALUES_MAX, Point
+from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.interface.batches import BATCH_MIN
 from dither_aggregator.store.records import DayMark
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
+from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state, sentence_of
 from dither_aggregator.web.queries import SeriesAsked, asked_series, series_asked
-from dither_aggregator.web.query_parameters import LEVELS, QueryParameters, query_parameters
+from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,9 @@ class TimePage:
     window: Window
     level: str
     values: Sequence[str]
-    listed: Sequence[str]
-    """The values on offer."""
     state: Sequence[str]
     headline: str
+    form: Sequence[FormField]
     chart: SeriesChart | None = None
     table: Sequence[tuple[date, Sequence[Point]]] = ()
     """The points of each day and plan."""
@@ -42,21 +42,13 @@ class TimePage:
     """Events of the days, each with its day and whether the operator named it; by day."""
     left_out: int = 0
     """Marks of these days that are too many to show."""
-    levels: Sequence[str] = LEVELS
-    slots: int = VALUES_MAX
 
     @property
     def shown(self) -> Presentation[Any]:
         """How its readings are shown."""
         return presentation_of(self.stored.plan)
 
-    @property
-    def width(self) -> int:
-        """How many characters a field for a value shows: one that is cut could be read as another value."""
-        return min(max([FIELD_LEAST, *map(len, self.values)]), FIELD_MOST)
 
-
-FIELD_LEAST, FIELD_MOST = 14, 30
 LISTED_MAX = 1_000
 """So many values are offered in the form's list; others are typed."""
 MARKS_SHOWN_MAX = 100
@@ -75,8 +67,10 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     except NotReady as error:
         stored, window = series_asked(store, name, asked)
         values, state = asked.get("values") or (), [*plan_state(store, stored), *lagging(store)]
-        return TimePage(stored, window, asked["level"], values, (), state, sentence_of(error))
+        fields = _form(stored, window, asked, values, ())
+        return TimePage(stored, window, asked["level"], values, state, sentence_of(error), fields)
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
+    fields = _form(stored, window, asked, values, listed)
     state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *_by_day(store)]
     days: dict[tuple[date, str], list[Point]] = {}
     for point in points:
@@ -87,7 +81,17 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     chart = draw_series(points, window, shown, measure_of(stored.plan)) if points else None
     dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)
     headline = _headline(store, stored, window, values, points)
-    return TimePage(stored, window, asked["level"], values, listed, state, headline, chart, table, dated, left_out)
+    return TimePage(stored, window, asked["level"], values, state, headline, fields, chart, table, dated, left_out)
+
+
+def _form(
+    stored: StoredPlan, window: Window, asked: QueryParameters, values: Sequence[str], listed: Sequence[str]
+) -> Sequence[FormField]:
+    """Return the form, with values on offer."""
+    measure = measure_of(stored.plan)
+    offers = {value: measure.called(value) if measure.unit else "" for value in listed}
+    ends = {"first": window.first, "last": window.last}
+    return form(SeriesAsked, {**asked, **ends, "window": None, "values": values}, {"values": offers}, tuple(ends))
 
 
 def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point]) -> str:
