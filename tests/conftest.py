@@ -41,6 +41,9 @@ for variable in (
 ):
     os.environ.pop(variable, None)
 
+# argparse would look for a translation's file at each word of each command's help, though none is read.
+os.environ["LANGUAGE"] = "C"
+
 # A core has a process of tests already: BLAS's threads would spin while they wait for each other. Before numpy loads.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
