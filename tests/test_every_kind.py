@@ -111,7 +111,7 @@ def check_estimates(registry: Registry, answers: Answers, url: str, service: Ser
         time.sleep(0.05)
     assert all(row.balanced for row in service.store.ledger())
     for name, metric in registry.metrics.items():
-        reading = requests.get(f"{url}/v1/metrics/{name}/estimates?window=today", timeout=30).json()
+        reading = requests.get(f"{url}/v1/metrics/{name}/estimates?window=today", timeout=120).json()
         assert reading["meta"]["n"] == len(answers[name])
         if metric.kind.name == "number":
             check_numbers(name, answers[name], reading["rows"])
