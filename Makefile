@@ -7,7 +7,7 @@ BIN := .venv/bin
 # runs one test after the other, as a debugger needs it.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check soak lint bench format dist sbom lowest clean
+.PHONY: help demo test check soak lint style bench format dist sbom lowest clean
 
 help:
 	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
@@ -24,9 +24,11 @@ help:
 demo: .venv/aggregator.stamp
 	@$(BIN)/dither demo $(ARGS)
 
-test: .venv/dev.stamp lint
+# mypy, which has one core busy for most of a minute where it has no cache, is beside the tests, which wait now and then.
+test: .venv/dev.stamp style
 	@sh .ci/system-packages
-	@$(BIN)/pytest $(PARALLEL) $(ARGS)
+	@$(BIN)/mypy & types=$$!; $(BIN)/pytest $(PARALLEL) $(ARGS); tests=$$?; \
+	wait $$types || { echo "mypy found what it says above"; exit 1; }; exit $$tests
 
 check: .venv/dev.stamp lint
 	@$(BIN)/pytest -q $(PARALLEL) -m "not slow" $(ARGS)
@@ -37,10 +39,12 @@ soak: .venv/dev.stamp
 	@SOAK_TESTS=1 $(BIN)/pytest $(PARALLEL) -o timeout=7200 tests/shared tests/client tests/aggregator tests/test_*page*.py tests/test_script.py tests/test_end_to_end.py tests/test_release.py $(ARGS)
 	@$(BIN)/python -m tests.fuzz.atheris_upload -max_total_time=600
 
-lint: .venv/dev.stamp
+lint: style
+	@$(BIN)/mypy
+
+style: .venv/dev.stamp
 	@$(BIN)/ruff format --check --quiet || { echo "run 'make format'"; exit 1; }
 	@$(BIN)/ruff check --quiet
-	@$(BIN)/mypy
 
 bench: .venv/dev.stamp
 	@$(BIN)/python -m tests.benchmarks $(ARGS)

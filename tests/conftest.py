@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from flask import Flask
+from jinja2.bccache import Bucket, BytecodeCache
 
 from dither_aggregator.operations.log import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
 from tests.support import chromium
@@ -38,6 +41,9 @@ for variable in (
 ):
     os.environ.pop(variable, None)
 
+# argparse would look for a translation's file at each word of each command's help, though none is read.
+os.environ["LANGUAGE"] = "C"
+
 # A core has a process of tests already: BLAS's threads would spin while they wait for each other. Before numpy loads.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
@@ -45,6 +51,23 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # A shell has a command behind `&` ignore SIGINT, and so does all that it starts. Tests interrupt what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Compiled(BytecodeCache):
+    """Templates as one application of this process has compiled them, for all others: each would take as long again."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._codes.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        assert bucket.code
+        self._codes[bucket.key, bucket.checksum] = bucket.code
+
+
+Flask.jinja_options = {"bytecode_cache": Compiled()}
 
 # A busy machine may be late with any one example.
 hypothesis.settings.register_profile("dither", deadline=None)

@@ -76,7 +76,7 @@ def books_of_the_release_before() -> Books:
     return books
 
 
-def phones_of(home: Path, key: str) -> tuple[list[Phone], float]:
+def phones_of(home: Path, key: str, new: int) -> tuple[list[Phone], float]:
     """Return the phones of the release before, whose files are pinned, and new ones; and the moment of those files."""
     phones, now = [], 0.0
     for packed in sorted(FILES.glob("device-*.gz")):
@@ -86,7 +86,7 @@ def phones_of(home: Path, key: str) -> tuple[list[Phone], float]:
             left = {id_ for (id_,) in db.execute("SELECT id FROM upload WHERE charged")}
         phones.append(Phone(home / name, name, FIRST, key, spent=held["spent"], left=left))
         now = held["day"]
-    phones += [Phone(home / f"new-{number}", f"new-{number}", FIRST, key) for number in range(NEW_PHONES)]
+    phones += [Phone(home / f"new-{number}", f"new-{number}", FIRST, key) for number in range(new)]
     return phones, now
 
 
@@ -95,10 +95,10 @@ def test_a_year_loses_nothing_and_counts_nothing_twice(home: Path, seed: int) ->
     live(home, seed)
 
 
-def live(home: Path, seed: int = 0, every: int = EVERY) -> None:
-    """Live through the year, in which the apps run on each so many days."""
+def live(home: Path, seed: int = 0, every: int = EVERY, new: int = NEW_PHONES) -> None:
+    """Live through the year with so many new phones, in which the apps run on each so many days."""
     key = unpack(OLD_STORE, home / "store", STORE_NAME)["key"]
-    phones, now = phones_of(home, key)
+    phones, now = phones_of(home, key, new)
     begun = {phone.name: dict(phone.spent) for phone in phones}
     year = Year(home, Clock(now), books_of_the_release_before(), phones, seed)
     with running_redis(home / "redis") as server, closing(year):
@@ -136,7 +136,7 @@ def test_a_year_shows_a_planted_bug(home: Path, monkeypatch: pytest.MonkeyPatch,
     else:
         monkeypatch.setattr(place, name, planted)
     with pytest.raises(AssertionError, match=seen):
-        live(home, every=SELDOM)
+        live(home, every=SELDOM, new=1)
 
 
 def release(year: Year) -> None:

@@ -17,6 +17,7 @@ import requests
 
 from dither_aggregator.analysis.reading_cache import readings_check
 from dither_aggregator.operations.computing import Address, Computer, unmade
+from dither_aggregator.operations.maintenance import maintain
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.reader import COMPUTING_NICENESS
@@ -29,7 +30,7 @@ from tests.support.aggregators import Served, serve
 from tests.support.clocks import DAY_S, Clock
 from tests.support.registries import registry_text
 from tests.support.soaking import scaled
-from tests.support.stores import fold_all, seal_all
+from tests.support.stores import fold_all
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -58,7 +59,7 @@ def upload(asked: Registry, rng: random.Random) -> bytes:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with two sealed days."""
+    """A store with two days that are closed."""
     made, rng, clock = tmp_path_factory.mktemp("computing"), random.Random(5), Clock()
     (made / "metrics.toml").write_text(TEXT, encoding="utf-8")
     asked = Registry.parse(TEXT)
@@ -70,7 +71,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.append([(parse_upload(body, store.find_plan), body)])
             fold_all(store)
             clock.travel(1)
-            seal_all(store)
+            for shard in range(store.shards):
+                maintain(store, shard)
     return made
 
 
@@ -179,8 +181,6 @@ def test_a_process_over_its_limits_is_one_row_that_says_so(
 ) -> None:
     code = f"from dither_aggregator.web import reader; reader.{limit}; reader.main()"
     monkeypatch.setattr("dither_aggregator.operations.computing.command", lambda: (sys.executable, "-P", "-c", code))
-    with serving(home) as served:
-        assert served.url
     with closing(SQLiteStore(home / "data")) as store:
         with closing(sqlite3.connect(home / "data" / FILE_NAME)) as db, db:
             db.execute("DROP TABLE IF EXISTS reading")

@@ -76,7 +76,7 @@ SOUND = {
 """Metrics, and as many devices as it takes for one of their bounds to be above 0 for sure."""
 
 
-@pytest.mark.parametrize("name", thinned(list(SOUND), *range(6)))  # `make soak` has the last one, too
+@pytest.mark.parametrize("name", thinned(list(SOUND), 0, 1, 2, 3, 5))  # `make soak` has them all
 def test_whole_devices_prove_about_what_they_should(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With seeds, as above."""
     keys = EVERY[name]
