@@ -4,7 +4,6 @@ Senders let their threads end before device files close their connections; after
 one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
 """
 
-import logging  # noqa: F401 - before our hooks: its own then run after ours, and before them once the fork is over
 import os
 import sys
 import threading
@@ -110,6 +109,7 @@ def notice() -> None:
     gunicorn forks its workers first and then lets gevent patch them; uWSGI forks in C.
     """
     global _kind
+    register()
     if _process != os.getpid():
         _after_in_child()
     if _kind is not threading.Lock:
@@ -127,5 +127,26 @@ def comes_untold() -> bool:
     return uwsgi is not None and uwsgi.worker_id() == 0 and uwsgi.masterpid() in (0, os.getpid())
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+_registered_with: object = ()
+
+
+def register() -> None:
+    """Have our hooks called, once more if the app has imported `logging` since.
+
+    They come after its own: then ours run before those, and after them once the fork is over, and may log.
+    """
+    global _registered_with
+    logging = sys.modules.get("logging")
+    if logging is _registered_with or not hasattr(os, "register_at_fork"):  # not on Windows
+        return
+    _registered_with = logging
+
+    def latest(hook: Callable[[], None]) -> Callable[[], None]:
+        return lambda: hook() if _registered_with is logging else None
+
+    os.register_at_fork(
+        before=latest(_before), after_in_parent=latest(_after_in_parent), after_in_child=latest(_after_in_child)
+    )
+
+
+register()

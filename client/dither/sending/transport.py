@@ -1,7 +1,6 @@
 """One HTTP request of an upload, and what its answer means."""
 
 import json
-import logging
 import os
 import re
 import time
@@ -12,7 +11,7 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol
 
-from dither.say import say
+from dither.say import INFO, say
 from dither.sending.importing import IMPORTING
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
@@ -169,7 +168,7 @@ class DryRun:
     def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Log the upload's bytes, which tell as little here as to an aggregator."""
         stands()
-        say(logging.INFO, "would send %s", body.decode("ascii").rstrip())
+        say(INFO, "would send %s", body.decode("ascii").rstrip())
         return Answer(Outcome.ACCEPTED, "not sent: a dry run", dry=True)
 
     def idle(self) -> None:

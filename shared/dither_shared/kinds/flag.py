@@ -1,7 +1,5 @@
 """A flag: yes or no."""
 
-from pathlib import Path
-
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains import Values
@@ -21,7 +19,7 @@ class FlagKind(Listed):
     starter = 'question = "Do people use it?"'
     estimand = "one share"
 
-    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return ("no", "yes", *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:

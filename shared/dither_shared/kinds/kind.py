@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from dither_shared.accounting.poisoning import HONEST, Worth
@@ -90,7 +89,7 @@ class Kind(ABC, Generic[D, A]):
         """The reading of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
 
     @abstractmethod
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the kind's own keys of a table; files that they name are looked for in `directory`.
 
         `metric` is the metric's name, and `hidden` whether a device may have nothing to say.

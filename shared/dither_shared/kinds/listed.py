@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from fractions import Fraction
-from pathlib import Path
 
 from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.cells import Cells, one_cell
@@ -23,13 +22,13 @@ class Listed(Kind[Values, tuple[int, ...]]):
 
     estimand = "shares"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the values, and the mechanism or what chooses it."""
         values = self._values(table, directory, (NONE,) if hidden else ())
         return Asked(Values(values), one_cell(self._mechanism(table, len(values))))
 
     @abstractmethod
-    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         """Return all values, with those that come `unlisted` at the end."""
 
     def _ticks(self, table: TomlTable, d: int) -> int | None:
@@ -86,7 +85,7 @@ class Listed(Kind[Values, tuple[int, ...]]):
 
 
 def read_list(
-    table: TomlTable, key: str, directory: Path | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
+    table: TomlTable, key: str, directory: str | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
 ) -> tuple[str, ...]:
     """Return the listed values. Those that are `unlisted` come to the list by themselves."""
     reserved = {value: UNLISTED[value] for value in unlisted}

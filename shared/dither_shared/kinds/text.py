@@ -7,7 +7,6 @@ memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one buck
 """
 
 from fractions import Fraction
-from pathlib import Path
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
@@ -38,7 +37,7 @@ class TextKind(Kind[TextDomain, Read]):
     starter = 'question = "Which page do people open first?"'
     estimand = "texts"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the candidates, and what the noise is made of."""
         expected, cells, other = _read_memo(table) if read_memoize(table) else _read_rows(table)
         verbatim = isinstance(cells.mechanism, RAPPOR)
