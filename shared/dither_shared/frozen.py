@@ -1,4 +1,4 @@
-"""Frozen records: the part of `dataclasses` that this project needs, for less.
+"""Frozen records: the part of `dataclasses` that this project needs, for less. And what is loaded when it is used.
 
 The SDK is imported whenever an app starts. dataclasses, with the `inspect` that it imports and the methods that it
 compiles for each class, would take a quarter of that time; here classes share their methods. Type checkers know
@@ -6,6 +6,7 @@ compiles for each class, would take a quarter of that time; here classes share t
 """
 
 import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Literal, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -55,6 +56,42 @@ def as_dict(record: Any) -> dict[str, Any]:
 def replaced(record: T, **changes: object) -> T:
     """Return a record with some of its fields changed, checked as any other."""
     return type(record)(**{**as_dict(record), **changes})
+
+
+def load(place: str) -> Any:
+    """Return what has a name in a module, "module:name", which is imported if it is not yet."""
+    module, _, name = place.partition(":")
+    return getattr(__import__(module, fromlist=[name]), name)
+
+
+class OnUse(MutableMapping[str, T]):
+    """Things by name, each loaded from its place when it is first asked for: an app's registry asks for a few."""
+
+    def __init__(self, places: Mapping[str, str], make: Callable[[Any], T] = lambda found: found) -> None:
+        self._places = dict(places)
+        self._make = make
+        self._things: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._things:
+            self._things.setdefault(name, self._make(load(self._places[name])))
+        return self._things[name]
+
+    def __setitem__(self, name: str, thing: T) -> None:
+        self._places[name], self._things[name] = "", thing
+
+    def __delitem__(self, name: str) -> None:
+        del self._places[name]
+        self._things.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 def _init(self: Any, *args: object, **kwargs: object) -> None:

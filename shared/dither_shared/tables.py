@@ -15,7 +15,7 @@ from dither_shared.errors import RegistryError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
 from dither_shared.files import BYTE_ORDER_MARK, line_of_item, read_text
 from dither_shared.frozen import frozen
-from dither_shared.texts import ENDS_OR_CONTROLS, normal, unseen
+from dither_shared.texts import ends_or_controls, normal, unseen
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -350,7 +350,7 @@ class TomlTable:
     def _check_text(self, key: str, value: object, characters_max: int, place: Callable[[], str] | None = None) -> str:
         if not isinstance(value, str) or not 1 <= len(value) <= characters_max or value != value.strip():
             needed, got = f"text of 1 to {characters_max} characters with no space around it", value
-        elif not value.isprintable() and ENDS_OR_CONTROLS.search(value):
+        elif not value.isprintable() and ends_or_controls().search(value):
             needed, got = "text in one line, without control characters", ascii(value)
         else:
             return value

@@ -19,9 +19,7 @@ UNSEEN = (
     "\u2800\ufff9-\ufffb\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # blank or private
 )
 """Characters, as those of a set, that show nothing, turn others round, end a line or are private: the same for ever."""
-ENDS_OR_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _WIDE = f"[^\0-\x7f\\s{UNSEEN}]"
-HELD = re.compile(f"[{JOINERS}{_VARIANTS}]")
 COMPOSED_MAX = 4
 """The most characters that NFC makes one of."""
 _FORMED_MAX = 1_200
@@ -46,6 +44,18 @@ def folded(text: str) -> str:
 def hidden() -> re.Pattern[str]:
     """Return what finds characters that nobody sees."""
     return re.compile(f"[{UNSEEN}]")
+
+
+@cache
+def held() -> re.Pattern[str]:
+    """Return what finds joiners, and choices of a form, wherever they are."""
+    return re.compile(f"[{JOINERS}{_VARIANTS}]")
+
+
+@cache
+def ends_or_controls() -> re.Pattern[str]:
+    """Return what finds controls, ends of lines and halves of characters."""
+    return re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 @cache

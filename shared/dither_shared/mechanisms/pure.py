@@ -20,13 +20,14 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
 
+from dither_shared.frozen import frozen
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.request import MechanismRequest
 
 
-class PairLaw(NamedTuple):
+@frozen
+class PairLaw:
     """P[a report supports both of two given values], by how many of the two the answer holds.
 
     The variance of a sum of estimates needs it, since one report's supports are not independent.

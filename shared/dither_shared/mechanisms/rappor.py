@@ -151,7 +151,7 @@ class RAPPOR(Memoized):
         q_star, p_star = (self._sent_as_one(one) for one in (SCALE - self.threshold_prr, self.threshold_prr))
         return Fraction(*multi_hot_ratio(self.k, self.h, q_star, p_star, SCALE**2))
 
-    @property
+    @cached_property
     def noise_variance(self) -> Fraction:
         """p* (1 - p*) / (h (q* - p*)^2): of a text whose h bits it shares with no other."""
         return self.p_star * (1 - self.p_star) / (self.h * (self.q_star - self.p_star) ** 2)
