@@ -93,7 +93,8 @@ class PureMechanism(Mechanism):
     @cached_property
     def noise_variance(self) -> Fraction:
         """q (1 - q) / (p - q)^2."""
-        return self.q * (1 - self.q) / (self.p - self.q) ** 2
+        (a, b), (c, d) = self.p.as_integer_ratio(), self.q.as_integer_ratio()
+        return Fraction(c * (d - c) * b * b, (a * d - c * b) ** 2)
 
     @cached_property
     def average_variance(self) -> Fraction:
