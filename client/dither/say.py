@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from dither import forks
-from dither_shared.harmless import visible
+from dither_shared.texts import visible
 
 if TYPE_CHECKING:
     import logging

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping
 from os import PathLike
 
-from dither import development as developing
 from dither.environment import Environment
 from dither.say import DEBUG, WARNING, logger, say
 from dither.sending.transport import DryRun, HttpTransport, Transport
@@ -60,6 +59,8 @@ def start(
         _log_to_stderr()
     if environment.mistake:
         say(WARNING, "telemetry is off: %s", environment.mistake)
+    if development:
+        from dither import development as developing  # only on a developer's machine
     silent, directory, place = environment.silent, None, 0
     transport: Transport = DryRun()
     try:

@@ -12,10 +12,9 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dither_shared.accounting.linking import hundredths, linked_share
-from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
@@ -30,6 +29,9 @@ from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable, ValueList, read_metric_name
+
+if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
@@ -102,7 +104,7 @@ class Metric:
         return self.kind.std_errors(self.asked, n)
 
     @property
-    def poisoning(self) -> Sequence[Worth]:
+    def poisoning(self) -> "Sequence[Worth]":
         """The worth of a made-up report in each estimate."""
         return self.kind.poisoning(self.asked.domain, self.cells)
 

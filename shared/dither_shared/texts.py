@@ -81,6 +81,40 @@ def unseen(text: str) -> str:
     return f"U+{ord(found[0]):04X}" if found else ""
 
 
+# For logs and terminals: `harmless` has the rest.
+
+
+def is_visible(text: str) -> bool:
+    """Tell whether each character of a text can be seen as what it is: none controls, turns round or is private."""
+    return _is_plain(text) or all(map(_is_seen, joined().sub("", text)))
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Return a text whose characters can all be seen: others are escapes such as \u{202e}, but for those to `keep`."""
+    if _is_plain(text):  # nearly every text is
+        return text
+    shown = "".join(one if _is_seen(one) or one in keep or held().match(one) else _escape(one) for one in text)
+    fitting = {found.start() for found in joined().finditer(shown)}  # beside what is seen, not what was
+    return "".join(
+        _escape(one) if held().match(one) and one not in keep and place not in fitting else one
+        for place, one in enumerate(shown)
+    )
+
+
+def _escape(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}"
+
+
+def _is_seen(character: str) -> bool:
+    import unicodedata  # only for a character that may not be seen
+
+    return _is_plain(character) or unicodedata.category(character) == "Zs"
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and (text.isascii() or not hidden().search(text))
+
+
 def _compose(text: str) -> str:
     import unicodedata  # only beyond ASCII
 

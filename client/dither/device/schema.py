@@ -7,7 +7,6 @@ import time
 from contextlib import closing
 from functools import cache
 
-from dither.device.migrations import STEPS, migrate
 from dither.say import WARNING, say
 from dither_shared import ours
 from dither_shared.errors import DitherError
@@ -66,8 +65,6 @@ CREATE VIEW reserved AS  -- what uploads that were built and not charged will co
     SELECT metric, SUM(charge) AS micro FROM report JOIN upload ON id = upload WHERE NOT charged GROUP BY metric;
 CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 """
-
-_TABLES = re.findall(r"CREATE TABLE (\w+)", _SCHEMA)
 
 
 class DeviceUnusable(DitherError):
@@ -174,6 +171,8 @@ def _prepare(db: sqlite3.Connection, create: bool) -> None:
         if version == 0:
             _make_tables(db)
         else:
+            from dither.device.migrations import migrate  # only for a file of an earlier version
+
             migrate(db, SCHEMA_VERSION)
         db.execute("COMMIT")
 
@@ -186,7 +185,11 @@ def version_of(db: sqlite3.Connection) -> int:
 
 def check_version(version: int, create: bool = False) -> None:
     """Raise DeviceUnusable for a file that is not to be used; `create` says that it may be made or brought here."""
-    if version == SCHEMA_VERSION or (create and (version == 0 or version in STEPS)):
+    if version == SCHEMA_VERSION or (create and version == 0):
+        return
+    from dither.device.migrations import STEPS
+
+    if create and version in STEPS:
         return
     if version == 0:
         raise DeviceUnusable("it is no device's: it was never used")
@@ -231,6 +234,6 @@ def blank() -> bytes:
 def empty(db: sqlite3.Connection) -> None:
     """Delete every row, so that a file in memory is as a `blank` one. Statements that were prepared stay so."""
     db.execute("BEGIN IMMEDIATE")
-    for table in _TABLES:
+    for table in re.findall(r"CREATE TABLE (\w+)", _SCHEMA):
         db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own schema
     db.execute("COMMIT")

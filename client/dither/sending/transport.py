@@ -11,8 +11,8 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol
 
+from dither.forks import IMPORTING
 from dither.say import INFO, say
-from dither.sending.importing import IMPORTING
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
@@ -72,7 +72,7 @@ class Answer:
 
 def check_key(key: str) -> str:
     """Return the key; raise ConfigurationError unless it can be sent in a header."""
-    if not isinstance(key, str) or not re.fullmatch(r"[!-~]+", key):
+    if not isinstance(key, str) or not (key.isascii() and key.isprintable() and key.split() == [key]):
         raise ConfigurationError("key must be the one that the aggregator printed: ASCII, without spaces")
     return key
 

@@ -2,8 +2,8 @@
 
 from abc import abstractmethod
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
@@ -13,6 +13,9 @@ from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, r
 from dither_shared.mechanisms import PureMechanism, choose, serving
 from dither_shared.rng import Rng
 from dither_shared.tables import TomlTable
+
+if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
 
 VALUES_MAX = 65_535
 
@@ -77,8 +80,10 @@ class Listed(Kind[Values, tuple[int, ...]]):
         """Return that of a value which nobody has."""
         return PureMechanism.of(cells.mechanism).noise_variance
 
-    def poisoning(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: Values, cells: Cells) -> "tuple[Worth, ...]":
         """Return that of a value's share: whatever the mechanism, some reports support the value and some do not."""
+        from dither_shared.accounting.poisoning import of_support  # only for people and the aggregator
+
         mechanism = PureMechanism.of(cells.mechanism)
         worth = of_support("a value", mechanism.p, mechanism.q)
         return (replaced(worth, at_once=mechanism.supported[1], stands_out=True),)

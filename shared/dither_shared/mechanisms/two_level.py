@@ -32,8 +32,7 @@ from dither_shared.frozen import frozen, replaced
 from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.mechanisms.pure import PureMechanism
-from dither_shared.mechanisms.request import MechanismRequest
+from dither_shared.mechanisms.pure import MechanismRequest, PureMechanism
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import ReportShape
 

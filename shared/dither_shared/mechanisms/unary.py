@@ -29,8 +29,7 @@ from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.equiprobable import SymbolLaw, law_of_coins
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
-from dither_shared.mechanisms.pure import PairLaw, PureMechanism, as_bits
-from dither_shared.mechanisms.request import MechanismRequest
+from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism, as_bits
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Bits
 
