@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 
@@ -84,6 +84,8 @@ def _listed(members: "WeakSet[Forking]") -> list[Forking]:
 
 
 def _before() -> None:
+    global _forking_with
+    _forking_with = _registered_with
     _each(senders, lambda member: member.before_fork())
     _each(files, lambda member: member.before_fork())
 
@@ -100,6 +102,7 @@ def _after_in_child() -> None:
     _each(senders, lambda member: member.after_fork_in_child())
 
 
+_forking_with: object = None  # the `logging` that our hooks of the present fork come after, if any
 _process, _kind = os.getpid(), threading.Lock
 
 
@@ -166,8 +169,15 @@ class Importing:
         files.add(self)
 
     def before_fork(self) -> None:
-        """Wait until it is done."""
+        """Wait until it is done.
+
+        If it brought `logging`, whose hook after a fork lets go of a lock that none of its hooks took before this one,
+        take that.
+        """
         self._fork_locks.take()
+        logging: Any = sys.modules.get("logging")
+        if logging is not _forking_with and hasattr(logging, "Handler") and not logging._lock._is_owned():
+            logging._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""
