@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.programs import FEW, registry_text
 from tests.support.aggregators import ENVIRONMENT
 
 ROOT = Path(__file__).parents[1]
@@ -166,7 +167,7 @@ def test_every_file_among_the_commands_is_one() -> None:
 
 @cache
 def loaded(code: str) -> frozenset[str]:
-    """Return the top-level packages that a process has loaded after some code."""
+    """Return the modules that a process has loaded after some code."""
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"],
         capture_output=True,
@@ -175,7 +176,12 @@ def loaded(code: str) -> frozenset[str]:
         env=ENVIRONMENT,
         timeout=60,
     )
-    return frozenset(name.split(".")[0] for name in done.stdout.split())
+    return frozenset(done.stdout.split())
+
+
+def packages(code: str) -> set[str]:
+    """Return the top-level packages among them."""
+    return {name.split(".")[0] for name in loaded(code)}
 
 
 HEAVY = {"celery", "numpy", "redis", "scipy", "flask", "uvicorn", "requests", "urllib3", "dither_aggregator", "pytest"}
@@ -187,19 +193,65 @@ def test_importing_and_starting_loads_nothing_heavy() -> None:
         "t = dither.start(registry(), endpoint='https://example.org', key='k', data_dir=':memory:', consent=True)\n"
         "t.color.record('red'); t.status(); t.close()"
     )
-    assert not loaded("import dither") & HEAVY
-    assert not loaded(start) & {*HEAVY, "zipfile"}  # the last comes with a look at what is installed
+    assert not packages("import dither") & HEAVY
+    assert not packages(start) & {*HEAVY, "zipfile"}  # the last comes with a look at what is installed
 
 
 def test_the_command_line_loads_a_command_on_use() -> None:
-    assert not loaded("import dither.cli") & HEAVY
-    assert "numpy" in loaded("import dither_aggregator.commands.serve")
+    assert not packages("import dither.cli") & HEAVY
+    assert "numpy" in packages("import dither_aggregator.commands.serve")
 
 
 @pytest.mark.parametrize("command", ["serve", "api", "worker", "beat"])
 def test_what_only_takes_uploads_and_folds_loads_no_estimates(command: str) -> None:
     """They start in half the time. Readers load them, and whoever finalizes a day."""
-    assert "scipy" not in loaded(f"import dither_aggregator.commands.{command}")
+    assert "scipy" not in packages(f"import dither_aggregator.commands.{command}")
+
+
+NOT_AT_A_START = {
+    "base64",
+    "hashlib",
+    "ipaddress",
+    "logging",
+    "pathlib",
+    "random",
+    "socket",
+    "ssl",
+    "struct",
+    "tempfile",
+    "traceback",
+    "unicodedata",
+    "urllib.parse",
+    "dither.cli",
+    "dither.delivering",
+    "dither.development",
+    "dither.device.inspection",
+    "dither.device.migrations",
+    "dither.sentences",
+    "dither_shared.accounting.poisoning",
+    "dither_shared.domains.coded",
+    "dither_shared.domains.columns",
+    "dither_shared.domains.numbers",
+    "dither_shared.harmless",
+    "dither_shared.kinds.number",
+    "dither_shared.kinds.table",
+    "dither_shared.kinds.words",
+    "dither_shared.mechanisms.parameter_sets",
+    "dither_shared.words.code",
+}
+"""What a start with listed values and texts alone does without. Each took it a hundredth, or more."""
+MODULES_MAX = 92
+"""Of our own, with texts: 90 at the time of writing."""
+
+
+def test_a_start_loads_what_its_metrics_need_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "metrics.toml").write_text(registry_text(FEW), encoding="utf-8")
+    started = loaded(
+        f"import dither; dither.start({str(tmp_path / 'metrics.toml')!r}, endpoint='http://127.0.0.1:8080', key='k', "
+        f"data_dir={str(tmp_path / 'device')!r}, consent=True)"
+    )
+    assert started & NOT_AT_A_START == set()
+    assert len([name for name in started if name.startswith("dither")]) <= MODULES_MAX
 
 
 def test_the_figures_of_the_house_are_those_of_what_is_called(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ class Weekday(Listed):
     name = "weekday"
     meaning = "for a day of the week"
 
-    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return (*DAYS, OTHER, *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:
@@ -172,7 +172,7 @@ class Level(Kind[Steps, tuple[int, int]]):
     meaning = "for a number of which only the mean is asked"
     estimand = "mean"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         last = table.integer("last", 1, 100)
         parts = Part(Half(last + 1), weight=3), Part(OUE.for_epsilon(last + 1, read_epsilon(table)), 2, 1)
         return Asked(Steps(last), Cells(parts))

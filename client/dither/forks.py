@@ -4,13 +4,12 @@ Senders let their threads end before device files close their connections; after
 one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
 """
 
-import logging  # noqa: F401 - before our hooks: its own then run after ours, and before them once the fork is over
 import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 
@@ -85,6 +84,8 @@ def _listed(members: "WeakSet[Forking]") -> list[Forking]:
 
 
 def _before() -> None:
+    global _forking_with
+    _forking_with = _registered_with
     _each(senders, lambda member: member.before_fork())
     _each(files, lambda member: member.before_fork())
 
@@ -101,6 +102,7 @@ def _after_in_child() -> None:
     _each(senders, lambda member: member.after_fork_in_child())
 
 
+_forking_with: object = None  # the `logging` that our hooks of the present fork come after, if any
 _process, _kind = os.getpid(), threading.Lock
 
 
@@ -110,6 +112,7 @@ def notice() -> None:
     gunicorn forks its workers first and then lets gevent patch them; uWSGI forks in C.
     """
     global _kind
+    register()
     if _process != os.getpid():
         _after_in_child()
     if _kind is not threading.Lock:
@@ -127,5 +130,68 @@ def comes_untold() -> bool:
     return uwsgi is not None and uwsgi.worker_id() == 0 and uwsgi.masterpid() in (0, os.getpid())
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+_registered_with: object = ()
+
+
+def register() -> None:
+    """Have our hooks called, once more if the app has imported `logging` since.
+
+    They come after its own: then ours run before those, and after them once the fork is over, and may log.
+    """
+    global _registered_with
+    logging = sys.modules.get("logging")
+    if logging is _registered_with or not hasattr(os, "register_at_fork"):  # not on Windows
+        return
+    _registered_with = logging
+
+    def latest(hook: Callable[[], None]) -> Callable[[], None]:
+        return lambda: hook() if _registered_with is logging else None
+
+    os.register_at_fork(
+        before=latest(_before), after_in_parent=latest(_after_in_parent), after_in_child=latest(_after_in_child)
+    )
+
+
+register()
+
+
+# The first import of `requests`.
+
+IMPORT_WAIT_S = 2.0
+"""The longest that a fork of the host app waits for the first import of `requests`."""
+
+
+class Importing:
+    """The first import of `requests`, which a fork waits for: half of it would be of no use to the child."""
+
+    def __init__(self) -> None:
+        self.after_fork_in_child()
+        files.add(self)
+
+    def before_fork(self) -> None:
+        """Wait until it is done.
+
+        If it brought `logging`, whose hook after a fork lets go of a lock that none of its hooks took before this one,
+        take that.
+        """
+        self._fork_locks.take()
+        logging: Any = sys.modules.get("logging")
+        if logging is not _forking_with and hasattr(logging, "Handler") and not logging._lock._is_owned():
+            logging._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._fork_locks.let_go()
+
+    def after_fork_in_child(self) -> None:
+        """Have a lock of its own."""
+        self.lock = threading.Lock()
+        self._fork_locks = Locks(IMPORT_WAIT_S, self.lock)
+
+    def after_patch(self) -> None:
+        """Have a lock of the new kind, unless an import goes on."""
+        if self.lock.acquire(blocking=False):
+            self.after_fork_in_child()
+
+
+IMPORTING = Importing()

@@ -1,6 +1,5 @@
 """The base of a telemetry object: the device and its uploader, opened and closed as the person chooses."""
 
-import logging
 import os
 import threading
 import time
@@ -12,11 +11,12 @@ from math import inf
 from dither import forks
 from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
 from dither.randomness import SYSTEM
-from dither.say import say
+from dither.say import WARNING, say
 from dither.sending.courier import passes
 from dither.sending.uploader import Uploader
 from dither.settings import Settings
 from dither.status import CLOSED, NOT_ASKED, REFUSED
+from dither_shared.ours import is_there
 
 CATCH_UP_EVERY_S = 1.0
 """How seldom answers look for a choice that was made in another process, so that they do not wait for the file."""
@@ -58,7 +58,7 @@ class Session:
         self._device.set_public(self._settings.public)
         self._uploader = self._uploader or self._make_uploader(self._device)
         if self._device.hidden and forks.comes_untold():
-            say(logging.WARNING, "telemetry %s", LAZY_APPS)
+            say(WARNING, "telemetry %s", LAZY_APPS)
         self._uploader.start()
 
     def _make_uploader(self, device: Device) -> Uploader:
@@ -84,7 +84,7 @@ class Session:
         except Exception as error:
             if passes(error) and self._silent == self._fault:
                 if not self._fault:
-                    say(logging.WARNING, "telemetry cannot begin yet: %s", error)
+                    say(WARNING, "telemetry cannot begin yet: %s", error)
                 self._silent = self._fault = str(error)
             raise
         if self._silent == self._fault:
@@ -103,7 +103,7 @@ class Session:
     def _file_exists(self) -> bool:
         directory = self._settings.directory
         try:
-            return directory is not None and any((directory / name).exists() for name in (FILE_NAME, REFUSED_NAME))
+            return directory is not None and any(is_there(f"{directory}/{name}") for name in (FILE_NAME, REFUSED_NAME))
         except OSError as error:  # the directory is another user's, and may not be entered
             raise DeviceFault(f"the device file in {directory} cannot be used: {error.strerror}") from None
 

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from dither.sending.transport import Transport
+from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
 from dither_shared.registry import Registry
 
@@ -15,7 +15,7 @@ class Settings:
 
     registry: Registry
     transport: Transport
-    directory: Path | None
+    directory: StrPath | None
     """The directory of the device's file, or None for a device in memory."""
     consent: bool | None
     silent: str = ""

@@ -1,20 +1,18 @@
 """`start()`: a registry, what the app says and what the environment says become a telemetry object."""
 
-import logging
 import os
 import sys
 from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 
-from dither import development as developing
 from dither.environment import Environment
-from dither.say import LOGGER, say
+from dither.say import DEBUG, WARNING, logger, say
 from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError
 from dither_shared.kinds import PublicColumn
+from dither_shared.ours import absolute
 from dither_shared.registry import Registry
 from dither_shared.texts import normal
 
@@ -60,7 +58,9 @@ def start(
     if environment.debug or environment.dry_run:
         _log_to_stderr()
     if environment.mistake:
-        say(logging.WARNING, "telemetry is off: %s", environment.mistake)
+        say(WARNING, "telemetry is off: %s", environment.mistake)
+    if development:
+        from dither import development as developing  # only on a developer's machine
     silent, directory, place = environment.silent, None, 0
     transport: Transport = DryRun()
     try:
@@ -68,7 +68,7 @@ def start(
         if not (environment.dry_run or environment.nobody):
             directory = _directory(environment.data_dir, data_dir, registry.app)
             if development and directory:
-                directory /= developing.FOLDER
+                directory = os.path.join(directory, developing.FOLDER)
         if not environment.dry_run:
             address = environment.endpoint or endpoint
             if development:
@@ -79,7 +79,7 @@ def start(
         # still go to the file.
         if strict:
             raise
-        say(logging.WARNING, "telemetry is off: %s", error)
+        say(WARNING, "telemetry is off: %s", error)
         silent = silent or str(error)
     if environment.dry_run:
         consent = consent is not False
@@ -101,44 +101,53 @@ def _place_of(public: Mapping[str, str] | None, column: PublicColumn | None) -> 
     return column.values.index(normal(value))
 
 
-def _directory(of_apps: str | None, data_dir: str | PathLike[str] | None, app: str) -> Path | None:
+def _directory(of_apps: str | None, data_dir: str | PathLike[str] | None, app: str) -> str | None:
     """Return the directory of the device's file: the environment's has a folder for each app that runs there."""
     if (of_apps or data_dir) == IN_MEMORY:
         return None
     if data_dir and not isinstance(data_dir, str | PathLike):
         raise ConfigurationError(f"data_dir must be the path of a directory, got one of type {type(data_dir).__name__}")
     try:
-        directory = Path(of_apps) / app if of_apps else Path(data_dir) if data_dir else default_data_dir(app)
+        directory = os.path.join(of_apps, app) if of_apps else data_dir or default_data_dir(app)
     except RuntimeError as error:
         raise ConfigurationError(f"data_dir is needed, or DITHER_DATA_DIR: {error}") from None
     # Absolute: where the app goes later, its device stays.
-    return directory.absolute()
+    return absolute(directory)
 
 
-def default_data_dir(app: str) -> Path:
+def default_data_dir(app: str) -> str:
     """Return the directory of an app's device file, where this system keeps a user's application data."""
     if sys.platform == "win32":
-        base = _absolute("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        base = _absolute("LOCALAPPDATA") or os.path.join(_home(), "AppData", "Local")
     elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Application Support"
+        base = os.path.join(_home(), "Library", "Application Support")
     else:
-        base = _absolute("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return base / "dither" / app
+        base = _absolute("XDG_DATA_HOME") or os.path.join(_home(), ".local", "share")
+    return os.path.join(base, "dither", app)
 
 
-def _absolute(variable: str) -> Path | None:
+def _home() -> str:
+    home = os.path.expanduser("~")
+    if home.startswith("~"):
+        raise RuntimeError("Could not determine home directory.")
+    return home
+
+
+def _absolute(variable: str) -> str | None:
     """Return the directory that a variable names; None for an empty or relative one, as the XDG specification has it.
 
     A relative one would be another device in each working directory.
     """
-    path = Path(os.environ.get(variable, ""))
-    return path if path.is_absolute() else None
+    path = os.environ.get(variable, "")
+    return path if os.path.isabs(path) else None
 
 
 def _log_to_stderr() -> None:
     """Say on stderr what telemetry does, once however often it is started."""
-    LOGGER.setLevel(logging.DEBUG)
-    if not any(type(handler) is logging.StreamHandler for handler in LOGGER.handlers):
+    import logging  # only for a developer: others who want it have imported it themselves
+
+    logger().setLevel(DEBUG)
+    if not any(type(handler) is logging.StreamHandler for handler in logger().handlers):
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("dither: %(message)s"))
-        LOGGER.addHandler(handler)
+        logger().addHandler(handler)

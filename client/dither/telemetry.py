@@ -1,6 +1,5 @@
 """The telemetry object that a host app holds. It lets nothing that goes wrong here reach the app."""
 
-import logging
 import os
 import sqlite3
 import threading
@@ -15,7 +14,7 @@ from dither.device import Device, DeviceBusy, DeviceUnusable
 from dither.device.connected import WAIT_S
 from dither.device.sqlite_thread import within
 from dither.handles import HANDLES
-from dither.say import say
+from dither.say import DEBUG, WARNING, say
 from dither.sending.courier import delay
 from dither.sending.uploader import FlushResult
 from dither.session import CATCH_UP_EVERY_S, Session
@@ -37,7 +36,7 @@ _started_in: str | None = None
 """The working directory in which the program was started, as far as is known: relative paths of its command hold there.
 """
 with suppress(OSError):  # there may be none
-    _started_in = os.getcwd()  # noqa: PTH109
+    _started_in = os.getcwd()
 
 _made: "WeakSet[Telemetry]" = WeakSet()
 """Those that there are: a test's own stands in for them."""
@@ -75,7 +74,7 @@ class Telemetry(Session):
     def _failed_to_begin(self, error: Exception) -> None:
         self._stop()
         self._silent = str(error)
-        say(logging.WARNING, "telemetry is off: %s", error)
+        say(WARNING, "telemetry is off: %s", error)
 
     def __enter__(self) -> Self:
         """Return this object; the context's end closes it."""
@@ -129,11 +128,11 @@ class Telemetry(Session):
         except Exception as error:
             # The exception's text is not logged: it may come from the answer itself.
             self._failures["failed"] += 1
-            say(logging.DEBUG, "an answer to %s was not recorded: %s", metric.name, type(error).__name__)
+            say(DEBUG, "an answer to %s was not recorded: %s", metric.name, type(error).__name__)
             if self._settings.strict:
                 raise
             return
-        say(logging.DEBUG, "%s: %s", metric.name, skip_reason or "recorded")
+        say(DEBUG, "%s: %s", metric.name, skip_reason or "recorded")
         if not skip_reason or uploader.wakes:
             # Recorded answers wait in the file, also if no thread can be started now.
             self._guarded(uploader.recorded, lambda error: None)
@@ -158,7 +157,7 @@ class Telemetry(Session):
         self._failures["unlisted"] += 1
         if (misread := metric.kind.misread(metric.asked.domain)) and metric.name not in self._warned:
             self._warned.add(metric.name)
-            say(logging.WARNING, "%s %s", metric.name, misread)
+            say(WARNING, "%s %s", metric.name, misread)
 
     def flush(self, timeout: float = 10.0) -> FlushResult:
         """Send what waits now instead of at its random moment; wait for at most `timeout` seconds.
@@ -182,7 +181,7 @@ class Telemetry(Session):
                     return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
 
         def failed(error: Exception) -> FlushResult:
-            say(logging.WARNING, "telemetry could not be flushed: %s", describe_error(error))
+            say(WARNING, "telemetry could not be flushed: %s", describe_error(error))
             return FlushResult(0, 0, describe_error(error))
 
         return self._guarded(send, failed)
@@ -235,7 +234,7 @@ class Telemetry(Session):
             return True
 
         def failed(error: Exception) -> bool:
-            say(logging.WARNING, "no process could be started to send what waits: %s", describe_error(error))
+            say(WARNING, "no process could be started to send what waits: %s", describe_error(error))
             return False
 
         return self._guarded(deliver, failed)
@@ -292,7 +291,7 @@ class Telemetry(Session):
         if metric is not None:
             self.__getattr__(str(metric))
         if given is not True and given is not False:
-            say(logging.WARNING, "set_consent takes True or False, and got neither: nothing has changed")
+            say(WARNING, "set_consent takes True or False, and got neither: nothing has changed")
             return False
         return self._guarded(lambda: self._agree(metric) if given is True else self._refuse(metric), self._not_kept)
 
@@ -311,7 +310,7 @@ class Telemetry(Session):
 
     def _not_kept(self, error: Exception) -> bool:
         self._failures["failed"] += 1
-        say(logging.WARNING, "not kept on this device: %s", describe_error(error))
+        say(WARNING, "not kept on this device: %s", describe_error(error))
         return False
 
 

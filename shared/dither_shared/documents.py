@@ -1,6 +1,11 @@
 """Documents: the one byte string, and the one digest, that stand for what JSON can say."""
 
 import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from dither_shared.frozen import load
 
 
 def canonical_json(document: object) -> bytes:
@@ -10,6 +15,17 @@ def canonical_json(document: object) -> bytes:
 
 def sha256(document: object) -> str:
     """Return SHA-256, in hex, of a document's canonical JSON."""
-    import hashlib  # loads OpenSSL, which takes longer than the rest of a plan: only where something is said
+    digest: str = _sha256()(canonical_json(document)).hexdigest()
+    return digest
 
-    return hashlib.sha256(canonical_json(document)).hexdigest()
+
+@cache
+def _sha256() -> Callable[[bytes], Any]:
+    """Return SHA-256 by Python's own C, as `random` has it: `hashlib` loads OpenSSL, which takes as long as SQLite."""
+    for module in ("_sha2", "_sha256", "hashlib"):
+        try:
+            found: Callable[[bytes], Any] = load(f"{module}:sha256")
+        except ImportError:
+            continue
+        return found
+    raise AssertionError("hashlib has SHA-256")

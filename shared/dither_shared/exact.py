@@ -24,6 +24,9 @@ def digits(precision: int, rounding: str = ROUND_HALF_EVEN) -> Context:
 
 _CONTEXT = digits(80)
 _CEILING = digits(80, ROUND_CEILING)
+_SHORT = digits(24)
+_SHORT_ERROR = Decimal("2e-23")
+"""The most that a logarithm of a quotient is off, as a part of it, or of 1: both are rounded to half a last digit."""
 
 
 @lru_cache(maxsize=64)
@@ -44,8 +47,18 @@ def divided(epsilon: Decimal, parts: int) -> Decimal:
 
 def micro_epsilon(exp_epsilon: Fraction) -> int:
     """Return the charge for a probability ratio of `exp_epsilon` >= 1: ceil(1e6 ln(exp_epsilon)) micro-epsilon."""
-    ratio = _CEILING.divide(Decimal(exp_epsilon.numerator), Decimal(exp_epsilon.denominator))
-    epsilon = ratio.ln(_CONTEXT).next_plus(_CONTEXT) if ratio > 1 else Decimal(0)
+    numerator, denominator = Decimal(exp_epsilon.numerator), Decimal(exp_epsilon.denominator)
+    # A few digits, which take a third of the time, nearly always say between which integers it is.
+    about = _SHORT.divide(numerator, denominator).ln(_SHORT)
+    off = _SHORT.multiply(_SHORT_ERROR, max(about, Decimal(1)))
+    least, most = (_ceil_micro(bound) for bound in (_CEILING.subtract(about, off), _CEILING.add(about, off)))
+    if about > off and least == most:
+        return most
+    ratio = _CEILING.divide(numerator, denominator)
+    return _ceil_micro(ratio.ln(_CONTEXT).next_plus(_CONTEXT)) if ratio > 1 else 0
+
+
+def _ceil_micro(epsilon: Decimal) -> int:
     return int(_CEILING.multiply(epsilon, Decimal(MICRO)).to_integral_value(rounding=ROUND_CEILING))
 
 

@@ -1,27 +1,31 @@
 """Reading the files that a person names, which may be anything: a pipe, a device, a disk's image."""
 
+import os
 import tomllib
 from collections.abc import Callable
 from decimal import Decimal
 from itertools import islice
-from pathlib import Path
+from os import PathLike
 from stat import S_ISDIR, S_ISREG
 from typing import Any
+
+StrPath = str | PathLike[str]
+"""A path. A start does without `pathlib`, which takes as long as SQLite and JSON together."""
 
 BYTE_ORDER_MARK = "\ufeff"
 """Some editors put it before a text in UTF-8, of which it is no part."""
 
 
-def read_text(path: Path, bytes_max: int) -> str:
+def read_text(path: StrPath, bytes_max: int) -> str:
     """Return the text of a regular file in UTF-8, its lines ended by newlines.
 
     Raises OSError if it cannot be read, UnicodeDecodeError if it is not UTF-8, and ValueError if it is no regular file
     or has more than `bytes_max` bytes.
     """
-    mode = path.stat().st_mode
+    mode = os.stat(path).st_mode
     if not (S_ISREG(mode) or S_ISDIR(mode)):  # a pipe may never be written to; of a directory `open` says what it is
         raise ValueError("it is no regular file")
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         data = file.read(bytes_max + 1)
     if len(data) > bytes_max:
         raise ValueError(f"it has more than {bytes_max:,} bytes")

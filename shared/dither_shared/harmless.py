@@ -5,51 +5,22 @@ escapes, for the eye, which a direction turned round deceives, or for a spreadsh
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dither_shared.texts import HELD, hidden, joined
+from dither_shared.texts import is_visible as is_visible
+from dither_shared.texts import visible as visible
 
 _SEPARATORS = frozenset(',;\t\r\n"')
 _FORMULAS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 """The last four are the wide forms of the first, which some spreadsheets take for them."""
 _WORDS = {None: "", True: "true", False: "false"}
 FILE_NAME_CHARACTERS_MAX = 150
-_NO_FILE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
+_NO_FILE = r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)"
 """Windows opens a device of its own in place of such a file."""
 
 
 # For logs and terminals.
-
-
-def is_visible(text: str) -> bool:
-    """Tell whether each character of a text can be seen as what it is: none controls, turns round or is private."""
-    return _is_plain(text) or all(map(_is_seen, joined().sub("", text)))
-
-
-def visible(text: str, keep: str = "") -> str:
-    r"""Return a text whose characters can all be seen: others are escapes such as \u{202e}, but for those to `keep`."""
-    if _is_plain(text):  # nearly every text is
-        return text
-    shown = "".join(one if _is_seen(one) or one in keep or HELD.match(one) else _escape(one) for one in text)
-    held = {found.start() for found in joined().finditer(shown)}  # beside what is seen, not what was
-    return "".join(
-        _escape(one) if HELD.match(one) and one not in keep and place not in held else one
-        for place, one in enumerate(shown)
-    )
-
-
-def _escape(character: str) -> str:
-    return f"\\u{{{ord(character):x}}}"
-
-
-def _is_seen(character: str) -> bool:
-    return _is_plain(character) or unicodedata.category(character) == "Zs"
-
-
-def _is_plain(text: str) -> bool:
-    return text.isprintable() and (text.isascii() or not hidden().search(text))
 
 
 class VisibleStream:
@@ -98,7 +69,7 @@ def csv_cell(text: str) -> str:
             if begins and character in _FORMULAS:
                 marked.append("'")
             marked.append(character)
-            begins = character in _SEPARATORS or not _is_seen(character)
+            begins = character in _SEPARATORS or not is_visible(character)
         text = "".join(marked)
     if text.startswith(("\t", "\r")):
         text = f"'{text}"
@@ -111,4 +82,4 @@ def csv_cell(text: str) -> str:
 def file_name(text: str, ending: str) -> str:
     """Return a name that every system takes as one file in the directory that it is put into."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:FILE_NAME_CHARACTERS_MAX].lstrip(".-") or "_"
-    return f"{'_' if _NO_FILE.match(name) else ''}{name}.{ending}"
+    return f"{'_' if re.match(_NO_FILE, name, re.IGNORECASE) else ''}{name}.{ending}"

@@ -7,9 +7,8 @@ A name that is here already is found at once. Only one that is not, or a walk ov
 that takes a few hundredths of a second, once a process, and an app whose registry names no such kind never pays it.
 """
 
-from collections import UserDict
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dither_shared.errors import ConfigurationError
 
@@ -19,33 +18,57 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Installed(UserDict[str, T]):
-    """Our own by name, then those of the entry points of a group. Our own keep their names."""
+def load(place: str) -> Any:
+    """Return what has a name in a module, "module:name", which is imported if it is not yet."""
+    module, _, name = place.partition(":")
+    return getattr(__import__(module, fromlist=[name]), name)
 
-    def __init__(self, group: str, own: Mapping[str, T]) -> None:
-        super().__init__(own)
+
+class Installed(MutableMapping[str, T]):
+    """Our own by name, then those of the entry points of a group. Our own keep their names.
+
+    One of ours may be given as its place, which is loaded, and `make` called with it, when it is first asked for: an
+    app's registry asks for a few.
+    """
+
+    def __init__(self, group: str, own: Mapping[str, T | str], make: Callable[[Any], T] = lambda found: found) -> None:
         self._group = group
-        self._others: dict[str, EntryPoint] | None = None
+        self._own = dict(own)
+        self._make = make
+        self._others: Mapping[str, EntryPoint] | None = None
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.data or name in self._installed()
+    def __getitem__(self, name: str) -> T:
+        """Return what has a name, loaded once. Raises KeyError, and ConfigurationError where it cannot be loaded."""
+        found = self._own[name] if name in self._own else self._load(self._installed()[name])
+        made: T = self._make(load(found)) if isinstance(found, str) else found
+        self._own[name] = made
+        return made
 
-    def __missing__(self, name: str) -> T:
-        """Load what is installed under a name, once. Raises KeyError, and ConfigurationError where it cannot be."""
-        entry = self._installed()[name]
+    def _load(self, entry: "EntryPoint") -> T:
         try:
             found: T = entry.load()
         except Exception as error:
-            raise ConfigurationError(f"{name} of {self._group}, {entry.value}, cannot be loaded: {error!r}") from error
-        return self.data.setdefault(name, found)
+            raise ConfigurationError(
+                f"{entry.name} of {self._group}, {entry.value}, cannot be loaded: {error!r}"
+            ) from error
+        return found
+
+    def __setitem__(self, name: str, thing: T) -> None:
+        self._own[name] = thing
+
+    def __delitem__(self, name: str) -> None:
+        del self._own[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self._installed()
 
     def __iter__(self) -> Iterator[str]:
-        own = list(self.data)
+        own = list(self._own)
         yield from own
-        yield from (name for name in (*self.data, *self._installed()) if name not in own)
+        yield from (name for name in (*self._own, *self._installed()) if name not in own)
 
     def __len__(self) -> int:
-        return len({*self.data, *self._installed()})
+        return len({*self._own, *self._installed()})
 
     def _installed(self) -> Mapping[str, "EntryPoint"]:
         if self._others is None:

@@ -11,12 +11,13 @@ that the user or root made is followed, on the way to a directory. Windows has n
 file system that keeps none is used, and the caller is told.
 """
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from stat import S_IMODE, S_ISLNK, S_ISREG, S_ISVTX
 
 from dither_shared.errors import DitherError
+from dither_shared.files import StrPath
 
 NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 ROOT = 0
@@ -32,19 +33,19 @@ class NotOurs(DitherError):
     """Others may change what is to be kept, and that cannot be mended here; with the next step."""
 
 
-def keep(directory: Path, names: Sequence[str], *, mend: bool = True) -> list[str]:
+def keep(directory: StrPath, names: Sequence[str], *, mend: bool = True) -> list[str]:
     """Make a directory for the user alone if there is none; look at it, and at the files of these names in it.
 
     Return a sentence for each mode that was mended or could not be. Without `mend` nothing is made or changed, and the
     sentences say what should be. Raises NotOurs.
     """
-    directory = directory.absolute()
+    directory = absolute(directory)
     if not hasattr(os, "geteuid"):
         _make(directory)
         return []
     user: int = os.geteuid()
     real = os.path.realpath(directory)
-    if real != str(directory):
+    if real != directory:
         _check_links(directory, user)
     if mend:
         _make(directory)
@@ -55,7 +56,23 @@ def keep(directory: Path, names: Sequence[str], *, mend: bool = True) -> list[st
     return warnings
 
 
-def make_file(path: Path) -> None:
+def absolute(path: StrPath) -> str:
+    """Return an absolute path, in which ".." stays: what is before it may be a link."""
+    return os.path.join(os.getcwd(), path) if not os.path.isabs(path) else os.fspath(path)
+
+
+def is_there(path: str) -> bool:
+    """Tell whether there is anything of that name. Raises OSError where that may not be known."""
+    try:
+        os.stat(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP):
+            raise
+        return False
+    return True
+
+
+def make_file(path: StrPath) -> None:
     """Make an empty file for the user alone if there is none. Raises OSError for one that may not be written.
 
     One that may be is not opened: who closes a file lets go of SQLite's locks on it, those of other threads too.
@@ -67,37 +84,38 @@ def make_file(path: Path) -> None:
             os.close(os.open(path, os.O_RDWR | NO_LINK))  # which says why
 
 
-def check_named(path: Path) -> None:
+def check_named(path: StrPath) -> None:
     """Raise NotOurs for a file that a person named, and that all may write: anybody may have written what is in it."""
-    mode = S_IMODE(path.stat().st_mode)
+    mode = S_IMODE(os.stat(path).st_mode)
     if mode & ALL_WRITE and hasattr(os, "geteuid"):
         raise NotOurs(f"all may write {path} (mode {mode:o}): look at what is in it, then `chmod o-w` it")
 
 
-def _make(directory: Path) -> None:
+def _make(directory: str) -> None:
     """Make a directory and those above it, all for the user alone."""
     try:
-        os.mkdir(directory, 0o700)  # noqa: PTH102 - Path's own makes those above it for everybody
+        os.mkdir(directory, 0o700)
     except FileNotFoundError:
-        if directory.parent.exists():  # as in /proc, where nothing can be made
+        above = os.path.dirname(directory)
+        if os.path.exists(above):  # as in /proc, where nothing can be made
             raise
-        _make(directory.parent)
+        _make(above)
         _make(directory)
     except FileExistsError:
-        if not directory.is_dir():
+        if not os.path.isdir(directory):
             raise
 
 
-def _check_links(directory: Path, user: int) -> None:
+def _check_links(directory: str, user: int) -> None:
     """Look at each link on the way to a directory, those that are reached through links, too."""
-    parts, at = list(reversed(directory.parts[1:])), directory.anchor
+    at, parts = _parted(directory)
     links = 0
     while parts:
         part = parts.pop()
         if part == "..":  # of a link's text: behind what it was resolved to
-            at = os.path.dirname(at)  # noqa: PTH120 - as above
+            at = os.path.dirname(at)
             continue
-        path = os.path.join(at, part)  # noqa: PTH118
+        path = os.path.join(at, part)
         try:
             found = _look(path)
         except FileNotFoundError:  # it will be made, and what follows may lead out of it again
@@ -111,12 +129,19 @@ def _check_links(directory: Path, user: int) -> None:
             raise NotOurs(f"{path} is a link of user {found.st_uid}: name the directory itself")
         if links > LINKS_MAX:
             return  # `os.path.realpath` and the system refuse a circle
-        to = Path(os.readlink(path))  # noqa: PTH115
-        at = to.anchor or at
-        parts += reversed(to.parts[1:] if to.anchor else to.parts)
+        root, to = _parted(os.readlink(path))
+        at = root or at
+        parts += to
 
 
-def _keep_directory(directory: Path, real: str, user: int, mend: bool) -> Iterator[str]:
+def _parted(path: str) -> tuple[str, list[str]]:
+    """Return the root of a path, "" of one without, and its parts, the last first."""
+    drive, rest = os.path.splitdrive(path)
+    root = drive + os.sep if rest.startswith(os.sep) else drive
+    return root, [part for part in reversed(rest.split(os.sep)) if part not in ("", ".")]
+
+
+def _keep_directory(directory: str, real: str, user: int, mend: bool) -> Iterator[str]:
     found = _look(real)
     mode, owner = S_IMODE(found.st_mode), found.st_uid
     if owner not in (user, ROOT) and user != ROOT:
@@ -126,7 +151,7 @@ def _keep_directory(directory: Path, real: str, user: int, mend: bool) -> Iterat
     if mode & OTHERS_WRITE and owner == user:
         yield from _close(real, mode, mode & ~OTHERS_WRITE, mend)
     above = real
-    while above != (above := os.path.dirname(above)):  # noqa: PTH120 - Path's own take longer than all the rest
+    while above != (above := os.path.dirname(above)):
         if others := _who_may_change(above, (user, ROOT, owner) if user == ROOT else (user, ROOT)):
             yield f"{others}, and so may take {directory} away"
 
@@ -177,8 +202,8 @@ def _close(path: str, mode: int, closed: int, mend: bool) -> Iterator[str]:
         yield f"{path} is open to others (mode {mode:o}): `chmod {closed:o}` it"
         return
     try:
-        os.chmod(path, closed)  # noqa: PTH101 - as above
-        kept = S_IMODE(os.stat(path).st_mode) == closed  # noqa: PTH116
+        os.chmod(path, closed)
+        kept = S_IMODE(os.stat(path).st_mode) == closed
     except FileNotFoundError:  # a log that SQLite has taken away meanwhile
         return
     except OSError as error:

@@ -5,24 +5,22 @@ today's date; a mistake names the file, the metric, the key, what was needed and
 the keys.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from os import PathLike
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dither_shared.accounting.linking import hundredths, linked_share
-from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.files import parse_toml, read_text
+from dither_shared.files import StrPath, parse_toml, read_text
 from dither_shared.frozen import frozen
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.kind import CANDIDATES_MAX
@@ -31,6 +29,9 @@ from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
 from dither_shared.toml_tables import TomlTable, ValueList, read_metric_name
+
+if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
@@ -103,7 +104,7 @@ class Metric:
         return self.kind.std_errors(self.asked, n)
 
     @property
-    def poisoning(self) -> Sequence[Worth]:
+    def poisoning(self) -> "Sequence[Worth]":
         """The worth of a made-up report in each estimate."""
         return self.kind.poisoning(self.asked.domain, self.cells)
 
@@ -204,28 +205,28 @@ class Registry:
     """The shared lists of values that nothing names."""
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> "Registry":
+    def load(cls, path: StrPath) -> "Registry":
         """Read a registry; raise RegistryError with the file, the metric, the key and what was needed."""
         try:
-            path = Path(path)
-            source = str(path)
-            text = read_text(path, REGISTRY_BYTES_MAX)
+            source = os.path.join("", path)
+            text = read_text(source, REGISTRY_BYTES_MAX)
         except UnicodeDecodeError as error:
             raise TomlTable.refuse(source, f"must be UTF-8, which it is not at byte {error.start}") from None
         except (OSError, ValueError, TypeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             # An app may be started anywhere: a name alone does not say where the file was looked for.
-            missing = isinstance(error, FileNotFoundError) and not Path(path).is_absolute()
+            missing = isinstance(error, FileNotFoundError) and not os.path.isabs(path)
             raise TomlTable.refuse(str(path), f"cannot be read: {reason}{_looked_for() if missing else ''}") from None
-        return cls.parse(text, source, path.parent)
+        return cls.parse(text, source, os.path.dirname(source))
 
     @classmethod
-    def parse(cls, text: str, source: str = "metrics.toml", directory: Path | None = None) -> "Registry":
+    def parse(cls, text: str, source: str = "metrics.toml", directory: StrPath | None = None) -> "Registry":
         """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
         try:
             document = TomlTable(source, "", parse_toml(text), text)
         except ValueError as error:
             raise TomlTable.refuse(source, f"must be TOML: {error}") from None
+        directory = None if directory is None else os.fspath(directory)
         document.lists = _read_lists(document, directory)
         head = document.table("registry")
         app = head.name("app")
@@ -309,7 +310,7 @@ def _read_public(head: TomlTable) -> PublicColumn | None:
     return PublicColumn(names[0], values)
 
 
-def _read_lists(document: TomlTable, directory: Path | None) -> Mapping[str, ValueList]:
+def _read_lists(document: TomlTable, directory: str | None) -> Mapping[str, ValueList]:
     """Return the lists [values.NAME], which any other list may name in its place."""
     if not document.has("values"):
         return {}
@@ -327,12 +328,12 @@ def _read_lists(document: TomlTable, directory: Path | None) -> Mapping[str, Val
 def _looked_for() -> str:
     """Say in which directory a relative path was looked for, if there still is one."""
     try:
-        return f" in {Path.cwd()}"
+        return f" in {os.getcwd()}"
     except OSError:
         return ""
 
 
-def _read_metric(name: str, table: TomlTable, directory: Path | None, public: PublicColumn | None) -> Metric:
+def _read_metric(name: str, table: TomlTable, directory: str | None, public: PublicColumn | None) -> Metric:
     read_metric_name(table, name, RESERVED_NAMES)
     if not table.has("kind"):
         meanings = ", ".join(f'"{kind.name}" {kind.meaning}' for kind in KINDS.values())

@@ -19,9 +19,7 @@ UNSEEN = (
     "\u2800\ufff9-\ufffb\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # blank or private
 )
 """Characters, as those of a set, that show nothing, turn others round, end a line or are private: the same for ever."""
-ENDS_OR_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _WIDE = f"[^\0-\x7f\\s{UNSEEN}]"
-HELD = re.compile(f"[{JOINERS}{_VARIANTS}]")
 COMPOSED_MAX = 4
 """The most characters that NFC makes one of."""
 _FORMED_MAX = 1_200
@@ -49,6 +47,18 @@ def hidden() -> re.Pattern[str]:
 
 
 @cache
+def held() -> re.Pattern[str]:
+    """Return what finds joiners, and choices of a form, wherever they are."""
+    return re.compile(f"[{JOINERS}{_VARIANTS}]")
+
+
+@cache
+def ends_or_controls() -> re.Pattern[str]:
+    """Return what finds controls, ends of lines and halves of characters."""
+    return re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@cache
 def joined() -> re.Pattern[str]:
     """Return what finds a joiner between characters beyond ASCII, or one choice of a form after one or after a key's.
 
@@ -69,6 +79,40 @@ def unseen(text: str) -> str:
         return ""
     found = hidden().search(joined().sub("", text))
     return f"U+{ord(found[0]):04X}" if found else ""
+
+
+# For logs and terminals: `harmless` has the rest.
+
+
+def is_visible(text: str) -> bool:
+    """Tell whether each character of a text can be seen as what it is: none controls, turns round or is private."""
+    return _is_plain(text) or all(map(_is_seen, joined().sub("", text)))
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Return a text whose characters can all be seen: others are escapes such as \u{202e}, but for those to `keep`."""
+    if _is_plain(text):  # nearly every text is
+        return text
+    shown = "".join(one if _is_seen(one) or one in keep or held().match(one) else _escape(one) for one in text)
+    fitting = {found.start() for found in joined().finditer(shown)}  # beside what is seen, not what was
+    return "".join(
+        _escape(one) if held().match(one) and one not in keep and place not in fitting else one
+        for place, one in enumerate(shown)
+    )
+
+
+def _escape(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}"
+
+
+def _is_seen(character: str) -> bool:
+    import unicodedata  # only for a character that may not be seen
+
+    return _is_plain(character) or unicodedata.category(character) == "Zs"
+
+
+def _is_plain(text: str) -> bool:
+    return text.isprintable() and (text.isascii() or not hidden().search(text))
 
 
 def _compose(text: str) -> str:

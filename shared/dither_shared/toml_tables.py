@@ -1,13 +1,13 @@
 """Reading a TOML table key by key, so that every mistake names its place, what was needed and what came."""
 
 import keyword
+import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from dither_shared.errors import RegistryError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
 from dither_shared.files import BYTE_ORDER_MARK, line_of_item, read_text
 from dither_shared.frozen import frozen
-from dither_shared.texts import ENDS_OR_CONTROLS, normal, unseen
+from dither_shared.texts import ends_or_controls, normal, unseen
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -289,7 +289,7 @@ class TomlTable:
         return self._without(key, listed, reserved)
 
     def list_or_file(
-        self, key: str, directory: Path | None, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE
+        self, key: str, directory: str | None, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE
     ) -> ValueList:
         """Return the same of a key, or the lines of the UTF-8 file that `key`_file names, looked for in `directory`."""
         file_key = f"{key}_file"
@@ -306,7 +306,7 @@ class TomlTable:
                 raise self.error(key, f'must leave out "{value}", got it {place}: {reason}')
         return listed
 
-    def _lines_of_file(self, key: str, directory: Path | None, most: int, characters_max: int) -> ValueList:
+    def _lines_of_file(self, key: str, directory: str | None, most: int, characters_max: int) -> ValueList:
         """Return the lines of a file.
 
         Without a directory the registry came from elsewhere: it may read no file of this machine.
@@ -314,7 +314,7 @@ class TomlTable:
         named = self._check_text(key, self._get(key), 1000)  # as it is: two forms of a name are two files
         if directory is None:
             raise self.error(key, "names a file, and only the registry's own text is here: list the lines in it")
-        path = directory / named
+        path = os.path.join(directory, named)
         bytes_max = most * (4 * characters_max + 2)  # four bytes a character, and up to two that end a line
         try:
             text = read_text(path, bytes_max).removeprefix(BYTE_ORDER_MARK)
@@ -350,7 +350,7 @@ class TomlTable:
     def _check_text(self, key: str, value: object, characters_max: int, place: Callable[[], str] | None = None) -> str:
         if not isinstance(value, str) or not 1 <= len(value) <= characters_max or value != value.strip():
             needed, got = f"text of 1 to {characters_max} characters with no space around it", value
-        elif not value.isprintable() and ENDS_OR_CONTROLS.search(value):
+        elif not value.isprintable() and ends_or_controls().search(value):
             needed, got = "text in one line, without control characters", ascii(value)
         else:
             return value

@@ -54,7 +54,7 @@ def test_two_values_are_supported_as_often_as_enumeration_counts(mechanism: Pure
                 (share for report, share in of_answer.items() if all(supports(mechanism, report, v) for v in pair)),
                 Fraction(0),
             )
-            assert exact == mechanism.pairs[2 - held]
+            assert exact == getattr(mechanism.pairs, ("neither", "one", "both")[held])
 
 
 def moments(mechanism: PureMechanism, answer: Sequence[int], among: Sequence[int]) -> tuple[Fraction, Fraction]:

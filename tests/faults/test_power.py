@@ -66,11 +66,11 @@ def test_a_refusal_kept_beside_a_full_file_outlasts_a_power_cut(pair: Pair, monk
         patched.setattr(Device, "_write_refusals", full)
         witness.do(Device.refuse)
     assert witness.device.directory
-    assert list(witness.device.directory.glob("*-refused"))
+    assert list(Path(witness.device.directory).glob("*-refused"))
     synced = witness.syncs
     witness.do(Device.look)
     assert witness.device.choice() is False
-    assert witness.syncs > synced or list(witness.device.directory.glob("*-refused"))
+    assert witness.syncs > synced or list(Path(witness.device.directory).glob("*-refused"))
 
 
 def test_what_was_forgotten_does_not_come_back_after_a_power_cut(pair: Pair) -> None:

@@ -31,7 +31,7 @@ from dither_shared.mechanisms import (
 from dither_shared.mechanisms.choice import INDIFFERENT, LINKED_LOSS
 from dither_shared.mechanisms.linkable import linked_by
 from dither_shared.mechanisms.pgr import spaces
-from dither_shared.mechanisms.request import REPORT_BITS_MAX
+from dither_shared.mechanisms.pure import REPORT_BITS_MAX
 from tests.support.soaking import thinned
 
 EPSILONS = thinned([Decimal(text) for text in ("0.1", "0.5", "1", "2", "3", "4", "6")], 0, 2, 3, 6)

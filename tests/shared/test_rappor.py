@@ -8,9 +8,10 @@ import pytest
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
+from dither_shared.kinds.text_memo import BEARABLE, K_CHOICES, choose_rappor
 from dither_shared.mechanisms import RAPPOR, from_document
 from dither_shared.mechanisms.choice import INDIFFERENT
-from dither_shared.mechanisms.parameter_sets import BEARABLE, K_CHOICES, PARAMETER_SETS, choose_rappor
+from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.rng import SCALE
 from dither_shared.shapes import Bits
 from tests.support.laws import largest_ratio, law_of_class, law_of_repeats, repeats

@@ -11,8 +11,9 @@ import pytest
 from dither_shared.bloom import bloom_bits
 from dither_shared.errors import RegistryError
 from dither_shared.frozen import replaced
+from dither_shared.kinds.text_memo import choose_rappor
 from dither_shared.mechanisms import RAPPOR
-from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS, choose_rappor
+from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.registry import Registry, utc_today
 from tests.support.laws import NO_COINS, pure
 from tests.support.registries import registry, registry_text

@@ -167,7 +167,7 @@ def _by_pairs(mechanism: PureMechanism, counts: Counts, n: int, among: npt.NDArr
 
 def _coefficients(mechanism: PureMechanism, pairs: PairLaw, m: int) -> tuple[float, float, float]:
     """Return c_0, c_1 and c_2, computed exactly: large terms cancel."""
-    p, q, (both, one, neither) = mechanism.p, mechanism.q, pairs
+    p, q, both, one, neither = mechanism.p, mechanism.q, pairs.both, pairs.one, pairs.neither
     constant: Fraction = m * q + m * (m - 1) * neither - (m * q) ** 2
     linear = (p - q) * (1 - 2 * m * q) - both + 2 * m * one - (2 * m - 1) * neither
     return float(constant), float(linear), float(both - 2 * one + neither - (p - q) ** 2)

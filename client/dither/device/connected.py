@@ -5,13 +5,11 @@ the state is in memory), the child has no device.
 """
 
 import atexit
-import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -19,8 +17,9 @@ from dither import forks
 from dither.device.inherited import Probe, Sentinel, keep_forever, probe_of_process
 from dither.device.schema import FILE_NAME, OPEN_WAIT_S, DeviceDamaged, DeviceFault, DeviceUnusable, blank, connect
 from dither.device.sqlite_thread import Helper, Overdue, left_s
-from dither.say import say
+from dither.say import WARNING, say
 from dither_shared.errors import DitherError
+from dither_shared.files import StrPath
 
 WAIT_S = 0.25
 """The longest that a call of the host app waits for another thread or process."""
@@ -42,8 +41,8 @@ class DeviceBusy(DitherError):
 class Connected:
     """The connection to the file in `directory`, or with None to the same in memory. Threads take turns."""
 
-    def __init__(self, directory: Path | None, *, create: bool = True) -> None:
-        self.directory = directory
+    def __init__(self, directory: StrPath | None, *, create: bool = True) -> None:
+        self.directory = None if directory is None else os.fspath(directory)
         self._create = create
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
         self._beside_lock = threading.Lock()
@@ -215,7 +214,7 @@ class Connected:
         keep_forever(db)  # its numbers may be those of the app's files by now: it would close these
         self._db = None
         self._ended = "the app has closed its descriptors; its next start goes on, and sends what waits"
-        say(logging.WARNING, "telemetry is off: %s", self._ended)
+        say(WARNING, "telemetry is off: %s", self._ended)
         raise DeviceUnusable(f"the device cannot be used: {self._ended}")
 
     @contextmanager

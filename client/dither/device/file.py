@@ -6,11 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from dither.device.connected import BRIEF_WAIT_S, DURABLE_WAIT_S, WAIT_S, Connected, DeviceBusy, undo
 from dither.device.schema import FILE_NAME, check_version, empty, version_of
+from dither_shared.files import StrPath
 
 DAY_S = 86_400
 
@@ -21,7 +21,9 @@ class DeviceFile(Connected):
     The methods under "Within a transaction" are for use there.
     """
 
-    def __init__(self, directory: Path | None, clock: Callable[[], float] = time.time, *, create: bool = True) -> None:
+    def __init__(
+        self, directory: StrPath | None, clock: Callable[[], float] = time.time, *, create: bool = True
+    ) -> None:
         super().__init__(directory, create=create)
         self.clock = clock
         self._state: dict[str, Any] | None = None  # as it was at the version `_state_at`, with what we have set since
@@ -139,8 +141,7 @@ class DeviceFile(Connected):
     def log_bytes(self) -> int:
         """Return how long the log is that waits to be written into the file."""
         try:
-            # Not by a Path: after every answer that is taken, this is quicker.
-            return os.stat(f"{self.directory}/{FILE_NAME}-wal").st_size if self.directory else 0  # noqa: PTH116
+            return os.stat(f"{self.directory}/{FILE_NAME}-wal").st_size if self.directory else 0
         except OSError:
             return 0
 

@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
@@ -14,6 +13,7 @@ from dither.device.schema import DeviceUnusable
 from dither.device.send_schedule import Sending, SendSchedule
 from dither.device.skip_reason import SkipReason
 from dither.device.slots import Slots
+from dither_shared.files import StrPath
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 
@@ -24,7 +24,7 @@ class Parts:
     def __init__(
         self,
         registry: Registry,
-        directory: Path | None,
+        directory: StrPath | None,
         rng: Rng,
         clock: Callable[[], float] = time.time,
         *,
@@ -74,7 +74,7 @@ class Parts:
         self._file.close()
 
     @property
-    def directory(self) -> Path | None:
+    def directory(self) -> str | None:
         """The directory of the file, or None for a device in memory."""
         return self._file.directory
 

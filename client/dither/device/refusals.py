@@ -6,9 +6,9 @@ its file.
 
 import os
 from contextlib import suppress
-from pathlib import Path
 
 from dither.device.schema import FILE_NAME
+from dither_shared.files import StrPath
 from dither_shared.ownership import NO_LINK
 
 EVERYTHING = ""
@@ -20,7 +20,7 @@ REFUSED_NAME = f"{FILE_NAME}-refused"
 class Refusals:
     """The refusals that are still to be written."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: StrPath | None) -> None:
         self._directory = directory
         self._unmarked: set[str] = set()  # that hold in this process alone
         self.pending: set[str] = set()
@@ -28,11 +28,15 @@ class Refusals:
 
     def look(self) -> None:
         """Take note of those that there are by now: another process may have left, written or taken back one."""
-        marks: list[Path] = []
-        with suppress(OSError):  # of a directory that may not be entered the file cannot be used either, and says so
-            if self._directory and self._directory.is_dir():
-                marks = list(self._directory.glob(f"{REFUSED_NAME}*"))
-        self.pending = self._unmarked | {path.name[len(REFUSED_NAME) + 1 :] for path in marks}
+        names: list[str] = []
+        with suppress(
+            OSError, ValueError
+        ):  # of a directory that may not be entered the file cannot be used either, and says so
+            if self._directory:
+                names = os.listdir(self._directory)
+        self.pending = self._unmarked | {
+            name[len(REFUSED_NAME) + 1 :] for name in names if name.startswith(REFUSED_NAME)
+        }
 
     def of(self, metric: str) -> bool:
         """Tell whether a pending refusal covers a metric."""
@@ -55,8 +59,8 @@ class Refusals:
             self.pending.discard(metric)
             self._unmarked.discard(metric)
             if self._directory:
-                self._mark(metric).unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.unlink(self._mark(metric))
 
-    def _mark(self, metric: str) -> Path:
-        assert self._directory
-        return self._directory / (f"{REFUSED_NAME}-{metric}" if metric else REFUSED_NAME)
+    def _mark(self, metric: str) -> str:
+        return f"{self._directory}/{REFUSED_NAME}" + (f"-{metric}" if metric else "")

@@ -1,17 +1,16 @@
 """The tables of a device's file, and how it is made, brought to this version, and opened."""
 
-import logging
+import os
 import re
 import sqlite3
 import time
 from contextlib import closing
 from functools import cache
-from pathlib import Path
 
-from dither.device.migrations import STEPS, migrate
-from dither.say import say
+from dither.say import WARNING, say
 from dither_shared import ownership
 from dither_shared.errors import DitherError
+from dither_shared.files import StrPath
 
 FILE_NAME = "device.sqlite3"
 SENDER_NAME = f"{FILE_NAME}-sender"
@@ -67,8 +66,6 @@ CREATE VIEW reserved AS  -- what uploads that were built and not charged will co
 CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-_TABLES = re.findall(r"CREATE TABLE (\w+)", _SCHEMA)
-
 
 class DeviceUnusable(DitherError):
     """The device's file cannot be used; the app goes on without telemetry."""
@@ -90,7 +87,7 @@ class DeviceFault(DeviceUnusable):
     """The device's file cannot be used now; later it may be: too many files are open, the disk fails or is full."""
 
 
-def connect(directory: Path | None, create: bool = True, wait_s: float = OPEN_WAIT_S) -> sqlite3.Connection:
+def connect(directory: StrPath | None, create: bool = True, wait_s: float = OPEN_WAIT_S) -> sqlite3.Connection:
     """Open the file; make it and its directory for the user alone, or bring it to this version, if `create`.
 
     A file of a newer version, of one without a step, or of another program is refused and stays as it is. So is one
@@ -98,14 +95,14 @@ def connect(directory: Path | None, create: bool = True, wait_s: float = OPEN_WA
     """
     where = ":memory:"
     if directory:
-        where = str(directory / FILE_NAME)
+        where = f"{directory}/{FILE_NAME}"
         _keep(directory, mend=create)
     db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, timeout=wait_s)
     if directory:
         try:
             _prepare_patiently(db, create, wait_s)
         except OtherFile:
-            _close_unchanged(db, Path(where))
+            _close_unchanged(db, where)
             raise
         except BaseException:
             db.close()
@@ -117,7 +114,7 @@ _logged: set[str] = set()
 """The sentences about modes that were said: a connection that is opened again says none of them."""
 
 
-def _keep(directory: Path, mend: bool) -> None:
+def _keep(directory: StrPath, mend: bool) -> None:
     try:
         noticed = ownership.keep(directory, _NAMES, mend=mend)
     except ownership.NotOurs as error:
@@ -125,17 +122,18 @@ def _keep(directory: Path, mend: bool) -> None:
     for sentence in noticed:
         if sentence not in _logged:
             _logged.add(sentence)
-            say(logging.WARNING, "%s", sentence)
-    ownership.make_file(directory / FILE_NAME)
+            say(WARNING, "%s", sentence)
+    ownership.make_file(f"{directory}/{FILE_NAME}")
 
 
-def _close_unchanged(db: sqlite3.Connection, path: Path) -> None:
+def _close_unchanged(db: sqlite3.Connection, path: str) -> None:
     """Close a connection that may be the last one, and write nothing of the log into the file, as SQLite then would."""
-    log = Path(f"{path}-wal")
-    if not log.exists() or log.stat().st_size == 0:
+    if not _has_log(path):
         db.close()  # there is nothing to write, and what SQLite made beside the file goes
         return
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as reader:
+    from pathlib import Path  # only for a file that is not used
+
+    with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as reader:
         version_of(reader)  # from here on it is the last one, and cannot write
         db.close()
 
@@ -173,6 +171,8 @@ def _prepare(db: sqlite3.Connection, create: bool) -> None:
         if version == 0:
             _make_tables(db)
         else:
+            from dither.device.migrations import migrate  # only for a file of an earlier version
+
             migrate(db, SCHEMA_VERSION)
         db.execute("COMMIT")
 
@@ -185,7 +185,11 @@ def version_of(db: sqlite3.Connection) -> int:
 
 def check_version(version: int, create: bool = False) -> None:
     """Raise DeviceUnusable for a file that is not to be used; `create` says that it may be made or brought here."""
-    if version == SCHEMA_VERSION or (create and (version == 0 or version in STEPS)):
+    if version == SCHEMA_VERSION or (create and version == 0):
+        return
+    from dither.device.migrations import STEPS
+
+    if create and version in STEPS:
         return
     if version == 0:
         raise DeviceUnusable("it is no device's: it was never used")
@@ -202,9 +206,14 @@ def _is_cut(db: sqlite3.Connection) -> bool:
     (_, _, path) = db.execute("PRAGMA database_list").fetchone()
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
-    log = Path(f"{path}-wal")
-    has_log = log.exists() and log.stat().st_size > 0
-    return not has_log and Path(path).stat().st_size < pages * page_bytes
+    return not _has_log(path) and os.stat(path).st_size < pages * page_bytes
+
+
+def _has_log(path: str) -> bool:
+    try:
+        return os.stat(f"{path}-wal").st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
@@ -225,6 +234,6 @@ def blank() -> bytes:
 def empty(db: sqlite3.Connection) -> None:
     """Delete every row, so that a file in memory is as a `blank` one. Statements that were prepared stay so."""
     db.execute("BEGIN IMMEDIATE")
-    for table in _TABLES:
+    for table in re.findall(r"CREATE TABLE (\w+)", _SCHEMA):
         db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own schema
     db.execute("COMMIT")

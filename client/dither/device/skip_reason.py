@@ -4,8 +4,6 @@ None of the facts depends on an answer: they are days, periods, slots, budgets a
 whether the present period of a hidden metric was answered does, and nobody but the app sees that.
 """
 
-from typing import NamedTuple
-
 from dither_shared.frozen import frozen
 
 REASONS = {
@@ -26,7 +24,8 @@ REASONS = {
 """Every reason, in words for `status()` and `dither device inspect`."""
 
 
-class Facts(NamedTuple):
+@frozen
+class Facts:
     """The facts that decide whether a metric is silent. Days are counted from 1 January 1970."""
 
     today: int

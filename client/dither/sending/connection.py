@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from http.cookiejar import DefaultCookiePolicy
-from pathlib import Path
 from typing import Any
 
 import requests
@@ -50,8 +49,8 @@ class Connection:
         settings = self._session.merge_environment_settings(route.url, {}, True, route.ca_file or True, None)
         self._settings: dict[str, Any] = dict(settings)
         verify = self._settings["verify"]
-        if isinstance(verify, str) and route.url.startswith("https:") and not Path(verify).is_dir():
-            check_authorities(Path(verify), "ca_file" if route.ca_file else _variable())
+        if isinstance(verify, str) and route.url.startswith("https:") and not os.path.isdir(verify):
+            check_authorities(verify, "ca_file" if route.ca_file else _variable())
         if route.proxy:
             self._settings["proxies"] = {"https": route.proxy}
         elif route.here:

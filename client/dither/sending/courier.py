@@ -1,6 +1,5 @@
 """The sending thread: it looks, and then waits or sends, until there is nothing to wait for."""
 
-import logging
 import sqlite3
 import threading
 import time
@@ -12,7 +11,7 @@ from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
 from dither.device.connected import WAIT_S
 from dither.device.sqlite_thread import within
 from dither.randomness import jitter
-from dither.say import say
+from dither.say import DEBUG, WARNING, say
 from dither.sending.sender import BUSY, Sender
 from dither.sending.states import TABLE, Situation, State, state_of
 from dither.sending.transport import Outcome, Transport
@@ -230,7 +229,7 @@ class Courier:
             else:
                 self._pauses = 0
         if outcome is Outcome.STOPPED:  # not under the lock, which a fork needs: the host's handlers may wait for it
-            say(logging.WARNING, "telemetry stopped sending: %s", self._sender.detail)
+            say(WARNING, "telemetry stopped sending: %s", self._sender.detail)
 
     def _tidy(self) -> None:
         """Write the log into the file: beside the app's calls, which do not wait for it."""
@@ -238,7 +237,7 @@ class Courier:
             done = self._device.tidy()
         except Exception as error:
             done = False
-            say(logging.DEBUG, "the log is not written into the file yet: %s", type(error).__name__)
+            say(DEBUG, "the log is not written into the file yet: %s", type(error).__name__)
         with self._changed:
             self._tidied = 0.0 if done else time.monotonic() + TIDY_AGAIN_S
 

@@ -1,12 +1,17 @@
 """The way to the aggregator: its address, a proxy, the authorities whose certificates are trusted."""
 
+import os
 from os import PathLike
-from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING
 
 from dither_shared.errors import ConfigurationError
+from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
+from dither_shared.ours import absolute
 from dither_shared.wire import PATH
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 
 @frozen
@@ -22,10 +27,12 @@ class Route:
     @property
     def here(self) -> bool:
         """Whether the aggregator is on this machine's loopback."""
+        from urllib.parse import urlsplit
+
         return is_loopback(urlsplit(self.url).hostname or "")
 
 
-def find_route(endpoint: str, proxy: str | None = None, ca_file: str | PathLike[str] | None = None) -> Route:
+def find_route(endpoint: str, proxy: str | None = None, ca_file: StrPath | None = None) -> Route:
     """Return the way that an app asks for; raise ConfigurationError for one that cannot work."""
     url = check_endpoint(endpoint)
     through = "" if proxy is None else _check_proxy(proxy)
@@ -36,14 +43,34 @@ def find_route(endpoint: str, proxy: str | None = None, ca_file: str | PathLike[
 
 def check_endpoint(endpoint: str) -> str:
     """Return the address that uploads go to; raise ConfigurationError unless it is https, or http on loopback."""
+    if _is_plain(endpoint):
+        return endpoint.rstrip("/") + PATH
     parts = split_endpoint(endpoint)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise ConfigurationError(f"endpoint must be https beyond this machine, got {endpoint!r}")
     return endpoint.rstrip("/") + PATH
 
 
-def split_endpoint(endpoint: str) -> SplitResult:
+def _is_plain(endpoint: str) -> bool:
+    """Tell whether an address is one as most are, and right: a start does without the parser of all that there may be.
+
+    Like https://telemetry.example.org, with a port or without, or like http://127.0.0.1:8080.
+    """
+    if not isinstance(endpoint, str) or not endpoint.isascii():
+        return False
+    scheme, _, place = endpoint.removesuffix("/").partition("://")
+    host, colon, port = place.partition(":")
+    if colon and not (port.isdigit() and len(port) <= 5 and 0 < int(port) < 65_536):
+        return False
+    if scheme == "https":
+        return host.islower() and host.replace("-", "").replace(".", "").isalnum() and _is_host(host, place)
+    return scheme == "http" and host in ("127.0.0.1", "localhost")
+
+
+def split_endpoint(endpoint: str) -> "SplitResult":
     """Return the parts of an aggregator's address; raise ConfigurationError for one that cannot be."""
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(endpoint)
         valid = parts.scheme in ("http", "https") and parts.port != 0 and _is_host(parts.hostname or "", parts.netloc)
@@ -58,6 +85,8 @@ def split_endpoint(endpoint: str) -> SplitResult:
 
 
 def _check_proxy(proxy: str) -> str:
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(proxy)
         # Its user and password are not looked at, and not shown: the message says none of it.
@@ -71,21 +100,21 @@ def _check_proxy(proxy: str) -> str:
     return proxy
 
 
-def _check_file(ca_file: str | PathLike[str]) -> str:
+def _check_file(ca_file: StrPath) -> str:
     if not isinstance(ca_file, str | PathLike):
         raise ConfigurationError(f"ca_file must be the path of a PEM file, got one of type {type(ca_file).__name__}")
     # Absolute: where the app goes later, its authorities stay.
-    path = Path(ca_file).absolute()
+    path = absolute(ca_file)
     check_authorities(path, "ca_file")
-    return str(path)
+    return path
 
 
-def check_authorities(path: Path, name: str) -> None:
+def check_authorities(path: str, name: str) -> None:
     """Raise ConfigurationError unless a file holds certificates; `name` is that of the argument or variable."""
     import ssl  # only for a file that is named
 
     needed = f"{name} must be a file of certificates in PEM"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ConfigurationError(f"{needed}, and there is none at {path}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:

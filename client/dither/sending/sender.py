@@ -1,6 +1,5 @@
 """One attempt: the upload that is due, its charge once a connection stands, and what its answer means for it."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from dither.device import BuiltUpload, Device
 from dither.device.connected import DURABLE_WAIT_S
 from dither.device.sqlite_thread import left_s
 from dither.randomness import jitter
-from dither.say import say
+from dither.say import DEBUG, WARNING, say
 from dither.sending.lock import SenderLock
 from dither.sending.transport import Answer, Outcome, Transport
 from dither_shared.errors import DitherError
@@ -56,7 +55,7 @@ class Sender:
             answer = self._transport.post(upload.id, upload.body, lambda: self._charge(upload.id))
             with self._answering:
                 self._present = None
-            say(logging.DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
+            say(DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
             whole = answer.outcome is Outcome.ACCEPTED and not (answer.rejected or answer.dry)
             self.detail = "" if whole else answer.detail
             self._act(upload, answer)
@@ -93,7 +92,7 @@ class Sender:
         held_until = not_before if answer.retry_after_s else None if answer.connected else when
         self.held = held_until is not None
         if self._device.put_off(upload.id, answer.detail, when, held_until):
-            say(logging.WARNING, "telemetry could not send for an hour: %s", answer.detail)
+            say(WARNING, "telemetry could not send for an hour: %s", answer.detail)
 
     @property
     def busy(self) -> bool:

@@ -1,7 +1,6 @@
 """One HTTP request of an upload, and what its answer means."""
 
 import json
-import logging
 import os
 import re
 import time
@@ -12,8 +11,8 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol
 
-from dither.say import say
-from dither.sending.importing import IMPORTING
+from dither.forks import IMPORTING
+from dither.say import INFO, say
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen
@@ -73,7 +72,7 @@ class Answer:
 
 def check_key(key: str) -> str:
     """Return the key; raise ConfigurationError unless it can be sent in a header."""
-    if not isinstance(key, str) or not re.fullmatch(r"[!-~]+", key):
+    if not isinstance(key, str) or not (key.isascii() and key.isprintable() and key.split() == [key]):
         raise ConfigurationError("key must be the one that the aggregator printed: ASCII, without spaces")
     return key
 
@@ -169,7 +168,7 @@ class DryRun:
     def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
         """Log the upload's bytes, which tell as little here as to an aggregator."""
         stands()
-        say(logging.INFO, "would send %s", body.decode("ascii").rstrip())
+        say(INFO, "would send %s", body.decode("ascii").rstrip())
         return Answer(Outcome.ACCEPTED, "not sent: a dry run", dry=True)
 
     def idle(self) -> None:

@@ -1,15 +1,18 @@
 """Domains: the answers that a plan tells apart. Every other answer is "other"."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dither_shared.domains.columns import Columns
 from dither_shared.domains.domain import NONE, OTHER, Domain
-from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
-from dither_shared.domains.texts import Coded, Hashed, TextDomain, Verbatim
 from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
-from dither_shared.installed import Installed
+from dither_shared.installed import Installed, load
+
+if TYPE_CHECKING:
+    from dither_shared.domains.coded import Coded
+    from dither_shared.domains.columns import Columns
+    from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
+    from dither_shared.domains.texts import Hashed, TextDomain, Verbatim
 
 __all__ = [
     "DOMAINS",
@@ -31,18 +34,43 @@ __all__ = [
 ]
 
 
-def _columns(domains: tuple[Any, ...], questions: tuple[Any, ...], **fields: Any) -> Columns:
-    return Columns(domains=tuple(map(from_document, domains)), questions=tuple(map(tuple, questions)), **fields)
+_PLACES = {
+    name: f"{__name__}.{module}:{name}"
+    for name, module in {
+        "Values": "values", "Verbatim": "texts", "Hashed": "texts", "Coded": "coded", "Buckets": "numbers",
+        "Range": "numbers", "Thresholds": "numbers", "Columns": "columns", "NumberDomain": "numbers",
+        "TextDomain": "texts",
+    }.items()
+}  # fmt: skip
+
+
+def _maker(domain: Any) -> Callable[..., Domain]:
+    """Return what makes a domain of the fields of its document."""
+    return _columns if domain.name == "columns" else domain
+
+
+def _columns(domains: tuple[Any, ...], questions: tuple[Any, ...], **fields: Any) -> Domain:
+    made = tuple(map(from_document, domains))
+    columns: Domain = load(_PLACES["Columns"])(domains=made, questions=tuple(map(tuple, questions)), **fields)
+    return columns
 
 
 DOMAINS = Installed[Callable[..., Domain]](
     "dither.domains",
     {
-        **{domain.name: domain for domain in (Values, Verbatim, Hashed, Coded, Buckets, Range, Thresholds)},
-        Columns.name: _columns,
+        "words" if name == "Verbatim" else name.lower(): place
+        for name, place in _PLACES.items()
+        if name not in ("NumberDomain", "TextDomain")
     },
+    _maker,
 )
 """By name, the function that makes a domain of its document's other fields."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return load(_PLACES[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def from_document(document: Mapping[str, Any]) -> Domain:

@@ -1,16 +1,18 @@
 """The kinds of metrics, by name: one file each. All other code asks a kind what it asks for."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dither_shared.installed import Installed
-from dither_shared.kinds.choice import ChoiceKind
-from dither_shared.kinds.choices import ChoicesKind
-from dither_shared.kinds.flag import FlagKind
+from dither_shared.installed import Installed, load
 from dither_shared.kinds.kind import Answer, Asked, Kind, Offer, PublicColumn
-from dither_shared.kinds.number import NumberKind
-from dither_shared.kinds.table import TableKind
-from dither_shared.kinds.text import TextKind
-from dither_shared.kinds.words import WordsKind
+
+if TYPE_CHECKING:
+    from dither_shared.kinds.choice import ChoiceKind
+    from dither_shared.kinds.choices import ChoicesKind
+    from dither_shared.kinds.flag import FlagKind
+    from dither_shared.kinds.number import NumberKind
+    from dither_shared.kinds.table import TableKind
+    from dither_shared.kinds.text import TextKind
+    from dither_shared.kinds.words import WordsKind
 
 __all__ = [
     "KINDS",
@@ -28,10 +30,14 @@ __all__ = [
     "WordsKind",
 ]
 
-KINDS = Installed[Kind[Any, Any]](
-    "dither.kinds",
-    {
-        kind.name: kind
-        for kind in (FlagKind(), ChoiceKind(), ChoicesKind(), NumberKind(), TableKind(), TextKind(), WordsKind())
-    },
-)
+_PLACES = {
+    name: f"{__name__}.{name}:{name.capitalize()}Kind"
+    for name in ("flag", "choice", "choices", "number", "table", "text", "words")
+}
+KINDS = Installed[Kind[Any, Any]]("dither.kinds", _PLACES, lambda kind: kind())
+
+
+def __getattr__(name: str) -> Any:
+    if name.endswith("Kind") and name in __all__:
+        return load(_PLACES[name.removesuffix("Kind").lower()])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

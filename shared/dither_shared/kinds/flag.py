@@ -1,14 +1,16 @@
 """A flag: yes or no."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains import Values
 from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed
 from dither_shared.toml_tables import TomlTable
+
+if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
 
 NO, YES = 0, 1
 
@@ -21,7 +23,7 @@ class FlagKind(Listed):
     starter = 'question = "Do people use it?"'
     estimand = "one share"
 
-    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return ("no", "yes", *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:
@@ -45,7 +47,7 @@ class FlagKind(Listed):
         """Return the value "none", the last one."""
         return (len(domain.values) - 1,)
 
-    def poisoning(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: Values, cells: Cells) -> "tuple[Worth, ...]":
         """Return that of the share of yes, which is told by itself: nothing stands out beside it."""
         return tuple(replaced(worth, stands_out=False) for worth in super().poisoning(domain, cells))
 

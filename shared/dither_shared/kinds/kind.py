@@ -3,15 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from dither_shared.accounting.poisoning import HONEST, Worth
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
 from dither_shared.toml_tables import TomlTable
+
+if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
 
 D = TypeVar("D", bound=Domain)
 
@@ -90,7 +91,7 @@ class Kind(ABC, Generic[D, A]):
         """The reading of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
 
     @abstractmethod
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the kind's own keys of a table; files that they name are looked for in `directory`.
 
         `metric` is the metric's name, and `hidden` whether a device may have nothing to say.
@@ -139,8 +140,10 @@ class Kind(ABC, Generic[D, A]):
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return the variance of an estimated share of zero, times n, of all cells' reports together."""
 
-    def poisoning(self, domain: D, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: D, cells: Cells) -> "tuple[Worth, ...]":
         """Return what a made-up report is worth in what is read, the first of these in what is read first."""
+        from dither_shared.accounting.poisoning import HONEST  # only for people and the aggregator
+
         return (HONEST,)
 
     def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:

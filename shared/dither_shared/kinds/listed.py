@@ -2,9 +2,8 @@
 
 from abc import abstractmethod
 from fractions import Fraction
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
@@ -15,6 +14,9 @@ from dither_shared.mechanisms import PureMechanism, choose, serving
 from dither_shared.rng import Rng
 from dither_shared.toml_tables import TomlTable
 
+if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
+
 VALUES_MAX = 65_535
 
 
@@ -23,13 +25,13 @@ class Listed(Kind[Values, tuple[int, ...]]):
 
     estimand = "shares"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the values, and the mechanism or what chooses it."""
         values = self._values(table, directory, (NONE,) if hidden else ())
         return Asked(Values(values), one_cell(self._mechanism(table, len(values))))
 
     @abstractmethod
-    def _values(self, table: TomlTable, directory: Path | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         """Return all values, with those that come `unlisted` at the end."""
 
     def _ticks(self, table: TomlTable, d: int) -> int | None:
@@ -78,15 +80,17 @@ class Listed(Kind[Values, tuple[int, ...]]):
         """Return that of a value which nobody has."""
         return PureMechanism.of(cells.mechanism).noise_variance
 
-    def poisoning(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: Values, cells: Cells) -> "tuple[Worth, ...]":
         """Return that of a value's share: whatever the mechanism, some reports support the value and some do not."""
+        from dither_shared.accounting.poisoning import of_support  # only for people and the aggregator
+
         mechanism = PureMechanism.of(cells.mechanism)
         worth = of_support("a value", mechanism.p, mechanism.q)
         return (replaced(worth, at_once=mechanism.supported[1], stands_out=True),)
 
 
 def read_list(
-    table: TomlTable, key: str, directory: Path | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
+    table: TomlTable, key: str, directory: str | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
 ) -> tuple[str, ...]:
     """Return the listed values. Those that are `unlisted` come to the list by themselves."""
     reserved = {value: UNLISTED[value] for value in unlisted}

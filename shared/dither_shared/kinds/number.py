@@ -16,7 +16,6 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from operator import index
-from pathlib import Path
 from typing import Any
 
 from dither_shared.accounting.poisoning import HONEST, Worth, of_support
@@ -64,7 +63,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
     estimand = "numbers"
     rounds = True
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the unit, the edges or what makes them, and what is asked."""
         unit = table.text("unit", 20)
         epsilon, memoize = read_epsilon(table), read_memoize(table)

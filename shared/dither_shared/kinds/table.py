@@ -15,7 +15,6 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations, islice
 from math import prod
-from pathlib import Path
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
@@ -60,7 +59,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
     rounds = True
     takes_public = True
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the columns, and choose what each report tells."""
         for key in ("memoize", "epsilon_permanent", "answers"):
             if table.has(key):

@@ -8,9 +8,8 @@ memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one buck
 
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dither_shared.accounting.poisoning import Worth
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, TextDomain, Verbatim
@@ -23,6 +22,9 @@ from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, r
 from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism, choose
 from dither_shared.rng import Rng
 from dither_shared.toml_tables import TomlTable
+
+if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
 
 ROWS = 4
 """Rows of hashes: two texts that share a bucket in one of them hardly ever do in another."""
@@ -39,7 +41,7 @@ class TextKind(Kind[TextDomain, Read]):
     starter = 'question = "Which page do people open first?"'
     estimand = "texts"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the candidates, and what the noise is made of."""
         expected, cells, other = _read_memo(table) if read_memoize(table) else self._read_rows(table)
         verbatim = isinstance(cells.mechanism, RAPPOR)
@@ -98,7 +100,7 @@ class TextKind(Kind[TextDomain, Read]):
         mechanism = cells.mechanism
         return (mechanism if isinstance(mechanism, RAPPOR) else PureMechanism.of(mechanism)).noise_variance
 
-    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: TextDomain, cells: Cells) -> "tuple[Worth, ...]":
         """Return that of a text's share.
 
         Fresh, it is the mean of w = (S - U) / (p - q) where all rows are read: S is whether a report supports the
@@ -106,6 +108,8 @@ class TextKind(Kind[TextDomain, Read]):
         these are depends on the counts, so no more is said of U than that it is from 0 to 1. Memoized, a text is found
         by a regression: the reports that look like most honest ones are told by what randomizes.
         """
+        from dither_shared.accounting.poisoning import Worth  # only for people and the aggregator
+
         if cells.memoized:
             up, down = memo_of(cells.mechanism).pushes
             return (Worth("a text", up, down, known=False, stands_out=True),)

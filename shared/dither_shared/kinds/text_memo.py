@@ -16,8 +16,9 @@ from fractions import Fraction
 from dither_shared.accounting.linking import linked_share
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.errors import InvalidParameter
+from dither_shared.frozen import replaced
 from dither_shared.mechanisms import PGR, RAPPOR, MemoizedTwoLevel
-from dither_shared.mechanisms.parameter_sets import choose_rappor
+from dither_shared.mechanisms.choice import INDIFFERENT
 from dither_shared.mechanisms.pgr import points
 
 SPACES = ((2, 5), (3, 4), (5, 3), (7, 3))
@@ -30,6 +31,31 @@ WORSE_MAX = Fraction(11, 10)
 """The most variance over RAPPOR's. Texts that share buckets add to it when they are decoded."""
 LINKED_MAX = 2 / 3
 """The most of RAPPOR's R(200): for less than that nobody gives up accuracy."""
+BEARABLE = Fraction(3, 10)
+"""Candidates for each equation, of which there are m k, that one fit of all can bear.
+
+Every further column takes a part of each other one: beyond this more bits are better.
+"""
+K_CHOICES = (8, 16, 32, 64, 128, 256)
+
+
+def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int, m: int) -> RAPPOR:
+    """Return the RAPPOR with the least error for a list of so many candidates; within 3 %, with the fewest bits.
+
+    An estimate's variance is that of one bit, p* (1 - p*) / (q* - p*)^2, over h; the other candidates' bits take a part
+    1 / k of each row away, and S candidates a part S / (m k) of all rows.
+    """
+    bearable = [k for k in K_CHOICES if candidates < BEARABLE * m * k] or [K_CHOICES[-1]]
+    found = []
+    # The thresholds follow from h alone, and take most of the time: no k here is below h.
+    noises = {h: RAPPOR.for_epsilon(K_CHOICES[0], h, epsilon, permanent) for h in (1, 2)}
+    for h, noise in noises.items():
+        for k in bearable:
+            left = max(1 - Fraction(candidates, m * k), Fraction(1, 10))
+            found.append((noise.noise_variance / ((1 - Fraction(h, k)) * left), k, h))
+    bound = min(found)[0] * INDIFFERENT
+    _, k, h = min((one for one in found if one[0] <= bound), key=lambda one: (one[1], one[0]))
+    return replaced(noises[h], k=k)
 
 
 def rappor_cells(epsilon: Decimal, permanent: Decimal, candidates: int) -> Cells:

@@ -8,7 +8,6 @@ fresh: a memo of a hundred thousand points would be a fingerprint.
 
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
@@ -36,7 +35,7 @@ class WordsKind(TextKind):
     starter = 'question = "How do people call it?"'
     estimand = "words"
 
-    def read_table(self, table: TomlTable, directory: Path | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read how long the words are, and what is done to them before they are coded."""
         for keys, reason in (
             (("memoize", "epsilon_permanent", "answers"), FRESH),

@@ -11,9 +11,8 @@ from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import Memoized
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.privset import PrivSet
-from dither_shared.mechanisms.pure import PureMechanism
+from dither_shared.mechanisms.pure import MechanismRequest, PureMechanism
 from dither_shared.mechanisms.rappor import RAPPOR
-from dither_shared.mechanisms.request import MechanismRequest
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import MemoizedTwoLevel, OneShot
 from dither_shared.mechanisms.unary import OUE, SUE, MemoizedUnary, Unary

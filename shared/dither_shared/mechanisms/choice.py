@@ -20,9 +20,8 @@ from dither_shared.mechanisms.linkable import linked_by
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.privset import PrivSet
-from dither_shared.mechanisms.pure import PureMechanism
+from dither_shared.mechanisms.pure import REPORT_BITS_MAX, MechanismRequest, PureMechanism
 from dither_shared.mechanisms.rappor import RAPPOR
-from dither_shared.mechanisms.request import REPORT_BITS_MAX, MechanismRequest
 from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import MemoizedTwoLevel
 from dither_shared.mechanisms.unary import OUE, SUE

@@ -1,12 +1,10 @@
-"""RAPPOR's parameters: published sets under their names, and the choice of others for a wanted epsilon."""
+"""RAPPOR's parameters as others have published them, under their names."""
 
-from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
-from dither_shared.frozen import frozen, replaced
-from dither_shared.mechanisms.choice import INDIFFERENT
+from dither_shared.frozen import frozen
 from dither_shared.mechanisms.rappor import RAPPOR
 
 
@@ -39,29 +37,3 @@ PARAMETER_SETS: Final = MappingProxyType(
         ),
     }
 )
-
-BEARABLE = Fraction(3, 10)
-"""Candidates for each equation, of which there are m k, that one fit of all can bear.
-
-Every further column takes a part of each other one: beyond this more bits are better.
-"""
-K_CHOICES = (8, 16, 32, 64, 128, 256)
-
-
-def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int, m: int) -> RAPPOR:
-    """Return the RAPPOR with the least error for a list of so many candidates; within 3 %, with the fewest bits.
-
-    An estimate's variance is that of one bit, p* (1 - p*) / (q* - p*)^2, over h; the other candidates' bits take a part
-    1 / k of each row away, and S candidates a part S / (m k) of all rows.
-    """
-    bearable = [k for k in K_CHOICES if candidates < BEARABLE * m * k] or [K_CHOICES[-1]]
-    found = []
-    # The thresholds follow from h alone, and take most of the time: no k here is below h.
-    noises = {h: RAPPOR.for_epsilon(K_CHOICES[0], h, epsilon, permanent) for h in (1, 2)}
-    for h, noise in noises.items():
-        for k in bearable:
-            left = max(1 - Fraction(candidates, m * k), Fraction(1, 10))
-            found.append((noise.noise_variance / ((1 - Fraction(h, k)) * left), k, h))
-    bound = min(found)[0] * INDIFFERENT
-    _, k, h = min((one for one in found if one[0] <= bound), key=lambda one: (one[1], one[0]))
-    return replaced(noises[h], k=k)

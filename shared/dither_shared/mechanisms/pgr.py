@@ -28,7 +28,7 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.request import OUTPUTS_MAX, MechanismRequest
+from dither_shared.mechanisms.pure import OUTPUTS_MAX, MechanismRequest
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
 from dither_shared.shapes import Symbols
@@ -177,7 +177,7 @@ def spaces(d: int, orders: range = _ALL_ORDERS) -> list[tuple[int, int]]:
     For each prime the smallest such space: further points would only lengthen reports.
     """
     found = []
-    for order in _primes():
+    for order in _primes(min(orders.stop, isqrt(OUTPUTS_MAX) + 1)):
         if order not in orders:
             continue
         dimension = DIMENSION_MIN
@@ -197,10 +197,9 @@ def _near(request: MechanismRequest, factor: Fraction) -> list[tuple[int, int]]:
 
 
 @cache
-def _primes() -> tuple[int, ...]:
-    """Return the primes whose plane has at most OUTPUTS_MAX points, by the sieve of Eratosthenes."""
-    largest = isqrt(OUTPUTS_MAX)
-    sieve = bytearray(2) + bytearray(b"\1") * (largest - 1)
-    for number in range(2, isqrt(largest) + 1):
-        sieve[number * number :: number] = bytes(len(range(number * number, largest + 1, number)))
+def _primes(below: int) -> tuple[int, ...]:
+    """Return the primes below a number whose plane has at most OUTPUTS_MAX points, by the sieve of Eratosthenes."""
+    sieve = bytearray(2) + bytearray(b"\1") * (below - 2)
+    for number in range(2, isqrt(below - 1) + 1):
+        sieve[number * number :: number] = bytes(len(range(number * number, below, number)))
     return tuple(number for number, prime in enumerate(sieve) if prime and points(number, DIMENSION_MIN) <= OUTPUTS_MAX)

@@ -31,8 +31,7 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.pure import PairLaw, as_bits
-from dither_shared.mechanisms.request import REPORT_BITS_MAX, MechanismRequest
+from dither_shared.mechanisms.pure import REPORT_BITS_MAX, MechanismRequest, PairLaw, as_bits
 from dither_shared.mechanisms.subset import light_weights
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng

@@ -18,15 +18,38 @@ the values needs no f:
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
 
+from dither_shared.frozen import frozen
 from dither_shared.mechanisms.mechanism import Mechanism
-from dither_shared.mechanisms.request import MechanismRequest
+
+REPORT_BITS_MAX = 4_096
+"""Longer reports are refused: they cost more to send and store than they are worth."""
+OUTPUTS_MAX = 1 << 21
+"""Reports of a symbol each: a tally has an entry for every one, 16 MiB of them. A memo needs no more."""
 
 
-class PairLaw(NamedTuple):
+@frozen
+class MechanismRequest:
+    """The answers that a metric wants a mechanism for, and their privacy. Each mechanism offers its designs for it."""
+
+    d: int
+    epsilon: Decimal
+    """The privacy loss of one report."""
+    several: bool
+    """Whether an answer may hold several of the d values, or holds exactly one."""
+    ticks: int
+    """The most values that one answer holds: 1 unless it may hold several."""
+    permanent: Decimal | None
+    """The privacy loss of one memoized answer, None for fresh noise each time."""
+    named: bool
+    """Whether the metric names the mechanism, which then offers even designs that never win the choice."""
+
+
+@frozen
+class PairLaw:
     """P[a report supports both of two given values], by how many of the two the answer holds.
 
     The variance of a sum of estimates needs it, since one report's supports are not independent.
@@ -92,7 +115,8 @@ class PureMechanism(Mechanism):
     @cached_property
     def noise_variance(self) -> Fraction:
         """q (1 - q) / (p - q)^2."""
-        return self.q * (1 - self.q) / (self.p - self.q) ** 2
+        (a, b), (c, d) = self.p.as_integer_ratio(), self.q.as_integer_ratio()
+        return Fraction(c * (d - c) * b * b, (a * d - c * b) ** 2)
 
     @cached_property
     def average_variance(self) -> Fraction:

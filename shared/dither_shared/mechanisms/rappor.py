@@ -22,7 +22,7 @@ Erlingsson, Pihur, Korolova 2014. f, p and q are theirs: this q is above this p.
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Self
 
 from dither_shared.bloom import BITS_MAX, HASHES_MAX, bloom_bits
@@ -87,6 +87,7 @@ class RAPPOR(Memoized):
         odds = exp_below(divided(epsilon, h))
         f_half = Fraction(flip, SCALE)
 
+        @cache
         def irr_of(q_star: Fraction) -> tuple[Fraction, Fraction]:
             p_star = q_star / (q_star + (1 - q_star) * odds)
             spread = (q_star - p_star) / (1 - 2 * f_half)
@@ -151,10 +152,11 @@ class RAPPOR(Memoized):
         q_star, p_star = (self._sent_as_one(one) for one in (SCALE - self.threshold_prr, self.threshold_prr))
         return Fraction(*multi_hot_ratio(self.k, self.h, q_star, p_star, SCALE**2))
 
-    @property
+    @cached_property
     def noise_variance(self) -> Fraction:
         """p* (1 - p*) / (h (q* - p*)^2): of a text whose h bits it shares with no other."""
-        return self.p_star * (1 - self.p_star) / (self.h * (self.q_star - self.p_star) ** 2)
+        p_star, q_star = (self._sent_as_one(one) for one in (self.threshold_prr, SCALE - self.threshold_prr))
+        return Fraction(p_star * (SCALE**2 - p_star), self.h * (q_star - p_star) ** 2)
 
     @property
     def pushes(self) -> tuple[Fraction, Fraction]:

@@ -32,8 +32,7 @@ from dither_shared.frozen import frozen, replaced
 from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.mechanisms.pure import PureMechanism
-from dither_shared.mechanisms.request import MechanismRequest
+from dither_shared.mechanisms.pure import MechanismRequest, PureMechanism
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import ReportShape
 
@@ -56,7 +55,8 @@ class TwoLevelLaw:
     @classmethod
     def of_one_value(cls, inside: Fraction, share: Fraction, overlap: Fraction) -> Self:
         """Return the law of answers of one value, where (s - l) / (K - s) of the reports outside support another."""
-        return cls(inside, share, overlap, (1 - overlap) * share / (1 - share))
+        (a, b), (c, d) = share.as_integer_ratio(), overlap.as_integer_ratio()
+        return cls(inside, share, overlap, Fraction((d - c) * a, d * (b - a)))
 
     @property
     def p(self) -> Fraction:
@@ -66,12 +66,13 @@ class TwoLevelLaw:
     @property
     def q(self) -> Fraction:
         """P[the report supports another value]."""
-        return self.inside * self.overlap + (1 - self.inside) * self.overlap_outside
+        return mixed(self.inside, self.overlap, self.overlap_outside)
 
     @property
     def exp_epsilon(self) -> Fraction:
         """The ratio of the two levels."""
-        return self.inside * (1 - self.share) / ((1 - self.inside) * self.share)
+        (a, b), (c, d) = self.inside.as_integer_ratio(), self.share.as_integer_ratio()
+        return Fraction(a * (d - c), (b - a) * c)
 
     @property
     def information(self) -> tuple[float, float]:
@@ -199,8 +200,9 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
 
         From inside = k i + (1 - k) share, where `inside` is that of the one-shot mechanism; rounded down.
         """
-        inside, share = permanent.law.inside, permanent.law.share
-        return cls(permanent, int(SCALE * (inside_for(epsilon, share) - share) / (inside - share)))
+        inside, share = inside_for(epsilon, permanent.law.share), permanent.law.share
+        (a, b), (c, d), (e, f) = (each.as_integer_ratio() for each in (inside, share, permanent.law.inside))
+        return cls(permanent, SCALE * (a * d - c * b) * f // (b * (e * d - c * f)))
 
     def parameters(self) -> dict[str, int]:
         """Return those of the permanent part, and threshold_keep."""
@@ -210,7 +212,7 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
     def law(self) -> TwoLevelLaw:
         """The law of the permanent part, but a report lies in the answer's set less often."""
         permanent, keep = self.permanent.law, Fraction(self.threshold_keep, SCALE)
-        return replaced(permanent, inside=keep * permanent.inside + (1 - keep) * permanent.share)
+        return replaced(permanent, inside=mixed(keep, permanent.inside, permanent.share))
 
     @property
     def pushes(self) -> tuple[Fraction, Fraction]:
@@ -242,18 +244,27 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
         return memo if keep else other
 
 
+def mixed(part: Fraction, one: Fraction, other: Fraction) -> Fraction:
+    """Return a part of one and the rest of another, part one + (1 - part) other, reduced once.
+
+    Like this module's other integers: reducing each step's fraction takes most of the time of compiling a metric.
+    """
+    (a, b), (c, d), (e, f) = (each.as_integer_ratio() for each in (part, one, other))
+    return Fraction(a * c * f + (b - a) * e * d, b * d * f)
+
+
 def inside_for(epsilon: Decimal, share: Fraction) -> Fraction:
     """Return the i that `epsilon` allows, for sets of this share of all reports.
 
     From e^eps = i (1 - share) / ((1 - i) share).
     """
     e = exp_below(epsilon)
-    return e * share / (e * share + 1 - share)
+    inside, outside = e.numerator * share.numerator, e.denominator * (share.denominator - share.numerator)
+    return Fraction(inside, inside + outside)
 
 
 def threshold_for(epsilon: Decimal, share: Fraction) -> int:
     """Return i out of 2^64, rounded down: a smaller threshold is a smaller epsilon."""
     e = exp_below(epsilon)
-    # As in `inside_for`, in integers: reducing its fractions would take most of the time of compiling a metric.
     inside, outside = e.numerator * share.numerator, e.denominator * (share.denominator - share.numerator)
     return SCALE * inside // (inside + outside)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from math import log, log1p
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
@@ -28,8 +29,7 @@ from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms.equiprobable import SymbolLaw, law_of_coins
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
-from dither_shared.mechanisms.pure import PairLaw, PureMechanism, as_bits
-from dither_shared.mechanisms.request import MechanismRequest
+from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism, as_bits
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import Bits
 
@@ -251,14 +251,31 @@ def multi_hot_ratio(d: int, ticks: int, p: int, q: int, unit: int) -> tuple[int,
 
 
 def least_private(above: int, epsilon: Decimal, ratio: Callable[[int], tuple[int, int]]) -> int:
-    """Return the least threshold in [1, above) with ln(ratio) <= epsilon, for a ratio that falls as it grows."""
+    """Return the least threshold in [1, above) with ln(ratio) <= epsilon, for a ratio that falls as it grows.
+
+    Signs are exact, and decide. Two of three steps go where the line between both ends meets epsilon: a dozen steps
+    find what takes 64 if each halves what is left.
+    """
     e = exp_below(epsilon)
     low, high = 0, above - 1
+    excess, lack = 0.0, 0.0  # ln(ratio) - epsilon at the low end, and the opposite at the high one; 0 if not known
+    steps, falls = 0, 0  # how often the high end came down; each time in a row the low one counts for half (Illinois)
     while high - low > 1:
+        steps += 1
         middle = (low + high) // 2
+        if steps % 4 and excess and lack:
+            middle = low + min(max(int((high - low) * (excess / (excess + lack))), 1), high - low - 1)
         numerator, denominator = ratio(middle)
-        if numerator * e.denominator <= denominator * e.numerator:
-            high = middle
+        found, allowed = numerator * e.denominator, denominator * e.numerator
+        if found <= allowed:
+            high, lack, excess = middle, _log(allowed, found), excess / (2 if falls > 0 else 1)
+            falls = max(falls, 0) + 1
         else:
-            low = middle
+            low, excess, lack = middle, _log(found, allowed), lack / (2 if falls < 0 else 1)
+            falls = min(falls, 0) - 1
     return high
+
+
+def _log(larger: int, smaller: int) -> float:
+    """Return ln(larger / smaller), of whatever size."""
+    return log1p((larger - smaller) / smaller) if larger < 2 * smaller else log(larger) - log(smaller)

@@ -1,7 +1,5 @@
 """Bit strings: a report has a bit for each value. Like every report longer than a symbol it travels as base64url."""
 
-import base64
-import binascii
 from abc import abstractmethod
 from functools import cached_property
 from typing import Any
@@ -12,12 +10,19 @@ _FROM_BASE64URL = bytes.maketrans(b"-_+/=", b"+/!!!")
 """Base64url as base64; what only base64 has becomes invalid."""
 
 
+def to_base64url(data: bytes) -> str:
+    """Return bytes as base64url without padding."""
+    from base64 import urlsafe_b64encode  # not for a start
+
+    return urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
 class Packed(ReportShape):
     """A report that travels as the base64url of its packed bytes."""
 
     def to_wire(self, report: int) -> str:
         """Return the packed bytes as base64url without padding."""
-        return base64.urlsafe_b64encode(report.to_bytes(self.width, "little")).rstrip(b"=").decode("ascii")
+        return to_base64url(report.to_bytes(self.width, "little"))
 
     @cached_property
     def wire_length(self) -> int:
@@ -28,6 +33,9 @@ class Packed(ReportShape):
         """Accept canonical base64url of exactly `width` bytes that hold one of the reports."""
         if type(value) is not str:
             raise BadReport(f"a report must be a base64url string, got {type(value).__name__}")
+        import base64
+        import binascii
+
         length = self.wire_length
         if len(value) != length:
             raise BadReport(f"a report must have {length} base64url characters, got {len(value)}")
@@ -58,6 +66,8 @@ class Packed(ReportShape):
 
     def _decode(self, value: Any) -> bytes:
         """Decode one value. Its fill makes its spare bits the first byte behind the report, which must be zero."""
+        import binascii
+
         if type(value) is not str or len(value) != self.wire_length:
             raise BadReport(f"a report must be a text of {self.wire_length} base64url characters")
         try:
@@ -75,6 +85,8 @@ class Packed(ReportShape):
         Each row is filled to whole groups of four characters, so that its spare bits become the first byte behind the
         report, which must be zero.
         """
+        import binascii
+
         count, length = len(values), self.wire_length
         end = "\n" + self._fill
         try:

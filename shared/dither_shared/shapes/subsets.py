@@ -1,6 +1,5 @@
 """Subsets: a report is a subset of one size."""
 
-import struct
 from collections.abc import Collection
 from functools import cached_property
 from itertools import chain, pairwise
@@ -75,6 +74,8 @@ class Subsets(Packed):
         elif len(packed) == self.width:
             subsets = int.from_bytes(packed, "little").bit_count() == self.weight and not self.beyond(packed)
         else:
+            import struct
+
             reports = chain.from_iterable(struct.iter_unpack(f"{self.width}s", packed))
             weights = set(map(int.bit_count, map(int.from_bytes, reports)))
             subsets = weights == {self.weight} and not self.beyond(packed)

@@ -1,6 +1,5 @@
 """Symbols: a report is one of so many numbers."""
 
-import struct
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -50,10 +49,16 @@ class Symbols(ReportShape):
             raise BadReport("a report must be an integer")
         if min(values) < 0 or max(values) >= self.size:
             raise BadReport(f"a report must be a symbol from 0 to {self.size - 1}")
-        return bytes(values) if self.width == 1 else struct.pack(f"<{len(values)}{_FORMATS[self.width]}", *values)
+        if self.width == 1:
+            return bytes(values)
+        import struct  # not for a device
+
+        return struct.pack(f"<{len(values)}{_FORMATS[self.width]}", *values)
 
     def unpack(self, packed: bytes) -> Sequence[int]:
         """Return the symbols that stand back to back."""
         if self.width == 1:
             return packed
+        import struct
+
         return struct.unpack(f"<{len(packed) // self.width}{_FORMATS[self.width]}", packed)

@@ -1,18 +1,18 @@
 """Writing an upload, on the device."""
 
-import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from dither_shared.rng import RandBits
+from dither_shared.shapes.bits import to_base64url
 from dither_shared.wire import CELL_DIGITS, ID_BITS, PADDED_BYTES_MIN, SYMBOL_DIGITS, VERSION
 
 
 def new_upload_id(randbits: RandBits) -> str:
     """Return a fresh id: 128 random bits as base64url."""
-    return base64.urlsafe_b64encode(randbits(ID_BITS).to_bytes(ID_BITS // 8, "big")).rstrip(b"=").decode("ascii")
+    return to_base64url(randbits(ID_BITS).to_bytes(ID_BITS // 8, "big"))
 
 
 WireGroup = tuple[str, str, Sequence[int | str]] | tuple[str, str, Sequence[int | str], int | None]

@@ -187,7 +187,7 @@ def test_a_silent_record_writes_nothing_and_its_reason_is_kept_with_what_is_writ
 def stored(device: Device) -> dict[str, bytes]:
     """Return all bytes of a device's files."""
     assert device.directory
-    return {path.name: path.read_bytes() for path in device.directory.iterdir() if not path.name.endswith("-shm")}
+    return {path.name: path.read_bytes() for path in Path(device.directory).iterdir() if not path.name.endswith("-shm")}
 
 
 def test_what_was_known_of_a_silent_metric_ends_with_a_change_in_another_process_or_another_day(

@@ -55,9 +55,9 @@ def test_each_system_keeps_the_file_where_it_keeps_such_files(
         monkeypatch.delenv(variable, raising=False)
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/her"))
+    monkeypatch.setenv("HOME", "/home/her")
     monkeypatch.setattr("sys.platform", platform)
-    assert default_data_dir("app").as_posix() == expected
+    assert Path(default_data_dir("app")).as_posix() == expected
 
 
 def test_file_modes_are_not_relied_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

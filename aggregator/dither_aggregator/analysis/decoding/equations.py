@@ -13,7 +13,7 @@ from scipy.sparse.linalg import lsqr
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import InvalidParameter
-from dither_shared.mechanisms.parameter_sets import BEARABLE
+from dither_shared.kinds.text_memo import BEARABLE
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -91,7 +91,10 @@ def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     state += other_revs(store, stored)
     level, search, plans = asked["level"], asked["search"].strip(), plans_of(store, stored)
     days = {"base_first": before.first, "base_last": before.last, "first": after.first, "last": after.last}
-    others = {"plan": stored.plan.digest if plans else None, "search": None if presentation_of(stored.plan).moves_few else search}
+    others = {
+        "plan": stored.plan.digest if plans else None,
+        "search": None if presentation_of(stored.plan).moves_few else search,
+    }
     shown = {**asked, **days, **others, "metric": None, "window": None}
     fields = form(ComparePageAsked, shown, {"plan": plans}, (*days, "plan"))
     page = ComparePage(stored, before, after, level, search, state, "", fields)
