@@ -134,10 +134,7 @@ _registered_with: object = ()
 
 
 def register() -> None:
-    """Have our hooks called, once more if the app has imported `logging` since.
-
-    They come after its own: then ours run before those, and after them once the fork is over, and may log.
-    """
+    """Have our hooks come after those of `logging`: they run before those, and after them once the fork is over."""
     global _registered_with
     logging = sys.modules.get("logging")
     if logging is _registered_with or not hasattr(os, "register_at_fork"):  # not on Windows
@@ -169,12 +166,9 @@ class Importing:
         files.add(self)
 
     def before_fork(self) -> None:
-        """Wait until it is done.
-
-        If it brought `logging`, whose hook after a fork lets go of a lock that none of its hooks took before this one,
-        take that.
-        """
+        """Wait until it is done."""
         self._fork_locks.take()
+        # If it brought `logging`, that will let go of a lock which it did not take before this fork.
         logging: Any = sys.modules.get("logging")
         if logging is not _forking_with and hasattr(logging, "Handler") and not logging._lock._is_owned():
             logging._lock.acquire()

@@ -26,10 +26,7 @@ def logger() -> "logging.Logger":
 
 
 def say(level: int, message: str, *arguments: object) -> None:
-    """Log a message, whatever the host app's handlers and filters do with it.
-
-    Nobody listens in a program that has not imported `logging`.
-    """
+    """Log a message, whatever the host app does with it. Nobody listens where `logging` was not imported."""
     if "logging" not in sys.modules:
         return
     forks.register()

@@ -26,7 +26,7 @@ _CONTEXT = digits(80)
 _CEILING = digits(80, ROUND_CEILING)
 _SHORT = digits(24)
 _SHORT_ERROR = Decimal("2e-23")
-"""The most that a logarithm of a quotient is off, as a part of it, or of 1: both are rounded to half a last digit."""
+"""The most that the logarithm of a quotient is off, as a part of it or of 1."""
 
 
 @lru_cache(maxsize=64)
@@ -41,7 +41,7 @@ def exp_of_micro(micro: int) -> Fraction:
 
 
 def divided(epsilon: Decimal, parts: int) -> Decimal:
-    """Return a part of an epsilon to 80 digits, whatever precision the host has set for decimals."""
+    """Return a part of an epsilon to 80 digits, whatever the host has set for decimals."""
     return _CONTEXT.divide(epsilon, parts)
 
 

@@ -54,7 +54,7 @@ def held() -> re.Pattern[str]:
 
 @cache
 def ends_or_controls() -> re.Pattern[str]:
-    """Return what finds controls, ends of lines and halves of characters."""
+    """Return what finds controls and ends of lines."""
     return re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 

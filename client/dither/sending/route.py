@@ -52,10 +52,7 @@ def check_endpoint(endpoint: str) -> str:
 
 
 def _is_plain(endpoint: str) -> bool:
-    """Tell whether an address is one as most are, and right: a start does without the parser of all that there may be.
-
-    Like https://telemetry.example.org, with a port or without, or like http://127.0.0.1:8080.
-    """
+    """Tell whether an address is usual, and right: a start does without the parser of others."""
     if not isinstance(endpoint, str) or not endpoint.isascii():
         return False
     scheme, _, place = endpoint.removesuffix("/").partition("://")

@@ -42,7 +42,7 @@ K_CHOICES = (8, 16, 32, 64, 128, 256)
 def choose_rappor(epsilon: Decimal, permanent: Decimal, candidates: int, m: int) -> RAPPOR:
     """Return the RAPPOR with the least error for a list of so many candidates; within 3 %, with the fewest bits.
 
-    An estimate's variance is that of one bit, p* (1 - p*) / (q* - p*)^2, over h; the other candidates' bits take a part
+    Its variance is that of one bit, p* (1 - p*) / (q* - p*)^2, over h; the other candidates' bits take a part
     1 / k of each row away, and S candidates a part S / (m k) of all rows.
     """
     bearable = [k for k in K_CHOICES if candidates < BEARABLE * m * k] or [K_CHOICES[-1]]

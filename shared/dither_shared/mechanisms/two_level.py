@@ -245,10 +245,7 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
 
 
 def mixed(part: Fraction, one: Fraction, other: Fraction) -> Fraction:
-    """Return a part of one and the rest of another, part one + (1 - part) other, reduced once.
-
-    Like this module's other integers: reducing each step's fraction takes most of the time of compiling a metric.
-    """
+    """Return part one + (1 - part) other, reduced once: reducing each step takes most of the time of a metric."""
     (a, b), (c, d), (e, f) = (each.as_integer_ratio() for each in (part, one, other))
     return Fraction(a * c * f + (b - a) * e * d, b * d * f)
 

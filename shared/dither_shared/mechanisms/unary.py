@@ -253,8 +253,7 @@ def multi_hot_ratio(d: int, ticks: int, p: int, q: int, unit: int) -> tuple[int,
 def least_private(above: int, epsilon: Decimal, ratio: Callable[[int], tuple[int, int]]) -> int:
     """Return the least threshold in [1, above) with ln(ratio) <= epsilon, for a ratio that falls as it grows.
 
-    Signs are exact, and decide. Two of three steps go where the line between both ends meets epsilon: a dozen steps
-    find what takes 64 if each halves what is left.
+    Exact signs decide. Most steps go where the line between both ends meets epsilon: a dozen in place of 64 halvings.
     """
     e = exp_below(epsilon)
     low, high = 0, above - 1
