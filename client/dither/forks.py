@@ -4,12 +4,13 @@ Senders let their threads end before device files close their connections; after
 one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
 """
 
+import logging  # noqa: F401 - before our hooks: its own then run after ours, and before them once the fork is over
 import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 from weakref import WeakSet
 
 
@@ -84,8 +85,6 @@ def _listed(members: "WeakSet[Forking]") -> list[Forking]:
 
 
 def _before() -> None:
-    global _forking_with
-    _forking_with = _registered_with
     _each(senders, lambda member: member.before_fork())
     _each(files, lambda member: member.before_fork())
 
@@ -102,7 +101,6 @@ def _after_in_child() -> None:
     _each(senders, lambda member: member.after_fork_in_child())
 
 
-_forking_with: object = None  # the `logging` that our hooks of the present fork come after, if any
 _process, _kind = os.getpid(), threading.Lock
 
 
@@ -112,7 +110,6 @@ def notice() -> None:
     gunicorn forks its workers first and then lets gevent patch them; uWSGI forks in C.
     """
     global _kind
-    register()
     if _process != os.getpid():
         _after_in_child()
     if _kind is not threading.Lock:
@@ -130,26 +127,8 @@ def comes_untold() -> bool:
     return uwsgi is not None and uwsgi.worker_id() == 0 and uwsgi.masterpid() in (0, os.getpid())
 
 
-_registered_with: object = ()
-
-
-def register() -> None:
-    """Have our hooks come after those of `logging`: they run before those, and after them once the fork is over."""
-    global _registered_with
-    logging = sys.modules.get("logging")
-    if logging is _registered_with or not hasattr(os, "register_at_fork"):  # not on Windows
-        return
-    _registered_with = logging
-
-    def latest(hook: Callable[[], None]) -> Callable[[], None]:
-        return lambda: hook() if _registered_with is logging else None
-
-    os.register_at_fork(
-        before=latest(_before), after_in_parent=latest(_after_in_parent), after_in_child=latest(_after_in_child)
-    )
-
-
-register()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
 
 
 # The first import of `requests`.
@@ -168,10 +147,6 @@ class Importing:
     def before_fork(self) -> None:
         """Wait until it is done."""
         self._fork_locks.take()
-        # If it brought `logging`, that will let go of a lock which it did not take before this fork.
-        logging: Any = sys.modules.get("logging")
-        if logging is not _forking_with and hasattr(logging, "Handler") and not logging._lock._is_owned():
-            logging._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
         """Go on."""

@@ -16,7 +16,7 @@ from dither.sending.courier import passes
 from dither.sending.uploader import Uploader
 from dither.settings import Settings
 from dither.status import CLOSED, NOT_ASKED, REFUSED
-from dither_shared.ours import is_there
+from dither_shared.ownership import is_there
 
 CATCH_UP_EVERY_S = 1.0
 """How seldom answers look for a choice that was made in another process, so that they do not wait for the file."""

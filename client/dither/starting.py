@@ -1,18 +1,19 @@
 """`start()`: a registry, what the app says and what the environment says become a telemetry object."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
 from os import PathLike
 
 from dither.environment import Environment
-from dither.say import DEBUG, WARNING, logger, say
+from dither.say import DEBUG, LOGGER, WARNING, say
 from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError
 from dither_shared.kinds import PublicColumn
-from dither_shared.ours import absolute
+from dither_shared.ownership import absolute
 from dither_shared.registry import Registry
 from dither_shared.texts import normal
 
@@ -144,10 +145,8 @@ def _absolute(variable: str) -> str | None:
 
 def _log_to_stderr() -> None:
     """Say on stderr what telemetry does, once however often it is started."""
-    import logging  # only for a developer: others who want it have imported it themselves
-
-    logger().setLevel(DEBUG)
-    if not any(type(handler) is logging.StreamHandler for handler in logger().handlers):
+    LOGGER.setLevel(DEBUG)
+    if not any(type(handler) is logging.StreamHandler for handler in LOGGER.handlers):
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("dither: %(message)s"))
-        logger().addHandler(handler)
+        LOGGER.addHandler(handler)

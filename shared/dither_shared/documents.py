@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dither_shared.frozen import load
+from dither_shared.installed import load
 
 
 def canonical_json(document: object) -> bytes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dither_shared.errors import ConfigurationError
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
-from dither_shared.ours import absolute
+from dither_shared.ownership import absolute
 from dither_shared.wire import PATH
 
 if TYPE_CHECKING:

@@ -51,7 +51,7 @@ class Coded(TypedTexts):
         text = normal(text).strip()
         return folded(text) if self.casefold else text
 
-    def is_said(self, typed: bytes) -> bool:
+    def is_reportable(self, typed: bytes) -> bool:
         """Tell whether a device may say the text that these bytes are, or one of the answers that are none.
 
         Texts with characters that nobody sees, that control a terminal or turn others round are not said.

@@ -1,20 +1,20 @@
 """Bit strings: a report has a bit for each value. Like every report longer than a symbol it travels as base64url."""
 
+import binascii
 from abc import abstractmethod
 from functools import cached_property
 from typing import Any
 
 from dither_shared.shapes.shape import BadReport, ReportShape
 
+_TO_BASE64URL = bytes.maketrans(b"+/", b"-_")
 _FROM_BASE64URL = bytes.maketrans(b"-_+/=", b"+/!!!")
 """Base64url as base64; what only base64 has becomes invalid."""
 
 
 def to_base64url(data: bytes) -> str:
     """Return bytes as base64url without padding."""
-    from base64 import urlsafe_b64encode  # not for a start
-
-    return urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    return binascii.b2a_base64(data, newline=False).translate(_TO_BASE64URL).rstrip(b"=").decode("ascii")
 
 
 class Packed(ReportShape):
@@ -34,7 +34,6 @@ class Packed(ReportShape):
         if type(value) is not str:
             raise BadReport(f"a report must be a base64url string, got {type(value).__name__}")
         import base64
-        import binascii
 
         length = self.wire_length
         if len(value) != length:
@@ -66,8 +65,6 @@ class Packed(ReportShape):
 
     def _decode(self, value: Any) -> bytes:
         """Decode one value. Its fill makes its spare bits the first byte behind the report, which must be zero."""
-        import binascii
-
         if type(value) is not str or len(value) != self.wire_length:
             raise BadReport(f"a report must be a text of {self.wire_length} base64url characters")
         try:
@@ -85,8 +82,6 @@ class Packed(ReportShape):
         Each row is filled to whole groups of four characters, so that its spare bits become the first byte behind the
         report, which must be zero.
         """
-        import binascii
-
         count, length = len(values), self.wire_length
         end = "\n" + self._fill
         try:
