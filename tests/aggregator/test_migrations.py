@@ -14,7 +14,7 @@ import pytest
 from dither_aggregator.store import SQLiteStore, StoreError, archive
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME, key_file, schema
+from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, kept_key, schema
 from tests.support.registries import registry
 from tests.support.stores import append, body_of
 
@@ -135,10 +135,10 @@ def test_the_one_key_of_version_4_still_lets_uploads_in_and_is_known_by_a_hash(o
             assert not store.keys.reading_needs_key
             assert store.journal() == []
             assert (store.backlog(), list(check(store))) == (1, [])
-    assert key_file.kept(of_4) == KEY
-    assert (of_4 / key_file.NAME).stat().st_mode & 0o777 == 0o600
+    assert kept_key(of_4) == KEY
+    assert (of_4 / KEY_NAME).stat().st_mode & 0o777 == 0o600
     for path in of_4.iterdir():
-        assert (KEY.encode() in path.read_bytes()) == (path.name == key_file.NAME), path
+        assert (KEY.encode() in path.read_bytes()) == (path.name == KEY_NAME), path
 
 
 def test_keys_of_version_4_that_cannot_be_written_to_a_file_change_nothing(

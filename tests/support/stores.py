@@ -12,8 +12,7 @@ from typing import Any
 
 from dither_aggregator.store import Receipt, SQLiteStore, Store
 from dither_aggregator.store.redis import RedisStore
-from dither_aggregator.store.redis.key_names import log_key, shard_key, tally_key
-from dither_aggregator.store.redis.packing import MARK_BYTES, SEGMENT, tally_name
+from dither_aggregator.store.redis.layout import MARK_BYTES, SEGMENT, log_key, shard_key, tally_key, tally_name
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem

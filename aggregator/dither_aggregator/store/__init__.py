@@ -3,7 +3,7 @@
 `interface/` says what a store does, a file a role; `sqlite/` and `redis/` do it, with the same files.
 """
 
-from dither_aggregator.store.interface import Store
+from dither_aggregator.store.contract import Store
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import LedgerRow, Receipt, StoreError, StoreLoading, StoreUnavailable, Tally

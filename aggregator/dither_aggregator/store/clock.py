@@ -18,9 +18,9 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from dither_aggregator.store import archive
+from dither_aggregator.store.contract import Store
+from dither_aggregator.store.day_reset import DayReset, named
 from dither_aggregator.store.dump import FinalRecord, Identity, PlanRecord, Record, ShardRecord, TallyRecord
-from dither_aggregator.store.interface import Store
-from dither_aggregator.store.interface.resetting import DayReset, named
 from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.records import COMMAND_LINE, Counted, StoreError
 from dither_aggregator.store.sqlite import SQLiteStore, exclusive

@@ -8,7 +8,7 @@ off before the mark, the new store is emptied by hand and the copy made anew; be
 from contextlib import closing
 from pathlib import Path
 
-from dither_aggregator.store.interface import Store
+from dither_aggregator.store.contract import Store
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.records import LedgerRow, StoreError
 from dither_aggregator.store.restoring import fill

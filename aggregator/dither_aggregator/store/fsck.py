@@ -27,11 +27,9 @@ from datetime import date
 
 from dither_aggregator.counting.damage import impossible
 from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.store.contract import BATCH_MIN, MARKS_MAX, Store
 from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.interface import Store
-from dither_aggregator.store.interface.batches import BATCH_MIN
-from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.packing import entry_day, unpack_answer, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 from dither_shared.wire import REASONS

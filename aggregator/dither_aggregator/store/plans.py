@@ -149,6 +149,8 @@ class Plans:
         self._by_digest = {(item.plan.metric, item.plan.digest): item for item in self.by_id.values()}
         self.ids = {key: item.id for key, item in self._by_digest.items()}
         """By metric and digest: what this store calls a plan."""
+        self.cells = {item.id: item.plan.cells for item in self.by_id.values()}
+        """By id: what is needed to count a plan's reports."""
         self._metrics = {item.plan.metric for item in self.by_id.values()}
 
     def of(self, metric: str | None = None) -> list[StoredPlan]:

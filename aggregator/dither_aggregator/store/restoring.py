@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import date
 from operator import itemgetter
 
+from dither_aggregator.store.contract import Store
 from dither_aggregator.store.dump import (
     BatchesRecord,
     FinalRecord,
@@ -23,7 +24,6 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.interface import Store
 from dither_aggregator.store.packing import entry_day, pack_counts, unpack_counts
 from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import Counted, Segment, StoreError, sum_refused

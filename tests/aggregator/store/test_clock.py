@@ -22,9 +22,9 @@ from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
 from dither_aggregator.store.clock import reset
+from dither_aggregator.store.day_reset import DayReset, judge
 from dither_aggregator.store.dump import Identity, SeenRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.interface.resetting import DayReset, _judge
 from dither_aggregator.store.packing import pack_counts, unpack_counts
 from dither_aggregator.store.records import Batch, Counted, KeptReading, Retention
 from dither_aggregator.store.redis import RedisStore
@@ -644,7 +644,7 @@ def test_which_clock_is_wrong_is_told_by_registry_and_reports(
     clock: date, day: date, came: int, expires: date | None, of_machine: bool
 ) -> None:
     used = {clock + timedelta(days=each) for each in range(1, came + 1)}
-    told, why = _judge(clock, day, used, expires)
+    told, why = judge(clock, day, used, expires)
     assert told == of_machine
     assert why
 

@@ -9,13 +9,12 @@ from threading import Thread
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable, archive
+from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable, archive, contract
 from dither_aggregator.store.dump import MarksRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.interface import marks as marks_module
 from dither_aggregator.store.records import DayMark
-from dither_aggregator.store.redis import RedisStore, key_names
-from dither_aggregator.store.redis.packing import pack_day_mark
+from dither_aggregator.store.redis import RedisStore, layout
+from dither_aggregator.store.redis.layout import pack_day_mark
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, schema
 from dither_shared.registry import Registry
@@ -66,11 +65,10 @@ def test_eighty_characters_of_any_script_are_a_text(store: Store) -> None:
 
 
 def test_a_mark_too_many_is_refused_and_one_that_is_there_is_not(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("sqlite", "redis"):
-        monkeypatch.setattr(f"dither_aggregator.store.{module}.marks.MARKS_MAX", 3)
+    monkeypatch.setattr(contract, "MARKS_MAX", 3)
     for mark in (RELEASE, SAME_DAY, LATER):
         store.add_mark(mark)
-    with pytest.raises(StoreError, match="keeps at most 1,000 marks; `dither mark remove DAY` makes room"):
+    with pytest.raises(StoreError, match="keeps at most 3 marks; `dither mark remove DAY` makes room"):
         store.add_mark(HOSTILE)
     assert not store.add_mark(LATER)
     assert store.remove_mark(LATER)
@@ -79,7 +77,7 @@ def test_a_mark_too_many_is_refused_and_one_that_is_there_is_not(store: Store, m
 
 
 def test_a_thousand_marks_have_room(store: Store) -> None:
-    for number in range(marks_module.MARKS_MAX):
+    for number in range(contract.MARKS_MAX):
         store.add_mark(DayMark(RELEASE.day, f"version {number}"))
     with pytest.raises(StoreError, match="at most"):
         store.add_mark(SAME_DAY)
@@ -147,7 +145,7 @@ def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_
 def write_mark(place: Place, mark: DayMark) -> None:
     """Write a mark past every check."""
     if isinstance(place, RedisPlace):
-        place.redis.sadd(f"{key_names.GLOBAL}:marks", pack_day_mark(mark))
+        place.redis.sadd(f"{layout.GLOBAL}:marks", pack_day_mark(mark))
     elif isinstance(place, SQLitePlace):
         with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
             db.execute(schema.MARKS)
@@ -197,7 +195,7 @@ def test_a_file_without_the_table_has_no_marks_until_the_first(tmp_path: Path) -
 # Bugs that these tests catch.
 
 
-def _keep_nothing(store: Store, mark: DayMark) -> bool:
+def _keep_nothing(store: Store, mark: DayMark, most: int) -> bool:
     return store.marks() == [] or mark not in store.marks()
 
 

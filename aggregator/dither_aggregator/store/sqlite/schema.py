@@ -10,7 +10,7 @@ from pathlib import Path
 from dither_aggregator.store.keys import first_key
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import OtherLayout
-from dither_aggregator.store.sqlite import key_file
+from dither_aggregator.store.sqlite.file import keep_key
 
 VERSION = 6
 
@@ -31,7 +31,7 @@ CREATE TABLE segment (  -- count vectors of the log from above `low` to `high`, 
     plan INTEGER NOT NULL, epoch TEXT NOT NULL, low INTEGER NOT NULL, high INTEGER NOT NULL, n INTEGER NOT NULL,
     counts BLOB NOT NULL, PRIMARY KEY (plan, epoch, low)
 ) WITHOUT ROWID;
-CREATE TABLE tally (  -- the one segment of each tally whose day is merged; its pages have held no other (erasing.py)
+CREATE TABLE tally (  -- the one segment of each tally whose day is merged; its pages have held no other (moving.py)
     plan INTEGER NOT NULL, epoch TEXT NOT NULL, low INTEGER NOT NULL, high INTEGER NOT NULL, n INTEGER NOT NULL,
     counts BLOB NOT NULL, PRIMARY KEY (plan, epoch)
 ) WITHOUT ROWID;
@@ -99,6 +99,9 @@ CREATE INDEX IF NOT EXISTS reading_open ON reading (key) WHERE open
 """
 """Made by the first reading that is kept. `seq` rises with each: the smallest was made first."""
 
+DOCUMENTS = {"plans": "plan", "keys": "key"}
+"""The tables of documents, by kind."""
+
 
 def has_table(db: sqlite3.Connection, name: str) -> bool:
     """Whether a table that is made when it is needed is there."""
@@ -142,7 +145,7 @@ def _from_4(db: sqlite3.Connection) -> None:
     ((text,),) = db.execute("SELECT value FROM state WHERE key = 'key'")
     secret = secrets.token_bytes(32)
     key = first_key(text, secret, day_at(time.time()))
-    key_file.keep(Path(path).parent, text)  # first: cut off here, the next attempt writes the same again
+    keep_key(Path(path).parent, text)  # first: cut off here, the next attempt writes the same again
     make(db, _KEYS)
     db.execute("INSERT INTO key VALUES (?, ?)", (key.id, json.dumps(key.to_document())))
     db.execute("DELETE FROM state WHERE key = 'key'")

@@ -1,0 +1,929 @@
+"""The contract of a store: SQLite and Redis keep what the docstrings say, and one suite tries both.
+
+A store is a number of shards. A shard has a log of accepted uploads, a cursor up to which they are folded, the
+segments that came of it, the ids of the uploads of the last seven days, a ledger and a quarantine. Every effect is
+atomic within its shard:
+
+    append   ids, log, `accepted` and the counts of refused groups move together: an acknowledged upload is in the log,
+             and a copy of it is known
+    commit   *if the cursor is still where it was read*: segments, ledger, quarantine, cursor and the trimmed log move
+             together, else nothing does
+    aside    *if they are still those that were read*, and so is the cursor: damaged entries move from the log into the
+             quarantine
+    seal     what is over and has nothing pending is closed for ever
+    merge    *if they are still those that were read*: the segments of a sealed tally become one, tally by tally
+
+A process that was killed, late or doubled changes nothing, and at every instant, for each plan and epoch,
+
+    accepted = folded + pending + quarantined
+
+where `pending` is counted from the log itself, not kept: the equation can fail, and the ledger shows it if it does.
+
+Time is the store's own, and within a shard the day never goes back, but by a reset. Any number of processes may use a
+store at once, each with a `Store` of its own; one `Store` may be used by any number of threads.
+"""
+
+import hashlib
+import hmac
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+
+from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.operations.loading import another_app
+from dither_aggregator.store.day_reset import DayReset, WrongClock, is_behind, judge
+from dither_aggregator.store.dump import FinalRecord, Identity, JournalRecord, Record, SeenRecord, ShardRecord
+from dither_aggregator.store.folding import fold_read
+from dither_aggregator.store.keys import Key, Keys, masked, new_text
+from dither_aggregator.store.packing import (
+    DAY_S,
+    HOUR_S,
+    add_counts,
+    day_at,
+    day_number,
+    pack_answer,
+    pack_counts,
+    pack_head,
+    sum_segments,
+    unpack_answer,
+)
+from dither_aggregator.store.plans import Offered, Plans, StoredPlan
+from dither_aggregator.store.records import (
+    Batch,
+    Counted,
+    DayMark,
+    Final,
+    JournalEntry,
+    KeptReading,
+    LedgerRow,
+    LogEntry,
+    LogRead,
+    Poison,
+    Quarantined,
+    Receipt,
+    RefusedCount,
+    RefusedKey,
+    Retention,
+    Segment,
+    ShardStatus,
+    StoreError,
+    StoreUnavailable,
+    Tally,
+    TallyKey,
+    Unmerged,
+    sum_refused,
+)
+from dither_shared.harmless import visible
+from dither_shared.plan import Plan
+from dither_shared.registry import Registry
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Upload, all_refused
+
+SHARDS = 16
+"""Shards of a Redis store, unless told otherwise: as many counters can work at once."""
+DEDUPE = timedelta(days=7)
+"""How long an upload's id is remembered. A device gives an upload up a day earlier."""
+DEDUPE_DAYS_MIN = 8
+"""Always remember ids of the last 8 days that had uploads, even if the clock jumps."""
+READ_UPLOADS_MAX = 5_000
+READ_BYTES_MAX = 32 * 1024 * 1024
+"""The most that a counter takes at once: it bounds the memory."""
+COMPACT_SEGMENTS = 16
+"""How many segments of a tally are left side by side in a shard. Readers unpack and add up those of all shards."""
+REFUSED_DAYS = 32
+"""How many days of refused groups are kept, the current one with them: a month and its first day again."""
+BATCH_MIN = 100
+"""The least number of reports between any two figures of a metric that are ever shown of one day."""
+MARKS_MAX = 1_000
+"""How many marks a store keeps: every reader of a metric's days reads them all."""
+JOURNAL_MAX = 100_000
+"""How many entries of the journal are kept: about 15 MB. The oldest go first."""
+WHAT_CHARACTERS_MAX = 500
+READINGS_BYTES_MAX = 64 * 1024 * 1024
+"""The most bytes that a store keeps of readings. The oldest go first."""
+READING_BYTES_MAX = READINGS_BYTES_MAX // 16
+"""A longer one is not kept."""
+SAVE_ATTEMPTS = MERGE_ATTEMPTS = 10
+PLANS, KEYS = "plans", "keys"
+"""The documents that every process knows by heart, and changes all at once."""
+
+
+class Prepared(NamedTuple):
+    """An upload as a store takes it."""
+
+    digest: bytes
+    """The digest of its id, by which a copy is known."""
+    answer: bytes
+    groups: bytes
+    """Its entry of the log but for the day; empty when no group was accepted."""
+    counts: list[tuple[int, int]]
+    """(plan, n) of each group."""
+    result: Receipt | Problem
+    """The answer when it is new."""
+    refused: Mapping[tuple[str, str], RefusedCount]
+    """The refused groups to count when it is new, by metric and reason."""
+
+
+class Changes(NamedTuple):
+    """What a store tells a process that asks what it does not know yet."""
+
+    ahead_s: float
+    """By how much the store's clock is ahead of the process's own."""
+    documents: Mapping[str, tuple[int, list[str]]]
+    """By kind: the version and all documents of those whose version is another."""
+
+
+class Store(ABC):
+    """The state of one aggregator. Open one with `dither_aggregator.store.open_store`; close it when done.
+
+    Every method raises StoreUnavailable while the store cannot be reached or written, and StoreError when it is not,
+    or no longer, the store that it was opened as.
+    """
+
+    kind: str
+    """The database that it is kept in, for people."""
+    layout: int
+    """The version of its tables or keys."""
+    app: str
+    """The app whose reports these are."""
+    generation: str
+    """Drawn when the store was made. A store that came back empty or from a backup has another one and is refused."""
+    shards: int
+    lossy: str = ""
+    """Why what is acknowledged may be lost all the same, by the operator's choice; "" when it may not."""
+    keeper: object = None
+    """The way of this process to kept readings (`analysis/keeping.py`); None where each is made anew."""
+    _digest_key: bytes
+    _secret: bytes
+    """Hashes keys and signs sessions: all processes of a store know it, and its backups do."""
+    _judged: WrongClock | None = None
+    _not_erased = ""
+    """Why nothing was erased at the last attempt, so that it is said once."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._ahead_s, self._refreshing = clock, 0.0, Lock()
+        self._plans, self._keys = Plans([], -1), Keys([], -1, b"")
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Make a store usable that was unfinished: everything is in it, and durable."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections, when no thread uses the store any more."""
+
+    # Uploads are appended to the log, and known again by their ids.
+
+    def find_plan(self, metric: str, digest: str) -> Plan:
+        """Return the plan under which an upload's group may be accepted; raise GroupRefused with the reason."""
+        return self._plans.accepting(metric, digest, self._clock() + self._ahead_s)
+
+    def append(self, uploads: Sequence[tuple[Upload, bytes]]) -> list[Receipt | Problem]:
+        """Store uploads, given with the body each was read from, and return the answer to each, in order.
+
+        When this returns they are durable. A Problem is the answer to an upload that is not taken: its id came before
+        with another body, or no group of it was accepted (then it is not remembered). Groups that are refused are
+        counted (`refused`), unless the id came before. If it raises, nothing is known to be stored.
+        """
+        prepared = [self._prepare(upload, body) for upload, body in uploads]
+        known = zip(uploads, prepared, self._append(prepared), strict=True)
+        return [
+            item.result if before is None else self._repeated(upload, item, before)
+            for (upload, _), item, before in known
+        ]
+
+    @abstractmethod
+    def _append(self, prepared: Sequence[Prepared]) -> Sequence[bytes | None]:
+        """Store uploads; return the answer that each was given before, also among these, or None where it is new."""
+
+    def _prepare(self, upload: Upload, body: bytes) -> Prepared:
+        ids = self._plans.ids
+        packed: list[bytes] = []
+        counts: list[tuple[int, int]] = []
+        accepted = 0
+        for plan, cell, reports, n in upload.groups:
+            id_ = ids[plan.metric, plan.digest]
+            packed += (pack_head(id_, cell, n, len(reports)), reports)
+            counts.append((id_, n))
+            accepted += n
+        rejected = [refusal.to_document() for refusal in upload.refused]
+        known = self._plans.known
+        return Prepared(
+            self.digest(upload.id.encode("ascii")),
+            pack_answer(self.digest(body), accepted, rejected),
+            b"".join(packed),
+            counts,
+            Receipt(upload.id, accepted, False, rejected) if counts else all_refused(upload.refused),
+            sum_refused({(known(one.metric), one.reason): RefusedCount(1, one.count)} for one in upload.refused)
+            if rejected
+            else {},
+        )
+
+    def _repeated(self, upload: Upload, prepared: Prepared, answer: bytes) -> Receipt | Problem:
+        """Return the answer to an upload whose id was answered before."""
+        body, accepted, rejected = unpack_answer(answer)
+        if not hmac.compare_digest(body, unpack_answer(prepared.answer)[0]):
+            return Problem("upload-conflict", "this upload's id was used before with another body")
+        return Receipt(upload.id, accepted, duplicate=True, rejected=rejected)
+
+    def digest(self, data: bytes) -> bytes:
+        """Return the keyed digest under which an id or a body is remembered: 16 bytes."""
+        return hashlib.blake2b(data, key=self._digest_key, digest_size=16).digest()
+
+    def shard_of(self, upload_digest: bytes) -> int:
+        """Return the shard of an upload: the leading bits of the keyed digest of its id."""
+        return int.from_bytes(upload_digest[:8], "big") * self.shards >> 64
+
+    # The log is read behind the cursor, and folded.
+
+    def fold(self, shard: int) -> bool:
+        """Fold the oldest of what waits in a shard's log; return whether there was anything: then call it again.
+
+        The count happens outside the store; the commit does nothing if another counter was faster. Reports that cannot
+        be counted are quarantined, and their neighbours are folded. Raises StoreError for reports of a plan that this
+        process cannot read, and for a damaged log.
+        """
+        read = self.read_log(shard)
+        if read.high == read.low:
+            return False
+        for group in read.groups:
+            if group.plan not in self._plans.cells:
+                self.refresh()
+                break
+        segments, poisons = fold_read(read, self._plans.cells)
+        self.commit_fold(shard, read, segments, poisons)
+        return True
+
+    @abstractmethod
+    def read_log(self, shard: int) -> LogRead:
+        """Return the oldest uploads of a shard's log, READ_UPLOADS_MAX and about READ_BYTES_MAX at most."""
+
+    @abstractmethod
+    def commit_fold(self, shard: int, read: LogRead, segments: Sequence[Segment], poisons: Sequence[Poison]) -> bool:
+        """Store what became of a read, and trim the log, *if the cursor is still where it was*; return whether."""
+
+    # Segments, whose sum is the tally of a plan and epoch.
+
+    def tally(self, plan: Plan, epoch: date) -> Tally:
+        """Return the tally of a plan and epoch: n = 0 and zeros where nothing was folded."""
+        n, counts = 0, np.zeros(plan.cells.tally_size, dtype=np.int64)
+        for one in self.all_segments(self.stored(plan).id, epoch):
+            n += one.n
+            add_counts(counts, one.packed)
+        return Tally(n, counts)
+
+    @abstractmethod
+    def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
+        """Return a shard's segments of a tally, in the order of the log. Raises BadTally for one of another size."""
+
+    def all_segments(self, plan: int, epoch: date) -> Iterator[Segment]:
+        """Yield every shard's segments of a tally: all of them at a time may be large."""
+        for shard in range(self.shards):
+            yield from self.segments(shard, plan, epoch)
+
+    def compact(self, shard: int) -> int:
+        """Replace the many segments of a tally by their sum; return in how many tallies that was done."""
+        crowded = self.crowded(shard, COMPACT_SEGMENTS)
+        for plan, epoch in crowded:
+            segments = self.segments(shard, plan, epoch)
+            if len(segments) > 1:
+                self.replace_segments(shard, segments, sum_segments(segments))
+        return len(crowded)
+
+    @abstractmethod
+    def crowded(self, shard: int, segments: int) -> list[TallyKey]:
+        """Return the plans and epochs of which a shard has at least so many segments, two or more."""
+
+    @abstractmethod
+    def replace_segments(self, shard: int, old: Sequence[Segment], new: Segment) -> bool:
+        """Put one segment in the place of the first ones of a tally *if they are still those*; return whether."""
+
+    # Days, from the one that is open to those that are forgotten.
+
+    def clock_day(self) -> date:
+        """Return the day by the store's clock, as far as this process knows without asking."""
+        return day_at(self._clock() + self._ahead_s)
+
+    def ahead_s(self) -> float:
+        """Return by how many seconds the store's clock is ahead of this machine's, as far as this process knows."""
+        return self._now_s() - time.time()
+
+    def over_for_s(self, day: date) -> float:
+        """Return for how many seconds a day has been over, by the store's clock; 0 while it is not."""
+        return max(0.0, self._now_s() - (day_number(day) + 1) * DAY_S)
+
+    def _now_s(self) -> float:
+        """Return the time by the store's clock, in seconds since 1970, as far as this process knows without asking."""
+        return self._clock() + self._ahead_s
+
+    @abstractmethod
+    def set_clock_offset(self, seconds: float) -> None:
+        """Move the store's clock, for all processes, from their next refresh on. For tests alone."""
+
+    def today(self) -> date:
+        """Return the current epoch: the day by the clock, or the latest day that a shard has used."""
+        return max([self.clock_day(), *(shard.day for shard in self.status())])
+
+    def sealed(self) -> date:
+        """Return the latest epoch that every shard has sealed: nothing can enter it."""
+        return min(shard.sealed for shard in self.status())
+
+    def merged(self) -> date:
+        """Return the latest epoch that every shard has sealed, and whose tallies it has merged."""
+        return min(shard.merged for shard in self.status())
+
+    @abstractmethod
+    def seal(self, shard: int) -> date:
+        """Close the days of a shard that are over and have nothing pending; return the latest closed day.
+
+        Nothing enters a closed day: the shard's day moves beyond it in the same step.
+        """
+
+    def merge(self, shard: int) -> None:
+        """Merge the sealed days of a shard: each tally becomes one segment over all that its day has of the log.
+
+        Then no upload can be told apart by its segment, nor matched across metrics by its range. Nothing enters a
+        sealed day, so any number of processes may merge it at once, and go on where another was cut off.
+        """
+        for _ in range(MERGE_ATTEMPTS):
+            unmerged = self.note_merged(shard)
+            if not unmerged:
+                return
+            for one in unmerged:
+                segments = self.segments(shard, one.plan, one.epoch)
+                if segments:  # else it was given up meanwhile
+                    merged = sum_segments(segments)._replace(low=one.low, high=one.high)
+                    self.replace_segments(shard, segments, merged)
+        raise StoreUnavailable(f"the tallies of shard {shard} are being changed all the time; try again")
+
+    @abstractmethod
+    def note_merged(self, shard: int) -> list[Unmerged]:
+        """Note that the sealed days of a shard are merged, *if they are*; else return the tallies that are not.
+
+        Reads no counts; nothing at all where this was noted before.
+        """
+
+    def finals(self, plan: Plan) -> dict[date, Final]:
+        """Return what is kept of a plan's finalized epochs."""
+        return self._finals(self.stored(plan).id)
+
+    @abstractmethod
+    def _finals(self, plan: int) -> dict[date, Final]: ...
+
+    @abstractmethod
+    def all_finals(self) -> set[TallyKey]:
+        """Return the plans and epochs that are finalized, of all plans at once."""
+
+    def finalize(self, plan: Plan, epoch: date, final: Final, snapshot: bytes) -> Final:
+        """Record a merged epoch's final digest with its snapshot, once; return what is recorded, now or from before."""
+        return self._finalize(self.stored(plan).id, epoch, final, snapshot)
+
+    @abstractmethod
+    def _finalize(self, plan: int, epoch: date, final: Final, snapshot: bytes | None) -> Final: ...
+
+    @abstractmethod
+    def snapshot(self, id_: str) -> bytes | None:
+        """Return a snapshot's content; None where there is none, or none any more."""
+
+    @abstractmethod
+    def retention(self) -> Retention:
+        """Return for how long tallies and snapshots are kept."""
+
+    @abstractmethod
+    def set_retention(self, retention: Retention) -> None:
+        """Change how long the store keeps them. Tallies and snapshots already given up do not come back."""
+
+    @abstractmethod
+    def tallies_from(self) -> date:
+        """Return the earliest epoch whose tallies are kept; those before were given up."""
+
+    @abstractmethod
+    def forget_answers(self, shard: int) -> None:
+        """Keep of the uploads of a shard's sealed days that they were taken, and not how many reports they held.
+
+        A copy is told "duplicate" then, with counts of 0.
+        """
+
+    @abstractmethod
+    def forget(self, shard: int) -> None:
+        """Forget the upload ids that no device sends any more, and old counts of refused groups and tallies of a shard.
+
+        A tally is given up only when it is finalized.
+        """
+
+    def forget_snapshots(self) -> None:
+        """Forget the snapshots that need not be kept; what is recorded of their epochs stays."""
+        days = self.retention().snapshots_days
+        if days is not None:
+            self._forget_snapshots(self.today() - timedelta(days=days))
+
+    @abstractmethod
+    def _forget_snapshots(self, first: date) -> None:
+        """Forget those of days before one."""
+
+    # The ledger: where the accepted reports of each plan and epoch are.
+
+    def ledger(self) -> list[LedgerRow]:
+        """Return where the reports of each metric, plan and epoch are, by metric, epoch and plan."""
+        return self.named(self.counted())
+
+    def counted(self) -> dict[TallyKey, Counted]:
+        """Return the same by plan and epoch, without names: of many plans and days a third of the work."""
+        totals: dict[TallyKey, Counted] = {}
+        for shard in range(self.shards):
+            for key, counted in self.shard_ledger(shard).items():
+                totals[key] = totals[key] + counted if key in totals else counted
+        return totals
+
+    def named(self, totals: Mapping[TallyKey, Counted]) -> list[LedgerRow]:
+        """Return rows by metric, epoch and plan; of a plan and epoch without any report there is none."""
+        nothing = Counted()
+        rows = [
+            LedgerRow(*self._names_of(id_), epoch.isoformat(), **vars(total))
+            for (id_, epoch), total in sorted(totals.items(), key=lambda item: item[0])
+            if total != nothing
+        ]
+        return sorted(rows, key=lambda row: (row.metric, row.epoch))
+
+    def _names_of(self, id_: int) -> tuple[str, str]:
+        """Return a plan's metric and digest; what a damaged log or ledger says may be of a plan there is not."""
+        try:
+            plan = self.plan_by_id(id_).plan
+        except KeyError:
+            return "unknown", f"plan {id_}"
+        return plan.metric, plan.digest
+
+    @abstractmethod
+    def shard_ledger(self, shard: int) -> dict[TallyKey, Counted]:
+        """Return where a shard's reports are, by plan and epoch, all at one instant. `pending` is counted."""
+
+    def epochs(self, plan: Plan) -> list[date]:
+        """Return the days on which reports of the plan were accepted, latest first."""
+        id_ = self.stored(plan).id
+        return self._epochs([id_]).get(id_, [])
+
+    def all_epochs(self) -> dict[int, list[date]]:
+        """Return the same of each plan that has any, by its id, at once."""
+        return self._epochs(sorted(self._plans.by_id))
+
+    @abstractmethod
+    def _epochs(self, plans: Sequence[int]) -> dict[int, list[date]]: ...
+
+    @abstractmethod
+    def refused(self, first: date, last: date) -> dict[RefusedKey, RefusedCount]:
+        """Return what was refused on a few days, from `first` to `last`, by day, metric and reason.
+
+        Reports of refused groups are stored nowhere, and in no ledger. They are counted in the step that appends the
+        upload's other groups, so that a copy that is known counts nothing. An upload of which every group is refused is
+        not remembered: each copy of it counts. A request that is refused as a whole, such as one without the key, is
+        not counted.
+
+        Strangers choose what they send, so the rows are bounded: reasons are a fixed set, and a metric that no plan is
+        of has no name here. A day has at most len(REASONS) rows for each metric of the store, and as many for those
+        without a name.
+        """
+
+    # The quarantine: accepted reports that could not be counted wait for an operator, who replays or drops them.
+
+    def quarantined(self) -> list[Quarantined]:
+        """Return what waits in quarantine, oldest first within each shard."""
+        return [Quarantined.of(f"{shard}-{number}", poison) for shard, number, poison in self._quarantine()]
+
+    @abstractmethod
+    def _quarantine(self) -> Iterable[tuple[int, int, Poison]]:
+        """Yield shard, number and group, in that order."""
+
+    @abstractmethod
+    def log_entries(self, shard: int) -> Iterator[LogEntry]:
+        """Yield the entries of a shard's log, oldest first and damaged or not, in pieces.
+
+        Entries that are folded meanwhile are left out; entries that come meanwhile may be.
+        """
+
+    @abstractmethod
+    def set_apart(
+        self, shard: int, oldest: LogEntry, others: Mapping[LogEntry, bytes], poisons: Sequence[Poison]
+    ) -> bool:
+        """Take entries out of a shard's log, and put what was in them into the quarantine; return whether.
+
+        *If the cursor is still before `oldest`, and all of them are those that were read*: the cursor moves beyond it,
+        so that others who read it commit nothing; in the place of each other one comes the entry that is given.
+        """
+
+    def replay(self, id_: str) -> bool:
+        """Put a quarantined group back into the log, in today's epoch; return whether it was there.
+
+        If its own epoch was another, the reports leave that one's accepted and quarantined in the same step.
+        """
+        place = self._place_of(id_)
+        return bool(place and self._replay(*place))
+
+    def drop(self, id_: str) -> bool:
+        """Give a quarantined group up; return whether it was there. It stays counted as quarantined, and as dropped."""
+        place = self._place_of(id_)
+        return bool(place and self._drop(*place))
+
+    def _place_of(self, id_: str) -> tuple[int, int] | None:
+        """Return the shard and number of a group; None where the id can be of none."""
+        parts = id_.split("-")
+        if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+            return None
+        shard, number = map(int, parts)
+        return (shard, number) if shard < self.shards else None
+
+    @abstractmethod
+    def _replay(self, shard: int, number: int) -> bool: ...
+
+    @abstractmethod
+    def _drop(self, shard: int, number: int) -> bool: ...
+
+    # Batches: the counts of days that are not over, as far as who reads with a key is told of them.
+
+    def cut_batches(self) -> None:
+        """Cut the batches of an hour (UTC) that has begun; else only give up those of days that are sealed.
+
+        They are the counts of open days, of all metrics at once. Each plan and day has the last cut and the one that is
+        shown, which is at least BATCH_MIN reports older. So the sealed day differs by as many from all that was shown
+        of it.
+        """
+        hour, sealed, (last, keys) = int(self._now_s() // HOUR_S), self.sealed(), self.batch_keys()
+        if last is not None and hour <= last and all(epoch > sealed for _, epoch in keys):
+            return
+        last, kept = self.batches()
+        still_open = [one for one in kept if one.epoch > sealed]
+        if last is None:  # what was counted so far was at no full hour
+            self._keep_batches(None, hour, [])
+        elif hour > last:
+            self._keep_batches(last, hour, list(self._cut(still_open)))
+        elif len(still_open) < len(kept):
+            self._keep_batches(last, last, still_open)
+
+    def _cut(self, kept: Sequence[Batch]) -> Iterator[Batch]:
+        """Yield the batches that are kept from now on, given those of before."""
+        before = {(one.plan, one.epoch, one.shown): one for one in kept}
+        sealed = self.sealed()
+        for id_, days in self.all_epochs().items():
+            for epoch in days:
+                if epoch > sealed:
+                    shown, last = before.get((id_, epoch, True)), before.get((id_, epoch, False))
+                    with suppress(BadTally, KeyError):  # a damaged one holds up no other
+                        tally = self.tally(self.plan_by_id(id_).plan, epoch)
+                        if tally.n - (last.n if last else 0) >= BATCH_MIN:
+                            shown = replace(last, shown=True) if last else None
+                            last = Batch(id_, epoch, False, tally.n, pack_counts(tally.counts))
+                    yield from (one for one in (shown, last) if one)
+
+    @abstractmethod
+    def batches(self) -> tuple[int | None, list[Batch]]:
+        """Return the hour of the last cut, in hours since 1970, and all batches at one instant; None before any."""
+
+    @abstractmethod
+    def _keep_batches(self, last: int | None, hour: int, batches: Collection[Batch]) -> None:
+        """Put these in the place of all batches *if the last cut is still that of `last`*, in one step."""
+
+    def shown(self) -> set[TallyKey]:
+        """Return the plans and open days of which a batch is shown."""
+        _, keys = self.batch_keys()
+        return {key for key, shown in keys.items() if shown}
+
+    @abstractmethod
+    def batch_keys(self) -> tuple[int | None, dict[TallyKey, bool]]:
+        """Return the hour of the last cut, and whether a batch is shown of each plan and day that has any."""
+
+    def shown_batch(self, key: TallyKey) -> Batch | None:
+        """Return the batch that is shown of a plan and day."""
+        return next((one for one in self.batches()[1] if one.shown and (one.plan, one.epoch) == key), None)
+
+    # Readings of sealed days, so that no request reads them again. All of it can be made again from the tallies: a
+    # backup and a dump leave it out, and a new dither asks for it anew.
+
+    @abstractmethod
+    def kept_reading(self, key: str) -> KeptReading | None:
+        """Return an entry; None where there is none."""
+
+    @abstractmethod
+    def keep_readings(self, entries: Sequence[KeptReading]) -> None:
+        """Keep entries, each in the place of another of its key.
+
+        One of days whose tallies were given up is not kept: no reading outlives its reports.
+        """
+
+    @abstractmethod
+    def open_readings(self) -> list[KeptReading]:
+        """Return the entries in whose place no reading is yet: of one that is being made, or that could not be."""
+
+    # Plans: those of the registry, and older ones.
+
+    def plans(self, metric: str | None = None) -> list[StoredPlan]:
+        """Return the plans of one metric, or of all: those of the registry first, then the newest."""
+        return self._plans.of(metric)
+
+    def stored(self, plan: Plan) -> StoredPlan:
+        """Return what is stored of a plan; KeyError where it is not of this store."""
+        return self._plans.get(plan)
+
+    def plan_by_id(self, id_: int) -> StoredPlan:
+        """Return the plan with this id, which another process may just have loaded; KeyError where there is none."""
+        if id_ not in self._plans.by_id:
+            self.refresh()
+        return self._plans.by_id[id_]
+
+    def load(self, registry: Registry | Offered) -> None:
+        """Store the registry's plans beside the older ones, which stay accepted until they expire or are retired.
+
+        Raises StoreError for another app's registry and for a rev that came before with another plan.
+        """
+        offered = Offered.of(registry)
+        self._change_plans(lambda plans: self.loading(offered, plans))
+
+    def loading(self, registry: Registry | Offered, plans: Plans | None = None) -> list[StoredPlan]:
+        """Return the plans that loading a registry would store; raise StoreError as `load` does."""
+        if self.app != registry.app:
+            raise StoreError(another_app(self.app, registry.app))
+        return (plans or self._plans).loading(Offered.of(registry))
+
+    def retire(self, metric: str, rev: int, retired: bool = True) -> None:
+        """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""
+        self._change_plans(lambda plans: plans.retiring(metric, rev, retired))
+
+    def _change_plans(self, change: Callable[[Plans], Iterable[StoredPlan]]) -> None:
+        for _ in range(SAVE_ATTEMPTS):
+            self.refresh()
+            plans = self._plans  # once: another thread may refresh it
+            if self._save_plans(change(plans), plans.version):
+                return self.refresh()
+        raise StoreError("the plans are being changed by somebody else all the time; try again")
+
+    def _save_plans(self, plans: Iterable[StoredPlan], version: int) -> bool:
+        return self._save(PLANS, {str(item.id): item.to_document() for item in plans}, version)
+
+    # Keys: they let somebody in. Other processes follow with their next refresh.
+
+    @property
+    def keys(self) -> Keys:
+        """The keys, as far as this process knows without asking."""
+        return self._keys
+
+    def signing_secret(self, purpose: bytes) -> bytes:
+        """Return a secret for one purpose, the same in every process of the store: 32 bytes."""
+        return hashlib.blake2b(purpose, key=self._secret, digest_size=32, person=b"dither sign").digest()
+
+    def create_key(self, scope: str, label: str = "") -> tuple[Key, str]:
+        """Make a key; return it with its text, which nobody can tell again. Raises StoreError for a bad label."""
+        text = new_text(scope)
+        return self.register_key(scope, text, label), text
+
+    def register_key(self, scope: str, text: str, label: str = "") -> Key:
+        """Take over a key by its text. Raises StoreError for one that is too weak, or known already."""
+        self._change_keys(lambda keys: keys.adding(scope, text, label, self.clock_day()))
+        key = self._keys.find(text.encode())
+        assert key
+        return key
+
+    def revoke_key(self, id_: str, *, wait: bool = False) -> Key:
+        """Let nobody in with a key from now on; return it as it is then.
+
+        With `wait`, uploads that show it are to come again later, until it is revoked for good. Raises StoreError for
+        a key there is not, and to wait with one that is no write key or was revoked before.
+        """
+        self._change_keys(lambda keys: keys.revoking(id_, wait))
+        return self._keys.by_id[id_]
+
+    def use_keys(self, ids: Iterable[str]) -> None:
+        """Remember that some keys were shown today. Writes something at most once a day for each."""
+        shown = list(ids)
+        if self._keys.used(shown, self.clock_day()):
+            self._change_keys(lambda keys: keys.used(shown, self.clock_day()))
+
+    def bound_key_days(self, day: date) -> None:
+        """Let no key be made or used after a day: it would not be known to be used until then."""
+        if self._keys.not_after(day):
+            self._change_keys(lambda keys: keys.not_after(day))
+
+    def _change_keys(self, change: Callable[[Keys], Iterable[Key]]) -> None:
+        for _ in range(SAVE_ATTEMPTS):
+            self.refresh()
+            keys = self._keys  # once: another thread may refresh it
+            if self._save(KEYS, {key.id: key.to_document() for key in change(keys)}, keys.version):
+                return self.refresh()
+        raise StoreError("the keys are being changed by somebody else all the time; try again")
+
+    @abstractmethod
+    def _save(self, kind: str, documents: Mapping[str, Mapping[str, object]], version: int) -> bool:
+        """Store documents by their ids *if the version of their kind is still this one*, with the next; return whether.
+
+        Others of the kind stay as they are.
+        """
+
+    def refresh(self) -> None:
+        """Take up what other processes changed: plans, keys, the clock's offset. Cheap; call it every second."""
+        with self._refreshing:  # else a thread that read before another one's change could take that back
+            changes = self._changes({PLANS: self._plans.version, KEYS: self._keys.version})
+            self._ahead_s = changes.ahead_s
+            if PLANS in changes.documents:
+                version, texts = changes.documents[PLANS]
+                stored = sorted(map(StoredPlan.from_json, texts), key=lambda item: item.id)
+                self._plans = Plans(stored, version)
+            if KEYS in changes.documents:
+                version, texts = changes.documents[KEYS]
+                self._keys = Keys([Key.from_document(json.loads(text)) for text in texts], version, self._secret)
+
+    @abstractmethod
+    def _changes(self, versions: Mapping[str, int]) -> Changes:
+        """Return what has changed since these versions, all at one instant."""
+
+    # Marks: the operator names a release or another event, and a metric's days are shown with it.
+
+    @abstractmethod
+    def marks(self) -> list[DayMark]:
+        """Return all marks, by day and then by text. Nothing that is counted depends on them."""
+
+    def add_mark(self, mark: DayMark) -> bool:
+        """Keep a mark; return whether it is new.
+
+        Raises StoreError for a text that cannot be shown, and for a new mark beyond MARKS_MAX.
+        """
+        if mark.fault:
+            raise StoreError(mark.fault)
+        added = self._add_mark(mark, MARKS_MAX)
+        if added is None:
+            raise StoreError(f"a store keeps at most {MARKS_MAX:,} marks; `dither mark remove DAY` makes room")
+        return added
+
+    @abstractmethod
+    def _add_mark(self, mark: DayMark, most: int) -> bool | None:
+        """Keep a mark; return whether it is new, and None where a new one would be more than `most`."""
+
+    @abstractmethod
+    def remove_mark(self, mark: DayMark) -> bool:
+        """Remove a mark; return whether it was there."""
+
+    # The journal: who asked for which change, and when. It is only ever added to.
+
+    def note(self, actor: str, action: str, what: str) -> None:
+        """Add an entry, of now. To be called before the change itself: no change is without one."""
+        at = datetime.fromtimestamp(int(self._now_s()), UTC)
+        self._add_entries([JournalEntry(at, actor, action, visible(masked(what))[:WHAT_CHARACTERS_MAX])], JOURNAL_MAX)
+
+    @abstractmethod
+    def journal(self, limit: int = JOURNAL_MAX) -> list[JournalEntry]:
+        """Return the last entries, the oldest of them first."""
+
+    @abstractmethod
+    def _add_entries(self, entries: Sequence[JournalEntry], most: int) -> None:
+        """Add entries, and let go of the oldest beyond so many."""
+
+    # Moving: everything that a store holds is dumped, and a store that was just made is filled with it. Only
+    # `restoring.fill` may call the methods that fill, on a store that is unfinished.
+
+    @abstractmethod
+    def dump(self) -> Iterator[Record]:
+        """Yield everything that makes another store the same, each shard as at one instant.
+
+        The store may be in use: uploads that are accepted meanwhile may or may not be in it.
+        """
+
+    def fill_identity(self, identity: Identity) -> None:
+        """Take over the app, its keys, and what is hashed and signed by. The generation stays this store's."""
+        self._fill_identity(identity)
+        self.set_retention(identity.retention)
+        self.app, self._digest_key, self._secret = identity.app, identity.digest_key, identity.secret
+        self._save(KEYS, {key.id: key.to_document() for key in identity.keys}, self._keys.version)
+        self.refresh()
+
+    @abstractmethod
+    def _fill_identity(self, identity: Identity) -> None: ...
+
+    def fill_journal(self, record: JournalRecord) -> None:
+        """Take over entries of the journal."""
+        self._add_entries(record.entries, JOURNAL_MAX)
+
+    def fill_plans(self, plans: Iterable[StoredPlan]) -> None:
+        """Take over the plans with their ids."""
+        self._change_plans(lambda _: plans)
+
+    def fill_batches(self, hour: int, batches: Collection[Batch]) -> None:
+        """Take over the batches of another store."""
+        self._keep_batches(None, hour, batches)
+
+    @abstractmethod
+    def fill_seen(self, record: SeenRecord) -> None:
+        """Remember answered uploads, each in the shard of its digest."""
+
+    @abstractmethod
+    def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
+        """Add segments to a shard; of each tally later ones come later."""
+
+    @abstractmethod
+    def fill_shard(self, record: ShardRecord) -> None:
+        """Set a shard's days, cursor, log, ledger, quarantine and counts of refused groups."""
+
+    def fill_final(self, record: FinalRecord) -> None:
+        """Add what is kept of a finalized epoch, and its snapshot."""
+        self._finalize(record.plan, record.epoch, record.final, record.snapshot)
+
+    # Erasing: the bytes of which a merged day's tallies were made leave the store's files.
+
+    @abstractmethod
+    def erased(self) -> date:
+        """Return the latest epoch that is erased: of it the store's files hold the merged tallies, and no more.
+
+        Reports that wait in quarantine are held whatever their epoch, and answered ids for as long as they are known.
+        """
+
+    def erase(self) -> str:
+        """Erase what is merged, as far as that can be done now; cheap when nothing is left to do.
+
+        It may take several calls, of any processes, with any time between them. Return why it cannot be done on this
+        store, as words for the operator, when that is new; else "".
+        """
+        merged = self.merged()
+        if merged <= self.erased():
+            return ""
+        for shard in range(self.shards):
+            self.forget_answers(shard)
+        why = self._erase(merged)
+        new, self._not_erased = why != self._not_erased, why
+        return why if new else ""
+
+    @abstractmethod
+    def _erase(self, merged: date) -> str:
+        """Erase the days up to one, or do a part of it; return why it cannot be done."""
+
+    # Resetting: a day that leapt ahead with the machine's clock is brought back, by `store/clock.py`.
+
+    def wrong_clock(self, status: Sequence[ShardStatus]) -> WrongClock | None:
+        """Return which clock is wrong; None where they agree, or differ by a day, which passes by itself.
+
+        Reads the days of all reports, once for each difference.
+        """
+        clock = self.clock_day()
+        day = max(shard.day for shard in status)
+        if not is_behind(clock, day):
+            return None
+        if self._judged is None or (self._judged.clock, self._judged.day) != (clock, day):
+            used = {epoch for epochs in self.all_epochs().values() for epoch in epochs if epoch > clock}
+            asked = [stored.expires for stored in self.plans() if stored.current and not stored.retired]
+            of_machine, why = judge(clock, day, used, max(asked, default=None))
+            sealed = any(epoch <= min(shard.sealed for shard in status) for epoch in used)
+            self._judged = WrongClock(clock, day, of_machine, why, sealed)
+        return self._judged
+
+    @abstractmethod
+    def begun_reset(self) -> str:
+        """Return the reset that was begun and not done, as a text; "" where there is none."""
+
+    @abstractmethod
+    def begin_reset(self, text: str) -> None:
+        """Keep what a reset is about to do."""
+
+    @abstractmethod
+    def reset_day(self, reset: DayReset) -> None:
+        """Do it, and forget that it was begun. The log is empty, and all that is sealed is merged.
+
+        It may be called again where it was cut off, as often as that happens.
+        """
+
+    # How it is.
+
+    @abstractmethod
+    def status(self) -> list[ShardStatus]:
+        """Return how far each shard is."""
+
+    def backlog(self) -> int:
+        """Return how many accepted uploads are not folded."""
+        return sum(shard.backlog for shard in self.status())
+
+    @abstractmethod
+    def left(self) -> FreeSpace | None:
+        """Return what is left of the disk, or of the memory, that the store may have; None where nothing says."""
+
+    def trouble(self) -> dict[str, str]:
+        """Return what is wrong with the store now, by kind; empty when it is as it must be."""
+        behind = [shard for shard in self.status() if is_behind(shard.clock_day, shard.day)]
+        if not behind:
+            return self._trouble()
+        clock, day = behind[0].clock_day, max(shard.day for shard in behind)
+        return {**self._trouble(), "clock": f"the store's clock says {clock}, and {day} has been: reports count on it"}
+
+    @abstractmethod
+    def _trouble(self) -> dict[str, str]:
+        """Return what is wrong with this kind of store."""
+
+    def integrity(self) -> list[str]:
+        """Return what is wrong with the files beneath, in sentences. May take as long as reading all of them."""
+        return []
+
+
+def with_pending(kept: Mapping[TallyKey, Counted], pending: Mapping[TallyKey, int]) -> dict[TallyKey, Counted]:
+    """Return a ledger as it is kept with what was counted in the log at the same instant."""
+    return {**kept, **{key: replace(kept.get(key, Counted()), pending=n) for key, n in pending.items()}}
