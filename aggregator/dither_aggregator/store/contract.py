@@ -185,7 +185,11 @@ class Store(ABC):
 
     def find_plan(self, metric: str, digest: str) -> Plan:
         """Return the plan under which an upload's group may be accepted; raise GroupRefused with the reason."""
-        return self._plans.accepting(metric, digest, self._clock() + self._ahead_s)
+        plans = self._plans  # once: another thread may refresh it
+        plan, until_s = plans.accepted.get((metric, digest), (None, 0.0))
+        if plan is None or self._now_s() >= until_s:
+            raise plans.refusal(metric, digest)
+        return plan
 
     def append(self, uploads: Sequence[tuple[Upload, bytes]]) -> list[Receipt | Problem]:
         """Store uploads, given with the body each was read from, and return the answer to each, in order.
@@ -195,11 +199,11 @@ class Store(ABC):
         counted (`refused`), unless the id came before. If it raises, nothing is known to be stored.
         """
         prepared = [self._prepare(upload, body) for upload, body in uploads]
-        known = zip(uploads, prepared, self._append(prepared), strict=True)
-        return [
-            item.result if before is None else self._repeated(upload, item, before)
-            for (upload, _), item, before in known
-        ]
+        answers = [item.result for item in prepared]
+        for place, before in enumerate(self._append(prepared)):
+            if before is not None:
+                answers[place] = self._repeated(uploads[place][0], prepared[place], before)
+        return answers
 
     @abstractmethod
     def _append(self, prepared: Sequence[Prepared]) -> Sequence[bytes | None]:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from functools import cached_property
 from typing import Any
 
 from dither_aggregator.operations.loading import another_meaning, document_of
@@ -40,7 +39,7 @@ class StoredPlan:
     period_days: int = 1
     """How often a device is asked."""
 
-    @cached_property
+    @property
     def accepted_before_s(self) -> float:
         """When its reports are refused from, in seconds since 1970."""
         return float(day_number(self.expires + GRACE) * DAY_S)
@@ -151,6 +150,10 @@ class Plans:
         """By metric and digest: what this store calls a plan."""
         self.cells = {item.id: item.plan.cells for item in self.by_id.values()}
         """By id: what is needed to count a plan's reports."""
+        self.accepted = {
+            key: (item.plan, item.accepted_before_s) for key, item in self._by_digest.items() if not item.retired
+        }
+        """By metric and digest: a plan that is not retired, and when its reports are refused from."""
         self._metrics = {item.plan.metric for item in self.by_id.values()}
 
     def of(self, metric: str | None = None) -> list[StoredPlan]:
@@ -166,16 +169,12 @@ class Plans:
         """Return a metric's name; "" for one that no plan is of, so that strangers add no names to what is kept."""
         return metric if metric in self._metrics else ""
 
-    def accepting(self, metric: str, digest: str, now_s: float) -> Plan:
-        """Return the plan under which a group may be accepted; raise GroupRefused with the reason."""
+    def refusal(self, metric: str, digest: str) -> GroupRefused:
+        """Return why reports are not accepted under a plan that is not in `accepted`, or whose time is over."""
         stored = self._by_digest.get((metric, digest))
         if stored is None:
-            raise GroupRefused("unknown-plan" if metric in self._metrics else "unknown-metric")
-        if stored.retired:
-            raise GroupRefused("retired")
-        if now_s >= stored.accepted_before_s:
-            raise GroupRefused("expired")
-        return stored.plan
+            return GroupRefused("unknown-plan" if metric in self._metrics else "unknown-metric")
+        return GroupRefused("retired" if stored.retired else "expired")
 
     # Changes: each returns the plans that are to be stored in place of these.
 

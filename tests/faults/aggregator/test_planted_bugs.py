@@ -122,9 +122,9 @@ def log_an_upload_in_two_steps(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_the_day_go_back(patch: pytest.MonkeyPatch) -> None:
-    def advance(self: SQLiteStore, db: sqlite3.Connection) -> date:
-        data.set_state(db, "day", self.clock_day().isoformat())
-        return self.clock_day()
+    def advance(self: SQLiteStore, db: sqlite3.Connection, clock_day: date) -> date:
+        data.set_state(db, "day", clock_day.isoformat())
+        return clock_day
 
     patch.setattr(SQLiteStore, "_advance_day", advance)
 
@@ -219,7 +219,7 @@ def compact_twice_in_redis(patch: pytest.MonkeyPatch) -> None:
 def seal_what_is_pending(patch: pytest.MonkeyPatch) -> None:
     def seal(self: SQLiteStore, shard: int) -> date:
         with self._transaction() as db:
-            sealed = self._advance_day(db) - timedelta(days=1)
+            sealed = self._advance_day(db, self.clock_day()) - timedelta(days=1)
             data.set_state(db, "sealed", sealed.isoformat())
         return sealed
 

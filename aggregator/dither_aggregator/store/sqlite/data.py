@@ -207,7 +207,8 @@ class SQLiteData(SQLiteFile, Store):
 
     def _append(self, prepared: Sequence[Prepared]) -> list[bytes | None]:
         with self._transaction() as db:
-            today = self._advance_day(db)
+            now = self._now_s()
+            today = self._advance_day(db, day_at(now))
             known = _known(db, [item.digest for item in prepared])
             before: list[bytes | None] = []
             fresh: list[Prepared] = []
@@ -221,40 +222,29 @@ class SQLiteData(SQLiteFile, Store):
                 if answer is None and item.refused:
                     refused.append(item.refused)
             if fresh:
-                self._begin_to_wait(db)
+                _begin_to_wait(db, now)
                 self._write_log(db, today, fresh)
             if refused:
                 count_refused(db, {RefusedKey(today, *why): one for why, one in sum_refused(refused).items()})
         return before
 
-    def _advance_day(self, db: sqlite3.Connection) -> date:
+    def _advance_day(self, db: sqlite3.Connection, clock_day: date) -> date:
         """Return the day that an upload counts on now, and remember that it was used."""
-        ((day,),) = db.execute("SELECT value FROM state WHERE key = 'day'").fetchall()
-        today = max(self.clock_day(), date.fromisoformat(day))
+        (day,) = db.execute("SELECT value FROM state WHERE key = 'day'").fetchone()
+        today = max(clock_day, date.fromisoformat(day))
         set_state(db, "day", today.isoformat())
         return today
 
     def _write_log(self, db: sqlite3.Connection, today: date, fresh: Collection[Prepared]) -> None:
         """Enter uploads that are new, in their order."""
-        day, number = today.isoformat(), day_number(today)
+        day, head = today.isoformat(), pack_entry(day_number(today), b"")
         db.executemany("INSERT INTO seen VALUES (?, ?, ?)", [(item.digest, day, item.answer) for item in fresh])
-        db.executemany("INSERT INTO log (entry) VALUES (?)", [(pack_entry(number, item.groups),) for item in fresh])
+        db.executemany("INSERT INTO log (entry) VALUES (?)", [(head + item.groups,) for item in fresh])
         counts: dict[int, int] = {}
         for item in fresh:
             for plan, n in item.counts:
                 counts[plan] = counts.get(plan, 0) + n
         _enter(db, today, counts)
-
-    def _begin_to_wait(self, db: sqlite3.Connection) -> None:
-        """Before something is put into the log: note the time if nothing waits yet."""
-        if not db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
-            set_state(db, "waiting_since", self._now_s())
-
-    def _wait_on(self, db: sqlite3.Connection) -> None:
-        """After something left the log: note the time, to the hour if nothing waits any more."""
-        now = self._now_s()
-        waits = db.execute("SELECT 1 FROM log LIMIT 1").fetchone()
-        set_state(db, "waiting_since", now if waits else now - now % HOUR_S)
 
     # Folding.
 
@@ -278,6 +268,7 @@ class SQLiteData(SQLiteFile, Store):
     def commit_fold(self, shard: int, read: LogRead, segments: Sequence[Segment], poisons: Sequence[Poison]) -> bool:
         """Store a fold in one transaction."""
         with self._transaction() as db:
+            now = self._now_s()
             if db.execute("UPDATE cursor SET seq = ? WHERE seq = ?", (read.high, read.low)).rowcount != 1:
                 return False
             for one in segments:
@@ -286,7 +277,7 @@ class SQLiteData(SQLiteFile, Store):
             for poison in poisons:
                 self._set_in_quarantine(db, poison)
             db.execute("DELETE FROM log WHERE seq <= ?", (read.high,))
-            self._wait_on(db)
+            _wait_on(db, now)
         return True
 
     def _set_in_quarantine(self, db: sqlite3.Connection, poison: Poison) -> None:
@@ -337,7 +328,7 @@ class SQLiteData(SQLiteFile, Store):
     def seal(self, shard: int) -> date:
         """Close what is over in one transaction."""
         with self._transaction() as db:
-            today = self._advance_day(db)
+            today = self._advance_day(db, self.clock_day())
             row = db.execute("SELECT entry FROM log ORDER BY seq LIMIT 1").fetchone()
             open_from = min(today, entry_day(row[0])) if row else today
             sealed = max(date.fromisoformat(self._state("sealed")), open_from - timedelta(days=1))
@@ -418,7 +409,7 @@ class SQLiteData(SQLiteFile, Store):
         """Forget old ids and counts, and old tallies that are finalized."""
         days = self.retention().tallies_days
         with self._transaction() as db:
-            today = self._advance_day(db)
+            today = self._advance_day(db, self.clock_day())
             first_known = min(_seen_from(db), (today - DEDUPE).isoformat())
             for table in ("seen", "taken"):
                 db.execute(f"DELETE FROM {table} WHERE day < ?", (first_known,))  # noqa: S608 - our own words
@@ -489,7 +480,7 @@ class SQLiteData(SQLiteFile, Store):
             db.executemany("UPDATE log SET entry = ? WHERE seq = ?", [(new, one.place) for one, new in others.items()])
             for poison in poisons:
                 self._set_in_quarantine(db, poison)
-            self._wait_on(db)
+            _wait_on(db, self._now_s())
         return True
 
     def _replay(self, shard: int, number: int) -> bool:
@@ -498,11 +489,11 @@ class SQLiteData(SQLiteFile, Store):
             if group is None:
                 return False
             plan, cell, epoch, n, reports = group
-            today = self._advance_day(db)
+            today = self._advance_day(db, self.clock_day())
             self._move(db, "quarantined", plan, epoch, -n)
             self._move(db, "accepted", plan, epoch, -n)
             _enter(db, today, {plan: n})
-            self._begin_to_wait(db)
+            _begin_to_wait(db, self._now_s())
             entry = pack_entry(day_number(today), pack_groups([(plan, cell, n, reports)]))
             db.execute("INSERT INTO log (entry) VALUES (?)", (entry,))
         return True
@@ -721,6 +712,18 @@ def _enter(db: sqlite3.Connection, epoch: date, counts: Mapping[int, int]) -> No
         "ON CONFLICT (plan, epoch) DO UPDATE SET accepted = accepted + excluded.accepted",
         [(plan, epoch.isoformat(), n) for plan, n in counts.items()],
     )
+
+
+def _begin_to_wait(db: sqlite3.Connection, now: float) -> None:
+    """Before something is put into the log: note the time if nothing waits yet."""
+    if not db.execute("SELECT 1 FROM log LIMIT 1").fetchone():
+        set_state(db, "waiting_since", now)
+
+
+def _wait_on(db: sqlite3.Connection, now: float) -> None:
+    """After something left the log: note the time, to the hour if nothing waits any more."""
+    waits = db.execute("SELECT 1 FROM log LIMIT 1").fetchone()
+    set_state(db, "waiting_since", now if waits else now - now % HOUR_S)
 
 
 def _take(db: sqlite3.Connection, number: int) -> LogGroup | None:
