@@ -16,7 +16,7 @@ from dither_aggregator.store.fsck import check
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, kept_key, schema
 from tests.support.registries import registry
-from tests.support.stores import append, body_of
+from tests.support.stores import AS_IN_6, append, body_of
 
 ASKED = registry(expires=date(2027, 2, 28))
 
@@ -111,6 +111,7 @@ def test_a_version_without_a_step_is_refused_in_a_sentence_and_left_alone(direct
 
 KEY = "DEkX0bWpVY3zKk9uQm4tJxN7aRfPs2Lh"
 AS_IN_4 = f"""
+{AS_IN_6}
 DROP TABLE key; DROP TABLE journal; DROP TABLE taken;
 DELETE FROM state WHERE key IN ('secret', 'keys_version');
 INSERT INTO state VALUES ('key', '{KEY}');
@@ -166,8 +167,11 @@ def as_in_2(backup: Path) -> None:
         lines = [json.loads(line) for line in file]
     lines[0]["version"] = 2
     identity = lines[1]["identity"]
-    del identity["keys"], identity["secret"]
-    identity["key"] = KEY
+    del identity["secret"]
+    identity |= {"key": KEY, "retention": {"tallies_days": None, "snapshots_days": None}}
+    (plans,) = [line["documents"]["documents"] for line in lines if line.get("documents", {}).get("kind") == "plans"]
+    others = [line for line in lines[2:] if "documents" not in line]
+    lines = [*lines[:2], *({"plan": plan} for plan in plans), *others]
     written = [json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines[:-1]]
     end = {"records": len(written), "sha256": hashlib.sha256(b"".join(written)).hexdigest()}
     backup.write_bytes(gzip.compress(b"".join(written) + json.dumps({"end": end}).encode() + b"\n"))

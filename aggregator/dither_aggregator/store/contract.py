@@ -25,7 +25,6 @@ store at once, each with a `Store` of its own; one `Store` may be used by any nu
 
 import hashlib
 import hmac
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,7 +40,7 @@ from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.operations.loading import another_app
 from dither_aggregator.store.day_reset import DayReset, WrongClock, is_behind, judge
-from dither_aggregator.store.dump import FinalRecord, Identity, JournalRecord, Record, SeenRecord, ShardRecord
+from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, SeenRecord, ShardRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.keys import Key, Keys, masked, new_text
 from dither_aggregator.store.packing import (
@@ -58,9 +57,11 @@ from dither_aggregator.store.packing import (
 )
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
 from dither_aggregator.store.records import (
+    JOURNAL_MAX,
     Batch,
     Counted,
     DayMark,
+    Document,
     Final,
     JournalEntry,
     KeptReading,
@@ -103,18 +104,16 @@ REFUSED_DAYS = 32
 """How many days of refused groups are kept, the current one with them: a month and its first day again."""
 BATCH_MIN = 100
 """The least number of reports between any two figures of a metric that are ever shown of one day."""
-MARKS_MAX = 1_000
-"""How many marks a store keeps: every reader of a metric's days reads them all."""
-JOURNAL_MAX = 100_000
-"""How many entries of the journal are kept: about 15 MB. The oldest go first."""
 WHAT_CHARACTERS_MAX = 500
 READINGS_BYTES_MAX = 64 * 1024 * 1024
 """The most bytes that a store keeps of readings. The oldest go first."""
 READING_BYTES_MAX = READINGS_BYTES_MAX // 16
 """A longer one is not kept."""
-SAVE_ATTEMPTS = MERGE_ATTEMPTS = 10
-PLANS, KEYS = "plans", "keys"
-"""The documents that every process knows by heart, and changes all at once."""
+MERGE_ATTEMPTS = 10
+CHANGE_ATTEMPTS = 100
+"""How often a change of documents is tried: each time somebody else was faster, who may go on for as long."""
+
+_D = TypeVar("_D", bound=Document)
 
 
 class Prepared(NamedTuple):
@@ -139,7 +138,7 @@ class Changes(NamedTuple):
     ahead_s: float
     """By how much the store's clock is ahead of the process's own."""
     documents: Mapping[str, tuple[int, list[str]]]
-    """By kind: the version and all documents of those whose version is another."""
+    """By kind: the version, and all texts, of those whose version is another."""
 
 
 class Store(ABC):
@@ -398,13 +397,13 @@ class Store(ABC):
     def snapshot(self, id_: str) -> bytes | None:
         """Return a snapshot's content; None where there is none, or none any more."""
 
-    @abstractmethod
     def retention(self) -> Retention:
         """Return for how long tallies and snapshots are kept."""
+        return next(iter(self.documents(Retention)), Retention())
 
-    @abstractmethod
     def set_retention(self, retention: Retention) -> None:
         """Change how long the store keeps them. Tallies and snapshots already given up do not come back."""
+        self._change(Retention, lambda _: [retention])
 
     @abstractmethod
     def tallies_from(self) -> date:
@@ -647,7 +646,8 @@ class Store(ABC):
         Raises StoreError for another app's registry and for a rev that came before with another plan.
         """
         offered = Offered.of(registry)
-        self._change_plans(lambda plans: self.loading(offered, plans))
+        self._change(StoredPlan, lambda kept: self.loading(offered, Plans(kept, 0)))
+        self.refresh()
 
     def loading(self, registry: Registry | Offered, plans: Plans | None = None) -> list[StoredPlan]:
         """Return the plans that loading a registry would store; raise StoreError as `load` does."""
@@ -657,18 +657,8 @@ class Store(ABC):
 
     def retire(self, metric: str, rev: int, retired: bool = True) -> None:
         """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""
-        self._change_plans(lambda plans: plans.retiring(metric, rev, retired))
-
-    def _change_plans(self, change: Callable[[Plans], Iterable[StoredPlan]]) -> None:
-        for _ in range(SAVE_ATTEMPTS):
-            self.refresh()
-            plans = self._plans  # once: another thread may refresh it
-            if self._save_plans(change(plans), plans.version):
-                return self.refresh()
-        raise StoreError("the plans are being changed by somebody else all the time; try again")
-
-    def _save_plans(self, plans: Iterable[StoredPlan], version: int) -> bool:
-        return self._save(PLANS, {str(item.id): item.to_document() for item in plans}, version)
+        self._change(StoredPlan, lambda kept: Plans(kept, 0).retiring(metric, rev, retired))
+        self.refresh()
 
     # Keys: they let somebody in. Other processes follow with their next refresh.
 
@@ -714,77 +704,98 @@ class Store(ABC):
             self._change_keys(lambda keys: keys.not_after(day))
 
     def _change_keys(self, change: Callable[[Keys], Iterable[Key]]) -> None:
-        for _ in range(SAVE_ATTEMPTS):
-            self.refresh()
-            keys = self._keys  # once: another thread may refresh it
-            if self._save(KEYS, {key.id: key.to_document() for key in change(keys)}, keys.version):
-                return self.refresh()
-        raise StoreError("the keys are being changed by somebody else all the time; try again")
+        self._change(Key, lambda kept: change(Keys(kept, 0, self._secret)))
+        self.refresh()
 
-    @abstractmethod
-    def _save(self, kind: str, documents: Mapping[str, Mapping[str, object]], version: int) -> bool:
-        """Store documents by their ids *if the version of their kind is still this one*, with the next; return whether.
+    # Marks: the operator names a release or another event.
 
-        Others of the kind stay as they are.
-        """
-
-    def refresh(self) -> None:
-        """Take up what other processes changed: plans, keys, the clock's offset. Cheap; call it every second."""
-        with self._refreshing:  # else a thread that read before another one's change could take that back
-            changes = self._changes({PLANS: self._plans.version, KEYS: self._keys.version})
-            self._ahead_s = changes.ahead_s
-            if PLANS in changes.documents:
-                version, texts = changes.documents[PLANS]
-                stored = sorted(map(StoredPlan.from_json, texts), key=lambda item: item.id)
-                self._plans = Plans(stored, version)
-            if KEYS in changes.documents:
-                version, texts = changes.documents[KEYS]
-                self._keys = Keys([Key.from_document(json.loads(text)) for text in texts], version, self._secret)
-
-    @abstractmethod
-    def _changes(self, versions: Mapping[str, int]) -> Changes:
-        """Return what has changed since these versions, all at one instant."""
-
-    # Marks: the operator names a release or another event, and a metric's days are shown with it.
-
-    @abstractmethod
     def marks(self) -> list[DayMark]:
-        """Return all marks, by day and then by text. Nothing that is counted depends on them."""
+        """Return all marks, by day and then by text."""
+        return sorted(self.documents(DayMark))
 
     def add_mark(self, mark: DayMark) -> bool:
         """Keep a mark; return whether it is new.
 
         Raises StoreError for a text that cannot be shown, and for a new mark beyond MARKS_MAX.
         """
-        if mark.fault:
-            raise StoreError(mark.fault)
-        added = self._add_mark(mark, MARKS_MAX)
-        if added is None:
-            raise StoreError(f"a store keeps at most {MARKS_MAX:,} marks; `dither mark remove DAY` makes room")
-        return added
+        return self._change(DayMark, lambda kept: [] if mark in kept else [mark])
 
-    @abstractmethod
-    def _add_mark(self, mark: DayMark, most: int) -> bool | None:
-        """Keep a mark; return whether it is new, and None where a new one would be more than `most`."""
-
-    @abstractmethod
     def remove_mark(self, mark: DayMark) -> bool:
         """Remove a mark; return whether it was there."""
+        return self._change(DayMark, lambda _: [], gone=mark)
 
-    # The journal: who asked for which change, and when. It is only ever added to.
+    # The journal: who asked for which change, and when.
 
     def note(self, actor: str, action: str, what: str) -> None:
         """Add an entry, of now. To be called before the change itself: no change is without one."""
         at = datetime.fromtimestamp(int(self._now_s()), UTC)
-        self._add_entries([JournalEntry(at, actor, action, visible(masked(what))[:WHAT_CHARACTERS_MAX])], JOURNAL_MAX)
+        self._add(JournalEntry, [JournalEntry(at, actor, action, visible(masked(what))[:WHAT_CHARACTERS_MAX])])
 
-    @abstractmethod
     def journal(self, limit: int = JOURNAL_MAX) -> list[JournalEntry]:
         """Return the last entries, the oldest of them first."""
+        return self.documents(JournalEntry, limit)
+
+    # Documents: plans, keys and all other kinds alike (`records.Document`).
+
+    def documents(self, kind: type[_D], last: int | None = None) -> list[_D]:
+        """Return all documents of a kind by their ids; of a numbered kind the last so many, in their order."""
+        if kind.numbered:
+            return [kind.read(text) for text in self._last(kind, last or kind.most or 0)]
+        _, texts = self._changes({kind.kind: -1}).documents[kind.kind]
+        return sorted(map(kind.read, texts), key=lambda one: one.document_id)
+
+    def _change(self, kind: type[_D], change: Callable[[list[_D]], Iterable[_D]], gone: _D | None = None) -> bool:
+        """Store what `change` makes of all documents of a kind, and take one away; return whether there was anything.
+
+        Those that it does not return stay as they are. Raises StoreError for one that cannot be stored, or too many.
+        """
+        for _ in range(CHANGE_ATTEMPTS):
+            version, texts = self._changes({kind.kind: -1}).documents[kind.kind]
+            kept = {one.document_id: one for one in map(kind.read, texts)}
+            put = {one.document_id: one for one in change(list(kept.values()))}
+            taken = [id_ for id_ in kept if gone and id_ == gone.document_id]
+            if not (put or taken):
+                return False
+            for one in put.values():
+                if one.fault:
+                    raise StoreError(one.fault)
+            if kind.most is not None and len(kept.keys() | put.keys()) > max(kind.most, len(kept)):
+                raise StoreError(f"a store keeps at most {kind.most:,} {kind.kind}{kind.room}")
+            if self._save(kind, put.values(), taken, version):
+                return True
+        raise StoreError(f"the {kind.kind} are being changed by somebody else all the time; try again")
 
     @abstractmethod
-    def _add_entries(self, entries: Sequence[JournalEntry], most: int) -> None:
-        """Add entries, and let go of the oldest beyond so many."""
+    def _changes(self, versions: Mapping[str, int]) -> Changes:
+        """Return the documents that have changed since some versions, by kind, all at one instant."""
+
+    @abstractmethod
+    def _save(self, kind: type[Document], put: Iterable[Document], gone: Iterable[str | int], version: int) -> bool:
+        """Store documents, and take away others, *if the version of their kind is still this one*; return whether.
+
+        The version is the next then. A kind of which nothing was ever stored has version 0.
+        """
+
+    @abstractmethod
+    def _add(self, kind: type[Document], documents: Iterable[Document]) -> None:
+        """Add documents of a numbered kind, and let the oldest go beyond the most."""
+
+    @abstractmethod
+    def _last(self, kind: type[Document], number: int) -> Sequence[str | bytes]:
+        """Return the last so many texts of a numbered kind, the oldest first."""
+
+    def refresh(self) -> None:
+        """Take up what other processes changed: plans, keys, the clock's offset. Cheap; call it every second."""
+        with self._refreshing:  # else a thread that read before another one's change could take that back
+            changes = self._changes({StoredPlan.kind: self._plans.version, Key.kind: self._keys.version})
+            self._ahead_s = changes.ahead_s
+            if StoredPlan.kind in changes.documents:
+                version, texts = changes.documents[StoredPlan.kind]
+                stored = sorted(map(StoredPlan.read, texts), key=lambda item: item.id)
+                self._plans = Plans(stored, version)
+            if Key.kind in changes.documents:
+                version, texts = changes.documents[Key.kind]
+                self._keys = Keys(map(Key.read, texts), version, self._secret)
 
     # Moving: everything that a store holds is dumped, and a store that was just made is filled with it. Only
     # `restoring.fill` may call the methods that fill, on a store that is unfinished.
@@ -797,23 +808,21 @@ class Store(ABC):
         """
 
     def fill_identity(self, identity: Identity) -> None:
-        """Take over the app, its keys, and what is hashed and signed by. The generation stays this store's."""
+        """Take over the app, and what is hashed and signed by. The generation stays this store's."""
         self._fill_identity(identity)
-        self.set_retention(identity.retention)
         self.app, self._digest_key, self._secret = identity.app, identity.digest_key, identity.secret
-        self._save(KEYS, {key.id: key.to_document() for key in identity.keys}, self._keys.version)
         self.refresh()
 
     @abstractmethod
     def _fill_identity(self, identity: Identity) -> None: ...
 
-    def fill_journal(self, record: JournalRecord) -> None:
-        """Take over entries of the journal."""
-        self._add_entries(record.entries, JOURNAL_MAX)
-
-    def fill_plans(self, plans: Iterable[StoredPlan]) -> None:
-        """Take over the plans with their ids."""
-        self._change_plans(lambda _: plans)
+    def fill_documents(self, record: DocumentsRecord) -> None:
+        """Take over documents with their ids."""
+        if record.kind.numbered:
+            self._add(record.kind, record.documents)
+        else:
+            self._change(record.kind, lambda _: record.documents)
+        self.refresh()
 
     def fill_batches(self, hour: int, batches: Collection[Batch]) -> None:
         """Take over the batches of another store."""

@@ -1,14 +1,14 @@
 """The plans of a store: those of the registry, and older ones that devices in the field still use."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, Self
 
 from dither_aggregator.operations.loading import another_meaning, document_of
 from dither_aggregator.store.packing import DAY_S, day_number
-from dither_aggregator.store.records import StoreError
+from dither_aggregator.store.records import Document, StoreError
 from dither_shared.exact import from_micro
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -21,9 +21,10 @@ GRACE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class StoredPlan:
+class StoredPlan(Document):
     """A plan under which reports are, or were, accepted."""
 
+    kind = "plans"
     id: int
     plan: Plan
     question: str
@@ -38,6 +39,11 @@ class StoredPlan:
     """Whether its reports are refused from now on."""
     period_days: int = 1
     """How often a device is asked."""
+
+    @property
+    def document_id(self) -> int:
+        """The number by which log, ledger and tallies name it."""
+        return self.id
 
     @property
     def accepted_before_s(self) -> float:
@@ -61,7 +67,7 @@ class StoredPlan:
         return from_micro(self.reservation)
 
     def to_document(self) -> dict[str, object]:
-        """Return what `from_document` needs to make this again."""
+        """Return all of it by name."""
         return {
             "id": self.id,
             "plan": self.plan.to_document(),
@@ -75,33 +81,29 @@ class StoredPlan:
         }
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> "StoredPlan":
-        """Make the plan of a stored document's JSON; raise StoreError for a damaged one."""
-        try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise StoreError(f"a plan of the store is damaged: {error}") from None
-        return cls.from_document(document)
+    def _of(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(
+            fields["id"],
+            Plan.from_document(fields["plan"]),
+            fields["question"],
+            tuple(fields["candidates"]),
+            fields["reservation"],
+            date.fromisoformat(fields["expires"]),
+            fields["current"],
+            fields["retired"],
+            fields.get("period_days", 1),  # plans of older stores were read as if asked every day
+        )._checked()
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "StoredPlan":
-        """Make the plan of a stored document; raise StoreError for a damaged one."""
-        try:
-            return cls(
-                document["id"],
-                Plan.from_document(document["plan"]),
-                document["question"],
-                tuple(document["candidates"]),
-                document["reservation"],
-                date.fromisoformat(document["expires"]),
-                document["current"],
-                document["retired"],
-                document.get("period_days", 1),  # plans of older stores were read as if asked every day
-            )._checked()
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-            raise StoreError(f"a plan of the store is damaged, or of a later dither: {error!r}") from None
+    def faults(cls, kept: Sequence[Self]) -> Iterator[str]:
+        """Yield the revs and the digests of a metric that are there twice."""
+        revs = Counter((stored.plan.metric, stored.plan.rev) for stored in kept)
+        digests = Counter((stored.plan.metric, stored.plan.digest) for stored in kept)
+        for (metric, what), number in (revs + digests).items():
+            if number > 1:
+                yield f"{metric} has {number} plans that are {what}"
 
-    def _checked(self) -> "StoredPlan":
+    def _checked(self) -> Self:
         """Return this if each field is of its kind, as in a backup that anybody may have written."""
         numbers = (self.id, self.plan.rev, self.reservation, self.period_days)
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):

@@ -345,6 +345,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "open_readings": lambda store, asked: store.open_readings(),
     "note": lambda store, asked: store.note("command line", "mark add", "version 158"),
     "journal": lambda store, asked: store.journal(),
+    "documents": lambda store, asked: store.documents(DayMark),
     "dump": lambda store, asked: list(store.dump()),
     "wrong_clock": lambda store, asked: store.wrong_clock(store.status()),
     "begun_reset": lambda store, asked: store.begun_reset(),

@@ -130,9 +130,9 @@ def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
     other = tmp_path / "other"
     SQLiteStore.create(other, "example").close()
     with closing(sqlite3.connect(other / FILE_NAME)) as db:
-        db.execute("PRAGMA user_version = 7")
+        db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     for read_only in (True, False):
-        with pytest.raises(StoreError, match=f"version 7; this dither reads {schema.VERSION}"):
+        with pytest.raises(StoreError, match=f"version {schema.VERSION + 1}; this dither reads {schema.VERSION}"):
             SQLiteStore(other, read_only=read_only)
 
 

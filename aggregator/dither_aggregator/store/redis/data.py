@@ -4,7 +4,6 @@ Every effect of a shard is one script, and none of them is sent twice by itself.
 """
 
 import hashlib
-import json
 import secrets
 import struct
 import threading
@@ -17,7 +16,6 @@ from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.store.contract import (
     DEDUPE,
     DEDUPE_DAYS_MIN,
-    JOURNAL_MAX,
     READ_BYTES_MAX,
     READ_UPLOADS_MAX,
     READINGS_BYTES_MAX,
@@ -32,9 +30,8 @@ from dither_aggregator.store.packing import day_at, day_number, day_of, unpack_e
 from dither_aggregator.store.records import (
     Batch,
     Counted,
-    DayMark,
+    Document,
     Final,
-    JournalEntry,
     KeptReading,
     LogEntry,
     LogRead,
@@ -42,7 +39,6 @@ from dither_aggregator.store.records import (
     Poison,
     RefusedCount,
     RefusedKey,
-    Retention,
     Segment,
     ShardStatus,
     StoreError,
@@ -59,7 +55,6 @@ from dither_aggregator.store.redis.layout import (
     count_marked,
     ledger_of,
     pack_batch,
-    pack_day_mark,
     pack_final,
     pack_refused,
     pack_segment,
@@ -70,7 +65,6 @@ from dither_aggregator.store.redis.layout import (
     tally_name,
     tally_of,
     unpack_batch,
-    unpack_day_mark,
     unpack_final,
     unpack_poison,
     unpack_segment,
@@ -86,8 +80,8 @@ INSTANT_ATTEMPTS = 10
 PLANS_AT_ONCE = 100
 SCAN_ITEMS = FORGET_ITEMS = 500
 """How many items of a long collection one script looks at, about: it holds up every other."""
-JOURNAL_ITEMS = 1_000
-"""How many entries of the journal one script reads or writes."""
+ADDED_ITEMS = 1_000
+"""How many numbered documents one script reads or writes."""
 START_AGAIN = (
     "unless it is being filled now, empty it (redis-cli FLUSHDB, with its address and database) and make it again"
 )
@@ -362,16 +356,6 @@ class RedisData(Store):
         content: bytes | None = self._run_global(scripts.SNAPSHOT, id_)
         return content
 
-    def retention(self) -> Retention:
-        """Return for how long tallies and snapshots are kept."""
-        tallies, snapshots = self._run_global(scripts.GET, "tallies_days", "snapshots_days")
-        return Retention(*(int(days) if days is not None else None for days in (tallies, snapshots)))
-
-    def set_retention(self, retention: Retention) -> None:
-        """Change for how long they are kept."""
-        fields = [part for key, days in vars(retention).items() for part in (key, "" if days is None else days)]
-        self._run_global(scripts.SET, *fields)
-
     def tallies_from(self) -> date:
         """Return the earliest epoch whose tallies are kept."""
         return day_of(int(self._field("tallies_from") or 0))
@@ -389,9 +373,10 @@ class RedisData(Store):
     def forget(self, shard: int) -> None:
         """Forget old ids and counts, and old tallies that are finalized: that they go is known before they do."""
         today = self._run(scripts.FORGET_DAYS, shard, DEDUPE.days, DEDUPE_DAYS_MIN, REFUSED_DAYS)
-        first = self._run_global(scripts.TALLIES_FROM, today)
-        if first is None:
+        days = self.retention().tallies_days
+        if days is None:
             return
+        first = self._run_global(scripts.TALLIES_FROM, today - days)
         while self._run_global(scripts.FORGET_READINGS, first, FORGET_ITEMS):
             pass
         for names in chunks(self._run(scripts.TALLIES_BEFORE, shard, first), FORGET_ITEMS):
@@ -573,47 +558,36 @@ class RedisData(Store):
             content = _FIRST.pack(day) + one.content
             self._run_global(scripts.KEEP_READINGS, READINGS_BYTES_MAX, one.key, day, int(one.open), content)
 
-    # Plans, keys, marks and the journal of the whole store.
+    # Documents: a hash a kind for all shards, or a list where they are numbered.
 
     def _changes(self, versions: Mapping[str, int]) -> Changes:
         before = self._clock()
-        now, *found = self._run_global(scripts.REFRESH, *versions.values())
+        now, *found = self._run_global(scripts.CHANGES, *_words(versions))
         after = self._clock()
         kinds = zip(versions, found[::2], found[1::2], strict=True)
-        changed = {kind: (int(version), documents) for kind, version, documents in kinds if documents is not None}
+        changed = {kind: (int(version), texts) for kind, version, texts in kinds if texts is not None}
         return Changes(float(now) - (before + after) / 2, changed)
 
-    def _save(self, kind: str, documents: Mapping[str, Mapping[str, object]], version: int) -> bool:
-        parts = [part for id_, document in documents.items() for part in (id_, json.dumps(document))]
-        return bool(self._run_global(scripts.SAVE, kind, version, *parts))
+    def _save(self, kind: type[Document], put: Iterable[Document], gone: Iterable[str | int], version: int) -> bool:
+        texts = {str(one.document_id): one.to_text() for one in put}
+        save = scripts.SAVE_ANYWAY if kind.makes_room or not texts else scripts.SAVE
+        return bool(self._run_global(save, kind.kind, version, len(texts), *_words(texts), *gone))
 
-    def marks(self) -> list[DayMark]:
-        """Return all marks."""
-        return sorted(map(unpack_day_mark, self._run_global(scripts.MARKS)))
+    def _add(self, kind: type[Document], documents: Iterable[Document]) -> None:
+        for some in chunks([one.to_text() for one in documents], ADDED_ITEMS):
+            self._run_global(scripts.ADD, kind.kind, kind.most, *some)
 
-    def _add_mark(self, mark: DayMark, most: int) -> bool | None:
-        added: int | None = self._run_global(scripts.ADD_MARK, pack_day_mark(mark), most)
-        return None if added is None else bool(added)
-
-    def remove_mark(self, mark: DayMark) -> bool:
-        """Remove a mark."""
-        return bool(self._run_global(scripts.REMOVE_MARK, pack_day_mark(mark)))
-
-    def journal(self, limit: int = JOURNAL_MAX) -> list[JournalEntry]:
-        """Return the last entries, read from the newest on: one that is added meanwhile may double one."""
+    def _last(self, kind: type[Document], number: int) -> list[bytes]:
+        """Read from the newest on: one that is added meanwhile may double one."""
         found: list[bytes] = []
-        while len(found) < limit:
+        while len(found) < number:
             last = -1 - len(found)
-            first = last - min(JOURNAL_ITEMS, limit - len(found)) + 1
-            piece = self._run_global(scripts.JOURNAL, first, last)
+            first = last - min(ADDED_ITEMS, number - len(found)) + 1
+            piece = self._run_global(scripts.LAST, kind.kind, first, last)
             if not piece:
                 break
             found[:0] = piece
-        return [JournalEntry.from_document(json.loads(entry)) for entry in found]
-
-    def _add_entries(self, entries: Sequence[JournalEntry], most: int) -> None:
-        for piece in chunks([json.dumps(entry.to_document()) for entry in entries], JOURNAL_ITEMS):
-            self._run_global(scripts.NOTE, most, *piece)
+        return found
 
     # How it is.
 
@@ -689,8 +663,6 @@ def _begin(client: Client, app: str, shards: int) -> None:
         "secret": secrets.token_bytes(32),
         "generation": generation,
         "shards": shards,
-        "plans_version": 0,
-        "keys_version": 0,
         "tallies_from": day_number(date.min),
     }
     there = client.run(*call(scripts.BEGIN, layout.GLOBAL, *_words(state)))

@@ -1,10 +1,12 @@
 """Every key of the Redis store, and the bytes beneath them.
 
-    dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, plans_version,
-                                    keys_version, tallies_days, snapshots_days, tallies_from, clock_offset_s, erased,
-                                    erasing, batches_hour, clock_reset, readings_made, readings_bytes
+    dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, tallies_from,
+                                    clock_offset_s, erased, erasing, batches_hour, clock_reset, readings_made,
+                                    readings_bytes, and a version of each of the hashes of documents, KIND_version
     dither:{g}:plans                hash: plan -> document
     dither:{g}:keys                 hash: a key's id -> document, which has a hash of its text
+    dither:{g}:retention            hash: nothing -> document
+    dither:{g}:marks                hash: day and text of an operator's mark -> document
     dither:{g}:journal              list: documents of what operators did, the oldest first
     dither:{g}:finals:PLAN          hash: day -> digest and the snapshot's id, with a space between
     dither:{g}:snapshot:ID          string
@@ -14,7 +16,6 @@
     dither:{g}:readings:made        sorted set: their keys, by when they were made
     dither:{g}:readings:first       sorted set: their keys, by first day
     dither:{g}:readings:open        set: the keys of those that are not there yet
-    dither:{g}:marks                set: an operator's mark each
 
     dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since, bare,
                                     quarantine_last, clock_offset_s
@@ -35,7 +36,6 @@ A day is the number of days since 1970. The bytes:
     segment      8 bytes mark, u64 low, high, n | the packed counts
     quarantined  u32 plan, cell, day, n, length of the reason | the reason | the reports
     batch        u64 n | the packed counts
-    day mark     the day, a space, the text in UTF-8
     ledger       a hash a plan: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
     refused      a hash a day: g:REASON:METRIC groups, n:REASON:METRIC reports in them
 
@@ -57,7 +57,6 @@ from dither_aggregator.store.packing import check_size, count_pending, day_numbe
 from dither_aggregator.store.records import (
     Batch,
     Counted,
-    DayMark,
     Final,
     LogGroup,
     Poison,
@@ -68,7 +67,7 @@ from dither_aggregator.store.records import (
     TallyKey,
 )
 
-VERSION = 3
+VERSION = 4
 """The version of this layout. A store of another one is refused."""
 GLOBAL = "dither:{g}"
 RESETTING = ":resetting"
@@ -207,17 +206,6 @@ def unpack_final(record: bytes) -> Final:
     """Return what a record of a final epoch says."""
     digest, snapshot = record.decode().split(" ")
     return Final(digest, snapshot)
-
-
-def pack_day_mark(mark: DayMark) -> str:
-    """Return what is kept of an operator's mark."""
-    return f"{day_number(mark.day)} {mark.text}"
-
-
-def unpack_day_mark(packed: bytes) -> DayMark:
-    """Return the mark of which this is kept."""
-    day, _, text = packed.decode(errors="replace").partition(" ")
-    return DayMark(day_of(int(day)), text)
 
 
 def pairs(reply: Sequence[Any]) -> dict[Any, Any]:

@@ -25,18 +25,18 @@ from typing import Any, NamedTuple
 from dither_aggregator.store.contract import READ_UPLOADS_MAX, REFUSED_DAYS
 from dither_aggregator.store.day_reset import DayReset
 from dither_aggregator.store.dump import (
+    KINDS,
     BatchesRecord,
+    DocumentsRecord,
     FinalRecord,
     Identity,
-    JournalRecord,
-    MarksRecord,
-    PlanRecord,
     Record,
     SeenRecord,
     ShardRecord,
     TallyRecord,
 )
 from dither_aggregator.store.packing import HOUR_S, day_number, day_of, sum_segments
+from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import (
     Counted,
     RefusedCount,
@@ -126,18 +126,15 @@ class RedisStore(RedisData):
             scripts.GET, "app", "secret", "digest_key", "tallies_from"
         )
         first = day_of(int(tallies_from))
-        self.refresh()
-        keys = tuple(sorted(self._keys.by_id.values(), key=lambda key: key.id))
-        yield Identity(app.decode(), keys, secret, digest_key, self.generation, self.retention(), first)
+        yield Identity(app.decode(), secret, digest_key, self.generation, first)
         told: set[int] = set()
         yield from self._dump_plans(told)
-        if marks := self.marks():
-            yield MarksRecord(tuple(marks))
+        for kind in KINDS:
+            if kind is not StoredPlan:
+                yield from DocumentsRecord.each(kind, self.documents(kind))
         hour, batches = self.batches()
         if hour is not None and batches:
             yield BatchesRecord(hour, tuple(batches))
-        for entries in chunks(self.journal(), FILL_ITEMS):
-            yield JournalRecord(tuple(entries))
         # An epoch that is final by now is sealed in every shard, so the shards' dumps hold all of it.
         finals = [(plan, epoch, final) for plan in sorted(told) for epoch, final in self._finals(plan).items()]
         for shard in range(self.shards):
@@ -147,12 +144,11 @@ class RedisStore(RedisData):
         if self.tallies_from() != first:
             raise self._given_up()
 
-    def _dump_plans(self, told: set[int]) -> Iterator[PlanRecord]:
+    def _dump_plans(self, told: set[int]) -> Iterator[DocumentsRecord]:
         self.refresh()
-        for id_, item in self._plans.by_id.items():
-            if id_ not in told:
-                told.add(id_)
-                yield PlanRecord(item.to_document())
+        new = [item for id_, item in self._plans.by_id.items() if id_ not in told]
+        told.update(item.id for item in new)
+        yield from DocumentsRecord.each(StoredPlan, new)
 
     def _dump_shard(self, shard: int, told: set[int]) -> Iterator[Record]:
         """Yield a shard: first, of one instant, the parts that can still change, then the rest."""

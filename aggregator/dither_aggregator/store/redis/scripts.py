@@ -129,41 +129,42 @@ end
 )
 """Run commands, each behind the number of its words."""
 
-REFRESH = read(
+CHANGES = read(
     CLOCK,
     """
 local reply = {string.format('%.6f', now)}
-for i, what in ipairs({'plans', 'keys'}) do
-    local version = redis.call('HGET', at, what .. '_version')
+for i = 2, #ARGV, 2 do
+    local version = redis.call('HGET', at, ARGV[i] .. '_version') or '0'
     reply[#reply + 1] = version
-    reply[#reply + 1] = version ~= ARGV[i + 1] and redis.call('HVALS', at .. ':' .. what)
+    reply[#reply + 1] = version ~= ARGV[i + 1] and redis.call('HVALS', at .. ':' .. ARGV[i])
 end
 return reply
 """,
 )
-"""Return the time; of plans, then of keys, the version, and their documents where the caller's version is another."""
+"""Return the time; of each kind of documents, given with a version, the one there is, and all documents where that is
+another."""
 
-SAVE = script(
-    CHECK,
-    """
-local version, key = ARGV[2] .. '_version', at .. ':' .. ARGV[2]
-if redis.call('HGET', at, version) ~= ARGV[3] then return 0 end
+_SAVE = """
+local version, key, last = ARGV[2] .. '_version', at .. ':' .. ARGV[2], 4 + 2 * ARGV[4]
+if (redis.call('HGET', at, version) or '0') ~= ARGV[3] then return 0 end
 redis.call('HINCRBY', at, version, 1)
-for i = 4, #ARGV, 2 do redis.call('HSET', key, ARGV[i], ARGV[i + 1]) end
+for i = 5, last, 2 do redis.call('HSET', key, ARGV[i], ARGV[i + 1]) end
+for i = last + 1, #ARGV do redis.call('HDEL', key, ARGV[i]) end
 return 1
-""",
-)
-"""Store documents of `plans` or `keys` if their version is still the caller's; return whether it was."""
+"""
+SAVE, SAVE_ANYWAY = script(CHECK, _SAVE), script(CHECK, _SAVE, flags="allow-oom")
+"""Store so many documents of a kind, and take others away, if the version is still the caller's; return whether it was.
+"""
 
-JOURNAL = read("return redis.call('LRANGE', at .. ':journal', ARGV[2], ARGV[3])")
-NOTE = script(
+LAST = read("return redis.call('LRANGE', at .. ':' .. ARGV[2], ARGV[3], ARGV[4])")
+ADD = script(
     CHECK,
     """
-redis.call('RPUSH', at .. ':journal', unpack(ARGV, 3))
-redis.call('LTRIM', at .. ':journal', -ARGV[2], -1)
+redis.call('RPUSH', at .. ':' .. ARGV[2], unpack(ARGV, 4))
+redis.call('LTRIM', at .. ':' .. ARGV[2], -ARGV[3], -1)
 """,
 )
-"""Add entries to the journal, and let go of the oldest beyond so many."""
+"""Add documents of a numbered kind, and let go of the oldest beyond so many."""
 
 GET = read("return redis.call('HMGET', at, unpack(ARGV, 2))")
 SET = script(
@@ -176,20 +177,6 @@ end
     flags="allow-oom",
 )
 """Set fields of the hash; an empty value takes one away."""
-
-MARKS = read("return redis.call('SMEMBERS', at .. ':marks')")
-ADD_MARK = script(
-    CHECK,
-    """
-local key = at .. ':marks'
-if redis.call('SISMEMBER', key, ARGV[2]) == 1 then return 0 end
-if redis.call('SCARD', key) >= tonumber(ARGV[3]) then return false end
-return redis.call('SADD', key, ARGV[2])
-""",
-)
-"""Keep a mark; return 1 if it is new, 0 if it is not, and nothing where a new one would be one too many."""
-
-REMOVE_MARK = script(CHECK, "return redis.call('SREM', at .. ':marks', ARGV[2])", flags="allow-oom")
 
 BATCHES = read("return {redis.call('HGET', at, 'batches_hour'), redis.call('HGETALL', at .. ':batches')}")
 BATCH_NAMES = read("return {redis.call('HGET', at, 'batches_hour'), redis.call('HKEYS', at .. ':batches')}")
@@ -313,15 +300,13 @@ TALLIES_FROM = script(
     CHECK,
     """
 local kept = tonumber(redis.call('HGET', at, 'tallies_from'))
-local days = redis.call('HGET', at, 'tallies_days')
-if not days then return false end
-local first = math.max(kept, ARGV[2] - days)
+local first = math.max(kept, tonumber(ARGV[2]))
 if first > kept then redis.call('HSET', at, 'tallies_from', first) end
 return first
 """,
     flags="allow-oom",
 )
-"""Move the day from which tallies are kept to where a shard's day allows it; return it where any are given up."""
+"""Move the day from which tallies are kept on to another, and return it; it never goes back."""
 
 ARE_FINAL = read(
     """

@@ -3,12 +3,11 @@
 Everything is in one file, as one shard, and each effect is one transaction.
 """
 
-import json
 import secrets
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, timedelta
 from functools import cache
@@ -21,7 +20,6 @@ from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.store.contract import (
     DEDUPE,
     DEDUPE_DAYS_MIN,
-    JOURNAL_MAX,
     READ_BYTES_MAX,
     READ_UPLOADS_MAX,
     READINGS_BYTES_MAX,
@@ -47,9 +45,8 @@ from dither_aggregator.store.packing import (
 from dither_aggregator.store.records import (
     Batch,
     Counted,
-    DayMark,
+    Document,
     Final,
-    JournalEntry,
     KeptReading,
     LogEntry,
     LogGroup,
@@ -58,7 +55,6 @@ from dither_aggregator.store.records import (
     Poison,
     RefusedCount,
     RefusedKey,
-    Retention,
     Segment,
     ShardStatus,
     StoreError,
@@ -136,8 +132,6 @@ class SQLiteData(SQLiteFile, Store):
             "day": today.isoformat(),
             "sealed": (today - timedelta(days=1)).isoformat(),
             "tallies_from": date.min.isoformat(),
-            "plans_version": 0,
-            "keys_version": 0,
             "unfinished": int(unfinished),
         }
         try:
@@ -374,18 +368,6 @@ class SQLiteData(SQLiteFile, Store):
         rows = self._rows("SELECT content FROM snapshot WHERE id = ?", id_)
         return rows[0][0] if rows else None
 
-    def retention(self) -> Retention:
-        """Return for how long tallies and snapshots are kept."""
-        return retention_of(self._states())
-
-    def set_retention(self, retention: Retention) -> None:
-        """Change for how long they are kept."""
-        with self._transaction() as db:
-            db.execute("DELETE FROM state WHERE key IN ('tallies_days', 'snapshots_days')")
-            for key, days in vars(retention).items():
-                if days is not None:
-                    set_state(db, key, days)
-
     def tallies_from(self) -> date:
         """Return the earliest epoch whose tallies are kept."""
         return date.fromisoformat(self._state("tallies_from"))
@@ -565,61 +547,44 @@ class SQLiteData(SQLiteFile, Store):
                 db.execute("DELETE FROM reading WHERE seq = ?", (seq,))
                 size -= bytes_
 
-    # Plans, keys, marks and the journal.
+    # Documents: a row each, of whichever kind.
 
     def _changes(self, versions: Mapping[str, int]) -> Changes:
+        changed: dict[str, tuple[int, list[str]]] = {}
         with self._instant() as db:
-            state, changed = self._states(), {}
-            for kind, version in versions.items():
-                if state[f"{kind}_version"] != version:
-                    rows = db.execute(f"SELECT document FROM {schema.DOCUMENTS[kind]}")  # noqa: S608 - our own words
-                    changed[kind] = state[f"{kind}_version"], [text for (text,) in rows]
+            state = self._states()
+            for kind, known in versions.items():
+                version = state.get(f"{kind}_version", 0)
+                if version != known:
+                    rows = db.execute("SELECT text FROM document WHERE kind = ?", (kind,))
+                    changed[kind] = version, [text for (text,) in rows]
         return Changes(float(state.get("clock_offset_s", 0.0)), changed)
 
-    def _save(self, kind: str, documents: Mapping[str, Mapping[str, object]], version: int) -> bool:
+    def _save(self, kind: type[Document], put: Iterable[Document], gone: Iterable[str | int], version: int) -> bool:
+        name = f"{kind.kind}_version"
         with self._transaction() as db:
-            known = (f"{kind}_version", version)
-            if db.execute("UPDATE state SET value = value + 1 WHERE key = ? AND value = ?", known).rowcount != 1:
+            db.execute("INSERT OR IGNORE INTO state VALUES (?, 0)", (name,))
+            next_one = "UPDATE state SET value = value + 1 WHERE key = ? AND value = ?"
+            if db.execute(next_one, (name, version)).rowcount != 1:
                 return False
-            db.executemany(
-                f"INSERT OR REPLACE INTO {schema.DOCUMENTS[kind]} VALUES (?, ?)",  # noqa: S608 - our own words
-                [(id_, json.dumps(document)) for id_, document in documents.items()],
-            )
+            rows = [(kind.kind, one.document_id, one.to_text()) for one in put]
+            db.executemany("INSERT OR REPLACE INTO document VALUES (?, ?, ?)", rows)
+            db.executemany("DELETE FROM document WHERE kind = ? AND id = ?", [(kind.kind, id_) for id_ in gone])
         return True
 
-    def marks(self) -> list[DayMark]:
-        """Return all marks."""
-        with self._instant() as db:
-            return marks_in(db)
-
-    def _add_mark(self, mark: DayMark, most: int) -> bool | None:
+    def _add(self, kind: type[Document], documents: Iterable[Document]) -> None:
         with self._transaction() as db:
-            known = marks_in(db)
-            if mark in known:
-                return False
-            if len(known) >= most:
-                return None
-            db.execute(schema.MARKS)
-            db.execute("INSERT INTO mark VALUES (?, ?)", (mark.day.isoformat(), mark.text))
-        return True
+            last_one = "SELECT COALESCE(MAX(id), 0) FROM document WHERE kind = ?"
+            (last,) = db.execute(last_one, (kind.kind,)).fetchone()
+            rows = [(kind.kind, number, one.to_text()) for number, one in enumerate(documents, last + 1)]
+            db.executemany("INSERT INTO document VALUES (?, ?, ?)", rows)
+            if kind.most is not None:
+                oldest = kind.kind, last + len(rows) - kind.most
+                db.execute("DELETE FROM document WHERE kind = ? AND id <= ?", oldest)
 
-    def remove_mark(self, mark: DayMark) -> bool:
-        """Remove a mark."""
-        row = mark.day.isoformat(), mark.text
-        with self._transaction() as db:
-            kept = schema.has_table(db, "mark")
-            return kept and db.execute("DELETE FROM mark WHERE day = ? AND text = ?", row).rowcount == 1
-
-    def journal(self, limit: int = JOURNAL_MAX) -> list[JournalEntry]:
-        """Return the last entries."""
-        rows = self._rows("SELECT entry FROM journal ORDER BY seq DESC LIMIT ?", limit)
-        return [JournalEntry.from_document(json.loads(entry)) for (entry,) in reversed(rows)]
-
-    def _add_entries(self, entries: Sequence[JournalEntry], most: int) -> None:
-        with self._transaction() as db:
-            rows = [(json.dumps(entry.to_document()),) for entry in entries]
-            db.executemany("INSERT INTO journal (entry) VALUES (?)", rows)
-            db.execute("DELETE FROM journal WHERE seq <= (SELECT MAX(seq) FROM journal) - ?", (most,))
+    def _last(self, kind: type[Document], number: int) -> list[str]:
+        some = "SELECT text FROM document WHERE kind = ? ORDER BY id DESC LIMIT ?"
+        return [text for (text,) in reversed(self._rows(some, kind.kind, number))]
 
     # How it is.
 
@@ -781,14 +746,6 @@ def batches_in(db: sqlite3.Connection) -> tuple[int | None, list[Batch]]:
     return row[0], found
 
 
-def marks_in(db: sqlite3.Connection) -> list[DayMark]:
-    """Return all marks; none where no mark was ever added."""
-    if not schema.has_table(db, "mark"):
-        return []
-    rows = db.execute("SELECT day, text FROM mark ORDER BY day, text")
-    return [DayMark(date.fromisoformat(day), text) for day, text in rows]
-
-
 # The meaning of rows: each record has one way in and one way out.
 
 
@@ -828,8 +785,3 @@ def ledger_row(key: TallyKey, row: Counted) -> tuple[int, str, int, int, int, in
 def ledger_of(plan: int, epoch: str, *kept: int) -> tuple[TallyKey, Counted]:
     """Return what a row of the ledger keeps."""
     return (plan, date.fromisoformat(epoch)), Counted.from_kept(*kept)
-
-
-def retention_of(state: Mapping[str, Any]) -> Retention:
-    """Return what a store's state says of how long tallies and snapshots are kept."""
-    return Retention(state.get("tallies_days"), state.get("snapshots_days"))

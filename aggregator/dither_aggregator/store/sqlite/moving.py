@@ -17,7 +17,6 @@ Older versions of those pages are then in the write-ahead log, until it is cut, 
 copied to it: `wal_checkpoint(TRUNCATE)` does both.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -31,20 +30,18 @@ import numpy as np
 from dither_aggregator.store.contract import READ_BYTES_MAX, READ_UPLOADS_MAX
 from dither_aggregator.store.day_reset import DayReset
 from dither_aggregator.store.dump import (
+    KINDS,
     BatchesRecord,
+    DocumentsRecord,
     FinalRecord,
     Identity,
-    JournalRecord,
-    MarksRecord,
-    PlanRecord,
     Record,
     SeenRecord,
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.keys import Key
 from dither_aggregator.store.packing import HOUR_S, add_counts, pack_counts
-from dither_aggregator.store.records import Counted, Final, JournalEntry, Segment, StoreUnavailable
+from dither_aggregator.store.records import Counted, Final, Segment, StoreUnavailable
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.data import (
     INSERT_POISON,
@@ -56,12 +53,10 @@ from dither_aggregator.store.sqlite.data import (
     count_refused,
     ledger_of,
     ledger_row,
-    marks_in,
     poison_of,
     poison_row,
     put_batches,
     refused_in,
-    retention_of,
     rewrite,
     segment_of,
     segment_row,
@@ -87,15 +82,14 @@ class SQLiteStore(SQLiteData):
         with closing(self._connect()) as db:
             db.execute("BEGIN")
             state = dict(db.execute("SELECT key, value FROM state"))
-            yield _identity(db, state)
-            for (document,) in db.execute("SELECT document FROM plan ORDER BY id"):
-                yield PlanRecord(json.loads(document))
-            if marks := marks_in(db):
-                yield MarksRecord(tuple(marks))
+            first = date.fromisoformat(state["tallies_from"])
+            yield Identity(state["app"], state["secret"], state["digest_key"], state["generation"], first)
+            for kind in KINDS:
+                texts = db.execute("SELECT text FROM document WHERE kind = ? ORDER BY id", (kind.kind,))
+                yield from DocumentsRecord.each(kind, (kind.read(text) for (text,) in texts))
             hour, batches = batches_in(db)
             if hour is not None and batches:
                 yield BatchesRecord(hour, tuple(batches))
-            yield from _journal(db)
             yield _shard(db, state)
             yield from _seen(db)
             of_tallies = db.execute(f"SELECT plan, epoch, n, counts FROM {SEGMENTS} ORDER BY plan, epoch")  # noqa: S608
@@ -265,25 +259,6 @@ def _join_ledger(db: sqlite3.Connection, reset: DayReset) -> None:
 
 
 # Records of a dump.
-
-
-def _identity(db: sqlite3.Connection, state: Mapping[str, Any]) -> Identity:
-    keys = db.execute("SELECT document FROM key ORDER BY id")
-    return Identity(
-        state["app"],
-        tuple(Key.from_document(json.loads(document)) for (document,) in keys),
-        state["secret"],
-        state["digest_key"],
-        state["generation"],
-        retention_of(state),
-        date.fromisoformat(state["tallies_from"]),
-    )
-
-
-def _journal(db: sqlite3.Connection) -> Iterator[JournalRecord]:
-    entries = db.execute("SELECT entry FROM journal ORDER BY seq")
-    while batch := entries.fetchmany(DUMP_ROWS):
-        yield JournalRecord(tuple(JournalEntry.from_document(json.loads(entry)) for (entry,) in batch))
 
 
 def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:
