@@ -376,7 +376,8 @@ class Document(ABC):
         try:
             return cls._of(fields)
         except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-            raise StoreError(f"a document of the store ({cls.kind}) is damaged, or of a later one: {error!r}") from None
+            why = f"is damaged, or of a later dither: {error!r}"
+            raise StoreError(f"a document of the store ({cls.kind}) {why}") from None
 
     @classmethod
     @abstractmethod
