@@ -1,6 +1,6 @@
 """The store: log, tallies, ledger, quarantine and deduplication, where nothing is counted twice or lost.
 
-`interface/` says what a store does, a file a role; `sqlite/` and `redis/` do it, with the same files.
+`contract.py` says what a store does, and does what both kinds do alike; `sqlite/` and `redis/` do the rest.
 """
 
 from dither_aggregator.store.contract import Store

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from operator import attrgetter
+from operator import itemgetter
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dither_shared.cells import Cells
 ATTEMPTS = 2
 """How often a group by itself must fail before it is poison."""
 
-_reports = attrgetter("reports")
+_reports = itemgetter(LogGroup._fields.index("reports"))
 ByCell = dict[int, list[LogGroup]]
 
 
