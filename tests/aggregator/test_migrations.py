@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.store import SQLiteStore, StoreError, archive
-from dither_aggregator.store.dump import KINDS
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.records import DayMark, Retention
 from dither_aggregator.store.restoring import restore

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from dither_aggregator.store.contract import Store
-from dither_aggregator.store.dump import KINDS
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.records import LedgerRow, StoreError
 from dither_aggregator.store.restoring import fill

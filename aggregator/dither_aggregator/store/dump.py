@@ -9,26 +9,19 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from dither_aggregator.store.keys import Key
-from dither_aggregator.store.plans import StoredPlan
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.records import (
     Batch,
     Counted,
-    DayMark,
     Document,
     Final,
-    JournalEntry,
     LogGroup,
     Poison,
     RefusedCount,
     RefusedKey,
-    Retention,
     TallyKey,
 )
 
-KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry)
-"""Every kind of documents, plans first: what is counted names them."""
-_KIND_OF = {kind.kind: kind for kind in KINDS}
 DOCUMENTS_BYTES = 1024 * 1024
 """So many bytes of documents come in one record, but for a longer document."""
 
@@ -93,7 +86,7 @@ class DocumentsRecord:
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> "DocumentsRecord":
         """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
-        kind = _KIND_OF[fields["kind"]]
+        (kind,) = [kind for kind in KINDS if kind.kind == fields["kind"]]
         return cls(kind, tuple(map(kind.from_document, fields["documents"])))
 
 

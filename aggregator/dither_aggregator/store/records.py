@@ -341,8 +341,8 @@ class Final:
 class Document(ABC):
     """A text of JSON that a store keeps under an id, in the collection of its kind.
 
-    A new kind is one class, which `dump.KINDS` lists. It says the name and bounds of its collection, the id and the
-    fields of a document, and which documents cannot be. No store, dump, restore, copy or check asks which kind it is.
+    A new kind is one class, which `documents.KINDS` lists. It says the name and the bounds of its collection, the id
+    and the fields of a document, and what cannot be one. No store, dump, restore, copy or check asks which kind it is.
     """
 
     kind: ClassVar[str]

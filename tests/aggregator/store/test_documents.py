@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, copying, dump, open_store
+from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, copying, documents, open_store
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.records import DayMark, Document, Retention
 from dither_aggregator.store.redis import layout
@@ -72,11 +72,9 @@ STROKES = [Stroke(hour) for hour in range(1, 8)]
 
 @pytest.fixture(autouse=True)
 def more_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dump, "KINDS", (*dump.KINDS, Bell, Stroke))
-    for module in ("fsck", "copying", "sqlite.moving", "redis.moving"):
-        monkeypatch.setattr(f"dither_aggregator.store.{module}.KINDS", dump.KINDS)
-    monkeypatch.setitem(dump._KIND_OF, "bells", Bell)
-    monkeypatch.setitem(dump._KIND_OF, "strokes", Stroke)
+    monkeypatch.setattr(documents, "KINDS", (*documents.KINDS, Bell, Stroke))
+    for module in ("dump", "fsck", "copying", "sqlite.moving", "redis.moving"):
+        monkeypatch.setattr(f"dither_aggregator.store.{module}.KINDS", documents.KINDS)
 
 
 def put(store: Store, *bells: Bell) -> bool:
@@ -139,7 +137,7 @@ def test_a_backup_brings_every_kind(store: Store, other: str, tmp_path: Path, re
     with closing(place_of(other, tmp_path / "other", request, 1)) as target:
         restore(target.begin(), archive.read(tmp_path / "backup"))
         made = target.open()
-        for kind in dump.KINDS:
+        for kind in documents.KINDS:
             assert made.documents(kind) == store.documents(kind) != [] or kind is DayMark
 
 
@@ -176,7 +174,7 @@ def test_one_that_another_release_knows_is_left_where_it_is(tmp_path: Path, monk
     with closing(SQLiteStore.create(tmp_path, "example")) as store:
         ring(store)
         monkeypatch.undo()
-        assert Bell not in dump.KINDS
+        assert Bell not in documents.KINDS
         assert list(check(store)) == []
         assert not any(getattr(record, "kind", None) is Bell for record in store.dump())
         assert store.documents(Bell) == [HIGH, LOW]

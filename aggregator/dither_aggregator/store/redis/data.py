@@ -21,11 +21,11 @@ from dither_aggregator.store.contract import (
     READINGS_BYTES_MAX,
     REFUSED_DAYS,
     SHARDS,
-    Changes,
     Prepared,
     Store,
     with_pending,
 )
+from dither_aggregator.store.documents import Changes
 from dither_aggregator.store.packing import day_at, day_number, day_of, unpack_entry
 from dither_aggregator.store.records import (
     Batch,

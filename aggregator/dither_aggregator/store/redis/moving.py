@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from dither_aggregator.store.contract import READ_UPLOADS_MAX, REFUSED_DAYS
 from dither_aggregator.store.day_reset import DayReset
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import (
-    KINDS,
     BatchesRecord,
     DocumentsRecord,
     FinalRecord,

@@ -24,11 +24,11 @@ from dither_aggregator.store.contract import (
     READ_UPLOADS_MAX,
     READINGS_BYTES_MAX,
     REFUSED_DAYS,
-    Changes,
     Prepared,
     Store,
     with_pending,
 )
+from dither_aggregator.store.documents import Changes
 from dither_aggregator.store.packing import (
     BODY_BYTES,
     HOUR_S,

@@ -29,8 +29,8 @@ import numpy as np
 
 from dither_aggregator.store.contract import READ_BYTES_MAX, READ_UPLOADS_MAX
 from dither_aggregator.store.day_reset import DayReset
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import (
-    KINDS,
     BatchesRecord,
     DocumentsRecord,
     FinalRecord,
