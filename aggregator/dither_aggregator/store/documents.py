@@ -34,8 +34,8 @@ CHANGE_ATTEMPTS = 100
 _D = TypeVar("_D", bound=Document)
 
 
-class Changes(NamedTuple):
-    """What a store tells a process that asks what it does not know yet."""
+class News(NamedTuple):
+    """The answer of a store to a process that asks for changes."""
 
     ahead_s: float
     """By how much the store's clock is ahead of the process's own."""
@@ -73,7 +73,7 @@ class Documents(ABC):
         """Return the time by the store's clock, in seconds since 1970, as far as this process knows without asking."""
         return self._clock() + self._ahead_s
 
-    # Of every kind.
+    # Documents, whichever kind they are of.
 
     def documents(self, kind: type[_D], last: int | None = None) -> list[_D]:
         """Return all documents of a kind by their ids; of a numbered kind the last so many, in their order."""
@@ -104,7 +104,7 @@ class Documents(ABC):
         raise StoreError(f"the {kind.kind} are being changed by somebody else all the time; try again")
 
     @abstractmethod
-    def _changes(self, versions: Mapping[str, int]) -> Changes:
+    def _changes(self, versions: Mapping[str, int]) -> News:
         """Return the documents that have changed since some versions, by kind, all at one instant."""
 
     @abstractmethod

@@ -25,7 +25,7 @@ from dither_aggregator.store.contract import (
     Store,
     with_pending,
 )
-from dither_aggregator.store.documents import Changes
+from dither_aggregator.store.documents import News
 from dither_aggregator.store.packing import day_at, day_number, day_of, unpack_entry
 from dither_aggregator.store.records import (
     Batch,
@@ -560,13 +560,13 @@ class RedisData(Store):
 
     # Documents: a hash a kind for all shards, or a list where they are numbered.
 
-    def _changes(self, versions: Mapping[str, int]) -> Changes:
+    def _changes(self, versions: Mapping[str, int]) -> News:
         before = self._clock()
         now, *found = self._run_global(scripts.CHANGES, *_words(versions))
         after = self._clock()
         kinds = zip(versions, found[::2], found[1::2], strict=True)
         changed = {kind: (int(version), texts) for kind, version, texts in kinds if texts is not None}
-        return Changes(float(now) - (before + after) / 2, changed)
+        return News(float(now) - (before + after) / 2, changed)
 
     def _save(self, kind: type[Document], put: Iterable[Document], gone: Iterable[str | int], version: int) -> bool:
         texts = {str(one.document_id): one.to_text() for one in put}

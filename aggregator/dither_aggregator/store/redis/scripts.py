@@ -84,7 +84,7 @@ def read(*parts: str) -> Script:
     return script(CHECK, *parts, flags="no-writes")
 
 
-# What all shards share.
+# Scripts on the keys that all shards share.
 
 BEGIN = script(
     """

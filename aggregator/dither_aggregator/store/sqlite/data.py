@@ -28,7 +28,7 @@ from dither_aggregator.store.contract import (
     Store,
     with_pending,
 )
-from dither_aggregator.store.documents import Changes
+from dither_aggregator.store.documents import News
 from dither_aggregator.store.packing import (
     BODY_BYTES,
     HOUR_S,
@@ -549,7 +549,7 @@ class SQLiteData(SQLiteFile, Store):
 
     # Documents: a row each, of whichever kind.
 
-    def _changes(self, versions: Mapping[str, int]) -> Changes:
+    def _changes(self, versions: Mapping[str, int]) -> News:
         changed: dict[str, tuple[int, list[str]]] = {}
         with self._instant() as db:
             state = self._states()
@@ -558,7 +558,7 @@ class SQLiteData(SQLiteFile, Store):
                 if version != known:
                     rows = db.execute("SELECT text FROM document WHERE kind = ?", (kind,))
                     changed[kind] = version, [text for (text,) in rows]
-        return Changes(float(state.get("clock_offset_s", 0.0)), changed)
+        return News(float(state.get("clock_offset_s", 0.0)), changed)
 
     def _save(self, kind: type[Document], put: Iterable[Document], gone: Iterable[str | int], version: int) -> bool:
         name = f"{kind.kind}_version"
