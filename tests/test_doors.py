@@ -14,8 +14,7 @@ from dither_aggregator.health import capacity
 from dither_aggregator.ingest import limits, service
 from dither_aggregator.operations import registry_process
 from dither_aggregator.store import archive
-from dither_aggregator.store.interface.marks import MARKS_MAX
-from dither_aggregator.store.records import MARK_CHARACTERS_MAX
+from dither_aggregator.store.records import MARK_CHARACTERS_MAX, MARKS_MAX
 from dither_aggregator.web import (
     addresses,
     bounds,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import requests
 
-from dither_aggregator.store.sqlite import FILE_NAME, key_file
+from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, kept_key
 from tests.support.aggregators import ENVIRONMENT, Served, dither, refused, serve
 from tests.support.keys import STRONG, bearer
 from tests.support.locked import ADMIN, ADMIN_ADDRESS, HURRIED, READ, SCOPES, WEAK, WRONG, Locked
@@ -50,13 +50,13 @@ def test_the_first_write_key_is_kept_in_a_file_of_its_own(tmp_path: Path) -> Non
     (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
     data = tmp_path / "data"
     with serve(tmp_path / "metrics.toml", data) as first:
-        assert key_file.kept(data) == first.key
-        assert (data / key_file.NAME).stat().st_mode & 0o777 == 0o600
+        assert kept_key(data) == first.key
+        assert (data / KEY_NAME).stat().st_mode & 0o777 == 0o600
     with serve(tmp_path / "metrics.toml", data) as again:
         assert again.key == first.key
         assert Locked(again, tmp_path).upload(again.key).status_code == 202
     for spoil in (lambda path: path.write_text(STRONG), Path.unlink):
-        spoil(data / key_file.NAME)
+        spoil(data / KEY_NAME)
         with serve(tmp_path / "metrics.toml", data) as without:
             assert not without.key  # nobody can tell it any more
             assert Locked(without, tmp_path).upload(first.key).status_code == 202
@@ -65,7 +65,7 @@ def test_the_first_write_key_is_kept_in_a_file_of_its_own(tmp_path: Path) -> Non
 def test_a_file_of_the_first_write_key_that_holds_none_is_told(tmp_path: Path) -> None:
     (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / key_file.NAME).write_text("secret")
+    (tmp_path / "data" / KEY_NAME).write_text("secret")
     done = refused("serve", tmp_path / "metrics.toml", "--data", tmp_path / "data")
     assert done.stdout == ""
     assert done.stderr.startswith("dither: write.key: the key is too weak: ")
@@ -154,7 +154,7 @@ def test_no_key_is_in_any_file_or_log_or_answer_but_the_one_that_makes_it(
     log = one.served.stop()
     said += [log, gzip.decompress((tmp_path / "backup").read_bytes()).decode()]
     files = {path.name: path.read_bytes() for path in one.data.iterdir()}
-    assert one.served.key.encode() in files.pop(key_file.NAME)
+    assert one.served.key.encode() in files.pop(KEY_NAME)
     assert FILE_NAME in files
     for text in one.keys.values():
         secret = text.rpartition("_")[2]

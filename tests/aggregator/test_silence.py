@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dither_aggregator.store.sqlite import key_file
+from dither_aggregator.store.sqlite import KEY_NAME
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from tests.fuzz.hostile import hostile_uploads
@@ -90,7 +90,7 @@ class Found:
             ("a right key", place)
             for place, content in there.items()
             for key in self.keys
-            if key.encode() in content and not place.startswith(key_file.NAME)
+            if key.encode() in content and not place.startswith(KEY_NAME)
         }
         return found | known
 

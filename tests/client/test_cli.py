@@ -436,12 +436,13 @@ def test_a_damaged_store_is_refused(registry_path: Path, tmp_path: Path) -> None
     with serve(registry_path, data) as served:
         served.stop()
     with closing(sqlite3.connect(data / "store.sqlite3")) as db, db:
-        db.execute("UPDATE plan SET document = '{}' WHERE id = 2")
-    assert "a plan of the store is damaged" in refused("ledger", "--data", data)
-    assert "a plan of the store is damaged" in refused("serve", registry_path, "--data", data)
+        db.execute("UPDATE document SET text = '{}' WHERE kind = 'plans' AND id = 2")
+    assert "a document of the store (plans) is damaged" in refused("ledger", "--data", data)
+    assert "a document of the store (plans) is damaged" in refused("serve", registry_path, "--data", data)
     with closing(sqlite3.connect(data / "store.sqlite3")) as db, db:
         db.execute("DROP TABLE log")
-        db.execute("UPDATE plan SET document = (SELECT document FROM plan WHERE id = 1)")
+        (sound,) = db.execute("SELECT text FROM document WHERE kind = 'plans' AND id = 1").fetchone()
+        db.execute("UPDATE document SET text = ? WHERE kind = 'plans'", (sound,))
     assert "no such table: log" in refused("ledger", "--data", data)
 
 

@@ -12,7 +12,7 @@ from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, StoreError, archive
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.redis import RedisStore, key_names
+from dither_aggregator.store.redis import RedisStore, layout
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, schema
 from tests.pinned.adapter import Aggregator
@@ -144,16 +144,16 @@ def test_a_newer_store_is_refused_with_what_to_do_and_left_alone(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("version", "next_step"),
-    [(key_names.VERSION + 1, "use the dither that wrote it"), (key_names.VERSION - 1, "dither backup.*dither restore")],
+    [(layout.VERSION + 1, "use the dither that wrote it"), (layout.VERSION - 1, "dither backup.*dither restore")],
 )
 def test_a_redis_of_another_version_is_refused_with_what_to_do(tmp_path: Path, version: int, next_step: str) -> None:
     with running_redis(tmp_path / "redis") as server, server.client() as client:
         RedisStore.create(server.url, "pinned", 4).close()
-        client.hset(key_names.GLOBAL, "version", version)
-        before = client.hgetall(key_names.GLOBAL)
+        client.hset(layout.GLOBAL, "version", version)
+        before = client.hgetall(layout.GLOBAL)
         with pytest.raises(StoreError, match=next_step):
             RedisStore(server.url)
-        assert client.hgetall(key_names.GLOBAL) == before
+        assert client.hgetall(layout.GLOBAL) == before
 
 
 def test_a_newer_backup_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

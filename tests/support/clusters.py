@@ -25,7 +25,7 @@ from typing import Any
 import requests
 
 from dither_aggregator.store import Store, create_store, open_store
-from dither_aggregator.store.sqlite import key_file
+from dither_aggregator.store.sqlite import kept_key
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, nursery
 from tests.support.failing import ENVIRONMENT_NAME, Orders
@@ -287,7 +287,7 @@ class OneMachine(Cluster):
 
     @property
     def key(self) -> str:
-        return key_file.kept(self.data)
+        return kept_key(self.data)
 
     def restart_store(self) -> None:
         self[SERVE].start()

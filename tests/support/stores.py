@@ -12,8 +12,7 @@ from typing import Any
 
 from dither_aggregator.store import Receipt, SQLiteStore, Store
 from dither_aggregator.store.redis import RedisStore
-from dither_aggregator.store.redis.key_names import log_key, shard_key, tally_key
-from dither_aggregator.store.redis.packing import MARK_BYTES, SEGMENT, tally_name
+from dither_aggregator.store.redis.layout import MARK_BYTES, SEGMENT, log_key, shard_key, tally_key, tally_name
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
@@ -23,6 +22,17 @@ from tests.support.clocks import DAY_S
 from tests.support.redis_servers import RedisServer
 
 Change = Callable[[bytes], bytes]
+AS_IN_6 = """
+CREATE TABLE plan (id INTEGER PRIMARY KEY, document TEXT NOT NULL);
+INSERT INTO plan SELECT id, text FROM document WHERE kind = 'plans';
+CREATE TABLE key (id TEXT PRIMARY KEY, document TEXT NOT NULL) WITHOUT ROWID;
+INSERT INTO key SELECT id, text FROM document WHERE kind = 'keys';
+CREATE TABLE journal (seq INTEGER PRIMARY KEY AUTOINCREMENT, entry TEXT NOT NULL);
+INSERT INTO journal SELECT id, text FROM document WHERE kind = 'journal';
+DROP TABLE document;
+PRAGMA user_version = 6;
+"""
+"""Makes a SQLite store without marks what version 6 would have made."""
 
 
 class Place(ABC):

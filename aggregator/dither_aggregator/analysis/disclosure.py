@@ -1,6 +1,6 @@
 """A read key is told windows of sealed days, batches of today, and no cell of a few reports.
 
-    day      one that is not sealed is told in batches (`store/interface/batches.py`); a sealed one of fewer than
+    day      one that is not sealed is told in batches (`store/contract.py`); a sealed one of fewer than
              BATCH_MIN reports only together with others; that it has any reports is told
     cell     one that has fewer than CELL_MIN reports in a window is left out of it, with its reports; of memoized
              answers one of which fewer than CELL_MIN devices are known to have reported, as one device repeats its memo
@@ -22,7 +22,7 @@ import numpy as np
 from dither_aggregator.analysis.windows import OVER_THE_EDGES, Window, reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import Store, StoredPlan, Tally
-from dither_aggregator.store.interface.batches import BATCH_MIN
+from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.packing import unpack_counts
 from dither_shared.cells import Cells
 from dither_shared.plan import Plan

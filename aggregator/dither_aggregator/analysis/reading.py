@@ -20,7 +20,7 @@ from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
 from dither_aggregator.analysis.tail import Sum
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.store.interface.batches import BATCH_MIN
+from dither_aggregator.store.contract import BATCH_MIN
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 

@@ -33,7 +33,7 @@ from cachetools import LRUCache
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.checks import HealthCheck
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.interface.readings import READING_BYTES_MAX
+from dither_aggregator.store.contract import READING_BYTES_MAX
 from dither_aggregator.store.records import KeptReading
 from dither_shared.errors import DitherError
 

@@ -25,7 +25,7 @@ from dither_aggregator.analysis.estimands import estimate, takes_seconds
 from dither_aggregator.analysis.reading_cache import refuse_slow
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
-from dither_aggregator.store.interface.batches import BATCH_MIN
+from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.packing import HEAD_BYTES, add_plain, plain_counts
 from dither_aggregator.store.records import Final
 from dither_shared.documents import canonical_json

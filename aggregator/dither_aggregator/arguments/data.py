@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dither_aggregator.arguments.sources import add_settings
 
 if TYPE_CHECKING:
-    from dither_aggregator.store.interface import Store
+    from dither_aggregator.store.contract import Store
 
 
 def add_data_argument(parser: argparse.ArgumentParser, what: str = "the store") -> None:

@@ -12,7 +12,7 @@ from dither_aggregator.operations.administration import Administration
 from dither_aggregator.operations.scopes import SCOPES, WRITE
 from dither_aggregator.store import Store
 from dither_aggregator.store.keys import new_text, text_fault
-from dither_aggregator.store.sqlite import key_file
+from dither_aggregator.store.sqlite import KEY_NAME, keep_key, kept_key
 from dither_shared.errors import ConfigurationError
 from dither_shared.ownership import check_named
 
@@ -57,14 +57,14 @@ def first_write_key(store: Store, directory: Path | None) -> str:
     A directory keeps it in `write.key`, which is written first: cut off between the two, the next start takes it over.
     Raises ConfigurationError for a file that holds no key.
     """
-    text = key_file.kept(directory) if directory else ""
+    text = kept_key(directory) if directory else ""
     if not any(key.scope == WRITE for key in store.keys.by_id.values()):
         if fault := text_fault(text) if text else "":
-            raise ConfigurationError(f"{key_file.NAME}: {fault}; take the file away, and one is made")
+            raise ConfigurationError(f"{KEY_NAME}: {fault}; take the file away, and one is made")
         if not text:
             text = new_text(WRITE)
             if directory:
-                key_file.keep(directory, text)
+                keep_key(directory, text)
         Administration(store).register_key(WRITE, text, "first")
     key = store.keys.find(text.encode())
     return text if key and store.keys.active(key.id, [WRITE]) else ""

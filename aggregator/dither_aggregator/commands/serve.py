@@ -33,7 +33,7 @@ from dither_aggregator.operations.registry_process import read_apart
 from dither_aggregator.operations.signal_handling import answer_signals
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.plans import Offered
-from dither_aggregator.store.sqlite import exclusive, key_file
+from dither_aggregator.store.sqlite import KEY_NAME, exclusive, kept_key
 from dither_aggregator.web import create_app
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.page_requests import ReadingApp
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     with exclusive(args.data), closing(SQLiteStore.open_or_create(args.data, registry.app)) as store:
         Administration(store).start_with(registry)
         register_key_files(store, args)
-        kept = key_file.kept(args.data)
+        kept = kept_key(args.data)
         key = first_write_key(store, args.data)
         public, health = listeners(args)
         reason = reachable_reason(args, public)
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             app = create_app(service, ReadingApp(readers.answer), args.allow_host, reachable=bool(reason))
             server = HttpServer(app, public, health, Admission(service, limits(args), base_path(args)), readers.close)
             server.url += args.base_path or ""
-            said = say_write_key(key if key != kept else f"in {args.data / key_file.NAME}" if kept else "")
+            said = say_write_key(key if key != kept else f"in {args.data / KEY_NAME}" if kept else "")
             _serve(server, store.app, key, said, args.json)
     return 0
 

@@ -25,7 +25,7 @@ from dither_aggregator.health.checks import HealthCheck
 from dither_aggregator.health.expiry import SOON, Expiries
 from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.store import Store, open_store
-from dither_aggregator.store.interface.resetting import EXPIRES_WITHIN
+from dither_aggregator.store.day_reset import EXPIRES_WITHIN
 from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import OtherLayout

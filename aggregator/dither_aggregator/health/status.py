@@ -12,7 +12,7 @@ from datetime import date
 from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store
-from dither_aggregator.store.interface.resetting import WrongClock
+from dither_aggregator.store.day_reset import WrongClock
 from dither_aggregator.store.records import Counted, ShardStatus, TallyKey, total_of
 
 

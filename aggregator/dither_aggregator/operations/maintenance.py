@@ -10,10 +10,10 @@ from dither_aggregator.store import Store, StoreUnavailable
 from dither_shared.errors import DitherError
 
 
-def fold_all(store: Store, shard: int, until: Callable[[], bool] = lambda: False) -> int:
+def fold_all(store: Store, shard: int, until: Callable[[], bool] | None = None) -> int:
     """Fold what waits in a shard until nothing does, or until told to stop; return how many steps that took."""
     steps = 0
-    while not until() and store.fold(shard):
+    while not (until and until()) and store.fold(shard):
         steps += 1
     return steps
 

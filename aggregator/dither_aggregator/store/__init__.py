@@ -1,9 +1,9 @@
 """The store: log, tallies, ledger, quarantine and deduplication, where nothing is counted twice or lost.
 
-`interface/` says what a store does, a file a role; `sqlite/` and `redis/` do it, with the same files.
+`contract.py` says what a store does, and does what both kinds do alike; `sqlite/` and `redis/` do the rest.
 """
 
-from dither_aggregator.store.interface import Store
+from dither_aggregator.store.contract import Store
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import LedgerRow, Receipt, StoreError, StoreLoading, StoreUnavailable, Tally

@@ -1,7 +1,7 @@
 """A backup's file: the records of a dump, a JSON line each, in gzip. A file that is cut off or altered is refused.
 
-    {"format": "dither backup", "version": 4, "app": "example", "generation": "..."}
-    {"identity": {...}}  {"plan": {...}}  {"marks": {...}}  {"batches": {...}}  {"journal": {...}}  {"shard": {...}}
+    {"format": "dither backup", "version": 5, "app": "example", "generation": "..."}
+    {"identity": {...}}  {"documents": {"kind": "plans", "documents": [...]}}  {"batches": {...}}  {"shard": {...}}
     {"seen": {...}}  {"tally": {...}}  {"final": {...}}
     {"end": {"records": 1234, "sha256": "of all the lines before"}}
 
@@ -9,11 +9,13 @@ Bytes are base64, days are ISO 8601. The file holds no key's text, but the secre
 key of the digests: keep it as safe as the store.
 """
 
+import base64
 import gzip
 import hashlib
 import json
 import os
 import secrets
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -22,31 +24,32 @@ from typing import Any, TypeVar
 
 from dither_aggregator.store.dump import (
     BatchesRecord,
+    DocumentsRecord,
     FinalRecord,
     Identity,
-    JournalRecord,
-    MarksRecord,
-    PlanRecord,
     Record,
     SeenRecord,
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.records import StoreError
+from dither_aggregator.store.keys import Key, first_key
+from dither_aggregator.store.packing import day_at
+from dither_aggregator.store.plans import StoredPlan
+from dither_aggregator.store.records import DayMark, JournalEntry, Retention, StoreError
 from dither_shared.errors import reason_of
 from dither_shared.ownership import check_named
 
 _T = TypeVar("_T")
 
-FORMAT, VERSION = "dither backup", 4
-READ_VERSIONS = (2, 3, VERSION)
-"""Version 2 has the text of the one key there was; what is made of it knows a hash of that text. 3 has no batches."""
+FORMAT, VERSION = "dither backup", 5
+READ_VERSIONS = (2, 3, 4, VERSION)
+"""Version 2 has the text of the one key there was; what is made of it knows a hash of that text. 3 has no batches. Up
+to 4 keys and retention stand in the identity, and plans, marks and entries of the journal have records of their own.
+"""
 _KINDS: dict[str, type[Record]] = {
     "identity": Identity,
-    "plan": PlanRecord,
-    "marks": MarksRecord,
+    "documents": DocumentsRecord,
     "batches": BatchesRecord,
-    "journal": JournalRecord,
     "shard": ShardRecord,
     "seen": SeenRecord,
     "tally": TallyRecord,
@@ -58,11 +61,11 @@ LINE_BYTES_MAX = 256 * 1024 * 1024
 VALUES_MAX = 4_000_000
 """Values of a line: the parser takes up to a hundred bytes for each."""
 HELD_BYTES_MAX, HELD_TIMES_MAX = 1024 * 1024 * 1024, 32
-"""Lines whose records are kept until all are read: plans, and uploads that wait to be folded. In a large file so many
-times its size, since these are noise, which nothing makes much shorter."""
+"""Lines that take memory until all are read: documents, and uploads that wait to be folded. In a large file so many
+times its size, since uploads are noise, which nothing makes much shorter."""
 PART_BYTES, PART_ITEMS = LINE_BYTES_MAX // 4, VALUES_MAX // 16
 """A record with more is written as several, of which the last has its cursor: a reader adds them up."""
-_HELD = ("identity", "plan", "shard")
+_HELD = ("identity", "documents", "plan", "shard")
 UNFIT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 """The errors of reading and taking up a record that no store has written."""
 
@@ -133,7 +136,7 @@ def read(path: Path) -> Iterator[Record]:
 
 def unfit(path: Path, error: BaseException) -> StoreError:
     """Return the error for a file whose records cannot be taken up, in words of a bounded length."""
-    message = repr(error)
+    message = str(error) if isinstance(error, StoreError) else repr(error)
     return StoreError(f"{path} is not a backup of dither: {message if len(message) <= 200 else f'{message[:197]}...'}")
 
 
@@ -164,9 +167,12 @@ def _read_lines(path: Path, file: gzip.GzipFile) -> Iterator[Record]:
         if any(kind in document for kind in _HELD):
             held += len(line)
             if held > held_max:
-                raise StoreError(f"{path} has more than {held_max:,} bytes of plans and of uploads to fold")
+                raise StoreError(f"{path} has more than {held_max:,} bytes of documents and of uploads to fold")
         if "format" not in document:
-            yield _record_of(document)
+            try:
+                yield from _records_of(document)
+            except StoreError as error:
+                raise unfit(path, error) from None
     if not ended:
         raise StoreError(f"{path} is cut off")
 
@@ -229,8 +235,23 @@ def _line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def _record_of(document: dict[str, Any]) -> Record:
+def _records_of(document: dict[str, Any]) -> Iterator[Record]:
     ((kind, fields),) = document.items()
-    if kind not in _KINDS:
+    if kind == "identity" and "retention" in fields:
+        if "key" in fields:  # version 2, from before keys had scopes
+            secret = secrets.token_bytes(32)
+            key = first_key(fields["key"], secret, day_at(time.time()))
+            fields = {**fields, "keys": [key.to_document()], "secret": base64.b64encode(secret).decode("ascii")}
+        yield Identity.from_document(fields)
+        yield DocumentsRecord(Key, tuple(map(Key.from_document, fields["keys"])))
+        yield DocumentsRecord(Retention, (Retention.from_document(fields["retention"]),))
+    elif kind == "plan":
+        yield DocumentsRecord(StoredPlan, (StoredPlan.from_document(fields),))
+    elif kind == "marks":
+        yield DocumentsRecord(DayMark, tuple(map(DayMark.from_document, fields["marks"])))
+    elif kind == "journal":
+        yield DocumentsRecord(JournalEntry, tuple(map(JournalEntry.from_document, fields["entries"])))
+    elif kind in _KINDS:
+        yield _KINDS[kind].from_document(fields)
+    else:
         raise ValueError(f"an unknown kind of record, {kind!r}")
-    return _KINDS[kind].from_document(fields)

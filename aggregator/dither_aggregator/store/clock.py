@@ -18,11 +18,13 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from dither_aggregator.store import archive
-from dither_aggregator.store.dump import FinalRecord, Identity, PlanRecord, Record, ShardRecord, TallyRecord
-from dither_aggregator.store.interface import Store
-from dither_aggregator.store.interface.resetting import DayReset, named
+from dither_aggregator.store.contract import Store
+from dither_aggregator.store.day_reset import DayReset, named
+from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, ShardRecord, TallyRecord
+from dither_aggregator.store.keys import Key
 from dither_aggregator.store.opening import is_redis
-from dither_aggregator.store.records import COMMAND_LINE, Counted, StoreError
+from dither_aggregator.store.plans import StoredPlan
+from dither_aggregator.store.records import COMMAND_LINE, Counted, Retention, StoreError
 from dither_aggregator.store.sqlite import SQLiteStore, exclusive
 from dither_shared.errors import reason_of
 
@@ -104,7 +106,9 @@ def _aside(store: Store, found: DayReset) -> Iterator[Record]:
     """Yield the part of a dump that is of the days which leave the store."""
     for record in store.dump():
         match record:
-            case Identity() | PlanRecord():
+            case Identity():
+                yield record
+            case DocumentsRecord() if record.kind in (StoredPlan, Key, Retention):
                 yield record
             case ShardRecord():
                 ledger = {key: row for key, row in record.ledger.items() if found.is_aside(key[1])}

@@ -8,7 +8,8 @@ off before the mark, the new store is emptied by hand and the copy made anew; be
 from contextlib import closing
 from pathlib import Path
 
-from dither_aggregator.store.interface import Store
+from dither_aggregator.store.contract import Store
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.records import LedgerRow, StoreError
 from dither_aggregator.store.restoring import fill
@@ -43,6 +44,9 @@ def _compare(source: Store, made: Store) -> None:
     rows = source.ledger()
     if rows != made.ledger():
         raise StoreError("the copy's ledger is not the same: nothing was changed; run `dither fsck` on the directory")
+    for kind in KINDS:
+        if source.documents(kind) != made.documents(kind):
+            raise StoreError(f"the copy's {kind.kind} are not the same: nothing was changed; run it again")
     for stored in source.plans():
         for epoch in source.epochs(stored.plan):
             if source.tally(stored.plan, epoch).digest != made.tally(stored.plan, epoch).digest:

@@ -14,8 +14,8 @@ from datetime import date
 from itertools import islice, takewhile
 from typing import NamedTuple
 
+from dither_aggregator.store.contract import Store
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.interface import Store
 from dither_aggregator.store.packing import (
     DamagedEntry,
     count_pending,

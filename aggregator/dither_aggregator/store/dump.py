@@ -4,29 +4,26 @@ Each has a document for a backup's file, in JSON's own types: bytes are base64, 
 """
 
 import base64
-import secrets
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from dither_aggregator.store.keys import Key, first_key
-from dither_aggregator.store.packing import day_at
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.records import (
-    KEPT_DAYS_MAX,
     Batch,
     Counted,
-    DayMark,
+    Document,
     Final,
-    JournalEntry,
     LogGroup,
     Poison,
     RefusedCount,
     RefusedKey,
-    Retention,
     TallyKey,
 )
+
+DOCUMENTS_BYTES = 1024 * 1024
+"""So many bytes of documents come in one record, but for a longer document."""
 
 
 @dataclass(frozen=True)
@@ -34,80 +31,63 @@ class Identity:
     """The first record: what is fixed when a store is made."""
 
     app: str
-    keys: tuple[Key, ...]
     secret: bytes
     """It hashes keys and signs sessions."""
     digest_key: bytes
     generation: str
     """The generation of the store that was dumped."""
-    retention: Retention
     tallies_from: date
 
     def to_document(self) -> dict[str, object]:
         """Return what `from_document` needs to make this again."""
         return {
             **vars(self),
-            "keys": [key.to_document() for key in self.keys],
             "secret": _text(self.secret),
             "digest_key": _text(self.digest_key),
-            "retention": vars(self.retention),
             "tallies_from": self.tallies_from.isoformat(),
         }
 
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> "Identity":
         """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
-        if "key" in fields:  # a backup of version 2, from before keys had scopes
-            secret = secrets.token_bytes(32)
-            key = first_key(fields["key"], secret, day_at(time.time()))
-            fields = {**fields, "keys": [key.to_document()], "secret": _text(secret)}
-        retention = Retention(**fields["retention"])
-        texts, days = (fields["app"], fields["generation"]), vars(retention).values()
-        if not all(isinstance(text, str) and text for text in texts):
+        app, generation = fields["app"], fields["generation"]
+        if not all(isinstance(text, str) and text for text in (app, generation)):
             raise ValueError("an app and a generation are texts")
-        if not all(kept is None or (type(kept) is int and 0 < kept <= KEPT_DAYS_MAX) for kept in days):
-            raise ValueError(f"tallies and snapshots are kept for 1 to {KEPT_DAYS_MAX:,} days, or for ever")
-        return cls(
-            fields["app"],
-            tuple(map(Key.from_document, fields["keys"])),
-            _bytes(fields["secret"]),
-            _bytes(fields["digest_key"]),
-            fields["generation"],
-            retention,
-            date.fromisoformat(fields["tallies_from"]),
-        )
+        secret, digest_key = _bytes(fields["secret"]), _bytes(fields["digest_key"])
+        return cls(app, secret, digest_key, generation, date.fromisoformat(fields["tallies_from"]))
 
 
 @dataclass(frozen=True)
-class PlanRecord:
-    """A plan as `StoredPlan.to_document` gives it."""
+class DocumentsRecord:
+    """Some documents of one kind, those of a numbered kind in their order."""
 
-    document: dict[str, object]
-
-    def to_document(self) -> dict[str, object]:
-        """Return the plan's own document."""
-        return self.document
+    kind: type[Document]
+    documents: tuple[Document, ...]
 
     @classmethod
-    def from_document(cls, fields: dict[str, object]) -> "PlanRecord":
-        """Make the record of a document, which is not read here."""
-        return cls(fields)
-
-
-@dataclass(frozen=True)
-class MarksRecord:
-    """The operator's marks. A store without any has no such record, so that older releases read its backup."""
-
-    marks: tuple[DayMark, ...]
+    def each(cls, kind: type[Document], documents: Iterable[Document]) -> Iterator["DocumentsRecord"]:
+        """Yield the records of all documents of a kind."""
+        some: list[Document] = []
+        size = 0
+        for one in documents:
+            length = len(one.to_text())
+            if some and size + length > DOCUMENTS_BYTES:
+                yield cls(kind, tuple(some))
+                some, size = [], 0
+            some.append(one)
+            size += length
+        if some:
+            yield cls(kind, tuple(some))
 
     def to_document(self) -> dict[str, object]:
         """Return what `from_document` needs to make this again."""
-        return {"marks": [mark.to_document() for mark in self.marks]}
+        return {"kind": self.kind.kind, "documents": [one.to_document() for one in self.documents]}
 
     @classmethod
-    def from_document(cls, fields: Mapping[str, Any]) -> "MarksRecord":
+    def from_document(cls, fields: Mapping[str, Any]) -> "DocumentsRecord":
         """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
-        return cls(tuple(DayMark(date.fromisoformat(mark["day"]), mark["text"]) for mark in fields["marks"]))
+        (kind,) = [kind for kind in KINDS if kind.kind == fields["kind"]]
+        return cls(kind, tuple(map(kind.from_document, fields["documents"])))
 
 
 @dataclass(frozen=True)
@@ -133,22 +113,6 @@ class BatchesRecord:
                 for plan, day, shown, n, packed in fields["batches"]
             ),
         )
-
-
-@dataclass(frozen=True)
-class JournalRecord:
-    """Some entries of the journal: later ones come in later records."""
-
-    entries: tuple[JournalEntry, ...]
-
-    def to_document(self) -> dict[str, object]:
-        """Return what `from_document` needs to make this again."""
-        return {"entries": [entry.to_document() for entry in self.entries]}
-
-    @classmethod
-    def from_document(cls, fields: Mapping[str, Any]) -> "JournalRecord":
-        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
-        return cls(tuple(map(JournalEntry.from_document, fields["entries"])))
 
 
 @dataclass(frozen=True)
@@ -281,17 +245,7 @@ class FinalRecord:
         )
 
 
-Record = (
-    Identity
-    | PlanRecord
-    | MarksRecord
-    | BatchesRecord
-    | JournalRecord
-    | ShardRecord
-    | SeenRecord
-    | TallyRecord
-    | FinalRecord
-)
+Record = Identity | DocumentsRecord | BatchesRecord | ShardRecord | SeenRecord | TallyRecord | FinalRecord
 
 
 def _text(data: bytes) -> str:

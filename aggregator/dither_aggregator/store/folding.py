@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from operator import itemgetter
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from dither_shared.cells import Cells
 ATTEMPTS = 2
 """How often a group by itself must fail before it is poison."""
 
+_reports = itemgetter(LogGroup._fields.index("reports"))
 ByCell = dict[int, list[LogGroup]]
 
 
@@ -30,9 +32,10 @@ def fold_read(read: LogRead, plans: Mapping[int, Cells]) -> tuple[list[Segment],
     for (plan, epoch), by_cell in by_tally.items():
         if plan not in plans:
             raise StoreError(f"the log has reports of plan {plan}, which this process does not know")
+        n = sum([group.n for groups in by_cell.values() for group in groups])
         counts, poisoned = _count(plans[plan], by_cell)
-        read_n = sum([group.n for groups in by_cell.values() for group in groups])
-        n = read_n - sum([poison.group.n for poison in poisoned])
+        for poison in poisoned:
+            n -= poison.group.n
         if n:
             segments.append(Segment(plan, epoch, read.low, read.high, n, pack_counts(counts)))
         poisons += poisoned
@@ -75,4 +78,4 @@ def _joined(cells: Cells, cell: int, groups: Sequence[LogGroup]) -> bytes:
     for group in groups:
         if len(group.reports) != group.n * width:
             raise ValueError(f"{len(group.reports)} bytes are not {group.n} reports of {width}")
-    return b"".join([group.reports for group in groups])
+    return b"".join(map(_reports, groups))

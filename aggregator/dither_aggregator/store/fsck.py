@@ -8,9 +8,9 @@
                  shard all tallies of its day are one segment, of one range
     snapshots    each has the content that its id is the digest of, and the tally that was recorded
     plans        no rev and no digest twice
+    documents    those of each kind can be read, and are not too many; marks have texts that can be shown
     answers      of uploads of erased days no more than that they were taken
     batches      of so many reports as lie between them at least, and none that the tally lacks
-    marks        texts that can be shown, and not too many
     refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
 
 A store may be checked while it is in use: the check compares one instant of each shard.
@@ -27,11 +27,10 @@ from datetime import date
 
 from dither_aggregator.counting.damage import impossible
 from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.store.contract import BATCH_MIN, Store
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.interface import Store
-from dither_aggregator.store.interface.batches import BATCH_MIN
-from dither_aggregator.store.interface.marks import MARKS_MAX
 from dither_aggregator.store.packing import entry_day, unpack_answer, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 from dither_shared.wire import REASONS
@@ -40,8 +39,7 @@ from dither_shared.wire import REASONS
 def check(store: Store) -> Iterator[str]:
     """Yield a sentence for everything that is not as it must be."""
     yield from store.integrity()
-    yield from _check_plans(store)
-    yield from _check_marks(store)
+    yield from _check_documents(store)
     yield from _check_batches(store)
     checked, erased = _Checked(store), store.erased()
     try:
@@ -63,19 +61,16 @@ def check(store: Store) -> Iterator[str]:
         yield f"the rest was not checked, it cannot be read: {error}"
 
 
-def _check_plans(store: Store) -> Iterator[str]:
-    revs = Counter((stored.plan.metric, stored.plan.rev) for stored in store.plans())
-    digests = Counter((stored.plan.metric, stored.plan.digest) for stored in store.plans())
-    for (metric, what), number in (revs + digests).items():
-        if number > 1:
-            yield f"plans: {metric} has {number} plans that are {what}"
-
-
-def _check_marks(store: Store) -> Iterator[str]:
-    marks = store.marks()
-    if len(marks) > MARKS_MAX:
-        yield f"marks: there are {len(marks):,}, and {MARKS_MAX:,} are the most"
-    yield from (f"marks: {mark.day}: {mark.fault}" for mark in marks if mark.fault)
+def _check_documents(store: Store) -> Iterator[str]:
+    for kind in KINDS:
+        try:
+            kept = store.documents(kind)
+        except StoreError as error:
+            yield str(error)
+            continue
+        if kind.most is not None and len(kept) > kind.most:
+            yield f"{kind.kind}: there are {len(kept):,}, and {kind.most:,} are the most"
+        yield from (f"{kind.kind}: {fault}" for fault in kind.faults(kept))
 
 
 def _check_batches(store: Store) -> Iterator[str]:

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 from dither_aggregator.operations.scopes import READING, SCOPES, WRITE
-from dither_aggregator.store.records import StoreError, is_one_line
+from dither_aggregator.store.records import Document, StoreError, is_one_line
 
 ACTIVE, WAITING, REVOKED = STATES = ("active", "waiting", "revoked")
 """A key's states. An app that uploads with a waiting one is told to come again later."""
@@ -36,9 +36,11 @@ _ALPHABETS = ((r"[0-9]+", 3), (r"[0-9a-fA-F]+", 4), (r"[0-9a-z]+|[0-9A-Z]+", 5),
 
 
 @dataclass(frozen=True)
-class Key:
+class Key(Document):
     """A key as a store knows it: without its text."""
 
+    kind = "keys"
+    most = KEYS_MAX
     id: str
     scope: str
     digest: bytes
@@ -49,6 +51,11 @@ class Key:
     """The last day on which it was shown. No more is kept of who shows it."""
     state: str = ACTIVE
 
+    @property
+    def document_id(self) -> str:
+        """Its id, which its text has, too."""
+        return self.id
+
     def without_digest(self) -> dict[str, str | None]:
         """Return what an operator is told of it: everything but the hash."""
         last_used = self.last_used.isoformat() if self.last_used else None
@@ -56,27 +63,23 @@ class Key:
         return {**named, "made": self.made.isoformat(), "last_used": last_used}
 
     def to_document(self) -> dict[str, str | None]:
-        """Return what `from_document` needs to make this again."""
+        """Return all of it by name."""
         return {**self.without_digest(), "digest": self.digest.hex()}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Key":
-        """Make the key of a stored document; raise StoreError for a damaged one."""
-        try:
-            last_used = document["last_used"]
-            key = cls(
-                document["id"],
-                document["scope"],
-                bytes.fromhex(document["digest"]),
-                document["label"],
-                date.fromisoformat(document["made"]),
-                None if last_used is None else date.fromisoformat(last_used),
-                document["state"],
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"a key of the store is damaged: {error!r}") from None
+    def _of(cls, fields: Mapping[str, Any]) -> Self:
+        last_used = fields["last_used"]
+        key = cls(
+            fields["id"],
+            fields["scope"],
+            bytes.fromhex(fields["digest"]),
+            fields["label"],
+            date.fromisoformat(fields["made"]),
+            None if last_used is None else date.fromisoformat(last_used),
+            fields["state"],
+        )
         if not (key.scope in SCOPES and key.state in STATES and isinstance(key.id, str) and isinstance(key.label, str)):
-            raise StoreError("a key of the store is damaged: it has no scope, state, id and label that are known")
+            raise ValueError("it has no scope, state, id and label that are known")
         return key
 
 

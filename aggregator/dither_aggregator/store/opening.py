@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dither_aggregator.store.interface import SHARDS, Store
+from dither_aggregator.store.contract import SHARDS, Store
 from dither_aggregator.store.sqlite import SQLiteStore
 
 __all__ = ["SHARDS", "create_store", "is_redis", "open_store"]

@@ -1,15 +1,14 @@
 """The plans of a store: those of the registry, and older ones that devices in the field still use."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from dither_aggregator.operations.registry_process import another_meaning, document_of
 from dither_aggregator.store.packing import DAY_S, day_number
-from dither_aggregator.store.records import StoreError
+from dither_aggregator.store.records import Document, StoreError
 from dither_shared.exact import from_micro
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -22,9 +21,10 @@ GRACE = timedelta(days=7)
 
 
 @dataclass(frozen=True)
-class StoredPlan:
+class StoredPlan(Document):
     """A plan under which reports are, or were, accepted."""
 
+    kind = "plans"
     id: int
     plan: Plan
     question: str
@@ -40,7 +40,12 @@ class StoredPlan:
     period_days: int = 1
     """How often a device is asked."""
 
-    @cached_property
+    @property
+    def document_id(self) -> int:
+        """The number by which log, ledger and tallies name it."""
+        return self.id
+
+    @property
     def accepted_before_s(self) -> float:
         """When its reports are refused from, in seconds since 1970."""
         return float(day_number(self.expires + GRACE) * DAY_S)
@@ -62,7 +67,7 @@ class StoredPlan:
         return from_micro(self.reservation)
 
     def to_document(self) -> dict[str, object]:
-        """Return what `from_document` needs to make this again."""
+        """Return all of it by name."""
         return {
             "id": self.id,
             "plan": self.plan.to_document(),
@@ -76,33 +81,29 @@ class StoredPlan:
         }
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> "StoredPlan":
-        """Make the plan of a stored document's JSON; raise StoreError for a damaged one."""
-        try:
-            document = json.loads(text)
-        except ValueError as error:
-            raise StoreError(f"a plan of the store is damaged: {error}") from None
-        return cls.from_document(document)
+    def _of(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(
+            fields["id"],
+            Plan.from_document(fields["plan"]),
+            fields["question"],
+            tuple(fields["candidates"]),
+            fields["reservation"],
+            date.fromisoformat(fields["expires"]),
+            fields["current"],
+            fields["retired"],
+            fields.get("period_days", 1),  # plans of older stores were read as if asked every day
+        )._checked()
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "StoredPlan":
-        """Make the plan of a stored document; raise StoreError for a damaged one."""
-        try:
-            return cls(
-                document["id"],
-                Plan.from_document(document["plan"]),
-                document["question"],
-                tuple(document["candidates"]),
-                document["reservation"],
-                date.fromisoformat(document["expires"]),
-                document["current"],
-                document["retired"],
-                document.get("period_days", 1),  # plans of older stores were read as if asked every day
-            )._checked()
-        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-            raise StoreError(f"a plan of the store is damaged, or of a later dither: {error!r}") from None
+    def faults(cls, kept: Sequence[Self]) -> Iterator[str]:
+        """Yield the revs and the digests of a metric that are there twice."""
+        revs = Counter((stored.plan.metric, stored.plan.rev) for stored in kept)
+        digests = Counter((stored.plan.metric, stored.plan.digest) for stored in kept)
+        for (metric, what), number in (revs + digests).items():
+            if number > 1:
+                yield f"{metric} has {number} plans that are {what}"
 
-    def _checked(self) -> "StoredPlan":
+    def _checked(self) -> Self:
         """Return this if each field is of its kind, as in a backup that anybody may have written."""
         numbers = (self.id, self.plan.rev, self.reservation, self.period_days)
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
@@ -149,6 +150,12 @@ class Plans:
         self._by_digest = {(item.plan.metric, item.plan.digest): item for item in self.by_id.values()}
         self.ids = {key: item.id for key, item in self._by_digest.items()}
         """By metric and digest: what this store calls a plan."""
+        self.cells = {item.id: item.plan.cells for item in self.by_id.values()}
+        """By id: what is needed to count a plan's reports."""
+        self.accepted = {
+            key: (item.plan, item.accepted_before_s) for key, item in self._by_digest.items() if not item.retired
+        }
+        """By metric and digest: a plan that is not retired, and when its reports are refused from."""
         self._metrics = {item.plan.metric for item in self.by_id.values()}
 
     def of(self, metric: str | None = None) -> list[StoredPlan]:
@@ -164,16 +171,12 @@ class Plans:
         """Return a metric's name; "" for one that no plan is of, so that strangers add no names to what is kept."""
         return metric if metric in self._metrics else ""
 
-    def accepting(self, metric: str, digest: str, now_s: float) -> Plan:
-        """Return the plan under which a group may be accepted; raise GroupRefused with the reason."""
+    def refusal(self, metric: str, digest: str) -> GroupRefused:
+        """Return why reports are not accepted under a plan that is not in `accepted`, or whose time is over."""
         stored = self._by_digest.get((metric, digest))
         if stored is None:
-            raise GroupRefused("unknown-plan" if metric in self._metrics else "unknown-metric")
-        if stored.retired:
-            raise GroupRefused("retired")
-        if now_s >= stored.accepted_before_s:
-            raise GroupRefused("expired")
-        return stored.plan
+            return GroupRefused("unknown-plan" if metric in self._metrics else "unknown-metric")
+        return GroupRefused("retired" if stored.retired else "expired")
 
     # Changes: each returns the plans that are to be stored in place of these.
 

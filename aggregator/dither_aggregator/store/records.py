@@ -1,12 +1,14 @@
-"""The records that a store takes and hands out: receipts, log groups, segments, tallies, the rows of the ledger."""
+"""The records that a store takes and hands out: receipts, log groups, segments, tallies, the ledger, documents."""
 
 import hashlib
+import json
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import DitherError
@@ -333,15 +335,96 @@ class Final:
     """The id of the snapshot that was made of it."""
 
 
+# Documents: what a registry and operators say, beside what is counted.
+
+
+class Document(ABC):
+    """A text of JSON that a store keeps under an id, in the collection of its kind.
+
+    A new kind is one class, which `documents.KINDS` lists. It says the name and the bounds of its collection, the id
+    and the fields of a document, and what cannot be one. No store, dump, restore, copy or check asks which kind it is.
+    """
+
+    kind: ClassVar[str]
+    """The name of the collection, in the store, in a backup and for people."""
+    most: ClassVar[int | None] = None
+    """How many documents a store keeps; None without a bound."""
+    room: ClassVar[str] = ""
+    """How an operator makes room for more, as the end of a sentence."""
+    makes_room: ClassVar[bool] = False
+    """Whether a store that has no room left takes one all the same, because it makes room."""
+    numbered: ClassVar[bool] = False
+    """Whether a store numbers them in their order, changes none, and lets the oldest go."""
+
+    @property
+    def document_id(self) -> str | int:
+        """Its id among those of its kind. One that is numbered, or the only one of its kind, needs none."""
+        return ""
+
+    @property
+    def fault(self) -> str:
+        """Why it cannot be stored, as a sentence; "" where it can."""
+        return ""
+
+    @abstractmethod
+    def to_document(self) -> Mapping[str, object]:
+        """Return the fields of which `from_document` makes this again."""
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> Self:
+        """Make a document of its fields; raise StoreError for damaged ones."""
+        try:
+            return cls._of(fields)
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
+            why = f"is damaged, or of a later dither: {error!r}"
+            raise StoreError(f"a document of the store ({cls.kind}) {why}") from None
+
+    @classmethod
+    @abstractmethod
+    def _of(cls, fields: Mapping[str, Any]) -> Self:
+        """Make it of its fields; raise any of these errors for damaged ones."""
+
+    def to_text(self) -> str:
+        """Return what a store keeps."""
+        return json.dumps(self.to_document())
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Self:
+        """Make the document that a store keeps; raise StoreError for a damaged one."""
+        try:
+            fields = json.loads(text)
+        except ValueError as error:
+            raise StoreError(f"a document of the store ({cls.kind}) is damaged: {error}") from None
+        return cls.from_document(fields)
+
+    @classmethod
+    def faults(cls, kept: Sequence[Self]) -> Iterator[str]:
+        """Yield what is wrong with those that a store keeps, in sentences."""
+        yield from (one.fault for one in kept if one.fault)
+
+
 KEPT_DAYS_MAX = 100_000
 
 
 @dataclass(frozen=True)
-class Retention:
+class Retention(Document):
     """For how many days after an epoch its tally and its snapshot are kept; None for ever."""
 
+    kind = "retention"
+    most = 1
+    makes_room = True
     tallies_days: int | None = None
     snapshots_days: int | None = None
+
+    def to_document(self) -> dict[str, object]:
+        """Return the numbers of days by name."""
+        return {**vars(self)}
+
+    @classmethod
+    def _of(cls, fields: Mapping[str, Any]) -> Self:
+        if not all(days is None or (type(days) is int and 0 <= days <= KEPT_DAYS_MAX) for days in fields.values()):
+            raise ValueError(f"tallies and snapshots are kept for at most {KEPT_DAYS_MAX:,} days, or for ever")
+        return cls(**fields)
 
 
 def is_one_line(text: str) -> bool:
@@ -349,17 +432,32 @@ def is_one_line(text: str) -> bool:
     return not any(unicodedata.category(character) in UNSHOWABLE for character in text)
 
 
-@dataclass(frozen=True, order=True)
-class DayMark:
-    """A release or another event that the operator named."""
+MARKS_MAX = 1_000
+"""How many marks a store keeps: every reader of a metric's days reads them all."""
 
+
+@dataclass(frozen=True, order=True)
+class DayMark(Document):
+    """A release or another event that the operator named, and a metric's days are shown with.
+
+    Nothing that is counted depends on it.
+    """
+
+    kind = "marks"
+    most = MARKS_MAX
+    room = "; `dither mark remove DAY` makes room"
     day: date
     """The epoch (UTC) on which it happened, or will."""
     text: str
 
     @property
+    def document_id(self) -> str:
+        """Day and text: there is one mark of each."""
+        return f"{self.day} {self.text}"
+
+    @property
     def fault(self) -> str:
-        """Why the text cannot be a mark's, as a sentence; "" for 1 to MARK_CHARACTERS_MAX characters of one line."""
+        """Why the text cannot be a mark's: it must have 1 to MARK_CHARACTERS_MAX characters of one line."""
         number = len(self.text)
         if not self.text.strip() or number > MARK_CHARACTERS_MAX:
             return f"a mark's text must have 1 to {MARK_CHARACTERS_MAX} characters, not spaces alone, got {number}"
@@ -371,11 +469,29 @@ class DayMark:
         """Return day and text by name."""
         return {"day": self.day.isoformat(), "text": self.text}
 
+    @classmethod
+    def _of(cls, fields: Mapping[str, Any]) -> Self:
+        mark = cls(date.fromisoformat(fields["day"]), fields["text"])
+        mark.text.encode()  # half a character has no bytes
+        return mark
+
+    @classmethod
+    def faults(cls, kept: Sequence[Self]) -> Iterator[str]:
+        """Yield those of the texts with their days, by which an operator removes them."""
+        yield from (f"{one.day}: {one.fault}" for one in kept if one.fault)
+
+
+JOURNAL_MAX = 100_000
+"""How many entries of the journal are kept: about 15 MB."""
+
 
 @dataclass(frozen=True)
-class JournalEntry:
+class JournalEntry(Document):
     """A change that somebody asked for."""
 
+    kind = "journal"
+    most = JOURNAL_MAX
+    numbered = True
     at: datetime
     """The time in UTC, to the second, by the store's clock."""
     actor: str
@@ -386,14 +502,10 @@ class JournalEntry:
     """The object of the act."""
 
     def to_document(self) -> dict[str, str]:
-        """Return what `from_document` needs to make this again."""
+        """Return all of it by name."""
         return {**vars(self), "at": self.at.strftime(JOURNAL_TIME)}
 
     @classmethod
-    def from_document(cls, fields: Mapping[str, Any]) -> "JournalEntry":
-        """Make the entry of a stored document; raise StoreError for a damaged one."""
-        try:
-            at = datetime.strptime(fields["at"], JOURNAL_TIME).replace(tzinfo=UTC)
-            return cls(at, fields["actor"], fields["action"], fields["what"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"an entry of the store's journal is damaged: {error!r}") from None
+    def _of(cls, fields: Mapping[str, Any]) -> Self:
+        at = datetime.strptime(fields["at"], JOURNAL_TIME).replace(tzinfo=UTC)
+        return cls(at, fields["actor"], fields["action"], fields["what"])

@@ -11,21 +11,18 @@ from contextlib import suppress
 from datetime import date
 from operator import itemgetter
 
+from dither_aggregator.store.contract import Store
 from dither_aggregator.store.dump import (
     BatchesRecord,
+    DocumentsRecord,
     FinalRecord,
     Identity,
-    JournalRecord,
-    MarksRecord,
-    PlanRecord,
     Record,
     SeenRecord,
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.interface import Store
 from dither_aggregator.store.packing import entry_day, pack_counts, unpack_counts
-from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import Counted, Segment, StoreError, sum_refused
 
 
@@ -37,26 +34,16 @@ def restore(store: Store, records: Iterable[Record]) -> None:
 
 def fill(store: Store, records: Iterable[Record]) -> None:
     """Fill a store that was made `unfinished`. `store.finish()` then makes it usable."""
-    plans: list[StoredPlan] = []
     shards: dict[int, ShardRecord] = {}
     ranges: dict[int, tuple[int, int]] = {}
     for record in records:
-        if isinstance(record, PlanRecord):
-            plans.append(StoredPlan.from_document(record.document))
-            continue
-        if plans:
-            store.fill_plans(plans)
-            plans = []
         match record:
             case Identity():
                 store.fill_identity(record)
-            case MarksRecord():
-                for mark in record.marks:
-                    store.add_mark(mark)
+            case DocumentsRecord():
+                store.fill_documents(record)
             case BatchesRecord():
                 store.fill_batches(record.hour, record.batches)
-            case JournalRecord():
-                store.fill_journal(record)
             case ShardRecord():
                 place = record.shard % store.shards
                 before = shards.get(place)

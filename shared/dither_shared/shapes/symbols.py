@@ -13,10 +13,8 @@ _FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 class Symbols(ReportShape):
     """One of `size` symbols, 0 to size - 1."""
 
-    @property
-    def raises(self) -> int:
-        """A symbol raises one count, its own."""
-        return 1
+    raises = 1
+    """A symbol raises one count, its own."""
 
     @cached_property
     def width(self) -> int:

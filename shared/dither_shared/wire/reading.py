@@ -154,20 +154,12 @@ def _parse_group(item: object, find_plan: FindPlan) -> Group:
         if not METRIC_NAME.fullmatch(metric) or not _PLAN.fullmatch(digest):
             raise GroupRefused("malformed") from None
         raise
-    cell = _cell(item, plan)
-    return Group(plan, cell, plan.cells.mechanism_of(cell).shape.read_column(reports), len(reports))
-
-
-def _cell(item: dict[str, Any], plan: Plan) -> int:
-    """Return the cell that a group names; 0 where its plan has only one, and it must name none."""
-    if not plan.cells.several:
-        if "cell" in item:
-            raise GroupRefused("malformed")
-        return 0
-    cell = item.get("cell")
-    if type(cell) is not int or not 0 <= cell < plan.cells.count:
-        raise BadReport(f"cell must be an integer from 0 to {plan.cells.count - 1}")
-    return cell
+    cells, cell = plan.cells, item.get("cell", 0)
+    if not cells.several and "cell" in item:
+        raise GroupRefused("malformed")
+    if cells.several and ("cell" not in item or type(cell) is not int or not 0 <= cell < cells.count):
+        raise BadReport(f"cell must be an integer from 0 to {cells.count - 1}")
+    return Group(plan, cell, cells.mechanism_of(cell).shape.read_column(reports), len(reports))
 
 
 def _count(item: object) -> int:

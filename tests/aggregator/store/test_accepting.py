@@ -5,7 +5,7 @@ import threading
 from datetime import date
 
 from dither_aggregator.store import Receipt, Store
-from dither_aggregator.store.interface.log import DEDUPE_DAYS_MIN
+from dither_aggregator.store.contract import DEDUPE_DAYS_MIN
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.support.registries import registry

@@ -13,13 +13,13 @@ from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, archive
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME, epochs
+from dither_aggregator.store.sqlite import FILE_NAME, data
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.writing import new_upload_id
 from tests.aggregator.store.conftest import place_of
 from tests.aggregator.store.test_erasing import directory_of, erase_all, wait_until_gone
-from tests.support.stores import Place, SQLitePlace, answer, append, body_in, body_of, fold_all, parsed
+from tests.support.stores import AS_IN_6, Place, SQLitePlace, answer, append, body_in, body_of, fold_all, parsed
 
 HELD = 0x1F3
 """So many reports an upload holds: with the digest of its body before it, these bytes are found nowhere by chance."""
@@ -147,7 +147,7 @@ def test_a_backup_brings_batches_and_what_is_kept_of_uploads_back(
 def test_many_uploads_are_moved_some_at_a_time(
     tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epochs, "FORGET_ROWS", 2)
+    monkeypatch.setattr(data, "FORGET_ROWS", 2)
     with closing(SQLitePlace(tmp_path / "store")) as place:
         store = place.make(asked)
         bodies = uploads(store, asked, 5)
@@ -169,7 +169,7 @@ def test_a_store_of_version_5_forgets_what_it_told_at_the_next_upkeep(tmp_path: 
         store.seal(0)
         store.close()
         with closing(sqlite3.connect(place.directory / FILE_NAME)) as db:
-            db.executescript("DROP TABLE taken; PRAGMA user_version = 5;")
+            db.executescript(f"{AS_IN_6} DROP TABLE taken; PRAGMA user_version = 5;")
         again = place.keep(SQLiteStore(place.directory))
         assert receipt_of(again, body)["accepted"] == HELD
         maintenance.maintain(again, 0)

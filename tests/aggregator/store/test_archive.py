@@ -166,36 +166,31 @@ def test_a_changed_record_is_restored_or_refused_in_words(tmp_path: Path, lines:
     assert ended == {0, 2}
 
 
-KEY = {
-    "id": "0" * 8,
-    "scope": "write",
-    "digest": "00",
-    "label": "",
-    "state": "active",
-    "made": "2026-01-01",
-    "last_used": None,
-}
-
-
 @pytest.mark.parametrize(
     ("kind", "field", "value"),
     [
         ("identity", "app", 1 << 63),
         ("identity", "generation", {}),
-        ("identity", "retention", {"tallies_days": "x"}),
-        ("identity", "keys", [{**KEY, "scope": None}]),
-        ("identity", "keys", [{**KEY, "label": {}}]),
-        ("plan", "question", 1),
-        ("plan", "id", "x"),
-        ("plan", "candidates", [1]),
-        ("plan", "current", 3),
+        ("identity", "secret", 3),
+        ("retention", "tallies_days", "x"),
+        ("keys", "scope", None),
+        ("keys", "label", {}),
+        ("plans", "question", 1),
+        ("plans", "id", "x"),
+        ("plans", "candidates", [1]),
+        ("plans", "current", 3),
+        ("documents", "kind", "rumours"),
+        ("documents", "documents", 3),
     ],
 )
 def test_a_field_of_another_kind_is_refused_in_words(
     tmp_path: Path, lines: list[bytes], kind: str, field: str, value: object
 ) -> None:
-    made = [json.loads(line) for line in lines]
-    next(line[kind] for line in made if kind in line)[field] = value
+    kept = {"kind": "retention", "documents": [{"tallies_days": 30, "snapshots_days": None}]}
+    made = [*map(json.loads, lines), {"documents": kept}]
+    of_kinds = {line["documents"]["kind"]: line["documents"]["documents"][0] for line in made if "documents" in line}
+    records = {name: record for line in made for name, record in line.items()}
+    {**records, **of_kinds}[kind][field] = value
     path = write(tmp_path / "made.gz", [json.dumps(line).encode() + b"\n" for line in made])
     done = dither("restore", path, "--data", tmp_path / "data")
     assert done.returncode == 2

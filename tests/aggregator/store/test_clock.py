@@ -22,9 +22,10 @@ from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
 from dither_aggregator.store.clock import reset
-from dither_aggregator.store.dump import Identity, SeenRecord
+from dither_aggregator.store.day_reset import DayReset, judge
+from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.interface.resetting import DayReset, _judge
+from dither_aggregator.store.keys import Key
 from dither_aggregator.store.packing import pack_counts, unpack_counts
 from dither_aggregator.store.records import Batch, Counted, KeptReading, Retention
 from dither_aggregator.store.redis import RedisStore
@@ -542,7 +543,7 @@ def test_a_directory_that_was_served_since_a_reset_was_cut_off_is_reset_as_it_is
 
 def records_of(file: Path) -> set[str]:
     """Return what a file holds, in any order; the days of its keys may be bounded already."""
-    return {repr(record) for record in archive.read(file) if not isinstance(record, Identity)}
+    return {repr(record) for record in archive.read(file) if getattr(record, "kind", None) is not Key}
 
 
 def moved_in(file: Path) -> Counted:
@@ -644,7 +645,7 @@ def test_which_clock_is_wrong_is_told_by_registry_and_reports(
     clock: date, day: date, came: int, expires: date | None, of_machine: bool
 ) -> None:
     used = {clock + timedelta(days=each) for each in range(1, came + 1)}
-    told, why = _judge(clock, day, used, expires)
+    told, why = judge(clock, day, used, expires)
     assert told == of_machine
     assert why
 

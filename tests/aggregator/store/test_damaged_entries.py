@@ -200,9 +200,9 @@ def test_counters_that_overtake_it_hide_nothing(
     place: Place, store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They fold what is before the damaged entry, in steps as long as those in which it is looked for."""
-    for module in ("sqlite.log", "redis.log", "redis.quarantine"):
+    for module in ("sqlite.data", "redis.data"):
         monkeypatch.setattr(f"dither_aggregator.store.{module}.READ_UPLOADS_MAX", 2)
-    monkeypatch.setattr("dither_aggregator.store.sqlite.quarantine.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("dither_aggregator.store.sqlite.data.ROWS_AT_ONCE", 2)
     fill(store, asked, 7)
     damage(place, {6}, cut)
     entries = store.log_entries(0)

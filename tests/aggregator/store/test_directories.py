@@ -9,7 +9,7 @@ import pytest
 
 from dither_aggregator.health.doctor import examine
 from dither_aggregator.store import SQLiteStore, StoreError
-from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, key_file
+from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, LOCK_NAME, exclusive
 from dither_aggregator.store.sqlite.file import NAMES
 from dither_shared.registry import Registry
 from tests.support.aggregators import dither, refused, serve
@@ -99,7 +99,7 @@ def test_a_file_that_leads_elsewhere_is_refused_for_every_file_of_a_store(
 def test_a_store_has_no_file_that_is_not_looked_at(home: Path) -> None:
     with serve(home / "metrics.toml", home / "data"):
         there = {path.name for path in (home / "data").iterdir()}
-    assert there >= {FILE_NAME, LOCK_NAME, key_file.NAME}
+    assert there >= {FILE_NAME, LOCK_NAME, KEY_NAME}
     assert there <= set(NAMES)
 
 

@@ -16,7 +16,7 @@ from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.records import LogGroup, LogRead, Poison
 from dither_aggregator.store.redis import RedisStore
-from dither_aggregator.store.sqlite import FILE_NAME, erasing
+from dither_aggregator.store.sqlite import FILE_NAME, moving
 from dither_shared.registry import Registry
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.registries import registry_text
@@ -236,7 +236,7 @@ def counts_in(place: SQLitePlace, store: Store) -> set[bytes]:
 def test_no_page_of_the_file_keeps_what_was_moved_in_it(
     sqlite: SQLitePlace, asked: Registry, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dither_aggregator.store.interface.tallies.COMPACT_SEGMENTS", 4)
+    monkeypatch.setattr("dither_aggregator.store.contract.COMPACT_SEGMENTS", 4)
     store = sqlite.make(asked)
     traces = busy_life(sqlite, store, asked, seed)
     assert min(traces.left(sqlite.directory)) > 0
@@ -283,7 +283,7 @@ def test_what_is_left_would_be_found(
 def test_who_reads_for_long_delays_erasing_beyond_a_restart(
     sqlite: SQLitePlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasing, "CUT_WITHIN_S", 0.05)
+    monkeypatch.setattr(moving, "CUT_WITHIN_S", 0.05)
     store = sqlite.make(asked)
     traces = live(sqlite, store, asked)
     with closing(sqlite3.connect(sqlite.directory / FILE_NAME, isolation_level=None)) as reader:
@@ -302,7 +302,7 @@ def test_who_reads_for_long_delays_erasing_beyond_a_restart(
 
 
 def test_much_that_waits_delays_erasing(sqlite: SQLitePlace, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasing, "READ_UPLOADS_MAX", 3)
+    monkeypatch.setattr(moving, "READ_UPLOADS_MAX", 3)
     store = sqlite.make(asked)
     traces = live(sqlite, store, asked)
     merge_all(store)
@@ -320,7 +320,7 @@ def test_much_that_waits_delays_erasing(sqlite: SQLitePlace, asked: Registry, mo
 def test_a_long_quarantine_delays_erasing_only_once_a_group_was_taken_out(
     sqlite: SQLitePlace, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasing, "READ_UPLOADS_MAX", 3)
+    monkeypatch.setattr(moving, "READ_UPLOADS_MAX", 3)
     store = sqlite.make(asked)
     read = LogRead(0, 0, [])
     group = LogGroup(store.stored(asked.metrics["dark"].plan).id, 0, sqlite.day(), 1, b"\x09")

@@ -11,14 +11,12 @@ import pytest
 
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import BadTally, Counts
-from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store import Store, StoreError, contract
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.interface import tallies
 from dither_aggregator.store.packing import pack_counts, sum_segments
 from dither_aggregator.store.records import LogRead, Poison, Segment
-from dither_aggregator.store.redis import ledger as redis_ledger
-from dither_aggregator.store.redis import log as redis_log
-from dither_aggregator.store.sqlite import log as sqlite_log
+from dither_aggregator.store.redis import data as redis_data
+from dither_aggregator.store.sqlite import data as sqlite_data
 from dither_shared.registry import Registry
 from tests.support.registries import registry
 from tests.support.stores import Place, append, balance, body_in, body_of, fold_all, parsed
@@ -28,7 +26,7 @@ Result = TypeVar("Result")
 
 @pytest.fixture
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sqlite_log, redis_log, redis_ledger):
+    for module in (sqlite_data, redis_data):
         monkeypatch.setattr(module, "READ_UPLOADS_MAX", 2)
 
 
@@ -65,7 +63,7 @@ def test_a_fold_says_whether_there_was_anything(store: Store, asked: Registry) -
 def test_folds_of_any_size_and_compaction_keep_the_sums(
     place: Place, store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tallies, "COMPACT_SEGMENTS", 3)
+    monkeypatch.setattr(contract, "COMPACT_SEGMENTS", 3)
     plan = store.stored(asked.metrics["color"].plan).id
     expected = np.zeros(4, dtype=np.int64)
     for step in range(6):
@@ -92,7 +90,7 @@ def test_segments_are_contiguous(place: Place, store: Store, asked: Registry) ->
 
 
 def test_a_read_is_bounded_in_bytes(store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((sqlite_log, "READ_BYTES_MAX"), (redis_log, "READ_REDIS_BYTES_MAX")):
+    for module, name in ((sqlite_data, "READ_BYTES_MAX"), (redis_data, "READ_REDIS_BYTES_MAX")):
         monkeypatch.setattr(module, name, 1_000)
     for _ in range(5):
         append(store, body_in(store, 0, asked, {"color": [1] * 600}))

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.interface import journal as journal_module
 from dither_aggregator.store.keys import KEYS_MAX, Key, Keys, id_in, new_text, text_fault
 from dither_aggregator.store.records import JournalEntry
-from dither_aggregator.store.redis import journal as redis_journal
-from dither_aggregator.store.sqlite import journal as sqlite_journal
+from dither_aggregator.store.redis import data as redis_data
 from tests.support.keys import STRONG
 from tests.support.stores import Place, RedisPlace
 
@@ -217,9 +215,8 @@ def test_the_journal_says_who_what_and_when_in_order(place: Place, store: Store)
 
 
 def test_the_journal_keeps_the_last_entries(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_journal, "PIECE", 4)
-    for module in (journal_module, redis_journal, sqlite_journal):
-        monkeypatch.setattr(module, "JOURNAL_MAX", 10)
+    monkeypatch.setattr(redis_data, "ADDED_ITEMS", 4)
+    monkeypatch.setattr(JournalEntry, "most", 10)
     for number in range(25):
         store.note("command line", "mark add", str(number))
     assert [entry.what for entry in store.journal()] == [str(number) for number in range(15, 25)]

@@ -10,14 +10,12 @@ from threading import Thread
 import pytest
 
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable, archive
-from dither_aggregator.store.dump import MarksRecord
+from dither_aggregator.store.dump import DocumentsRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.interface import marks as marks_module
-from dither_aggregator.store.records import DayMark
-from dither_aggregator.store.redis import RedisStore, key_names
-from dither_aggregator.store.redis.packing import pack_day_mark
+from dither_aggregator.store.records import MARKS_MAX, DayMark
+from dither_aggregator.store.redis import RedisStore, layout
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME, schema
+from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from tests.aggregator.store.conftest import place_of
 from tests.support.stores import Place, RedisPlace, SQLitePlace, append, balance, body_of, fold_all
@@ -66,11 +64,10 @@ def test_eighty_characters_of_any_script_are_a_text(store: Store) -> None:
 
 
 def test_a_mark_too_many_is_refused_and_one_that_is_there_is_not(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("sqlite", "redis"):
-        monkeypatch.setattr(f"dither_aggregator.store.{module}.marks.MARKS_MAX", 3)
+    monkeypatch.setattr(DayMark, "most", 3)
     for mark in (RELEASE, SAME_DAY, LATER):
         store.add_mark(mark)
-    with pytest.raises(StoreError, match="keeps at most 1,000 marks; `dither mark remove DAY` makes room"):
+    with pytest.raises(StoreError, match="keeps at most 3 marks; `dither mark remove DAY` makes room"):
         store.add_mark(HOSTILE)
     assert not store.add_mark(LATER)
     assert store.remove_mark(LATER)
@@ -79,7 +76,7 @@ def test_a_mark_too_many_is_refused_and_one_that_is_there_is_not(store: Store, m
 
 
 def test_a_thousand_marks_have_room(store: Store) -> None:
-    for number in range(marks_module.MARKS_MAX):
+    for number in range(MARKS_MAX):
         store.add_mark(DayMark(RELEASE.day, f"version {number}"))
     with pytest.raises(StoreError, match="at most"):
         store.add_mark(SAME_DAY)
@@ -121,7 +118,7 @@ def test_reports_are_counted_as_if_there_were_no_marks(store: Store, asked: Regi
 def test_a_store_without_marks_has_the_records_it_always_had(store: Store) -> None:
     store.add_mark(RELEASE)
     store.remove_mark(RELEASE)
-    assert [record for record in store.dump() if isinstance(record, MarksRecord)] == []
+    assert [record for record in store.dump() if isinstance(record, DocumentsRecord) and record.kind is DayMark] == []
 
 
 @pytest.mark.parametrize("other", ["sqlite", "redis"])
@@ -136,7 +133,7 @@ def test_a_backup_brings_them_back(store: Store, other: str, tmp_path: Path, req
 
 
 def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_path: Path) -> None:
-    bad = MarksRecord((DayMark(RELEASE.day, "a\x1b[2J"),))
+    bad = DocumentsRecord(DayMark, (DayMark(RELEASE.day, "a\x1b[2J"),))
     with closing(SQLitePlace(tmp_path / "other")) as target:
         with pytest.raises(StoreError, match="without control characters"):
             restore(target.begin(), [*store.dump(), bad])
@@ -147,11 +144,10 @@ def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_
 def write_mark(place: Place, mark: DayMark) -> None:
     """Write a mark past every check."""
     if isinstance(place, RedisPlace):
-        place.redis.sadd(f"{key_names.GLOBAL}:marks", pack_day_mark(mark))
+        place.redis.hset(f"{layout.GLOBAL}:marks", mark.document_id, mark.to_text())
     elif isinstance(place, SQLitePlace):
         with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
-            db.execute(schema.MARKS)
-            db.execute("INSERT INTO mark VALUES (?, ?)", (mark.day.isoformat(), mark.text))
+            db.execute("INSERT INTO document VALUES ('marks', ?, ?)", (mark.document_id, mark.to_text()))
 
 
 def test_a_damaged_mark_is_found_and_can_be_removed(place: Place, store: Store) -> None:
@@ -167,44 +163,29 @@ def test_a_damaged_mark_is_found_and_can_be_removed(place: Place, store: Store) 
 def test_marks_beyond_the_most_are_found(place: Place, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     write_mark(place, RELEASE)
     write_mark(place, LATER)
-    monkeypatch.setattr("dither_aggregator.store.fsck.MARKS_MAX", 1)
+    monkeypatch.setattr(DayMark, "most", 1)
     assert list(check(store)) == ["marks: there are 2, and 1 are the most"]
 
 
-# Older stores.
-
-
-def tables(directory: Path) -> set[str]:
-    with closing(sqlite3.connect(directory / FILE_NAME)) as db:
-        return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-
-
-def test_a_file_without_the_table_has_no_marks_until_the_first(tmp_path: Path) -> None:
-    """Such a file is what a release before marks wrote, byte for byte: it gets its table with its first mark."""
-    with closing(SQLiteStore.create(tmp_path, "example")) as store:
-        assert "mark" not in tables(tmp_path)
-        with closing(SQLiteStore(tmp_path, read_only=True)) as reader:
-            assert reader.marks() == []
-            assert not store.remove_mark(RELEASE)
-            assert "mark" not in tables(tmp_path)
-            assert store.add_mark(RELEASE)
-            assert reader.marks() == [RELEASE]
-            with pytest.raises(StoreUnavailable, match="cannot be written"):
-                reader.add_mark(LATER)
-    assert "mark" in tables(tmp_path)
+def test_one_that_only_reads_adds_none(tmp_path: Path) -> None:
+    with (
+        closing(SQLiteStore.create(tmp_path, "example")) as store,
+        closing(SQLiteStore(tmp_path, read_only=True)) as reader,
+    ):
+        assert reader.marks() == []
+        assert store.add_mark(RELEASE)
+        assert reader.marks() == [RELEASE]
+        with pytest.raises(StoreUnavailable, match="cannot be written"):
+            reader.add_mark(LATER)
 
 
 # Bugs that these tests catch.
 
 
-def _keep_nothing(store: Store, mark: DayMark) -> bool:
-    return store.marks() == [] or mark not in store.marks()
-
-
 @pytest.mark.parametrize(
     ("method", "spoiled", "caught_by"),
     [
-        ("_add_mark", _keep_nothing, test_marks_are_kept_by_day_and_seen_by_every_process),
+        ("_save", lambda *arguments: True, test_marks_are_kept_by_day_and_seen_by_every_process),
         ("marks", lambda store: [], test_the_same_mark_again_adds_nothing),
         ("remove_mark", lambda store, mark: True, test_a_mark_is_removed_alone_and_once),
     ],

@@ -10,9 +10,8 @@ import pytest
 
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.operations import maintenance
-from dither_aggregator.store import Store, StoreError, StoreUnavailable
+from dither_aggregator.store import Store, StoreError, StoreUnavailable, contract
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.interface import tallies
 from dither_aggregator.store.packing import pack_counts, sum_segments
 from dither_aggregator.store.records import Retention, Segment
 from dither_aggregator.store.restoring import restore
@@ -311,7 +310,7 @@ def test_where_shards_come_together_final_days_are_merged_anew(
 def test_a_compaction_of_a_sealed_day_is_merged_too(
     place: Place, store: Store, asked: Registry, day: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tallies, "COMPACT_SEGMENTS", 3)
+    monkeypatch.setattr(contract, "COMPACT_SEGMENTS", 3)
     assert store.compact(0) == 2
     assert ranges(place, store, asked) == {"color": [(1, 9)], "dark": [(0, 8)], "font": [(3, 4)]}
     merge_all(store)

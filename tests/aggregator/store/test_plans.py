@@ -117,20 +117,20 @@ def test_another_process_learns_of_a_change_with_its_next_refresh(place: Place, 
 def test_plans_are_stored_only_over_the_version_that_was_read(
     place: Place, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process loads a registry between this one's refresh and its change: it refreshes, and changes that."""
+    """Another process loads a registry between this one's look at the plans and its change: it looks again."""
     other = place.open()
-    refresh = store.refresh
-    calls: list[int] = []
+    save = store._save
+    stored: list[bool] = []
 
-    def overtaken() -> None:
-        refresh()
-        if not calls:
+    def overtaken(*args: Any) -> bool:
+        if not stored:
             other.load(registry(rev=2, values=("cyan",), expires=place.day() + timedelta(days=50)))
-        calls.append(1)
+        stored.append(save(*args))
+        return stored[-1]
 
-    monkeypatch.setattr(store, "refresh", overtaken)
+    monkeypatch.setattr(store, "_save", overtaken)
     store.retire("dark", 1)
-    assert len(calls) == 3
+    assert stored == [False, True]
     other.refresh()
     found = {(item.plan.metric, item.plan.rev): (item.current, item.retired) for item in other.plans()}
     assert found == {
@@ -144,7 +144,7 @@ def test_plans_are_stored_only_over_the_version_that_was_read(
 def test_plans_that_change_all_the_time_are_an_error(
     place: Place, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_save_plans", lambda plans, version: False)
+    monkeypatch.setattr(store, "_save", lambda *arguments: False)
     with pytest.raises(StoreError, match="by somebody else all the time"):
         store.retire("dark", 1)
 
@@ -203,8 +203,8 @@ def test_a_damaged_plan_is_refused_in_words(asked: Registry, damage: Callable[[d
     metric = asked.metrics["color"]
     stored = StoredPlan(1, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
     document: dict[str, Any] = json.loads(json.dumps(stored.to_document()))
-    assert StoredPlan.from_json(json.dumps(document)) == stored
+    assert StoredPlan.read(json.dumps(document)) == stored
     damage(document["plan"])
     for text in (json.dumps(document), json.dumps(document)[:-1]):
         with pytest.raises(StoreError, match="damaged"):
-            StoredPlan.from_json(text)
+            StoredPlan.read(text)

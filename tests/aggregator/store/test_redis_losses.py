@@ -11,9 +11,10 @@ from dither_aggregator.store import Receipt, StoreError, StoreUnavailable
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.packing import sum_segments
-from dither_aggregator.store.redis import RedisStore, key_names, scripts, shard_scripts
+from dither_aggregator.store.records import Retention
+from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
-from dither_aggregator.store.redis.packing import tally_name
+from dither_aggregator.store.redis.layout import tally_name
 from dither_shared.registry import Registry
 from tests.support.redis_servers import RedisServer
 from tests.support.stores import (
@@ -84,7 +85,7 @@ def test_a_dump_is_of_one_instant_though_redis_has_forgotten_a_script_that_it_ne
         with closing(server.client()) as client:
             client.script_flush()
             for script in scripts.SCRIPTS.values():
-                if script is not shard_scripts.LEDGER_NOW:
+                if script is not scripts.LEDGER_NOW:
                     client.script_load(script.text)
         monkeypatch.setattr(Client, "_load", meanwhile)
         (record,) = (one for one in store.dump() if isinstance(one, ShardRecord) and one.shard == 0)
@@ -208,6 +209,8 @@ def test_without_memory_nothing_is_taken_and_what_is_there_is_folded(own: RedisS
                 append(store, body)
         with pytest.raises(StoreUnavailable, match="maxmemory"):
             store.retire("dark", 1)
+        store.set_retention(Retention(tallies_days=400))  # which may make room
+        assert store.retention() == Retention(400, None)
         assert balance(store) == (1, 0, 1, 0)
         fold_all(store)
         seal_all(store)
@@ -229,7 +232,7 @@ def test_a_log_that_lacks_uploads_is_not_folded(server: RedisServer, asked: Regi
         store = place.make(asked)
         for _ in range(3):
             append(store, body_in(store, 0, asked, {"dark": [1]}))
-        place.redis.ltrim(key_names.log_key(0), 1, -1)
+        place.redis.ltrim(layout.log_key(0), 1, -1)
         with pytest.raises(StoreError, match="the log of shard 0 holds 2 uploads of 3"):
             store.fold(0)
         assert store.integrity() == ["shard 0: the log holds 2 uploads, and 3 are to be folded"]
@@ -242,7 +245,7 @@ def test_a_tally_that_lacks_segments_is_found(server: RedisServer, asked: Regist
             append(store, body_in(store, 0, asked, {"dark": [1]}))
             fold_all(store)
         name = tally_name(store.stored(asked.metrics["dark"].plan).id, place.day())
-        place.redis.lpop(key_names.tally_key(0, name))
+        place.redis.lpop(layout.tally_key(0, name))
         (found,) = store.integrity()
         assert re.fullmatch(rf"shard 0: the tally of plan \d+ on {place.day()} lacks segments, or has too many", found)
 
@@ -251,14 +254,14 @@ def test_what_is_cut_off_is_damaged(server: RedisServer, asked: Registry) -> Non
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
         append(store, body_in(store, 0, asked, {"dark": [1]}))
-        place.redis.rpush(key_names.tally_key(0, tally_name(1, place.day(-2))), b"short")
-        place.redis.zadd(key_names.tallies_key(0), {tally_name(1, place.day(-2)): 1})
+        place.redis.rpush(layout.tally_key(0, tally_name(1, place.day(-2))), b"short")
+        place.redis.zadd(layout.tallies_key(0), {tally_name(1, place.day(-2)): 1})
         with pytest.raises(StoreError, match="is damaged: a segment is cut off"):
             store.merge(0)
-        place.redis.lset(key_names.log_key(0), 0, b"short")
+        place.redis.lset(layout.log_key(0), 0, b"short")
         with pytest.raises(StoreError, match="is damaged: an entry of the log is cut off"):
             store.seal(0)
-        place.redis.hset(key_names.quarantine_key(0), "1", b"short")
+        place.redis.hset(layout.quarantine_key(0), "1", b"short")
         for use in (store.replay, store.drop):
             with pytest.raises(StoreError, match="is damaged: a quarantined group is cut off"):
                 use("0-1")
@@ -269,6 +272,6 @@ def test_what_is_cut_off_is_damaged(server: RedisServer, asked: Registry) -> Non
 def test_a_key_of_another_kind_is_an_error_in_words(server: RedisServer, asked: Registry) -> None:
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
-        place.redis.set(key_names.log_key(0), "text")
+        place.redis.set(layout.log_key(0), "text")
         with pytest.raises(StoreError, match="cannot be used: WRONGTYPE"):
             store.read_log(0)

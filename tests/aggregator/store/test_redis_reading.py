@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 from dither_aggregator.store import Store
+from dither_aggregator.store.contract import with_pending
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.interface.ledger import with_pending
 from dither_aggregator.store.packing import count_pending, pack_counts
 from dither_aggregator.store.records import Counted, Poison, Segment
-from dither_aggregator.store.redis import RedisStore, ledger, log, moving
-from dither_aggregator.store.redis import calls as calls_module
-from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS
+from dither_aggregator.store.redis import RedisStore, data, moving
 from dither_aggregator.store.redis.client import Client
+from dither_aggregator.store.redis.data import INSTANT_ATTEMPTS
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from tests.support.redis_servers import RedisServer
@@ -62,8 +61,7 @@ def test_a_ledger_is_of_one_instant_however_fast_the_counters_are(
 
 
 def test_a_long_log_is_counted_in_pieces(server: RedisServer, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (log, ledger):
-        monkeypatch.setattr(module, "READ_UPLOADS_MAX", 7)
+    monkeypatch.setattr(data, "READ_UPLOADS_MAX", 7)
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
         for _ in range(40):
@@ -169,7 +167,7 @@ def test_a_long_log_is_dumped_in_pieces(
     fold_all(store)
     for _ in range(40):
         append(store, body_in(store, 0, asked, {"dark": [1]}))
-    for module in (log, moving):
+    for module in (data, moving):
         monkeypatch.setattr(module, "READ_UPLOADS_MAX", 7)
 
     def meanwhile() -> None:
@@ -199,7 +197,7 @@ def test_no_reply_holds_redis_up_for_all_that_a_shard_has(
     for shard in range(1, store.shards):
         store.fill_shard(ShardRecord(shard, place.day(), place.day(-1), 0, ()))
     store.finish()
-    monkeypatch.setattr(calls_module, "SCAN_ITEMS", 20)
+    monkeypatch.setattr(data, "SCAN_ITEMS", 20)
     longest: list[int] = []
     send = Client._send
 

@@ -12,7 +12,7 @@ from redis.crc import key_slot
 from dither_aggregator.store import Receipt, Store
 from dither_aggregator.store.packing import sum_segments
 from dither_aggregator.store.records import DayMark, Final, Retention
-from dither_aggregator.store.redis import key_names
+from dither_aggregator.store.redis import layout
 from dither_shared.registry import Registry
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.stores import RedisPlace, answer, append, balance, body_in, body_of, fold_all, parsed, seal_all
@@ -33,7 +33,7 @@ def test_the_keys_of_a_shard_lie_in_one_slot(server: RedisServer, asked: Registr
         assert slots.keys() == {"{g}", "{0}", "{1}", "{2}", "{3}"}
         assert all(len(of_one) == 1 for of_one in slots.values())
         assert len(set.union(*slots.values())) == 5
-        documented = re.findall(r"^    (dither:\S+)", key_names.__doc__ or "", re.MULTILINE)
+        documented = re.findall(r"^    (dither:\S+)", layout.__doc__ or "", re.MULTILINE)
         patterns = [re.sub("[A-Z]+", "[^:]+", re.escape(name).replace(r"\{3\}", r"\{\d+\}")) for name in documented]
         for key in keys:
             assert any(re.fullmatch(pattern, key.decode()) for pattern in patterns), key

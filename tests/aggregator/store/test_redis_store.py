@@ -13,10 +13,10 @@ import pytest
 
 from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
+from dither_aggregator.store.day_reset import DayReset
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.interface.resetting import DayReset
 from dither_aggregator.store.records import DayMark, Final, KeptReading, LogEntry, Retention
-from dither_aggregator.store.redis import RedisStore, key_names, store_scripts
+from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.web.api_process import ServedStore
 from dither_shared.registry import Registry
@@ -105,7 +105,7 @@ def test_a_store_whose_making_was_cut_off_is_refused_with_what_to_do(
     elif steps == 1:
         monkeypatch.setattr(RedisStore, "finish", killed)
     else:
-        monkeypatch.setattr(RedisStore, "_run_global", _cut_off(RedisStore._run_global, store_scripts.FINISH, Killed))
+        monkeypatch.setattr(RedisStore, "_run_global", _cut_off(RedisStore._run_global, scripts.FINISH, Killed))
     with pytest.raises(Killed):
         RedisStore.create(server.url, "example", 4)
     monkeypatch.undo()
@@ -129,7 +129,7 @@ def _cut_off(method: Callable[..., Any], word: object, killed: type[BaseExceptio
 
 def test_finishing_goes_on_where_it_was_cut_off(server: RedisServer, asked: Registry) -> None:
     made = RedisStore.create(server.url, "example", 4, unfinished=True)
-    made._run(store_scripts.FINISH, 2, key_names.token(made.generation))
+    made._run(scripts.FINISH, 2, layout.token(made.generation))
     with closing(RedisStore(server.url, unfinished=True)) as again:
         again.finish()
         again.finish()
@@ -146,8 +146,8 @@ def test_a_number_of_shards_that_makes_no_sense_is_refused(server: RedisServer, 
 def test_another_version_is_refused(server: RedisServer) -> None:
     RedisStore.create(server.url, "example").close()
     with closing(server.client()) as client:
-        client.hset(key_names.GLOBAL, "version", "9")
-    with pytest.raises(StoreError, match=f"version 9; this dither reads {key_names.VERSION}"):
+        client.hset(layout.GLOBAL, "version", "9")
+    with pytest.raises(StoreError, match=f"version 9; this dither reads {layout.VERSION}"):
         RedisStore(server.url)
 
 
@@ -345,6 +345,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "open_readings": lambda store, asked: store.open_readings(),
     "note": lambda store, asked: store.note("command line", "mark add", "version 158"),
     "journal": lambda store, asked: store.journal(),
+    "documents": lambda store, asked: store.documents(DayMark),
     "dump": lambda store, asked: list(store.dump()),
     "wrong_clock": lambda store, asked: store.wrong_clock(store.status()),
     "begun_reset": lambda store, asked: store.begun_reset(),
@@ -391,7 +392,7 @@ def test_every_method_was_tried_on_a_store_that_is_not_there() -> None:
 
 def test_a_store_that_is_there_in_part_is_refused(server: RedisServer, asked: Registry) -> None:
     with closing(store_on(server, asked)) as store, closing(server.client()) as client:
-        client.delete(key_names.shard_key(2))
+        client.delete(layout.shard_key(2))
         for use in (store.status, store.ledger, lambda: RedisStore(server.url)):
             with pytest.raises(StoreError, match="is not the store that was opened"):
                 use()

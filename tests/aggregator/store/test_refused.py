@@ -12,15 +12,15 @@ from typing import cast
 import pytest
 
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable, archive
+from dither_aggregator.store.contract import REFUSED_DAYS
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.interface.refused import REFUSED_DAYS
 from dither_aggregator.store.packing import day_number
 from dither_aggregator.store.records import RefusedCount, RefusedKey
-from dither_aggregator.store.redis import key_names, scripts, shard_scripts
-from dither_aggregator.store.redis.packing import refused_fields
+from dither_aggregator.store.redis import layout, scripts
+from dither_aggregator.store.redis.layout import refused_fields
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME, log, schema
+from dither_aggregator.store.sqlite import FILE_NAME, data, schema
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
@@ -235,8 +235,8 @@ def write_refused(place: Place, key: RefusedKey, refused: RefusedCount) -> None:
     """Write a count past every check."""
     day = day_number(key.day)
     if isinstance(place, RedisPlace):
-        place.redis.execute_command("HSET", key_names.refused_key(0, day), *refused_fields(key, refused))
-        place.redis.zadd(key_names.refused_key(0), {str(day): day})
+        place.redis.execute_command("HSET", layout.refused_key(0, day), *refused_fields(key, refused))
+        place.redis.zadd(layout.refused_key(0), {str(day): day})
     elif isinstance(place, SQLitePlace):
         with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
             db.execute(schema.REFUSED)
@@ -288,16 +288,16 @@ def test_a_file_without_the_table_has_no_counts_until_the_first(tmp_path: Path, 
 
 
 def _append_with(old: str, new: str) -> Callable[..., object]:
-    source = inspect.getsource(SQLiteStore.append)
+    source = inspect.getsource(SQLiteStore._append)
     assert old in source
-    made = dict(vars(log))
+    made = dict(vars(data))
     exec(textwrap.dedent(source.replace(old, new)), made)
-    return cast("Callable[..., object]", made["append"])
+    return cast("Callable[..., object]", made["_append"])
 
 
 def _script_with(old: str, new: str) -> scripts.Script:
-    assert old in shard_scripts.APPEND.text
-    return scripts.script(shard_scripts.APPEND.text.replace(old, new).partition("\n")[2])
+    assert old in scripts.APPEND.text
+    return scripts.script(scripts.APPEND.text.replace(old, new).partition("\n")[2])
 
 
 @pytest.mark.parametrize(
@@ -306,8 +306,8 @@ def _script_with(old: str, new: str) -> scripts.Script:
         (
             ("known[digest] and '' or refusals", "refusals"),
             (
-                "                    continue\n",
-                "                    refused.append(item.refused)\n                    continue\n",
+                "if answer is None and item.refused",
+                "if item.refused",
             ),
             test_a_copy_that_is_known_counts_nothing,
         ),
@@ -334,7 +334,7 @@ def test_a_planted_bug_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = _script_with(*lua)
-    monkeypatch.setattr(shard_scripts, "APPEND", script)
-    monkeypatch.setattr(SQLiteStore, "append", _append_with(*python))
+    monkeypatch.setattr(scripts, "APPEND", script)
+    monkeypatch.setattr(SQLiteStore, "_append", _append_with(*python))
     with pytest.raises(AssertionError):
         caught_by(place, store, asked)

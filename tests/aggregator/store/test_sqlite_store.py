@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
-from dither_aggregator.store.interface.log import Prepared
-from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, log, schema
+from dither_aggregator.store.contract import Prepared
+from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, data, exclusive, schema
 from dither_aggregator.store.sqlite.file import describe_error
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
@@ -58,8 +58,10 @@ def test_a_failed_commit_stores_nothing(sqlite: SQLiteStore, asked: Registry, mo
     uploads = [parsed(sqlite, body) for body in (good, bad)]
     enter = SQLiteStore._write_log
 
-    def fail_after_the_first(self: SQLiteStore, today: date, fresh: Collection[Prepared]) -> None:
-        enter(self, today, list(fresh)[:1])
+    def fail_after_the_first(
+        self: SQLiteStore, db: sqlite3.Connection, today: date, fresh: Collection[Prepared]
+    ) -> None:
+        enter(self, db, today, list(fresh)[:1])
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(SQLiteStore, "_write_log", fail_after_the_first)
@@ -74,7 +76,7 @@ def test_a_failed_commit_stores_nothing(sqlite: SQLiteStore, asked: Registry, mo
 def test_uploads_that_come_together_are_known_and_counted_once(
     sqlite: SQLiteStore, asked: Registry, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(log, "SEEN_AT_ONCE", at_once)
+    monkeypatch.setattr(data, "SEEN_AT_ONCE", at_once)
     old, *new = (parsed(sqlite, body_of(asked, {"dark": [1], "color": [0, 1]})) for _ in range(6))
     refused = parsed(sqlite, body_of(asked, {"dark": [9]}))
     sqlite.append([old])
@@ -128,9 +130,9 @@ def test_unusable_stores_are_refused_in_words(tmp_path: Path) -> None:
     other = tmp_path / "other"
     SQLiteStore.create(other, "example").close()
     with closing(sqlite3.connect(other / FILE_NAME)) as db:
-        db.execute("PRAGMA user_version = 7")
+        db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     for read_only in (True, False):
-        with pytest.raises(StoreError, match=f"version 7; this dither reads {schema.VERSION}"):
+        with pytest.raises(StoreError, match=f"version {schema.VERSION + 1}; this dither reads {schema.VERSION}"):
             SQLiteStore(other, read_only=read_only)
 
 

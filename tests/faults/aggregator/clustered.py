@@ -26,7 +26,7 @@ HURRIED: dict[str, object] = {
     "dither_aggregator.ingest.service.WRITER_FAILED_FOR_S": 1.0,
     "dither_aggregator.workers.watchdog.MAINTAIN_EVERY_S": 0.3,
     "dither_aggregator.commands.beat.LOOK_EVERY_S": 0.3,
-    "dither_aggregator.store.interface.tallies.COMPACT_SEGMENTS": 4,
+    "dither_aggregator.store.contract.COMPACT_SEGMENTS": 4,
 }
 """So that what happens once a second or a minute, or of 64 segments, happens in a short test."""
 

@@ -22,7 +22,7 @@ EFFECTS = (
     "forget_snapshots",
     "replay",
     "drop",
-    "_save_plans",
+    "_save",
 )
 FAULTS = ("before", "within", "after")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.store.redis import key_names
+from dither_aggregator.store.redis import layout
 from dither_aggregator.workers.tasks import FOLD, Task, TaskQueue, make_app
 from dither_shared.registry import Registry
 from tests.faults.aggregator.clustered import REDIS, aggregator, both, kept_alive, orders
@@ -65,7 +65,8 @@ def takes_no_more(cluster: Cluster, load: Load) -> bool:
 def test_a_registry_that_changes_under_load_loses_and_doubles_nothing(home: Path, kind: str) -> None:
     """Devices send reports of both editions all the while; a process is killed just as it changes the plans."""
     oracle = Oracle("registry", REGISTRY, SECOND)
-    ordered = orders(home, Fault("_save_plans", "within", nth=2)) if kind != REDIS else orders(home)
+    # Before it a process that serves for the first time saves its key, its registry, and the key's first use.
+    ordered = orders(home, Fault("_save", "within", nth=4)) if kind != REDIS else orders(home)
     with aggregator(kind, home, ordered) as cluster:
         with kept_alive(cluster), Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
             load.refusing = NEW | {FLAG}
@@ -115,11 +116,11 @@ def test_workers_of_an_older_release_leave_to_newer_ones_what_they_do_not_know(h
 def set_version(cluster: SeveralMachines, version: int) -> None:
     """Let a store be one of another layout, as a migration would."""
     with cluster.data.client() as client, closing(cluster.open()) as store:
-        keys = [key_names.GLOBAL, *map(key_names.shard_key, range(store.shards))]
+        keys = [layout.GLOBAL, *map(layout.shard_key, range(store.shards))]
         with client.pipeline() as pipeline:
             for key in keys:
                 pipeline.hset(key, "token", f"{version}:{store.generation}")
-            pipeline.hset(key_names.GLOBAL, "version", version)
+            pipeline.hset(layout.GLOBAL, "version", version)
             pipeline.execute()
 
 
@@ -133,8 +134,8 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
     oracle = Oracle("layout", REGISTRY)
     with aggregator(REDIS, home, orders(home)) as cluster:
         assert isinstance(cluster, SeveralMachines)
-        later = orders(home, settings={"store.redis.key_names.VERSION": 99})
-        with pytest.raises(AssertionError, match="holds a store of version 3; this dither reads 99"):
+        later = orders(home, settings={"store.redis.layout.VERSION": 99})
+        with pytest.raises(AssertionError, match=f"holds a store of version {layout.VERSION}; this dither reads 99"):
             cluster.add_api(orders=later).start()
         cluster.remove("api-1")
         with Load(oracle, cluster, devices=4, pause_s=PAUSE_S) as load:
@@ -149,13 +150,13 @@ def test_processes_of_another_layout_are_refused_before_they_read_or_write(home:
             assert cluster["beat-0"].code() == 1
             assert cluster["worker-0"].code() == 1
             with cluster.data.client() as client:
-                keys = [key_names.GLOBAL, *map(key_names.shard_key, range(4))]
+                keys = [layout.GLOBAL, *map(layout.shard_key, range(4))]
                 before = [client.hgetall(key) for key in keys]
                 time.sleep(0.5)
                 assert [client.hgetall(key) for key in keys] == before
                 for key in keys:
-                    client.hset(key, "token", key_names.token(generation))
-                client.hset(key_names.GLOBAL, "version", key_names.VERSION)
+                    client.hset(key, "token", layout.token(generation))
+                client.hset(layout.GLOBAL, "version", layout.VERSION)
             with kept_alive(cluster):
                 load.wait_for(50)
         check_all(oracle, cluster)

@@ -52,7 +52,7 @@ SOON: dict[str, object] = {
     "ingest.service.MAINTAIN_EVERY_S": 0.15,
     "workers.watchdog.MAINTAIN_EVERY_S": 0.15,
     "commands.beat.LOOK_EVERY_S": 0.15,
-    "store.interface.tallies.COMPACT_SEGMENTS": 2,
+    "store.contract.COMPACT_SEGMENTS": 2,
 }
 """So that segments of short days are merged, too."""
 

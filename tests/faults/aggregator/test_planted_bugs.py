@@ -13,14 +13,14 @@ from dither_aggregator.store import (
     SQLiteStore,
     StoreError,
     StoreUnavailable,
+    contract,
 )
 from dither_aggregator.store.dump import Record, SeenRecord, ShardRecord
 from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.interface import log
 from dither_aggregator.store.packing import day_number, pack_entry, pack_groups
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
-from dither_aggregator.store.redis import RedisStore, scripts, shard_scripts
-from dither_aggregator.store.sqlite import epochs
+from dither_aggregator.store.redis import RedisStore, scripts
+from dither_aggregator.store.sqlite import data
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
@@ -62,18 +62,18 @@ def say(patch: pytest.MonkeyPatch, old: str, new: str) -> None:
 
 def script(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     """Let a script of Redis have other words in the place of some."""
-    text = getattr(shard_scripts, name).text
+    text = getattr(scripts, name).text
     assert old in text, f"{name} does not have {old!r}"
     changed = scripts.script(text.removeprefix(text.split("\n")[0] + "\n").replace(old, new), flags="allow-oom")
-    patch.setattr(shard_scripts, name, changed)
+    patch.setattr(scripts, name, changed)
 
 
 # Accepting.
 
 
 def know_an_id_for_a_day(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(epochs, "DEDUPE", timedelta(days=1))
-    patch.setattr(epochs, "DEDUPE_DAYS_MIN", 1)
+    patch.setattr(data, "DEDUPE", timedelta(days=1))
+    patch.setattr(data, "DEDUPE_DAYS_MIN", 1)
 
 
 def know_an_id_on_its_day(patch: pytest.MonkeyPatch) -> None:
@@ -122,9 +122,9 @@ def log_an_upload_in_two_steps(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_the_day_go_back(patch: pytest.MonkeyPatch) -> None:
-    def advance(self: SQLiteStore) -> date:
-        self._set_state("day", self.clock_day().isoformat())
-        return self.clock_day()
+    def advance(self: SQLiteStore, db: sqlite3.Connection, clock_day: date) -> date:
+        data.set_state(db, "day", clock_day.isoformat())
+        return clock_day
 
     patch.setattr(SQLiteStore, "_advance_day", advance)
 
@@ -162,7 +162,9 @@ def trim_one_more_in_redis(patch: pytest.MonkeyPatch) -> None:
 
 def move_the_ledger_twice(patch: pytest.MonkeyPatch) -> None:
     move = SQLiteStore._move
-    patch.setattr(SQLiteStore, "_move", lambda self, column, plan, epoch, n: move(self, column, plan, epoch, 2 * n))
+    patch.setattr(
+        SQLiteStore, "_move", lambda self, db, column, plan, epoch, n: move(self, db, column, plan, epoch, 2 * n)
+    )
 
 
 def count_in_two_steps(patch: pytest.MonkeyPatch) -> None:
@@ -187,7 +189,7 @@ def lose_the_neighbours_of_poison(patch: pytest.MonkeyPatch) -> None:
         segments, poisons = fold_read(read, shapes)
         return ([] if poisons else segments), poisons
 
-    patch.setattr(log, "fold_read", fold_half)
+    patch.setattr(contract, "fold_read", fold_half)
 
 
 def drop_what_was_folded_meanwhile(patch: pytest.MonkeyPatch) -> None:
@@ -216,9 +218,9 @@ def compact_twice_in_redis(patch: pytest.MonkeyPatch) -> None:
 
 def seal_what_is_pending(patch: pytest.MonkeyPatch) -> None:
     def seal(self: SQLiteStore, shard: int) -> date:
-        with self._transaction():
-            sealed = self._advance_day() - timedelta(days=1)
-            self._set_state("sealed", sealed.isoformat())
+        with self._transaction() as db:
+            sealed = self._advance_day(db, self.clock_day()) - timedelta(days=1)
+            data.set_state(db, "sealed", sealed.isoformat())
         return sealed
 
     patch.setattr(SQLiteStore, "seal", seal)
@@ -269,18 +271,18 @@ def merge_and_lose_a_tally(patch: pytest.MonkeyPatch) -> None:
 
 
 def replay_into_the_old_epoch(patch: pytest.MonkeyPatch) -> None:
-    def replay(self: SQLiteStore, id_: str) -> bool:
+    def replay(self: SQLiteStore, shard: int, number: int) -> bool:
         with self._transaction() as db:
-            row = self._take(id_)
+            row = data._take(db, number)
             if row is None:
                 return False
             plan, cell, epoch, n, reports = row
-            self._move("quarantined", plan, epoch, -n)
+            self._move(db, "quarantined", plan, epoch, -n)
             entry = pack_entry(day_number(epoch), pack_groups([(plan, cell, n, reports)]))
             db.execute("INSERT INTO log (entry) VALUES (?)", (entry,))
         return True
 
-    patch.setattr(SQLiteStore, "replay", replay)
+    patch.setattr(SQLiteStore, "_replay", replay)
 
 
 def replay_and_keep(patch: pytest.MonkeyPatch) -> None:
@@ -298,7 +300,9 @@ def replay_and_lose_in_redis(patch: pytest.MonkeyPatch) -> None:
 def drop_and_not_say_so(patch: pytest.MonkeyPatch) -> None:
     move = SQLiteStore._move
     patch.setattr(
-        SQLiteStore, "_move", lambda self, column, *rest: None if column == "dropped" else move(self, column, *rest)
+        SQLiteStore,
+        "_move",
+        lambda self, db, column, *rest: None if column == "dropped" else move(self, db, column, *rest),
     )
 
 

@@ -17,14 +17,12 @@ from unittest import mock
 
 from dither_aggregator.counting import folding
 from dither_aggregator.operations import maintenance
-from dither_aggregator.store import Store, archive
+from dither_aggregator.store import Store, archive, contract
 from dither_aggregator.store.dump import Record
 from dither_aggregator.store.fsck import check as fsck
-from dither_aggregator.store.interface import tallies
-from dither_aggregator.store.redis import ledger as redis_ledger
-from dither_aggregator.store.redis import log as redis_log
+from dither_aggregator.store.redis import data as redis_data
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import log as sqlite_log
+from dither_aggregator.store.sqlite import data as sqlite_data
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.aggregator.places import Place, Places
 from tests.faults.aggregator.steps.counting import CountingSteps
@@ -134,8 +132,8 @@ def worlds(memory: str | None) -> Iterator[Callable[[str, int, random.Random], A
         directory = Path(stack.enter_context(TemporaryDirectory(dir=memory)))
         places = Places(directory)
         stack.callback(places.close)
-        stack.enter_context(mock.patch.object(tallies, "COMPACT_SEGMENTS", CROWDED))
-        for module in (sqlite_log, redis_log, redis_ledger):
+        stack.enter_context(mock.patch.object(contract, "COMPACT_SEGMENTS", CROWDED))
+        for module in (sqlite_data, redis_data):
             stack.enter_context(mock.patch.object(module, "READ_UPLOADS_MAX", READ_UPLOADS))
 
         @contextmanager

@@ -9,7 +9,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dither_aggregator.store.records import StoreError, StoreLoading, StoreUnavailable
-from dither_aggregator.store.redis.key_names import RESETTING
+from dither_aggregator.store.redis.layout import RESETTING
 from dither_aggregator.store.redis.scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
 
 CONNECTIONS_MAX = 64
@@ -152,6 +152,14 @@ class Client:
             raise StoreError(
                 f"{self.name} is a replica, which may lack what was acknowledged: use the master's address"
             )
+
+    def check_sound(self, allow_lossy_store: bool) -> str:
+        """Return why a store here may lose what it acknowledges, if that is allowed; else raise StoreError with it."""
+        self.check()
+        reason = self.lossy()
+        if reason and not allow_lossy_store:
+            raise StoreError(reason)
+        return reason
 
     def information(self) -> Mapping[str, object]:
         """Return what Redis tells about itself."""

@@ -1,52 +1,61 @@
-"""A Redis store as records: read while it is in use, each shard as it is at one instant; written in pieces.
+"""A Redis store is dumped, filled, erased, and its day is moved back.
 
-The parts of a shard that can still change are read in one transaction. The rest is read in pieces: before that the
-ledger of sealed days, the refused groups of past days, the names of the tallies and nearly all of the log; after it
-sealed tallies and the ids of past days.
+A dump is read while the store is in use, each shard as it is at one instant; a store is filled in pieces. The parts of
+a shard that can still change are read in one transaction. The rest is read in pieces: before that the ledger of sealed
+days, the refused groups of past days, the names of the tallies and nearly all of the log; after it sealed tallies and
+the ids of past days.
+
+Erasing concerns what Redis's append-only file still holds of days that are merged: every command since it was last
+rewritten. So Redis is asked to rewrite it when a day is merged in all shards. They are on one node, in a Cluster too:
+`client.py` follows no redirection, so no store is made on several. Any process may die between asking and hearing of
+the end, and so may Redis. So what was asked for stands in the store. Redis numbers the rewrites of a run: those from
+this number on began after the merging, whoever asked for them.
+
+The day is moved back by one script a shard, then one for what is common to all. Meanwhile another token stands in every
+hash, so that no other process of the store reads or writes anything. Each reset has its own: one that another overtakes
+is refused like all others.
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
 from typing import Any, NamedTuple
 
+from dither_aggregator.store.contract import READ_UPLOADS_MAX, REFUSED_DAYS
+from dither_aggregator.store.day_reset import DayReset
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import (
     BatchesRecord,
+    DocumentsRecord,
     FinalRecord,
     Identity,
-    JournalRecord,
-    MarksRecord,
-    PlanRecord,
     Record,
     SeenRecord,
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.interface.log import READ_UPLOADS_MAX
-from dither_aggregator.store.interface.moving import Moving
-from dither_aggregator.store.interface.refused import REFUSED_DAYS
-from dither_aggregator.store.packing import day_number, day_of, sum_segments
+from dither_aggregator.store.packing import HOUR_S, day_number, day_of, sum_segments
+from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import (
     Counted,
     RefusedCount,
     RefusedKey,
     Segment,
+    ShardStatus,
+    StoreError,
     StoreUnavailable,
     TallyKey,
     sum_refused,
 )
-from dither_aggregator.store.redis import key_names, shard_scripts, store_scripts
-from dither_aggregator.store.redis.batches import RedisBatches
-from dither_aggregator.store.redis.calls import INSTANT_ATTEMPTS, chunks
+from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.client import Command
-from dither_aggregator.store.redis.epochs import RedisEpochs
-from dither_aggregator.store.redis.journal import RedisJournal
-from dither_aggregator.store.redis.keyring import RedisKeyring
-from dither_aggregator.store.redis.ledger import RedisLedger, Settled
-from dither_aggregator.store.redis.log import READ_REDIS_BYTES_MAX
-from dither_aggregator.store.redis.marks import RedisMarks
-from dither_aggregator.store.redis.packing import (
+from dither_aggregator.store.redis.data import INSTANT_ATTEMPTS, READ_REDIS_BYTES_MAX, RedisData, Settled, chunks
+from dither_aggregator.store.redis.layout import (
     MARK_BYTES,
+    batch_name,
     ledger_fields,
+    pack_batch,
     pack_poison,
     pack_segment,
     pairs,
@@ -56,10 +65,12 @@ from dither_aggregator.store.redis.packing import (
     tally_of,
     unpack_poison,
 )
-from dither_aggregator.store.redis.tallies import RedisTallies
 
 FILL_ITEMS = 1_000
 """How many items of a long collection are read or written by one command."""
+Information = Mapping[str, object]
+"""The facts that Redis tells about itself."""
+_BEGUN = "clock_reset"
 
 
 class _Instant(NamedTuple):
@@ -75,27 +86,55 @@ class _Instant(NamedTuple):
     """The segments of those whose day is not sealed."""
 
 
-class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMarks, RedisKeyring, RedisJournal, Moving):
-    """Dumps without holding the store up; fills one that nobody else can open."""
+class _Rewrite(NamedTuple):
+    """A rewrite of the file that begins after all days up to one were merged."""
+
+    merged: date
+    run: str
+    """A restart of Redis begins another, and numbers from the beginning."""
+    number: int
+
+    @classmethod
+    def next_of(cls, information: Information, merged: date) -> "_Rewrite":
+        return cls(merged, str(information["run_id"]), _begun(information) + 1)
+
+    @classmethod
+    def from_text(cls, text: bytes) -> "_Rewrite":
+        day, run, number = text.decode().split(" ")
+        return cls(day_of(int(day)), run, int(number))
+
+    def to_text(self) -> str:
+        return f"{day_number(self.merged)} {self.run} {self.number}"
+
+    def succeeded(self, information: Information) -> bool:
+        """Whether it has ended well, or a later one has. To be asked when none is in progress."""
+        began = information["run_id"] == self.run and _begun(information) >= self.number
+        return began and information["aof_last_bgrewrite_status"] == "ok"
+
+
+def _begun(information: Information) -> int:
+    """Return how many rewrites this run of Redis has begun."""
+    return int(str(information["aof_rewrites"]))
+
+
+class RedisStore(RedisData):
+    """A store in a Redis. Every effect of a shard is one script, and none of them is sent twice by itself."""
 
     def dump(self) -> Iterator[Record]:
         """Yield everything, each shard as it is at one instant."""
         app, secret, digest_key, tallies_from = self._run_global(
-            store_scripts.GET, "app", "secret", "digest_key", "tallies_from"
+            scripts.GET, "app", "secret", "digest_key", "tallies_from"
         )
         first = day_of(int(tallies_from))
-        self.refresh()
-        keys = tuple(sorted(self._keys.by_id.values(), key=lambda key: key.id))
-        yield Identity(app.decode(), keys, secret, digest_key, self.generation, self.retention(), first)
+        yield Identity(app.decode(), secret, digest_key, self.generation, first)
         yielded: set[int] = set()
         yield from self._dump_plans(yielded)
-        if marks := self.marks():
-            yield MarksRecord(tuple(marks))
+        for kind in KINDS:
+            if kind is not StoredPlan:
+                yield from DocumentsRecord.each(kind, self.documents(kind))
         hour, batches = self.batches()
         if hour is not None and batches:
             yield BatchesRecord(hour, tuple(batches))
-        for entries in chunks(self.journal(), FILL_ITEMS):
-            yield JournalRecord(tuple(entries))
         # An epoch that is final by now is sealed in every shard, so the shards' dumps hold all of it.
         finals = [(plan, epoch, final) for plan in sorted(yielded) for epoch, final in self._finals(plan).items()]
         for shard in range(self.shards):
@@ -105,12 +144,11 @@ class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMar
         if self.tallies_from() != first:
             raise self._given_up()
 
-    def _dump_plans(self, yielded: set[int]) -> Iterator[PlanRecord]:
+    def _dump_plans(self, yielded: set[int]) -> Iterator[DocumentsRecord]:
         self.refresh()
-        for id_, item in self._plans.by_id.items():
-            if id_ not in yielded:
-                yielded.add(id_)
-                yield PlanRecord(item.to_document())
+        new = [item for id_, item in self._plans.by_id.items() if id_ not in yielded]
+        yielded.update(item.id for item in new)
+        yield from DocumentsRecord.each(StoredPlan, new)
 
     def _dump_shard(self, shard: int, yielded: set[int]) -> Iterator[Record]:
         """Yield a shard: first, of one instant, the parts that can still change, then the rest."""
@@ -122,24 +160,24 @@ class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMar
             yield from self._dump_seen(shard, past)
         for name in read.names:
             yield self._dump_tally(shard, name, read.still_open)
-        self._run(shard_scripts.OUTLINE, shard)  # what was read was still this store's
+        self._run(scripts.OUTLINE, shard)  # what was read was still this store's
 
     def _read_instant(self, shard: int) -> _Instant:
         for _ in range(INSTANT_ATTEMPTS):
             settled = self._settled(shard)
-            names = sorted({name for names in self._scan(shard_scripts.NAMES, shard) for name in names})
+            names = sorted({name for names in self._scan(scripts.NAMES, shard) for name in names})
             still_open = [name for name in names if day_number(tally_of(name)[1]) > settled.sealed]
             low, ahead = self._read_ahead(shard)
             refused = self._refused_before(shard, settled.day)
             now, outline, log, quarantine, refused_now, seen, *tallies = self._client.read_at_once(
                 [
                     self._ledger_now(shard, settled),
-                    self._call(shard_scripts.OUTLINE, shard),
-                    self._call(shard_scripts.READ, shard, low + len(ahead), 1 << 52, 1 << 52),
-                    self._call(shard_scripts.QUARANTINE, shard),
-                    self._call(shard_scripts.REFUSED, shard, settled.day),
-                    ("HGETALL", key_names.seen_key(shard, settled.day)),
-                    *(("LRANGE", key_names.tally_key(shard, name.decode()), 0, -1) for name in still_open),
+                    self._call(scripts.OUTLINE, shard),
+                    self._call(scripts.READ, shard, low + len(ahead), 1 << 52, 1 << 52),
+                    self._call(scripts.QUARANTINE, shard),
+                    self._call(scripts.REFUSED, shard, settled.day),
+                    ("HGETALL", layout.seen_key(shard, settled.day)),
+                    *(("LRANGE", layout.tally_key(shard, name.decode()), 0, -1) for name in still_open),
                 ],
             )
             ledger = self._rows_of(settled, now)
@@ -154,30 +192,28 @@ class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMar
     def _refused_before(self, shard: int, day: int) -> dict[RefusedKey, RefusedCount]:
         """Return what a shard refused on the days before one that are kept: nothing changes them any more."""
         days = range(day - REFUSED_DAYS + 1, day)
-        replies = self._client.run_each([self._call(shard_scripts.REFUSED, shard, past) for past in days])
+        replies = self._client.run_each([self._call(scripts.REFUSED, shard, past) for past in days])
         return sum_refused(refused_of(day_of(past), pairs(of_day)) for past, of_day in zip(days, replies, strict=True))
 
     def _read_ahead(self, shard: int) -> tuple[int, list[bytes]]:
         """Return the log in pieces, up to its end or nearly: from where on, and its entries."""
-        low, _, _, *entries = self._run(shard_scripts.READ, shard, "", READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+        low, _, _, *entries = self._run(scripts.READ, shard, "", READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
         more = entries
         while more:
             place = low + len(entries)
-            _, _, _, *more = self._run(shard_scripts.READ, shard, place, READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
+            _, _, _, *more = self._run(scripts.READ, shard, place, READ_UPLOADS_MAX, READ_REDIS_BYTES_MAX)
             entries += more
         return low, entries
 
     def _dump_seen(self, shard: int, day: int) -> Iterator[SeenRecord]:
         cursor = None
         while cursor != 0:
-            cursor, answers = self._client.run(
-                "HSCAN", key_names.seen_key(shard, day), cursor or 0, "COUNT", FILL_ITEMS
-            )
+            cursor, answers = self._client.run("HSCAN", layout.seen_key(shard, day), cursor or 0, "COUNT", FILL_ITEMS)
             if answers:
                 yield SeenRecord(day_of(day), answers)
 
     def _dump_tally(self, shard: int, name: bytes, still_open: Mapping[bytes, list[bytes]]) -> TallyRecord:
-        packed = still_open[name] if name in still_open else self._run(shard_scripts.SEGMENTS, shard, name)
+        packed = still_open[name] if name in still_open else self._run(scripts.SEGMENTS, shard, name)
         if not packed:
             raise self._given_up()
         plan, epoch = tally_of(name)
@@ -189,15 +225,9 @@ class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMar
 
     # Filling.
 
-    def fill_identity(self, identity: Identity) -> None:
-        """Take over what devices and copies of uploads are recognised by."""
-        first = day_number(identity.tallies_from)
+    def _fill_identity(self, identity: Identity) -> None:
         known_by = ("app", identity.app, "secret", identity.secret, "digest_key", identity.digest_key)
-        self._run_global(store_scripts.SET, *known_by, "tallies_from", first)
-        self.set_retention(identity.retention)
-        self.app, self._digest_key, self._secret = identity.app, identity.digest_key, identity.secret
-        self._save_keys(identity.keys, self._keys.version)
-        self.refresh()
+        self._run_global(scripts.SET, *known_by, "tallies_from", day_number(identity.tallies_from))
 
     def fill_seen(self, record: SeenRecord) -> None:
         """Remember answered uploads, each in the shard of its digest."""
@@ -206,9 +236,7 @@ class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMar
             by_shard.setdefault(self.shard_of(digest), []).append((digest, answer))
         for shard, answers in by_shard.items():
             for chunk in chunks(answers, FILL_ITEMS):
-                self._run(
-                    shard_scripts.FILL_SEEN, shard, day_number(record.day), *(part for pair in chunk for part in pair)
-                )
+                self._run(scripts.FILL_SEEN, shard, day_number(record.day), *(part for pair in chunk for part in pair))
 
     def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
         """Add segments to a shard."""
@@ -216,34 +244,188 @@ class RedisMoving(RedisBatches, RedisLedger, RedisTallies, RedisEpochs, RedisMar
         commands: list[Command] = []
         for one in segments:
             name = tally_name(one.plan, one.epoch)
-            commands.append(("RPUSH", key_names.tally_key(shard, name), pack_segment(one, mark)))
-            commands.append(("ZINCRBY", key_names.tallies_key(shard), 1, name))
+            commands.append(("RPUSH", layout.tally_key(shard, name), pack_segment(one, mark)))
+            commands.append(("ZINCRBY", layout.tallies_key(shard), 1, name))
         self._client.run_each(commands)
 
     def fill_shard(self, record: ShardRecord) -> None:
         """Set a shard's days, cursor, log, ledger, quarantine and counts of refused groups."""
         shard, mark = record.shard, secrets.token_bytes(MARK_BYTES)
         for entries in chunks(record.entries, FILL_ITEMS):
-            self._client.run("RPUSH", key_names.log_key(shard), *(mark + entry for entry in entries))
+            self._client.run("RPUSH", layout.log_key(shard), *(mark + entry for entry in entries))
         commands: list[Command] = []
         for (plan, epoch), row in record.ledger.items():
-            commands.append(("HSET", key_names.ledger_key(shard, plan), *ledger_fields(epoch, row)))
-            commands.append(("SADD", key_names.ledger_key(shard), plan))
+            commands.append(("HSET", layout.ledger_key(shard, plan), *ledger_fields(epoch, row)))
+            commands.append(("SADD", layout.ledger_key(shard), plan))
         for number, poison in enumerate(record.quarantine, 1):
-            commands.append(("HSET", key_names.quarantine_key(shard), number, pack_poison(poison)))
+            commands.append(("HSET", layout.quarantine_key(shard), number, pack_poison(poison)))
         for key, refused in record.refused.items():
             day = day_number(key.day)
-            commands.append(("HSET", key_names.refused_key(shard, day), *refused_fields(key, refused)))
-            commands.append(("ZADD", key_names.refused_key(shard), day, day))
+            commands.append(("HSET", layout.refused_key(shard, day), *refused_fields(key, refused)))
+            commands.append(("ZADD", layout.refused_key(shard), day, day))
         for chunk in chunks(commands, FILL_ITEMS):
             self._client.run_each(chunk)
         days = day_number(record.day), day_number(record.sealed)
         rest = record.cursor, len(record.entries), len(record.quarantine)
-        self._run(shard_scripts.FILL_SHARD, shard, *days, *rest)
+        self._run(scripts.FILL_SHARD, shard, *days, *rest)
 
-    def fill_final(self, record: FinalRecord) -> None:
-        """Add what is kept of a finalized epoch."""
-        self._finalize(record.plan, record.epoch, record.final, record.snapshot)
+    # Erasing.
+
+    def erased(self) -> date:
+        """Return the latest epoch that is erased."""
+        day = self._field("erased")
+        return day_of(int(day)) if day else date.min
+
+    def _erase(self, merged: date) -> str:
+        """Note that a rewrite has ended, or ask for one; a later call hears of its end."""
+        information = self._client.information()
+        if information["aof_rewrite_in_progress"]:
+            return self._not_erased
+        if not information["aof_enabled"]:
+            return self._note_erased(merged)
+        asked = self._field("erasing")
+        rewrite = _Rewrite.from_text(asked) if asked else None
+        if rewrite and rewrite.merged >= merged and rewrite.succeeded(information):
+            return self._note_erased(rewrite.merged)
+        self._run_global(scripts.SET, "erasing", _Rewrite.next_of(information, merged).to_text())
+        try:
+            self._client.run("BGREWRITEAOF")
+        except StoreUnavailable:
+            raise
+        except StoreError as error:
+            if "already in progress" not in str(error):  # that one began after we looked: it is as good
+                return (
+                    "the append-only file is not rewritten, and uploads of days that are over can still be told apart "
+                    f"in it: {error}. Allow the command BGREWRITEAOF"
+                )
+        return ""
+
+    def _note_erased(self, merged: date) -> str:
+        self._run_global(scripts.SET, "erased", day_number(merged))
+        return ""
+
+    # Moving the day back.
+
+    def hold(self) -> None:
+        """Refuse the store to all others, until it is released; also one that was held when its process ended."""
+        free = layout.token(self.generation)
+        held = f"{free}:{secrets.token_hex(8)}{layout.RESETTING}"
+        self._run_global(scripts.FINISH, held)
+        self._token = free
+        self._of_each_shard(scripts.HOLD, held)
+        self._token = held
+
+    def release(self) -> None:
+        """Let others use it again."""
+        free = layout.token(self.generation)
+        self._of_each_shard(scripts.FINISH, free)
+        self._run_global(scripts.FINISH, free)
+        self._token = free
+
+    def begun_reset(self) -> str:
+        """Return the reset that was begun."""
+        return (self._field(_BEGUN) or b"").decode()
+
+    def begin_reset(self, text: str) -> None:
+        """Keep what a reset is about to do."""
+        self._run_global(scripts.SET, _BEGUN, text)
+
+    def reset_day(self, reset: DayReset) -> None:
+        """Do it shard by shard, but for those of which it is done: their day is not beyond any more."""
+        for shard in self.status():
+            if shard.day <= reset.day:
+                continue
+            past = self._read_seen_days(shard.shard, reset)
+            for day in past:
+                for record in self._dump_seen(shard.shard, day):
+                    self.fill_seen(replace(record, day=reset.day))
+            commands = (*self._of_days(shard, reset), *self._of_shard(shard.shard, reset, past))
+            self._run(scripts.APPLY, shard.shard, *_words(commands))
+        self._run_global(scripts.APPLY, *_words(self._of_store(reset)))
+
+    def _read_seen_days(self, shard: int, reset: DayReset) -> list[int]:
+        _, _, _, days, *_ = self._run(scripts.OUTLINE, shard)
+        return [int(day) for day in days if int(day) > day_number(reset.day)]
+
+    def _of_days(self, shard: ShardStatus, reset: DayReset) -> Iterator[Command]:
+        at = layout.shard_key(shard.shard)
+        (bare,) = self._run(scripts.GET, shard.shard, "bare")
+        sealed = {"sealed": shard.sealed, "merged": shard.merged, **({"bare": day_of(int(bare))} if bare else {})}
+        fields = {"day": min(shard.day, reset.day), **{name: min(day, reset.sealed) for name, day in sealed.items()}}
+        yield ("HSET", at, *(part for name, day in fields.items() for part in (name, day_number(day))))
+        yield ("HINCRBY", at, "quarantine_last", 1)  # the ledger of sealed days is another: who reads it begins anew
+
+    def _of_shard(self, shard: int, reset: DayReset, past: list[int]) -> Iterator[Command]:
+        day = day_number(reset.day)
+        for each in past:
+            yield ("DEL", layout.seen_key(shard, each))
+            yield ("ZREM", f"{layout.shard_key(shard)}:seen", each)
+        yield from self._of_tallies(shard, reset)
+        for (plan, epoch), row in self.shard_ledger(shard).items():
+            key = layout.ledger_key(shard, plan)
+            if reset.is_joined(epoch):
+                yield from (("HINCRBY", key, f"{day}:{name}", n) for name, n in zip("afqd", row.kept, strict=True))
+            if reset.is_joined(epoch) or reset.is_aside(epoch):
+                yield ("HDEL", key, *(f"{day_number(epoch)}:{name}" for name in "afqd"))
+        for number, packed in pairs(self._run(scripts.QUARANTINE, shard)).items():
+            poison = unpack_poison("", packed)
+            if reset.is_aside(poison.group.epoch):
+                yield ("HDEL", layout.quarantine_key(shard), number)
+            elif reset.is_joined(poison.group.epoch):
+                moved = poison._replace(group=poison.group._replace(epoch=reset.day))
+                yield ("HSET", layout.quarantine_key(shard), number, pack_poison(moved))
+        refused = layout.refused_key(shard)
+        for each in self._client.run("ZRANGEBYSCORE", refused, f"({day}", "+inf"):
+            of_day = layout.refused_key(shard, int(each))
+            for column, n in self._client.run("HGETALL", of_day).items():
+                yield ("HINCRBY", layout.refused_key(shard, day), column, n)
+            yield from (("DEL", of_day), ("ZREM", refused, each), ("ZADD", refused, day, day))
+
+    def _of_tallies(self, shard: int, reset: DayReset) -> Iterator[Command]:
+        names = {name for names in self._scan(scripts.NAMES, shard) for name in names}
+        joined: dict[int, list[bytes]] = {}
+        for name in sorted(names):
+            plan, epoch = tally_of(name)
+            if reset.is_aside(epoch):
+                yield from self._give_up(shard, name)
+            elif epoch >= reset.day:
+                joined.setdefault(plan, []).append(name)
+        for plan, of_plan in joined.items():
+            if any(reset.is_joined(tally_of(name)[1]) for name in of_plan):
+                one = reset.join_segments(each for name in of_plan for each in self.segments(shard, *tally_of(name)))
+                new = tally_name(plan, reset.day)
+                for name in of_plan:
+                    yield from self._give_up(shard, name)
+                yield ("RPUSH", layout.tally_key(shard, new), pack_segment(one, secrets.token_bytes(MARK_BYTES)))
+                yield ("ZADD", layout.tallies_key(shard), 1, new)
+
+    def _give_up(self, shard: int, name: bytes) -> Iterator[Command]:
+        yield ("DEL", layout.tally_key(shard, name.decode()))
+        yield ("ZREM", layout.tallies_key(shard), name)
+
+    def _of_store(self, reset: DayReset) -> Iterator[Command]:
+        for plan, epoch in self.all_finals():
+            if reset.is_aside(epoch):
+                yield ("HDEL", f"{layout.GLOBAL}:finals:{plan}", day_number(epoch))
+        snapshots = f"{layout.GLOBAL}:snapshots"
+        first, last = day_number(reset.to), day_number(reset.through)
+        for id_ in self._client.run("ZRANGEBYSCORE", snapshots, f"({first}", last):
+            yield ("DEL", f"{layout.GLOBAL}:snapshot:{id_.decode()}")
+            yield ("ZREM", snapshots, id_)
+        readings = f"{layout.GLOBAL}:readings"  # none outlives its reports, and the others can be made again
+        yield ("DEL", readings, *(f"{readings}:{part}" for part in ("made", "first", "open")))
+        yield ("HDEL", layout.GLOBAL, "readings_bytes")
+        hour, batches = self.batches()
+        if batches:
+            yield ("DEL", f"{layout.GLOBAL}:batches")
+            for one in reset.join_batches(batches):
+                name = batch_name(one.plan, one.epoch, one.shown)
+                yield ("HSET", f"{layout.GLOBAL}:batches", name, pack_batch(one))
+        if hour is not None:
+            yield ("HSET", layout.GLOBAL, "batches_hour", min(hour, int(self._now_s() // HOUR_S)))
+        bounds = {"tallies_from": min(self.tallies_from(), reset.day), "erased": min(self.erased(), reset.sealed)}
+        yield ("HSET", layout.GLOBAL, *(part for name, day in bounds.items() for part in (name, day_number(day))))
+        yield ("HDEL", layout.GLOBAL, "erasing", _BEGUN)
 
 
 def _log_at(now: Any, low: int, ahead: list[bytes], log: Any) -> list[bytes] | None:
@@ -280,3 +462,8 @@ def _shard_record(
         quarantine=tuple(unpack_poison("", packed) for _, packed in held),
         refused=refused,
     )
+
+
+def _words(commands: Iterable[Command]) -> Iterator[object]:
+    for command in commands:
+        yield from (len(command), *command)

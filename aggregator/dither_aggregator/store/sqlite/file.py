@@ -1,4 +1,4 @@
-"""The file of the SQLite store: connections, transactions, and the rows of its state.
+"""The files of the SQLite store: connections and transactions, the lock of its directory, and `write.key`.
 
 A reader of a file in WAL mode needs a `-wal` and a `-shm` beside it, or the right to make them. A directory that nobody
 may write to, such as a snapshot that is mounted, has three cases:
@@ -12,11 +12,11 @@ may write to, such as a snapshot that is mounted, has three cases:
 
 import logging
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import date
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,12 @@ from dither_aggregator.store.records import StoreError, StoreUnavailable
 from dither_shared import ownership
 from dither_shared.errors import reason_of
 
-FILE_NAME = "store.sqlite3"
+FILE_NAME, LOCK_NAME = "store.sqlite3", "lock.sqlite3"
+KEY_NAME = "write.key"
+"""The text of a directory's first write key, which the store itself does not know."""
 NAMES = (
     *(f"{FILE_NAME}{part}" for part in ("", "-wal", "-shm", "-journal")),
-    "lock.sqlite3", "lock.sqlite3-journal", "write.key",
+    LOCK_NAME, f"{LOCK_NAME}-journal", KEY_NAME,
 )  # fmt: skip
 """All files of a store."""
 CACHE_KIB = 16_384
@@ -84,7 +86,7 @@ class SQLiteFile:
         db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         # A commit that has returned is on the disk: only then is an upload acknowledged.
         db.execute("PRAGMA synchronous = FULL")
-        # Deleted rows are overwritten: see erasing.py. Some builds of SQLite do this by default, others do not.
+        # Deleted rows are overwritten: see moving.py. Some builds of SQLite do this by default, others do not.
         db.execute("PRAGMA secure_delete = ON")
         return db
 
@@ -181,27 +183,6 @@ class SQLiteFile:
         except OSError:
             return True
 
-    def _rewrite(self, table: str) -> None:
-        """Within a transaction: empty a table and fill it again, so that its pages hold nothing but its rows."""
-        rows = self._db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our own words
-        self._db.execute(f"DELETE FROM {table}")  # noqa: S608
-        if rows:
-            places = ", ".join("?" * len(rows[0]))
-            self._db.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608
-
-    # The rows of `state`.
-
-    def _states(self) -> dict[str, Any]:
-        return dict(self._rows("SELECT key, value FROM state"))
-
-    def _set_state(self, key: str, value: object) -> None:
-        """Within a transaction."""
-        self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
-
-    def _day_of(self, key: str) -> date:
-        ((text,),) = self._rows("SELECT value FROM state WHERE key = ?", key)
-        return date.fromisoformat(text)
-
 
 def describe_error(error: Exception) -> str:
     """Return why a store's file cannot be used and, where that is known, what to do about it."""
@@ -221,3 +202,52 @@ def _file_id(path: Path) -> tuple[int, int]:
 def _content_id(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_size, status.st_mtime_ns
+
+
+@contextmanager
+def exclusive(directory: Path) -> Iterator[None]:
+    """Hold a data directory for one serving process; raise StoreError when another one has it.
+
+    The lock is SQLite's own on a file of its own: it works wherever the store does, and ends with the process.
+    """
+    with ExitStack() as held:
+        try:
+            keep(directory)
+            ownership.make_file(directory / LOCK_NAME)
+            lock = sqlite3.connect(directory / LOCK_NAME, isolation_level=None, timeout=0)
+            held.enter_context(closing(lock))
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise StoreError(
+                    f"{directory} is being served already: stop that process or use another --data"
+                ) from None
+            raise StoreError(f"{directory} cannot be used: {describe_error(error)}") from None
+        except sqlite3.Error as error:
+            raise StoreError(f"{directory} cannot be used: {describe_error(error)}") from None
+        except FileExistsError:
+            raise StoreError(f"{directory} is a file; a store is a directory") from None
+        except OSError as error:
+            raise StoreError(f"{directory} cannot be used: {describe_error(error)}") from None
+        yield
+
+
+def keep_key(directory: Path, text: str) -> None:
+    """Write the key into the directory: whole, on the disk, and for nobody else to read."""
+    part = directory / f"{KEY_NAME}.{secrets.token_hex(4)}.part"
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{text}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(directory / KEY_NAME)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def kept_key(directory: Path) -> str:
+    """Return the key in the directory; "" where somebody has taken the file away."""
+    with suppress(FileNotFoundError):
+        return (directory / KEY_NAME).read_text(encoding="utf-8", errors="replace").strip()
+    return ""

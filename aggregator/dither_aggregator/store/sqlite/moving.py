@@ -1,6 +1,22 @@
-"""A SQLite store as records: all of it as it is at one instant."""
+"""A SQLite store is dumped, filled, erased, and its day is moved back.
 
-import json
+A dump is all of it as it is at one instant: it is read in one transaction, and written in one for each record.
+
+Erasing concerns what the two files still hold of days that are merged. `secure_delete` overwrites each row that is
+deleted, and each page that is freed. It does not overwrite the copies that SQLite leaves in the unused middle of a page
+when it moves rows within it. So every table that has held uploads or segments one by one is emptied whole, which clears
+all of its pages, and filled again:
+
+    segment       when a day is merged, with the days that are not; merged tallies have a table of their own
+    log           when a day is erased, with what is not folded
+    seen          likewise, with the uploads of the days that are not sealed; those of sealed ones have a table too
+    state         likewise: it has the time at which something began to wait
+    quarantine    likewise, if a group was taken out of it since, with what waits
+
+Older versions of those pages are then in the write-ahead log, until it is cut, and in the file, until that log is
+copied to it: `wal_checkpoint(TRUNCATE)` does both.
+"""
+
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -11,80 +27,91 @@ from typing import Any
 
 import numpy as np
 
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.store.contract import READ_BYTES_MAX, READ_UPLOADS_MAX
+from dither_aggregator.store.day_reset import DayReset
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import (
     BatchesRecord,
+    DocumentsRecord,
     FinalRecord,
     Identity,
-    JournalRecord,
-    MarksRecord,
-    PlanRecord,
     Record,
     SeenRecord,
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.interface.moving import Moving
-from dither_aggregator.store.keys import Key
-from dither_aggregator.store.packing import add_counts, pack_counts
-from dither_aggregator.store.records import Final, JournalEntry, Segment
-from dither_aggregator.store.sqlite import rows
-from dither_aggregator.store.sqlite.batches import batches_in
-from dither_aggregator.store.sqlite.epochs import SQLiteEpochs
-from dither_aggregator.store.sqlite.journal import SQLiteJournal
-from dither_aggregator.store.sqlite.keyring import SQLiteKeyring
-from dither_aggregator.store.sqlite.marks import marks_in
-from dither_aggregator.store.sqlite.refused import count_refused, refused_in
+from dither_aggregator.store.packing import HOUR_S, add_counts, pack_counts
+from dither_aggregator.store.records import Counted, Final, Segment, StoreUnavailable
+from dither_aggregator.store.sqlite import schema
+from dither_aggregator.store.sqlite.data import (
+    INSERT_POISON,
+    INSERT_SEGMENT,
+    SEGMENTS,
+    SELECT_LEDGER,
+    SQLiteData,
+    batches_in,
+    count_refused,
+    ledger_of,
+    ledger_row,
+    poison_of,
+    poison_row,
+    put_batches,
+    refused_in,
+    rewrite,
+    segment_of,
+    segment_row,
+    set_state,
+    whole_answer,
+)
+from dither_aggregator.store.sqlite.file import BUSY_S
 
 DUMP_ROWS = 10_000
+INSERT_LEDGER = "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)"
+ANSWERS_MAX = 200_000
+"""The most answers of days that are not sealed that are rewritten: it takes a second or two."""
+CUT_WITHIN_S = 1
+"""How long to wait for those who read the write-ahead log: so long uploads may wait too."""
+_BEGUN = "clock_reset"
 
 
-class SQLiteMoving(SQLiteEpochs, SQLiteKeyring, SQLiteJournal, Moving):
-    """A SQLite store as records: read in one transaction, and written in one for each record."""
+class SQLiteStore(SQLiteData):
+    """A store in a directory. Each thread has its own connection, until `close`."""
 
     def dump(self) -> Iterator[Record]:
         """Yield everything, as it is at one instant."""
         with closing(self._connect()) as db:
             db.execute("BEGIN")
             state = dict(db.execute("SELECT key, value FROM state"))
-            yield _identity(db, state)
-            for (document,) in db.execute("SELECT document FROM plan ORDER BY id"):
-                yield PlanRecord(json.loads(document))
-            if marks := marks_in(db):
-                yield MarksRecord(tuple(marks))
+            first = date.fromisoformat(state["tallies_from"])
+            yield Identity(state["app"], state["secret"], state["digest_key"], state["generation"], first)
+            for kind in KINDS:
+                texts = db.execute("SELECT text FROM document WHERE kind = ? ORDER BY id", (kind.kind,))
+                yield from DocumentsRecord.each(kind, (kind.read(text) for (text,) in texts))
             hour, batches = batches_in(db)
             if hour is not None and batches:
                 yield BatchesRecord(hour, tuple(batches))
-            yield from _journal(db)
             yield _shard(db, state)
             yield from _seen(db)
-            of_tallies = db.execute(rows.SELECT_SEGMENTS)
+            of_tallies = db.execute(f"SELECT plan, epoch, n, counts FROM {SEGMENTS} ORDER BY plan, epoch")  # noqa: S608
             for (plan, epoch), of_tally in groupby(of_tallies, key=itemgetter(0, 1)):
-                n, counts = self._sum_packed(plan, of_tally)
-                yield TallyRecord(0, plan, date.fromisoformat(epoch), n, pack_counts(counts))
+                yield self._tally(plan, date.fromisoformat(epoch), of_tally)
             yield from _finals(db)
             self._check_immutable()
 
-    def _sum_packed(self, plan: int, of_tally: Iterable[tuple[int, str, int, bytes]]) -> tuple[int, Counts]:
-        size = self.plan_by_id(plan).plan.cells.tally_size
-        total, counts = 0, np.zeros(size, dtype=np.int64)
+    def _tally(self, plan: int, epoch: date, of_tally: Iterable[tuple[int, str, int, bytes]]) -> TallyRecord:
+        total, counts = 0, np.zeros(self.plan_by_id(plan).plan.cells.tally_size, dtype=np.int64)
         for _, _, n, packed in of_tally:
             total += n
             add_counts(counts, packed)
-        return total, counts
+        return TallyRecord(0, plan, epoch, total, pack_counts(counts))
 
     # Filling.
 
-    def fill_identity(self, identity: Identity) -> None:
-        """Take over what devices and copies of uploads are recognised by."""
-        with self._transaction():
+    def _fill_identity(self, identity: Identity) -> None:
+        with self._transaction() as db:
             for key in ("app", "digest_key", "secret"):
-                self._set_state(key, getattr(identity, key))
-            self._set_state("tallies_from", identity.tallies_from.isoformat())
-        self.set_retention(identity.retention)
-        self.app, self._digest_key, self._secret = identity.app, identity.digest_key, identity.secret
-        self._save_keys(identity.keys, self._keys.version)
-        self.refresh()
+                set_state(db, key, getattr(identity, key))
+            set_state(db, "tallies_from", identity.tallies_from.isoformat())
 
     def fill_seen(self, record: SeenRecord) -> None:
         """Remember answered uploads."""
@@ -94,55 +121,144 @@ class SQLiteMoving(SQLiteEpochs, SQLiteKeyring, SQLiteJournal, Moving):
 
     def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
         """Add segments."""
-        packed = [rows.segment_row(one) for one in segments]
         with self._transaction() as db:
-            db.executemany(rows.INSERT_SEGMENT, packed)
+            db.executemany(INSERT_SEGMENT, list(map(segment_row, segments)))
 
     def fill_shard(self, record: ShardRecord) -> None:
         """Set days, cursor, log, ledger, quarantine and counts of refused groups."""
         with self._transaction() as db:
-            self._set_state("day", record.day.isoformat())
-            self._set_state("sealed", record.sealed.isoformat())
-            self._set_state("waiting_since", self._now_s())
+            set_state(db, "day", record.day.isoformat())
+            set_state(db, "sealed", record.sealed.isoformat())
+            set_state(db, "waiting_since", self._now_s())
             db.execute("UPDATE cursor SET seq = ?", (record.cursor,))
             entries = enumerate(record.entries, record.cursor + 1)
             db.execute("INSERT INTO sqlite_sequence VALUES ('log', ?)", (record.cursor,))
             db.executemany("INSERT INTO log (seq, entry) VALUES (?, ?)", entries)
-            db.executemany(rows.INSERT_LEDGER, [rows.ledger_row(key, row) for key, row in record.ledger.items()])
-            db.executemany(rows.INSERT_POISON, [rows.poison_row(poison) for poison in record.quarantine])
+            db.executemany(INSERT_LEDGER, [ledger_row(key, row) for key, row in record.ledger.items()])
+            db.executemany(INSERT_POISON, list(map(poison_row, record.quarantine)))
             count_refused(db, record.refused)
-
-    def fill_final(self, record: FinalRecord) -> None:
-        """Add what is kept of a finalized epoch."""
-        with self._transaction() as db:
-            db.execute(rows.INSERT_FINAL, rows.final_row(record.plan, record.epoch, record.final))
-            if record.snapshot is not None:
-                snapshot = record.final.snapshot, record.epoch.isoformat(), record.snapshot
-                db.execute(rows.INSERT_SNAPSHOT, snapshot)
 
     def mark_moved(self, to: str) -> None:
         """Refuse from now on: another store goes on in the place of this one."""
-        with self._transaction():
-            self._set_state("moved_to", to)
+        with self._transaction() as db:
+            set_state(db, "moved_to", to)
+
+    # Erasing.
+
+    def erased(self) -> date:
+        """Return the latest epoch that is erased."""
+        return date.fromisoformat(self._state("erased", date.min.isoformat()))
+
+    def _erase(self, merged: date) -> str:
+        """Erase, unless much waits to be folded or in quarantine, or somebody reads for long: a later call does."""
+        too_long = self._rewrite_what_waits()
+        if not too_long and self._cut_write_ahead_log():
+            with self._transaction() as db:
+                set_state(db, "erased", merged.isoformat())
+        return f"days that are over are not erased: {too_long}" if too_long else ""
+
+    def _rewrite_what_waits(self) -> str:
+        """Rewrite the log, and the quarantine if a group was taken out of it; return what is too long for that."""
+        with self._transaction() as db:
+            state = self._states()
+            if not self._is_short("log", "entry"):
+                return f"more than {READ_UPLOADS_MAX} uploads wait to be folded"
+            if state.get("quarantine_taken") and not self._is_short("quarantine", "reports"):
+                return f"more than {READ_UPLOADS_MAX} groups wait in quarantine; replay or drop them"
+            if state.get("answers_forgotten"):
+                ((answers,),) = self._rows("SELECT COUNT(*) FROM seen")
+                if answers > ANSWERS_MAX:
+                    return f"more than {ANSWERS_MAX:,} uploads came since the day was over"
+                rewrite(db, "seen")
+                set_state(db, "answers_forgotten", 0)
+            rewrite(db, "log")
+            rewrite(db, "state")
+            if state.get("quarantine_taken"):
+                rewrite(db, "quarantine")
+                set_state(db, "quarantine_taken", 0)
+        return ""
+
+    def _is_short(self, table: str, column: str) -> bool:
+        some = f"SELECT LENGTH({column}) AS size FROM {table} LIMIT {READ_UPLOADS_MAX + 1}"  # noqa: S608 - our own words
+        ((rows, size),) = self._rows(f"SELECT COUNT(*), TOTAL(size) FROM ({some})")  # noqa: S608
+        return bool(rows <= READ_UPLOADS_MAX and size <= READ_BYTES_MAX)
+
+    def _cut_write_ahead_log(self) -> bool:
+        """Copy the write-ahead log to the file, and cut it to nothing; return whether nobody prevented that."""
+        try:
+            self._db.execute(f"PRAGMA busy_timeout = {int(CUT_WITHIN_S * 1000)}")
+            try:
+                busy, _, _ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                self._db.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path} cannot be written: {error}") from None
+        return not busy
+
+    # Moving the day back.
+
+    def begun_reset(self) -> str:
+        """Return the reset that was begun."""
+        return str(self._state(_BEGUN, ""))
+
+    def begin_reset(self, text: str) -> None:
+        """Keep what a reset is about to do."""
+        with self._transaction() as db:
+            set_state(db, _BEGUN, text)
+
+    def reset_day(self, reset: DayReset) -> None:
+        """Do it in one transaction."""
+        with self._transaction() as db:
+            day, sealed = reset.day.isoformat(), reset.sealed.isoformat()
+            for table in ("tally", "segment", "ledger", "quarantine", "final", "snapshot"):
+                aside = reset.to.isoformat(), reset.through.isoformat()
+                db.execute(f"DELETE FROM {table} WHERE epoch > ? AND epoch <= ?", aside)  # noqa: S608 - our own words
+            self._join_segments(db, reset)
+            _join_ledger(db, reset)
+            db.execute("UPDATE quarantine SET epoch = ? WHERE epoch > ?", (day, day))
+            for table in ("seen", "taken"):
+                db.execute(f"UPDATE {table} SET day = ? WHERE day > ?", (day, day))  # noqa: S608
+            for refused, one in refused_in(db).items():
+                if refused.day > reset.day:
+                    db.execute("DELETE FROM refused WHERE day = ?", (refused.day.isoformat(),))
+                    count_refused(db, {refused._replace(day=reset.day): one})
+            if schema.has_table(db, "reading"):
+                db.execute("DELETE FROM reading")  # no reading outlives its reports, and the others can be made again
+            put_batches(db, reset.join_batches(batches_in(db)[1]))
+            state = self._states()
+            bounds = {"day": day, "tallies_from": day, **dict.fromkeys(("sealed", "merged", "erased"), sealed)}
+            for key, most in bounds.items():
+                if key in state:
+                    set_state(db, key, min(state[key], most))
+            if "batches_hour" in state:
+                set_state(db, "batches_hour", min(state["batches_hour"], int(self._now_s() // HOUR_S)))
+            set_state(db, "quarantine_taken", 1)  # what `_erase` asks
+            rewrite(db, "segment")
+            db.execute("DELETE FROM state WHERE key = ?", (_BEGUN,))
+
+    def _join_segments(self, db: sqlite3.Connection, reset: DayReset) -> None:
+        day = reset.day.isoformat()
+        for (plan,) in db.execute("SELECT DISTINCT plan FROM segment WHERE epoch > ?", (day,)).fetchall():
+            size = self.plan_by_id(plan).plan.cells.tally_size
+            found = db.execute(
+                "SELECT low, high, n, counts FROM segment WHERE plan = ? AND epoch >= ? ORDER BY low", (plan, day)
+            )
+            one = reset.join_segments(segment_of(plan, reset.day, row, size) for row in found)
+            db.execute("DELETE FROM segment WHERE plan = ? AND epoch >= ?", (plan, day))
+            db.execute(INSERT_SEGMENT, segment_row(one))
 
 
-def _identity(db: sqlite3.Connection, state: Mapping[str, Any]) -> Identity:
-    keys = db.execute("SELECT document FROM key ORDER BY id")
-    return Identity(
-        state["app"],
-        tuple(Key.from_document(json.loads(document)) for (document,) in keys),
-        state["secret"],
-        state["digest_key"],
-        state["generation"],
-        rows.retention_of(state),
-        date.fromisoformat(state["tallies_from"]),
-    )
+def _join_ledger(db: sqlite3.Connection, reset: DayReset) -> None:
+    day = reset.day.isoformat()
+    found = [ledger_of(*row) for row in db.execute(f"{SELECT_LEDGER} WHERE epoch >= ?", (day,)).fetchall()]
+    joined: dict[int, Counted] = {}
+    for (plan, _), row in found:
+        joined[plan] = joined.get(plan, Counted()) + row
+    db.execute("DELETE FROM ledger WHERE epoch >= ?", (day,))
+    db.executemany(INSERT_LEDGER, [ledger_row((plan, reset.day), row) for plan, row in joined.items()])
 
 
-def _journal(db: sqlite3.Connection) -> Iterator[JournalRecord]:
-    entries = db.execute("SELECT entry FROM journal ORDER BY seq")
-    while batch := entries.fetchmany(DUMP_ROWS):
-        yield JournalRecord(tuple(JournalEntry.from_document(json.loads(entry)) for (entry,) in batch))
+# Records of a dump.
 
 
 def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:
@@ -154,8 +270,8 @@ def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:
         sealed=date.fromisoformat(state["sealed"]),
         cursor=cursor,
         entries=tuple(entry for (entry,) in db.execute("SELECT entry FROM log ORDER BY seq")),
-        ledger=dict(rows.ledger_of(*row) for row in db.execute(rows.SELECT_LEDGER)),
-        quarantine=tuple(rows.poison_of(*row) for row in quarantine),
+        ledger=dict(ledger_of(*row) for row in db.execute(SELECT_LEDGER)),
+        quarantine=tuple(poison_of(*row) for row in quarantine),
         refused=refused_in(db),
     )
 
@@ -164,7 +280,7 @@ def _seen(db: sqlite3.Connection) -> Iterator[SeenRecord]:
     seen = db.execute("SELECT day, id, answer FROM seen UNION ALL SELECT day, id, body FROM taken ORDER BY day")
     while batch := seen.fetchmany(DUMP_ROWS):
         for day, of_day in groupby(batch, key=itemgetter(0)):
-            yield SeenRecord(date.fromisoformat(day), {id_: rows.whole_answer(answer) for _, id_, answer in of_day})
+            yield SeenRecord(date.fromisoformat(day), {id_: whole_answer(answer) for _, id_, answer in of_day})
 
 
 def _finals(db: sqlite3.Connection) -> Iterator[FinalRecord]:

@@ -5,18 +5,18 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 from dither_aggregator.store.keys import first_key
 from dither_aggregator.store.packing import day_at
-from dither_aggregator.store.records import OtherLayout
-from dither_aggregator.store.sqlite import key_file
+from dither_aggregator.store.records import DayMark, OtherLayout, Retention
+from dither_aggregator.store.sqlite.file import keep_key
 
-VERSION = 6
+VERSION = 7
 
 _TABLES = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
-CREATE TABLE plan (id INTEGER PRIMARY KEY, document TEXT NOT NULL);
 CREATE TABLE seen (  -- what was answered, by keyed digest of the upload's id
     id BLOB PRIMARY KEY, day TEXT NOT NULL, answer BLOB NOT NULL
 ) WITHOUT ROWID;
@@ -31,7 +31,7 @@ CREATE TABLE segment (  -- count vectors of the log from above `low` to `high`, 
     plan INTEGER NOT NULL, epoch TEXT NOT NULL, low INTEGER NOT NULL, high INTEGER NOT NULL, n INTEGER NOT NULL,
     counts BLOB NOT NULL, PRIMARY KEY (plan, epoch, low)
 ) WITHOUT ROWID;
-CREATE TABLE tally (  -- the one segment of each tally whose day is merged; its pages have held no other (erasing.py)
+CREATE TABLE tally (  -- the one segment of each tally whose day is merged; its pages have held no other (moving.py)
     plan INTEGER NOT NULL, epoch TEXT NOT NULL, low INTEGER NOT NULL, high INTEGER NOT NULL, n INTEGER NOT NULL,
     counts BLOB NOT NULL, PRIMARY KEY (plan, epoch)
 ) WITHOUT ROWID;
@@ -57,7 +57,12 @@ CREATE TABLE taken (  -- uploads of sealed days: that they were answered, with t
 ) WITHOUT ROWID;
 CREATE INDEX taken_day ON taken (day);
 """
-_KEYS = """
+DOCUMENTS = """
+CREATE TABLE document (  -- of every kind, numbered ones by their numbers
+    kind TEXT NOT NULL, id NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, id)
+) WITHOUT ROWID
+"""
+_KEYS_OF_5 = """
 CREATE TABLE key (  -- each with a hash of its text
     id TEXT PRIMARY KEY, document TEXT NOT NULL
 ) WITHOUT ROWID;
@@ -66,19 +71,13 @@ CREATE TABLE journal (  -- of what operators did
 );
 """
 
-
-MARKS = """
-CREATE TABLE IF NOT EXISTS mark (day TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (day, text)) WITHOUT ROWID
-"""
-"""Made by the first mark: a store without the table has none, so the version of the others stays."""
-
 REFUSED = """
 CREATE TABLE IF NOT EXISTS refused (
     day TEXT NOT NULL, metric TEXT NOT NULL, reason TEXT NOT NULL, groups INTEGER NOT NULL, reports INTEGER NOT NULL,
     PRIMARY KEY (day, metric, reason)
 ) WITHOUT ROWID
 """
-"""Made by the first group that is refused, as MARKS is by the first mark."""
+"""Made by the first group that is refused: a store without the table has none, so the version of the others stays."""
 
 
 BATCHES = """
@@ -107,7 +106,7 @@ def has_table(db: sqlite3.Connection, name: str) -> bool:
 
 def create(db: sqlite3.Connection, state: dict[str, object]) -> None:
     """Make the tables in an empty file, within a transaction."""
-    make(db, _TABLES + TAKEN + _KEYS)
+    make(db, _TABLES + TAKEN + DOCUMENTS)
     db.executemany("INSERT INTO state VALUES (?, ?)", state.items())
     db.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -142,8 +141,8 @@ def _from_4(db: sqlite3.Connection) -> None:
     ((text,),) = db.execute("SELECT value FROM state WHERE key = 'key'")
     secret = secrets.token_bytes(32)
     key = first_key(text, secret, day_at(time.time()))
-    key_file.keep(Path(path).parent, text)  # first: cut off here, the next attempt writes the same again
-    make(db, _KEYS)
+    keep_key(Path(path).parent, text)  # first: cut off here, the next attempt writes the same again
+    make(db, _KEYS_OF_5)
     db.execute("INSERT INTO key VALUES (?, ?)", (key.id, json.dumps(key.to_document())))
     db.execute("DELETE FROM state WHERE key = 'key'")
     db.executemany("INSERT INTO state VALUES (?, ?)", [("secret", secret), ("keys_version", 1)])
@@ -154,5 +153,24 @@ def _from_5(db: sqlite3.Connection) -> None:
     make(db, TAKEN)
 
 
-STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5}
+def _from_6(db: sqlite3.Connection) -> None:
+    """Put plans, keys, marks, the journal and the retention into the one table of documents."""
+    make(db, DOCUMENTS)
+    db.execute("INSERT INTO document SELECT 'plans', id, document FROM plan")
+    db.execute("INSERT INTO document SELECT 'keys', id, document FROM key")
+    db.execute("INSERT INTO document SELECT 'journal', seq, entry FROM journal")
+    if has_table(db, "mark"):
+        marks = [DayMark(date.fromisoformat(day), text) for day, text in db.execute("SELECT day, text FROM mark")]
+        rows = [(mark.kind, mark.document_id, mark.to_text()) for mark in marks]
+        db.executemany("INSERT INTO document VALUES (?, ?, ?)", rows)
+        db.execute("DROP TABLE mark")
+    days = dict(db.execute("SELECT key, value FROM state WHERE key IN ('tallies_days', 'snapshots_days')"))
+    kept = Retention(**days)
+    db.execute("INSERT INTO document VALUES (?, ?, ?)", (kept.kind, kept.document_id, kept.to_text()))
+    db.execute("DELETE FROM state WHERE key IN ('tallies_days', 'snapshots_days')")
+    for table in ("plan", "key", "journal"):
+        db.execute(f"DROP TABLE {table}")
+
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5, 6: _from_6}
 """The step that brings the tables of a version to the next. Tables older than these are refused."""

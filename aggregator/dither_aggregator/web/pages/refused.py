@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from dither_aggregator.store import Store
-from dither_aggregator.store.interface.refused import REFUSED_DAYS
+from dither_aggregator.store.contract import REFUSED_DAYS
 from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.records import RefusedCount, RefusedKey, sum_refused
 from dither_aggregator.web.pages.capped import Capped

@@ -5,7 +5,7 @@ from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.significance import Ranked
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.interface.batches import BATCH_MIN
+from dither_aggregator.store.contract import BATCH_MIN
 
 EXPIRES_SOON_DAYS = 14
 

@@ -24,14 +24,14 @@ class PlanSteps(Processes):
     def load_late(self, edition: int, change: Callable[[Self], None]) -> None:
         """Let a process load an edition, and another change the plans just before it stores them."""
         store = self.any()
-        save = store._save_plans
+        save = store._save
 
         def save_late(*args: Any) -> bool:
-            store._save_plans = save  # type: ignore[method-assign]
+            store._save = save  # type: ignore[method-assign]
             change(self)
             return save(*args)
 
-        store._save_plans = save_late  # type: ignore[assignment,method-assign]
+        store._save = save_late  # type: ignore[assignment,method-assign]
         self._load(store, edition)
 
     def _load(self, store: Store, edition: int) -> None:

@@ -6,16 +6,12 @@ came.
 """
 
 import json
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
-from dither_aggregator.store.interface.keyring import Keyring
-from dither_aggregator.store.interface.ledger import Ledger
-from dither_aggregator.store.interface.opened import is_behind
 from dither_aggregator.store.packing import sum_segments
-from dither_aggregator.store.records import Batch, Segment, ShardStatus
+from dither_aggregator.store.records import Batch, Segment
 
 EXPIRES_WITHIN = timedelta(days=366)
 """How far away the expiry of a metric is at most when its registry is checked."""
@@ -105,7 +101,12 @@ class DayReset:
         yield f"reports {'count' if done else 'would count'} on {self.day}, and no more on {self.before}{reason}"
 
 
-def _judge(clock: date, day: date, used: Set[date], expires: date | None) -> tuple[bool, str]:
+def is_behind(clock: date, day: date) -> bool:
+    """Whether the machine's clock is behind the day of a store; a single day passes by itself, as after a reset."""
+    return (day - clock).days > 1
+
+
+def judge(clock: date, day: date, used: Set[date], expires: date | None) -> tuple[bool, str]:
     """Return whether the machine's clock is wrong, and why; else the store's day is."""
     if expires:
         first = expires - EXPIRES_WITHIN
@@ -161,46 +162,3 @@ class WrongClock:
             f"If it is {self.clock} today, stop what serves the store, and `dither store reset-clock --to "
             f"{self.clock}{aside}` brings its day back; with --dry-run it says how. {meanwhile}."
         )
-
-
-class Resetting(Ledger, Keyring):
-    """The day, and moving it back: while that is done, by `store/clock.py`, nobody else may use the store."""
-
-    _judged: WrongClock | None = None
-
-    def wrong_clock(self, status: Sequence[ShardStatus]) -> WrongClock | None:
-        """Return which clock is wrong; None where they agree, or differ by a day, which passes by itself.
-
-        Reads the days of all reports, once for each difference.
-        """
-        clock = self.clock_day()
-        day = max(shard.day for shard in status)
-        if not is_behind(clock, day):
-            return None
-        if self._judged is None or (self._judged.clock, self._judged.day) != (clock, day):
-            used = {epoch for epochs in self.all_epochs().values() for epoch in epochs if epoch > clock}
-            asked = [stored.expires for stored in self.plans() if stored.current and not stored.retired]
-            of_machine, reason = _judge(clock, day, used, max(asked, default=None))
-            sealed = any(epoch <= min(shard.sealed for shard in status) for epoch in used)
-            self._judged = WrongClock(clock, day, of_machine, reason, sealed)
-        return self._judged
-
-    def bound_key_days(self, day: date) -> None:
-        """Let no key be made or used after a day: it would not be known to be used until then."""
-        if self._keys.not_after(day):
-            self._change_keys(lambda keys: keys.not_after(day))
-
-    @abstractmethod
-    def begun_reset(self) -> str:
-        """Return the reset that was begun and not done, as a text; "" where there is none."""
-
-    @abstractmethod
-    def begin_reset(self, text: str) -> None:
-        """Keep what a reset is about to do."""
-
-    @abstractmethod
-    def reset_day(self, reset: DayReset) -> None:
-        """Do it, and forget that it was begun. The log is empty, and all that is sealed is merged.
-
-        It may be called again where it was cut off, as often as that happens.
-        """

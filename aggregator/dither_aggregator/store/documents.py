@@ -1,0 +1,265 @@
+"""The documents of a store: what a registry and operators say, beside what is counted. All kinds are kept alike.
+
+A kind is a `records.Document`; a new one is that class, and a line in KINDS. The documents of a kind have a version,
+which each change raises. A change is stored only over the version that it was made of, and else made again. Numbered
+documents, such as entries of the journal, are only ever added.
+
+Every process knows plans and keys by heart, and the time by the store's clock. It asks for what has changed once a
+second (`refresh`).
+"""
+
+import hashlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from threading import Lock
+from typing import NamedTuple, TypeVar
+
+from dither_aggregator.operations.registry_process import another_app
+from dither_aggregator.store.keys import Key, Keys, masked, new_text
+from dither_aggregator.store.packing import DAY_S, day_at, day_number
+from dither_aggregator.store.plans import Offered, Plans, StoredPlan
+from dither_aggregator.store.records import JOURNAL_MAX, DayMark, Document, JournalEntry, Retention, StoreError
+from dither_shared.harmless import visible
+from dither_shared.plan import Plan
+from dither_shared.registry import Registry
+
+KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry)
+"""Every kind, plans first: what is counted names them."""
+WHAT_CHARACTERS_MAX = 500
+CHANGE_ATTEMPTS = 100
+"""How often a change of documents is tried: each time somebody else was faster, who may go on for as long."""
+
+_D = TypeVar("_D", bound=Document)
+
+
+class News(NamedTuple):
+    """The answer of a store to a process that asks for changes."""
+
+    ahead_s: float
+    """By how much the store's clock is ahead of the process's own."""
+    documents: Mapping[str, tuple[int, list[str]]]
+    """By kind: the version, and all texts, of those whose version is another."""
+
+
+class Documents(ABC):
+    """The documents of one store. Nothing that is counted depends on any but the plans."""
+
+    app: str
+    """The app whose reports these are."""
+    _secret: bytes
+    """Hashes keys and signs sessions: all processes of a store know it, and its backups do."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._ahead_s, self._refreshing = clock, 0.0, Lock()
+        self._plans, self._keys = Plans([], -1), Keys([], -1, b"")
+
+    # The time, as far as this process knows without asking.
+
+    def clock_day(self) -> date:
+        """Return the day by the store's clock, as far as this process knows without asking."""
+        return day_at(self._now_s())
+
+    def ahead_s(self) -> float:
+        """Return by how many seconds the store's clock is ahead of this machine's, as far as this process knows."""
+        return self._now_s() - time.time()
+
+    def over_for_s(self, day: date) -> float:
+        """Return for how many seconds a day has been over, by the store's clock; 0 while it is not."""
+        return max(0.0, self._now_s() - (day_number(day) + 1) * DAY_S)
+
+    def _now_s(self) -> float:
+        """Return the time by the store's clock, in seconds since 1970, as far as this process knows without asking."""
+        return self._clock() + self._ahead_s
+
+    # Documents, whichever kind they are of.
+
+    def documents(self, kind: type[_D], last: int | None = None) -> list[_D]:
+        """Return all documents of a kind by their ids; of a numbered kind the last so many, in their order."""
+        if kind.numbered:
+            return [kind.read(text) for text in self._last(kind, last or kind.most or 0)]
+        _, texts = self._changes({kind.kind: -1}).documents[kind.kind]
+        return sorted(map(kind.read, texts), key=lambda one: one.document_id)
+
+    def _change(self, kind: type[_D], change: Callable[[list[_D]], Iterable[_D]], gone: _D | None = None) -> bool:
+        """Store what `change` makes of all documents of a kind, and take one away; return whether there was anything.
+
+        Those that it does not return stay as they are. Raises StoreError for one that cannot be stored, or too many.
+        """
+        for _ in range(CHANGE_ATTEMPTS):
+            version, texts = self._changes({kind.kind: -1}).documents[kind.kind]
+            kept = {one.document_id: one for one in map(kind.read, texts)}
+            put = {one.document_id: one for one in change(list(kept.values()))}
+            taken = [id_ for id_ in kept if gone and id_ == gone.document_id]
+            if not (put or taken):
+                return False
+            for one in put.values():
+                if one.fault:
+                    raise StoreError(one.fault)
+            if kind.most is not None and len(kept.keys() | put.keys()) > max(kind.most, len(kept)):
+                raise StoreError(f"a store keeps at most {kind.most:,} {kind.kind}{kind.room}")
+            if self._save(kind, put.values(), taken, version):
+                return True
+        raise StoreError(f"the {kind.kind} are being changed by somebody else all the time; try again")
+
+    @abstractmethod
+    def _changes(self, versions: Mapping[str, int]) -> News:
+        """Return the documents that have changed since some versions, by kind, all at one instant."""
+
+    @abstractmethod
+    def _save(self, kind: type[Document], put: Iterable[Document], gone: Iterable[str | int], version: int) -> bool:
+        """Store documents, and take away others, *if the version of their kind is still this one*; return whether.
+
+        The version is the next then. A kind of which nothing was ever stored has version 0.
+        """
+
+    @abstractmethod
+    def _add(self, kind: type[Document], documents: Iterable[Document]) -> None:
+        """Add documents of a numbered kind, and let the oldest go beyond the most."""
+
+    @abstractmethod
+    def _last(self, kind: type[Document], number: int) -> Sequence[str | bytes]:
+        """Return the last so many texts of a numbered kind, the oldest first."""
+
+    def refresh(self) -> None:
+        """Take up what other processes changed: plans, keys, the clock's offset. Cheap; call it every second."""
+        with self._refreshing:  # else a thread that read before another one's change could take that back
+            changes = self._changes({StoredPlan.kind: self._plans.version, Key.kind: self._keys.version})
+            self._ahead_s = changes.ahead_s
+            if StoredPlan.kind in changes.documents:
+                version, texts = changes.documents[StoredPlan.kind]
+                stored = sorted(map(StoredPlan.read, texts), key=lambda item: item.id)
+                self._plans = Plans(stored, version)
+            if Key.kind in changes.documents:
+                version, texts = changes.documents[Key.kind]
+                self._keys = Keys(map(Key.read, texts), version, self._secret)
+
+    # Plans: those of the registry, and older ones.
+
+    def plans(self, metric: str | None = None) -> list[StoredPlan]:
+        """Return the plans of one metric, or of all: those of the registry first, then the newest."""
+        return self._plans.of(metric)
+
+    def stored(self, plan: Plan) -> StoredPlan:
+        """Return what is stored of a plan; KeyError where it is not of this store."""
+        return self._plans.get(plan)
+
+    def plan_by_id(self, id_: int) -> StoredPlan:
+        """Return the plan with this id, which another process may just have loaded; KeyError where there is none."""
+        if id_ not in self._plans.by_id:
+            self.refresh()
+        return self._plans.by_id[id_]
+
+    def load(self, registry: Registry | Offered) -> None:
+        """Store the registry's plans beside the older ones, which stay accepted until they expire or are retired.
+
+        Raises StoreError for another app's registry and for a rev that came before with another plan.
+        """
+        offered = Offered.of(registry)
+        self._change(StoredPlan, lambda kept: self.loading(offered, Plans(kept, 0)))
+        self.refresh()
+
+    def loading(self, registry: Registry | Offered, plans: Plans | None = None) -> list[StoredPlan]:
+        """Return the plans that loading a registry would store; raise StoreError as `load` does."""
+        if self.app != registry.app:
+            raise StoreError(another_app(self.app, registry.app))
+        return (plans or self._plans).loading(Offered.of(registry))
+
+    def retire(self, metric: str, rev: int, retired: bool = True) -> None:
+        """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""
+        self._change(StoredPlan, lambda kept: Plans(kept, 0).retiring(metric, rev, retired))
+        self.refresh()
+
+    def find_plan(self, metric: str, digest: str) -> Plan:
+        """Return the plan under which an upload's group may be accepted; raise GroupRefused with the reason."""
+        plans = self._plans  # once: another thread may refresh it
+        plan, until_s = plans.accepted.get((metric, digest), (None, 0.0))
+        if plan is None or self._now_s() >= until_s:
+            raise plans.refusal(metric, digest)
+        return plan
+
+    # Keys: they let somebody in. Other processes follow with their next refresh.
+
+    @property
+    def keys(self) -> Keys:
+        """The keys, as far as this process knows without asking."""
+        return self._keys
+
+    def signing_secret(self, purpose: bytes) -> bytes:
+        """Return a secret for one purpose, the same in every process of the store: 32 bytes."""
+        return hashlib.blake2b(purpose, key=self._secret, digest_size=32, person=b"dither sign").digest()
+
+    def create_key(self, scope: str, label: str = "") -> tuple[Key, str]:
+        """Make a key; return it with its text, which nobody can tell again. Raises StoreError for a bad label."""
+        text = new_text(scope)
+        return self.register_key(scope, text, label), text
+
+    def register_key(self, scope: str, text: str, label: str = "") -> Key:
+        """Take over a key by its text. Raises StoreError for one that is too weak, or known already."""
+        self._change_keys(lambda keys: keys.adding(scope, text, label, self.clock_day()))
+        key = self._keys.find(text.encode())
+        assert key
+        return key
+
+    def revoke_key(self, id_: str, *, wait: bool = False) -> Key:
+        """Let nobody in with a key from now on; return it as it is then.
+
+        With `wait`, uploads that show it are to come again later, until it is revoked for good. Raises StoreError for
+        a key there is not, and to wait with one that is no write key or was revoked before.
+        """
+        self._change_keys(lambda keys: keys.revoking(id_, wait))
+        return self._keys.by_id[id_]
+
+    def use_keys(self, ids: Iterable[str]) -> None:
+        """Remember that some keys were shown today. Writes something at most once a day for each."""
+        shown = list(ids)
+        if self._keys.used(shown, self.clock_day()):
+            self._change_keys(lambda keys: keys.used(shown, self.clock_day()))
+
+    def bound_key_days(self, day: date) -> None:
+        """Let no key be made or used after a day: it would not be known to be used until then."""
+        if self._keys.not_after(day):
+            self._change_keys(lambda keys: keys.not_after(day))
+
+    def _change_keys(self, change: Callable[[Keys], Iterable[Key]]) -> None:
+        self._change(Key, lambda kept: change(Keys(kept, 0, self._secret)))
+        self.refresh()
+
+    # Marks: the operator names a release or another event.
+
+    def marks(self) -> list[DayMark]:
+        """Return all marks, by day and then by text."""
+        return sorted(self.documents(DayMark))
+
+    def add_mark(self, mark: DayMark) -> bool:
+        """Keep a mark; return whether it is new.
+
+        Raises StoreError for a text that cannot be shown, and for a new mark beyond MARKS_MAX.
+        """
+        return self._change(DayMark, lambda kept: [] if mark in kept else [mark])
+
+    def remove_mark(self, mark: DayMark) -> bool:
+        """Remove a mark; return whether it was there."""
+        return self._change(DayMark, lambda _: [], gone=mark)
+
+    # The journal: who asked for which change, and when.
+
+    def note(self, actor: str, action: str, what: str) -> None:
+        """Add an entry, of now. To be called before the change itself: no change is without one."""
+        at = datetime.fromtimestamp(int(self._now_s()), UTC)
+        self._add(JournalEntry, [JournalEntry(at, actor, action, visible(masked(what))[:WHAT_CHARACTERS_MAX])])
+
+    def journal(self, limit: int = JOURNAL_MAX) -> list[JournalEntry]:
+        """Return the last entries, the oldest of them first."""
+        return self.documents(JournalEntry, limit)
+
+    # Retention: for how long tallies and snapshots are kept.
+
+    def retention(self) -> Retention:
+        """Return for how long tallies and snapshots are kept."""
+        return next(iter(self.documents(Retention)), Retention())
+
+    def set_retention(self, retention: Retention) -> None:
+        """Change how long the store keeps them. Tallies and snapshots already given up do not come back."""
+        self._change(Retention, lambda _: [retention])
