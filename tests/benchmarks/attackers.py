@@ -149,13 +149,14 @@ class Registries(Attacker):
     """Loads registries with an admin key that are hostile, or as large as may be and another app's."""
 
     number = 4
+    first = 0
 
     def __init__(self, place: int, url: str, key: str, plan: str) -> None:
         super().__init__(place, url, key, plan)
         listed = ", ".join(f'"c{number:06d}"' for number in range(CANDIDATES_MAX))
         large = f"{FOREIGN}candidates = [{listed}]\n"
-        text = ("a" + ".a" * 25_000 + " = 1", "a = [" + "1," * 1_000_000 + "]", "[t]\n" * 400_000, large)[place]
-        body = json.dumps({"registry": text}, separators=(",", ":")).encode("ascii")
+        texts = ("a" + ".a" * 25_000 + " = 1", "a = [" + "1," * 1_000_000 + "]", "[t]\n" * 400_000, large)
+        body = json.dumps({"registry": texts[self.first + place]}, separators=(",", ":")).encode("ascii")
         self._load = post(url, "/v1/admin/registry/load", body, f"Authorization: Bearer {ADMIN}\r\n")
 
     def begin(self) -> bytes:
@@ -163,6 +164,18 @@ class Registries(Attacker):
 
     def answered(self) -> bytes:
         return self._load
+
+
+class SmallRegistries(Registries):
+    """One that sends hostile registries of 50 KB, the next as soon as one is refused."""
+
+    number = 1
+
+
+class LargeRegistries(Registries):
+    """One that sends another app's registry, as large as may be, as soon as the last is refused."""
+
+    number, first = 1, 3
 
 
 class Bodies(Registries):
@@ -192,9 +205,11 @@ ATTACKERS: dict[str, type[Attacker]] = {
     "readers": Reader,
     "candidates": Candidates,
     "registries": Registries,
+    "small-registries": SmallRegistries,
+    "large-registries": LargeRegistries,
     "bodies": Bodies,
 }
-ADMINS = ("registries", "bodies")
+ADMINS = ("registries", "small-registries", "large-registries", "bodies")
 """Attackers with an admin key."""
 
 

@@ -16,7 +16,7 @@ from tests.benchmarks import attacks, steady, watching
 from tests.benchmarks.attackers import ADMINS, ATTACKERS
 from tests.benchmarks.attacks import ATTACKS, Attack, measure, seed
 from tests.benchmarks.outcomes import Outcome
-from tests.support.soaking import MEMORY, SOAK
+from tests.support.soaking import MEMORY, SOAK, thinned
 
 pytestmark = pytest.mark.slow
 
@@ -57,20 +57,20 @@ def seeded() -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", thinned(ATTACKS, *range(9), -1), ids=lambda attack: attack.name)
 def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
     outcome = measure(attack, seconds_of(attack), seeded)
     _check_attacked(attack, outcome)
     assert not outcome.unsound(), "; ".join(outcome.unsound())
 
 
-@pytest.mark.parametrize("attackers", ADMINS)
+@pytest.mark.parametrize("attackers", thinned(ADMINS, 0, -1))
 def test_uploads_hardly_wait_beside_hostile_registries_and_bodies(
     attackers: str, seeded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of them at most twice as long as without, and 10 ms; all but one of a hundred twice as long, and 100 ms.
+    """Half of them, and all but one of a hundred, at most twice as long as without: in a soak, alone on its machine.
 
-    In the best of four: the machine may be busy with something else, and not evenly.
+    Beside other tests 10 ms more, and 100 ms. In the best of four: the machine may be busy, and not evenly.
     """
     monkeypatch.setattr(attacks, "RATE", steady.RATE)
     monkeypatch.setattr(attacks, "BASE_MIN_S", 1.0)
@@ -79,7 +79,7 @@ def test_uploads_hardly_wait_beside_hostile_registries_and_bodies(
     for _ in range(4):
         outcome = measure(attack, 30.0 if SOAK else 2.0, seeded)
         measured.append([(outcome.base.percentile_s(at), outcome.attacked.percentile_s(at)) for at in (50, 99)])
-        allowed = zip(measured[-1], (0.01, 0.1), strict=True)
+        allowed = zip(measured[-1], (0.0, 0.0) if SOAK else (0.01, 0.1), strict=True)
         if all(attacked <= 2 * quiet + more for (quiet, attacked), more in allowed):
             return
     raise AssertionError(measured)
