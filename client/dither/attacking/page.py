@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from dither.attacking.plot import STYLE, Axes, Measured, Series, draw_lines, draw_rows
 from dither.attacking.tables import HEAD, figures, most, verdict
 from dither.attacking.trials import Attack, Trial, Way
 from dither.writing.page import Block, Code, Drawing, Fact, FactList, Heading, Page, Paragraph, Quoted, Text, TextTable
-from dither.writing.plot import Axes, Measured, Series, draw_lines, draw_rows
 
 TICKS = {
     "days": (1, 3, 7, 14, 30, 90, 180, 365, 730),
@@ -38,7 +38,7 @@ def _short(line: Way) -> tuple[str, ...]:
 def _of(attack: Attack) -> Iterator[Block]:
     yield Heading(2, (attack.title,))
     yield Paragraph(_text(attack.warning))
-    yield Drawing(_drawn(attack))
+    yield Drawing(_drawn(attack), STYLE)
     yield FactList(
         (
             Fact("Measured", _text(attack.measured)),

@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from html import escape
 
-from dither.writing.plot import STYLE
-
 
 class Code(str):
     """A part of a text that people type, or look for in a file."""
@@ -67,9 +65,10 @@ class TextTable:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure of `plot.py`. Markdown leaves it out: the numbers stand in a table beside it."""
+    """A figure, and the style that it needs. Markdown leaves it out: the numbers stand in a table beside it."""
 
     html: str
+    style: str
 
 
 Block = Heading | Paragraph | FactList | TextTable | Drawing
@@ -96,7 +95,7 @@ def to_html(page: Page) -> str:
 <meta name="color-scheme" content="light dark">
 <title>{escape("".join(page.title))}</title>
 <style>
-{_STYLE}{STYLE if any(isinstance(block, Drawing) for block in page.blocks) else ""}</style>
+{_STYLE}{"".join({block.style for block in page.blocks if isinstance(block, Drawing)})}</style>
 </head>
 <body>
 <header>
@@ -157,7 +156,7 @@ def _html_block(block: Block) -> str:
             return "<dl>\n" + "".join(map(_html_fact, facts)) + "</dl>"
         case TextTable():
             return _html_table(block)
-        case Drawing(html):
+        case Drawing(html=html):
             return html
 
 
