@@ -237,9 +237,9 @@ NOT_AT_A_START = {
     "dither_shared.mechanisms.parameter_sets",
     "dither_shared.words.code",
 }
-"""What a start with listed values and texts alone does without. Each took it a hundredth, or more."""
+"""A start with listed values and texts alone does without these. Each took it a hundredth, or more."""
 MODULES_MAX = 92
-"""Of our own, with texts: 90 at the time of writing."""
+"""Our own modules, with texts: 90 at the time of writing."""
 
 
 def test_a_start_loads_what_its_metrics_need_and_no_more(tmp_path: Path) -> None:

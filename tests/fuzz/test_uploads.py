@@ -281,7 +281,7 @@ def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
 def test_the_guided_fuzzer_finds_a_planted_bug(tmp_path: Path) -> None:
     shutil.copytree(Path(wire.__file__).parent.parent, tmp_path / "dither_shared")
     source = Path(reading.__file__).read_text(encoding="utf-8")
-    spoiled = source.replace("0 <= cell < plan.cells.count", "0 <= cell <= plan.cells.count")
+    spoiled = source.replace("0 <= cell < cells.count", "0 <= cell <= cells.count")
     assert spoiled != source
     (tmp_path / "dither_shared" / "wire" / "reading.py").write_text(spoiled, encoding="utf-8")
     done = run_fuzzer(tmp_path, "-runs=200000", "-seed=1", f"-artifact_prefix={tmp_path}/")
@@ -347,10 +347,10 @@ PLANTED_IN_WIRE = {
     "reports that are not counted": ("if commas + len(items) > REPORTS_MAX and", "if commas > 2 * REPORTS_MAX and"),
     "values without end": ("> VALUES_MAX", "> 1 << 30"),
     "a value too many": ("> VALUES_MAX", "> VALUES_MAX + 1"),
-    "a cell too many": ("0 <= cell < plan.cells.count", "0 <= cell <= plan.cells.count"),
+    "a cell too many": ("0 <= cell < cells.count", "0 <= cell <= cells.count"),
     "a cell that is true": ("type(cell) is not int or", "not isinstance(cell, int) or"),
-    "a cell where there is none": ('if "cell" in item:', "if False:"),
-    "another cell": ("return cell\n", "return cell ^ 1\n"),
+    "a cell where there is none": ('if not cells.several and "cell" in item:', "if False:"),
+    "another cell": ("return Group(plan, cell,", "return Group(plan, cell ^ cells.several,"),
     "the first of two fields": (
         "JSONDecoder(parse_constant",
         "JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)), parse_constant",

@@ -219,7 +219,7 @@ class SQLiteData(SQLiteFile, Store):
                 _begin_to_wait(db, now)
                 self._write_log(db, today, fresh)
             if refused:
-                count_refused(db, {RefusedKey(today, *why): one for why, one in sum_refused(refused).items()})
+                count_refused(db, {RefusedKey(today, *reason): one for reason, one in sum_refused(refused).items()})
         return before
 
     def _advance_day(self, db: sqlite3.Connection, clock_day: date) -> date:
