@@ -248,7 +248,7 @@ def test_registries_come_a_few_at_a_time_and_then_one_a_second(tmp_path: Path) -
             answers.append(made.answer())
         assert [status for status, _ in answers] == [422] * 5 + [429] * 2
         assert (slug(answers[-1][1]), answers[-1][1]["limit"]) == ("too-many", "registry")
-        assert 95 <= answers[-1][1]["retry_after_s"] == int(made.fields[b"retry-after"]) <= 100
+        assert 0 < answers[-1][1]["retry_after_s"] == int(made.fields[b"retry-after"]) <= 100
         assert to.admission.hits == {"registry": 2}
 
 
