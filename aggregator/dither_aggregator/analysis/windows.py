@@ -1,12 +1,15 @@
 """Windows: ranges of epochs read as one. The tallies of a plan add up; what one device sends twice is no news twice."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
 from typing import Self
 
 from dither_aggregator.analysis.rows import Days
-from dither_aggregator.store import StoredPlan
+from dither_aggregator.store import Store, StoredPlan
 
+WINDOWS = (7, 28, 1)
+"""How many days the windows on offer have, which end at the last sealed day: the first is the default."""
 OVER_THE_EDGES = 2
 """A device is counted in a window for at most so many periods more than the window touches: one waits at each end."""
 
@@ -41,6 +44,19 @@ class Window:
         if self.days == 1:
             return {"epoch": self.last.isoformat()}
         return {"from": self.first.isoformat(), "to": self.last.isoformat()}
+
+
+def default_window(store: Store, stored: StoredPlan) -> Window:
+    """Return the last sealed days: as many as the default has or, where fewer are there and kept, these."""
+    return default_of(store.epochs(stored.plan), store.sealed(), store.tallies_from())
+
+
+def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Window:
+    """Return the same of a plan with reports on some days."""
+    window = Window.ending(sealed, WINDOWS[0])
+    there = min((epoch for epoch in epochs if epoch in window), default=window.first)
+    first = window.first if any(epoch < window.first for epoch in epochs) else there
+    return Window(min(max(first, kept_from), window.last), window.last)
 
 
 def reports_max(stored: StoredPlan, days: int) -> int:

@@ -14,8 +14,9 @@ from dither_aggregator.analysis.planning import N_MAX, Planned, Q, plan
 from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
 from dither_aggregator.analysis.planning_shares import D_MAX, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
 from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
+from dither_aggregator.analysis.windows import WINDOWS
 from dither_aggregator.web.charts.scale import rough, rough_in_points
-from dither_aggregator.web.query_parameters import DECIMAL, WINDOWS, Parameters, QueryParameters, Whole, about, one_of
+from dither_aggregator.web.query_parameters import DECIMAL, Parameters, QueryParameters, Whole, about, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.installed import Installed

@@ -14,7 +14,7 @@ from dither_aggregator.analysis.quality.verdict import Quality, days
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
 from dither_aggregator.analysis.tail import Tail
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.windows import Window, default_window
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import refuse_long, too_long
@@ -29,7 +29,6 @@ from dither_aggregator.web.query_parameters import (
     asked_plan,
     asked_window,
     between,
-    default_window,
 )
 from dither_shared.wire.problems import Problem
 

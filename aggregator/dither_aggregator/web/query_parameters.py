@@ -11,15 +11,13 @@ from webargs.flaskparser import FlaskParser
 from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.disclosure import for_readers
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.windows import WINDOWS, Window
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.messages import ASKED_BYTES_MAX, BODY, LIVE
 from dither_shared.texts import normal
 from dither_shared.wire.problems import Problem
 
-WINDOWS = (7, 28, 1)
-"""How many days the windows on offer have, which end at the last sealed day: the first is the default."""
 TODAY = "today"
 DAYS_MAX = 366
 LEVELS = ("95", "80", "99")
@@ -262,16 +260,3 @@ def between(asked: QueryParameters, first: str, last: str) -> Window | None:
     if window.days > DAYS_MAX:
         raise Problem("malformed", f"a window has at most {DAYS_MAX} days, got {window.days:,}")
     return window
-
-
-def default_window(store: Store, stored: StoredPlan) -> Window:
-    """Return the last sealed days: as many as the default has or, where fewer are there and kept, these."""
-    return default_of(store.epochs(stored.plan), store.sealed(), store.tallies_from())
-
-
-def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Window:
-    """Return the same of a plan with reports on some days."""
-    window = Window.ending(sealed, WINDOWS[0])
-    there = min((epoch for epoch in epochs if epoch in window), default=window.first)
-    first = window.first if any(epoch < window.first for epoch in epochs) else there
-    return Window(min(max(first, kept_from), window.last), window.last)

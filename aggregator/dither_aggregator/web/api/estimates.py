@@ -14,6 +14,7 @@ from dither_aggregator.analysis.reading import BadView, EstimateRow, Lines, Read
 from dither_aggregator.analysis.rows import Days, LeftOut, Provisional, SnapshotId, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance
 from dither_aggregator.analysis.tail import TailDocument
+from dither_aggregator.analysis.windows import default_window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import (
@@ -37,7 +38,6 @@ from dither_aggregator.web.query_parameters import (
     WindowAsked,
     asked_plan,
     asked_window,
-    default_window,
     one_of,
 )
 from dither_shared.domains import VALUE_CHARACTERS_MAX

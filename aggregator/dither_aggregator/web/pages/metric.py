@@ -9,7 +9,7 @@ from flask import render_template
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.windows import WINDOWS, Window, default_window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import refuse_long
@@ -23,7 +23,6 @@ from dither_aggregator.web.privacy import privacy_of
 from dither_aggregator.web.query_parameters import (
     SEARCH,
     TODAY,
-    WINDOWS,
     LevelAsked,
     PlanAsked,
     QueryParameters,
@@ -31,7 +30,6 @@ from dither_aggregator.web.query_parameters import (
     WindowAsked,
     asked_plan,
     asked_window,
-    default_window,
     query_parameters,
 )
 

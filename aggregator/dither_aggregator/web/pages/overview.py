@@ -14,7 +14,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.windows import Window, default_of
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
@@ -23,7 +23,7 @@ from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import Summary
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
-from dither_aggregator.web.query_parameters import Parameters, Whole, about, default_of, one_of, query_parameters
+from dither_aggregator.web.query_parameters import Parameters, Whole, about, one_of, query_parameters
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 100

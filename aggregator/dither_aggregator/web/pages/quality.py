@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from dither_aggregator.analysis.quality.verdict import ALPHA, Checked, Quality, days
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.windows import WINDOWS, Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.pages.words import count
-from dither_aggregator.web.query_parameters import WINDOWS
 
 DAYS_MAX = WINDOWS[0]
 """A page of more days is not told to check them: the API does."""

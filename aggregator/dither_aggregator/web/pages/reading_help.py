@@ -22,9 +22,10 @@ from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
 from dither_aggregator.analysis.shares import ShareRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
 from dither_aggregator.analysis.tables.ratios import SURE as GROUP_ERRORS_MIN
+from dither_aggregator.analysis.windows import WINDOWS
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.shares import ROW_HEIGHT, Mark, Plot, draw
-from dither_aggregator.web.query_parameters import WINDOWS, Parameters, query_parameters
+from dither_aggregator.web.query_parameters import Parameters, query_parameters
 from dither_shared.mechanisms import choose
 
 N, D, EPSILON, SEED = 8_000, 300, Decimal(4), 3
