@@ -252,6 +252,19 @@ def test_registries_come_a_few_at_a_time_and_then_one_a_second(tmp_path: Path) -
         assert to.admission.hits == {"registry": 2}
 
 
+def test_candidates_without_a_key_are_refused_before_their_body_where_reading_needs_one(tmp_path: Path) -> None:
+    with taking(tmp_path, Limits()) as to:
+        to.service.store.register_key("admin", ADMIN_KEY, "")
+        made = to.connect()
+        head = "POST /v1/metrics/color/estimates HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {}\r\n"
+        made.send(f"{head.format(1_000_000)}\r\n".encode())  # and no body
+        status, document = made.answer()
+        assert (status, slug(document)) == (401, "key-missing")
+        again, body = to.connect(), b'{"candidates": []}'
+        again.send(f"{head.format(len(body))}Authorization: Bearer {ADMIN_KEY}\r\n\r\n".encode() + body)
+        assert again.answer()[0] != 401
+
+
 @pytest.mark.parametrize("path", ["keys/create", "registry/load"])
 def test_who_sends_a_refused_change_again_at_once_is_held_back_and_no_device_is(path: str, tmp_path: Path) -> None:
     with taking(tmp_path, Limits(by_key=FEW)) as to:

@@ -14,7 +14,8 @@ from ipaddress import ip_address
 from dither_aggregator.ingest import counters
 from dither_aggregator.ingest.limits import SECOND_NS, Limits
 from dither_aggregator.ingest.service import Service
-from dither_aggregator.operations.scopes import ADMIN, WRITE
+from dither_aggregator.operations.scopes import ADMIN, READING, WRITE
+from dither_aggregator.store.keys import Key
 from dither_aggregator.web.addresses import BasePath, is_known
 from dither_aggregator.web.admin_requests import LOAD, another_is_read
 from dither_aggregator.web.answers import Scope
@@ -24,7 +25,7 @@ from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
 from dither_aggregator.web.clients import Clients
 from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.listener_connections import HEALTH
-from dither_aggregator.web.login import LOGIN, TRIES
+from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES
 from dither_aggregator.web.messages import ASKED_BYTES_MAX
 from dither_aggregator.web.problems import note_refused
 from dither_shared.wire import PATH
@@ -68,6 +69,8 @@ class Admission:
                 tries.check()
             elif scope["path"].startswith(ADMINISTRATION) and is_known(scope["path"]):
                 self._check_change(scope)
+            elif scope["path"] != LOGOUT and is_known(scope["path"]) and self._service.store.keys.reading_needs_key:
+                self._shown_key(scope, *READING)
         except Problem as problem:
             note_refused(problem)
             return problem.with_traceback(None)
@@ -76,7 +79,7 @@ class Admission:
     def _check_upload(self, scope: Scope) -> None:
         if self._addresses:
             self._take("address", self._addresses.take(self._peers(scope)))
-        key = shown_key(self._service.store.keys.find, headers_of(scope).get(b"authorization", b""), [WRITE])
+        key = self._shown_key(scope, WRITE)
         if capacity_problem := self._service.capacity_problem:
             self._hit(capacity_problem.slug)
             raise capacity_problem.problem()
@@ -86,7 +89,7 @@ class Admission:
     def _check_change(self, scope: Scope) -> None:
         """Refuse a change whose body would be read for nothing."""
         headers = headers_of(scope)
-        shown_key(self._service.store.keys.find, headers.get(b"authorization", b""), [ADMIN])
+        self._shown_key(scope, ADMIN)
         if scope["path"] == LOAD:
             if self._service.loading.locked():
                 raise another_is_read()
@@ -96,6 +99,9 @@ class Admission:
             raise Problem("length-required", "send Content-Length")
         elif int(headers.get(b"content-length", 0)) > ASKED_BYTES_MAX:
             raise Problem("too-large", f"the body must have at most {ASKED_BYTES_MAX:,} bytes")
+
+    def _shown_key(self, scope: Scope, *scopes: str) -> Key:
+        return shown_key(self._service.store.keys.find, headers_of(scope).get(b"authorization", b""), scopes)
 
     def check_login(self, peers: Peers) -> None:
         """Refuse a login where too many have failed."""

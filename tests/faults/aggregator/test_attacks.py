@@ -98,6 +98,8 @@ def _check_attacked(attack: Attack, outcome: Outcome) -> None:
     assert done["opened"] >= ATTACKERS[attack.attackers].number
     if attack.attackers != "idle":
         assert done["bytes sent"] > done["opened"]
+    if attack.attackers != "wrong-keys":
+        assert not done["401"] + done["303"]  # nobody was only turned away
 
 
 @pytest.mark.parametrize("fault", FAULTS)
