@@ -1,8 +1,8 @@
 """The registry: `metrics.toml`, the questions that an app asks and what each may cost one device.
 
-The app ships the file and the aggregator loads the same one. Reading it checks everything that does not depend on
-today's date; a mistake names the file, the metric, the key, what was needed and what came. `shared/registry.md` lists
-the keys.
+The app ships the file, or its compiled form (`compiled`), and the aggregator loads the same one. Reading it checks
+everything that does not depend on today's date; a mistake names the file, the metric, the key, what was needed and what
+came. `shared/registry.md` lists the keys.
 """
 
 import os
@@ -19,8 +19,9 @@ from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter, refusal_of
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.files import StrPath, parse_toml, read_text
+from dither_shared.files import BYTE_ORDER_MARK, StrPath, parse_toml, read_text
 from dither_shared.frozen import frozen
+from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.noise import read_epsilon, read_memoize
@@ -212,7 +213,11 @@ class Registry:
 
     @classmethod
     def load(cls, path: StrPath) -> "Registry":
-        """Read a registry; raise RegistryError with the file, the metric, the key and what was needed."""
+        """Read a registry, in TOML or compiled.
+
+        Raises RegistryError with the file, the metric, the key and what was needed; for one that is compiled, with the
+        next step.
+        """
         try:
             source = os.path.join("", path)
             text = read_text(source, REGISTRY_BYTES_MAX)
@@ -223,6 +228,9 @@ class Registry:
             # An app may be started anywhere: a name alone does not say where the file was looked for.
             missing = isinstance(error, FileNotFoundError) and not os.path.isabs(path)
             raise refusal_of(str(path), f"cannot be read: {reason}{_looked_for() if missing else ''}") from None
+        if source.endswith(".json") or text.lstrip(f"{BYTE_ORDER_MARK} \t\n").startswith("{"):  # no TOML does
+            compiled: Registry = load("dither_shared.compiled:read")(text, source)
+            return compiled
         return cls.parse(text, source, os.path.dirname(source))
 
     @classmethod
