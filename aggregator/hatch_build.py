@@ -15,14 +15,15 @@ class SameVersion(MetadataHookInterface):
         metadata["dependencies"] = [f"dither=={metadata['version']}", *self.config["dependencies"]]
 
 
-class FromClient(BuildHookInterface[Any]):
-    """Brings parts of `client/`, which lies beside this folder in a clone and within it in an unpacked sdist."""
+class Brought(BuildHookInterface[Any]):
+    """Brings parts of `client/` and `shared/`, which lie beside this folder in a clone and within an unpacked sdist."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add them to what is built; an editable installation of a clone has them from dither's."""
         if version == "editable":
             return
         root = Path(self.root)
-        client = next(folder / "client" for folder in (root, root.parent) if (folder / "client").is_dir())
-        place = "client/" if self.target_name == "sdist" else ""
-        build_data["force_include"] |= {str(client / part): place + part for part in self.config["brings"]}
+        rooms = next(folder for folder in (root, root.parent) if (folder / "client").is_dir())
+        for part in self.config["brings"]:
+            room_less = part.partition("/")[2]
+            build_data["force_include"][str(rooms / part)] = part if self.target_name == "sdist" else room_less

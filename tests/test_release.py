@@ -30,7 +30,10 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"dither": "client", "dither_aggregator": "aggregator", "dither_shared": "shared"}
-NOT_OF_APPS = re.compile(r"dither/(auditing/|attacking/|commands/(audit|attack)\.py$)|dither_aggregator/")
+NOT_OF_APPS = re.compile(
+    r"dither/(auditing/|attacking/|scenarios\.py$|commands/(audit|attack)\.py$)|dither_aggregator/"
+    r"|dither_shared/accounting/(composition|events|life)\.py$"
+)
 """The files of the three packages that dither-aggregator brings; dither has the others."""
 PROJECTS = {"dither": ".", "dither_aggregator": "aggregator"}
 CLEAN = {name: value for name, value in ENVIRONMENT.items() if name not in {"PYTHONPATH", "SOURCE_DATE_EPOCH"}}
@@ -216,7 +219,7 @@ def test_the_sdist_has_the_files_of_the_repository_and_no_other(release: Release
 def test_the_aggregators_sdist_has_what_its_wheel_is_built_of_and_no_other_file(both: tuple[Release, ...]) -> None:
     _, aggregator = both
     with tarfile.open(aggregator.sdist) as sdist:
-        files = {name.partition("/")[2].removeprefix("client/") for name in sdist.getnames()}
+        files = {name.partition("/")[2].removeprefix("client/").removeprefix("shared/") for name in sdist.getnames()}
     builds = {".gitignore", "LICENSE", "NOTICE", "PKG-INFO", "hatch_build.py", "pyproject.toml"}
     assert files == aggregator.shipped() | builds
 
@@ -286,6 +289,7 @@ def test_the_core_has_the_commands_of_an_app_developer(core: Installed) -> None:
     assert "metrics" in core.dither("--help")
     core.dither("metrics", "new", "metrics.toml", "--app", "notes", "--metric", "theme=choice", "--metric", "dark=flag")
     core.dither("metrics", "check", "metrics.toml")
+    core.dither("metrics", "compile", "metrics.toml", "--out", "metrics.json")
     assert "theme" in core.dither("privacy", "metrics.toml")
 
 
@@ -302,6 +306,14 @@ def test_no_command_of_the_core_ends_in_a_traceback(core: Installed) -> None:
     assert {name for name, code in ends.items() if code == "0"} == {"metrics", "privacy", "device"}
     assert set(ends.values()) <= {"0", "2"}
     assert codes.count("\ndither: this comes with the aggregator: pip install dither-aggregator\n") == len(ends) - 3 > 0
+
+
+def test_a_scenario_names_the_package_that_it_comes_with(core: Installed, whole: Installed) -> None:
+    for each in (core, whole):
+        each.dither("metrics", "new", "asked.toml", "--app", "notes", "--metric", "dark=flag")
+    # On stderr, which goes with the rest.
+    assert "pip install dither-aggregator" in core.dither("privacy", "asked.toml", "--scenario", "year", code=2)
+    assert "sure" in whole.dither("privacy", "asked.toml", "--scenario", "year")
 
 
 def test_an_app_is_typed_by_what_is_installed(core: Installed) -> None:

@@ -18,7 +18,10 @@ from dither_shared.harmless import VisibleStream
 
 # command: (module, what it does). Modules have EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = {
-    "metrics": ("dither.commands.metrics", "begin a registry, check it, compare it with another, document it, type it"),
+    "metrics": (
+        "dither.commands.metrics",
+        "begin a registry, check it, compile it, compare it with another, document it, type it",
+    ),
     "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
     "audit": ("dither.commands.audit", "hold what metrics promise against what devices do"),
     "attack": ("dither.commands.attack", "watch what an operator who keeps every report learns of simulated devices"),

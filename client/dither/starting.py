@@ -35,17 +35,17 @@ def start(
 ) -> Telemetry:
     """Return the app's telemetry. Starts no thread and opens no connection until there is something to send.
 
-    `registry` is the path of `metrics.toml`, or a Registry. `endpoint` is the aggregator's https address (http only on
-    loopback) and `key` the one it takes reports with. `data_dir` is the directory of the device's file, by default one
-    for the app in the user's data directory; ":memory:" keeps nothing beyond this process and has no quiet days.
-    `consent` is the person's answer if the app asked for it, and counts until `set_consent` is called. Without either
-    nothing is recorded, kept or sent. `public` is the device's value of the registry's public column, {"arm": "b"},
-    which reports of tables say in the clear: it must not come from an answer. `development` is for a developer's
-    machine: metrics answer from the first period on, the device's file is in a folder `development` of its own, and
-    the endpoint must be on loopback. `proxy` is the address of an HTTP proxy, "http://proxy.example.org:3128", and
-    `ca_file` a PEM file of the certificate authorities to trust in place of the usual ones; without them the
-    environment's count, HTTPS_PROXY, NO_PROXY and REQUESTS_CA_BUNDLE. The environment goes before everything else:
-    `client/consent.md` has the variables.
+    `registry` is the path of `metrics.toml` or of its compiled form, or a Registry. `endpoint` is the aggregator's
+    https address (http only on loopback) and `key` the one it takes reports with. `data_dir` is the directory of the
+    device's file, by default one for the app in the user's data directory; ":memory:" keeps nothing beyond this process
+    and has no quiet days. `consent` is the person's answer if the app asked for it, and counts until `set_consent` is
+    called. Without either nothing is recorded, kept or sent. `public` is the device's value of the registry's public
+    column, {"arm": "b"}, which reports of tables say in the clear: it must not come from an answer. `development` is
+    for a developer's machine: metrics answer from the first period on, the device's file is in a folder `development`
+    of its own, and the endpoint must be on loopback. `proxy` is the address of an HTTP proxy,
+    "http://proxy.example.org:3128", and `ca_file` a PEM file of the certificate authorities to trust in place of the
+    usual ones; without them the environment's count, HTTPS_PROXY, NO_PROXY and REQUESTS_CA_BUNDLE. The environment goes
+    before everything else: `client/consent.md` has the variables.
 
     Raises RegistryError for a registry that cannot be used, and ConfigurationError for a `consent` that is no choice.
     After that nothing raises into the app, and `status()` says why it is silent; with `strict`, for tests, everything

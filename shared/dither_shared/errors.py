@@ -21,6 +21,19 @@ class ConfigurationError(DitherError, ValueError):
     """An argument, option or environment that cannot work, with the next step to take."""
 
 
+PROBLEM_CHARACTERS_MAX = 2_000
+"""A name that came with a registry may be all of it."""
+
+
+def refusal_of(source: str, problem: str) -> RegistryError:
+    """Return the error for a problem of a registry's file, in at most PROBLEM_CHARACTERS_MAX printable characters."""
+    if len(problem) > PROBLEM_CHARACTERS_MAX:
+        problem = f"{problem[: PROBLEM_CHARACTERS_MAX - 3]}..."
+    if not problem.isprintable():
+        problem = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in problem)
+    return RegistryError(f"{source}: {problem}")
+
+
 def reason_of(error: Exception) -> str:
     """Return why something failed, without the number and the path that Python writes around it."""
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -1,7 +1,6 @@
 """Reading the files that a person names, which may be anything: a pipe, a device, a disk's image."""
 
 import os
-import tomllib
 from collections.abc import Callable
 from decimal import Decimal
 from itertools import islice
@@ -59,6 +58,8 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = Decimal) -> dict[s
 
     The parser takes memory and time by the square of a key's parts, so these are counted before it begins.
     """
+    import tomllib  # not for a registry that is compiled
+
     if len(text) > _SHORT or any(line.count(".") >= KEY_PARTS_MAX for line in text.split("\n")):
         _check_toml(text)
     try:

@@ -1,8 +1,8 @@
 """The registry: `metrics.toml`, the questions that an app asks and what each may cost one device.
 
-The app ships the file and the aggregator loads the same one. Reading it checks everything that does not depend on
-today's date; a mistake names the file, the metric, the key, what was needed and what came. `shared/registry.md` lists
-the keys.
+The app ships the file, or its compiled form (`compiled`), and the aggregator loads the same one. Reading it checks
+everything that does not depend on today's date; a mistake names the file, the metric, the key, what was needed and what
+came. `shared/registry.md` lists the keys.
 """
 
 import os
@@ -14,24 +14,24 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
-from dither_shared.errors import InvalidParameter
+from dither_shared.errors import InvalidParameter, refusal_of
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.files import StrPath, parse_toml, read_text
+from dither_shared.files import BYTE_ORDER_MARK, StrPath, parse_toml, read_text
 from dither_shared.frozen import frozen
+from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.noise import read_epsilon, read_memoize
 from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
-from dither_shared.toml_tables import TomlTable, ValueList, read_metric_name
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.toml_tables import TomlTable, ValueList
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
@@ -133,6 +133,13 @@ class Metric:
         """The most that the metric may ever charge one device, in micro-epsilon."""
         return self.charges * self.charge
 
+    @cached_property
+    def linked(self) -> float | None:
+        """R(200) of all that a device sends for good of this metric alone; None where nothing lasts."""
+        from dither_shared.accounting.linking import linked_share  # a registry that is compiled says it
+
+        return linked_share((self.cells,))
+
     @property
     def hidden(self) -> bool:
         """Whether it is hidden if a device has anything to say: then it says "none" where it has not."""
@@ -206,26 +213,35 @@ class Registry:
 
     @classmethod
     def load(cls, path: StrPath) -> "Registry":
-        """Read a registry; raise RegistryError with the file, the metric, the key and what was needed."""
+        """Read a registry, in TOML or compiled.
+
+        Raises RegistryError with the file, the metric, the key and what was needed; for one that is compiled, with the
+        next step.
+        """
         try:
             source = os.path.join("", path)
             text = read_text(source, REGISTRY_BYTES_MAX)
         except UnicodeDecodeError as error:
-            raise TomlTable.refuse(source, f"must be UTF-8, which it is not at byte {error.start}") from None
+            raise refusal_of(source, f"must be UTF-8, which it is not at byte {error.start}") from None
         except (OSError, ValueError, TypeError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             # An app may be started anywhere: a name alone does not say where the file was looked for.
             missing = isinstance(error, FileNotFoundError) and not os.path.isabs(path)
-            raise TomlTable.refuse(str(path), f"cannot be read: {reason}{_looked_for() if missing else ''}") from None
+            raise refusal_of(str(path), f"cannot be read: {reason}{_looked_for() if missing else ''}") from None
+        if source.endswith(".json") or text.lstrip(f"{BYTE_ORDER_MARK} \t\n").startswith("{"):  # no TOML does
+            compiled: Registry = load("dither_shared.compiled:read")(text, source)
+            return compiled
         return cls.parse(text, source, os.path.dirname(source))
 
     @classmethod
     def parse(cls, text: str, source: str = "metrics.toml", directory: StrPath | None = None) -> "Registry":
         """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
+        from dither_shared.toml_tables import TomlTable  # not for one that is compiled
+
         try:
             document = TomlTable(source, "", parse_toml(text), text)
         except ValueError as error:
-            raise TomlTable.refuse(source, f"must be TOML: {error}") from None
+            raise refusal_of(source, f"must be TOML: {error}") from None
         directory = None if directory is None else os.fspath(directory)
         document.lists = _read_lists(document, directory)
         head = document.table("registry")
@@ -248,25 +264,14 @@ class Registry:
         )
         if public and not any(metric.kind.takes_public for metric in registry.metrics.values()):
             raise head.error("public", "is for tables, and there is none")
-        registry._prove_budget(source)
+        prove_budget(registry, source)
         return registry
-
-    def _prove_budget(self, source: str) -> None:
-        reserved = sum(metric.reservation for metric in self.metrics.values())
-        if reserved > to_micro(self.device_epsilon):
-            parts = ", ".join(f"{metric.name} {from_micro(metric.reservation):g}" for metric in self.metrics.values())
-            raise TomlTable.refuse(
-                source,
-                f"registry: device_epsilon must be at least the sum of what the metrics reserve, "
-                f"{from_micro(reserved):g} (reports x epsilon, or answers x epsilon_permanent: {parts}), "
-                f"got {self.device_epsilon}",
-            )
 
     def check_dates(self, today: date, source: str = "metrics.toml") -> None:
         """Refuse a metric that would outlive a year. For reviews and the aggregator: a device never asks."""
         for metric in self.metrics.values():
             if metric.expires > today + LIFETIME:
-                raise TomlTable.refuse(
+                raise refusal_of(
                     source,
                     f"metric.{metric.name}: expires must be at most a year away, by {today + LIFETIME}, "
                     f"got {metric.expires}",
@@ -275,19 +280,37 @@ class Registry:
     @cached_property
     def linked(self) -> float | None:
         """R(200) of all that one device sends for good, for all metrics; None where nothing lasts."""
+        from dither_shared.accounting.linking import linked_share  # a registry that is compiled says it
+
         return linked_share(tuple(metric.cells for metric in self.metrics.values()))
 
     def check_linked(self, source: str = "metrics.toml") -> None:
         """Refuse lasting noise that tells many devices apart. For reviews: devices and the aggregator never ask."""
         if self.linkable or (self.linked or 0) <= LINKED_MAX:
             return
-        each = {name: linked_share((metric.cells,)) for name, metric in self.metrics.items()}
+        from dither_shared.accounting.linking import hundredths
+
+        each = {name: metric.linked for name, metric in self.metrics.items()}
         parts = ", ".join(f"{name} {hundredths(linked)}" for name, linked in each.items() if linked is not None)
-        raise TomlTable.refuse(
+        raise refusal_of(
             source,
             f"registry: R({DEVICES}) must be at most {LINKED_MAX}, got {hundredths(self.linked)}: of {DEVICES} devices "
             f"with the same answers, this share can be told apart by whoever keeps their reports over time ({parts}); "
             f"memoize fewer metrics, ask fewer values (`dither privacy` says what that gives), or say linkable = true",
+        )
+
+
+def prove_budget(registry: Registry, source: str) -> None:
+    """Refuse a registry whose metrics could charge a device more than it allows."""
+    metrics = registry.metrics.values()
+    reserved = sum(metric.reservation for metric in metrics)
+    if reserved > to_micro(registry.device_epsilon):
+        parts = ", ".join(f"{metric.name} {from_micro(metric.reservation):g}" for metric in metrics)
+        raise refusal_of(
+            source,
+            f"registry: device_epsilon must be at least the sum of what the metrics reserve, "
+            f"{from_micro(reserved):g} (reports x epsilon, or answers x epsilon_permanent: {parts}), "
+            f"got {registry.device_epsilon}",
         )
 
 
@@ -296,7 +319,7 @@ def utc_today() -> date:
     return datetime.now(UTC).date()
 
 
-def _read_public(head: TomlTable) -> PublicColumn | None:
+def _read_public(head: "TomlTable") -> PublicColumn | None:
     if not head.has("public"):
         return None
     inner = head.table("public")
@@ -310,7 +333,7 @@ def _read_public(head: TomlTable) -> PublicColumn | None:
     return PublicColumn(names[0], values)
 
 
-def _read_lists(document: TomlTable, directory: str | None) -> Mapping[str, ValueList]:
+def _read_lists(document: "TomlTable", directory: str | None) -> "Mapping[str, ValueList]":
     """Return the lists [values.NAME], which any other list may name in its place."""
     if not document.has("values"):
         return {}
@@ -333,8 +356,8 @@ def _looked_for() -> str:
         return ""
 
 
-def _read_metric(name: str, table: TomlTable, directory: str | None, public: PublicColumn | None) -> Metric:
-    read_metric_name(table, name, RESERVED_NAMES)
+def _read_metric(name: str, table: "TomlTable", directory: str | None, public: PublicColumn | None) -> Metric:
+    table.check_metric_name(name, RESERVED_NAMES)
     if not table.has("kind"):
         meanings = ", ".join(f'"{kind.name}" {kind.meaning}' for kind in KINDS.values())
         raise table.error("kind", f"is missing: {meanings}")

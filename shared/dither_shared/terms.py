@@ -17,7 +17,6 @@ import json
 from collections.abc import Iterator
 from datetime import date
 
-from dither_shared.accounting.linking import linked_share, recognised
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.mechanisms import DEVICES
@@ -69,7 +68,7 @@ class Terms:
             period_days=metric.period_days,
             expires=metric.expires.isoformat(),
             cells=metric.cells.lasting,
-            linked=_ten_thousandths(linked_share((metric.cells,))),
+            linked=_ten_thousandths(metric.linked),
         )
 
     @property
@@ -169,6 +168,8 @@ def _ten_thousandths(linked: float | None) -> int:
 
 def _links(linked: int, agreed: int) -> str:
     """Say how far lasting noise tells a person from others."""
+    from dither_shared.accounting.linking import recognised  # only where something is asked
+
     before = f", not {recognised(agreed)}" if agreed else ""
     return f"of {DEVICES} people with the same answers about {recognised(linked)} could be recognised{before}"
 

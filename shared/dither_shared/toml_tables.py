@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from dither_shared.errors import RegistryError
+from dither_shared.errors import RegistryError, refusal_of
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
 from dither_shared.files import BYTE_ORDER_MARK, line_of_item, read_text
 from dither_shared.frozen import frozen
@@ -19,8 +19,6 @@ from dither_shared.texts import ends_or_controls, normal, unseen
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
-PROBLEM_CHARACTERS_MAX = 2_000
-"""A name that came with the file may be all of it."""
 _SHOWN_MAX = 10**60
 _MISSPELT = 0.8
 """How alike two keys are if one may be meant as the other: `report` and `reports`, but not `answers` and `owners`."""
@@ -88,19 +86,10 @@ class TomlTable:
         """The lists that were named, in this table and in those within it."""
         self._known: set[str] = set()
 
-    @staticmethod
-    def refuse(source: str, problem: str) -> RegistryError:
-        """Return the error for a problem of the file as a whole, in at most PROBLEM_CHARACTERS_MAX printable ones."""
-        if len(problem) > PROBLEM_CHARACTERS_MAX:
-            problem = f"{problem[: PROBLEM_CHARACTERS_MAX - 3]}..."
-        if not problem.isprintable():
-            problem = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in problem)
-        return RegistryError(f"{source}: {problem}")
-
     def error(self, key: str, problem: str) -> RegistryError:
         """Return the error for one key."""
         where = f"{self._where}: " if self._where else ""
-        return self.refuse(self._source, f"{where}{key} {problem}")
+        return refusal_of(self._source, f"{where}{key} {problem}")
 
     def _needs(self, key: str, needed: str, got: object, place: str = "") -> RegistryError:
         match got:
@@ -370,12 +359,12 @@ class TomlTable:
             raise self._needs(key, "a date such as 2027-06-30, without quotes", value)
         return value
 
-
-def read_metric_name(table: TomlTable, name: str, reserved: Collection[str]) -> None:
-    """Refuse a metric's name that is malformed, or that the telemetry object needs for a method."""
-    if not METRIC_NAME.fullmatch(name):
-        raise table.error("name", f"must match [a-z][a-z0-9_]{{0,62}}, got {name!r}")
-    if keyword.iskeyword(name):
-        raise table.error("name", f"must not be a word of Python's, or no code could ask for the metric, got {name!r}")
-    if name in reserved:
-        raise table.error("name", f"must not be that of a method of the telemetry object, got {name!r}")
+    def check_metric_name(self, name: str, reserved: Collection[str]) -> None:
+        """Refuse a metric's name that is malformed, or that the telemetry object needs for a method."""
+        if not METRIC_NAME.fullmatch(name):
+            raise self.error("name", f"must match [a-z][a-z0-9_]{{0,62}}, got {name!r}")
+        if keyword.iskeyword(name):
+            reason = "or no code could ask for the metric"
+            raise self.error("name", f"must not be a word of Python's, {reason}, got {name!r}")
+        if name in reserved:
+            raise self.error("name", f"must not be that of a method of the telemetry object, got {name!r}")

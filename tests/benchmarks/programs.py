@@ -22,12 +22,17 @@ from gzip import decompress
 from pathlib import Path
 from typing import Any, Protocol
 
+from dither.commands.metrics.compiling import document_of
+from dither_shared.documents import canonical_json
+from dither_shared.registry import Registry
 from tests.benchmarks.peers import HERE, PeerUnavailable
 from tests.support.servers import Reply, accepted, scripted
 
 PROGRAM = HERE / "sdks" / "program.py"
 TIMEOUT_S = 20.0
 LINGER_S = 5.0
+TOML = "dither TOML"
+"""The name of our SDK where it starts from `metrics.toml`: otherwise from the compiled form."""
 FEW = 3
 """Flags of a registry that has metrics of the other kinds, too."""
 
@@ -82,9 +87,9 @@ def play(
     Raises PeerUnavailable if it fails.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "metrics.toml").write_text(registry_text(flags), encoding="utf-8")
+    write_registry(flags, directory, compiled=sdk.name != TOML)
     (directory / "answer.json").unlink(missing_ok=True)
-    command = [str(sdk.python), "-I", str(PROGRAM), sdk.name, scenario, endpoint, str(directory)]
+    command = [str(sdk.python), "-I", str(PROGRAM), sdk.name.split()[0], scenario, endpoint, str(directory)]
     before_s = _children_cpu_s()
     with (directory / "output").open("wb") as output:
         process = subprocess.Popen(
@@ -128,6 +133,14 @@ def _children_cpu_s() -> float:
     """Return the CPU time of all programs so far, without what they left behind."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
+
+
+def write_registry(flags: int, directory: Path, *, compiled: bool = True) -> None:
+    """Write that registry and, unless told otherwise, its compiled form, which an app ships."""
+    text = registry_text(flags)
+    (directory / "metrics.toml").write_text(text, encoding="utf-8")
+    if compiled:
+        (directory / "metrics.json").write_bytes(canonical_json(document_of(Registry.parse(text))))
 
 
 def registry_text(flags: int) -> str:

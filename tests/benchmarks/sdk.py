@@ -16,7 +16,7 @@ from statistics import median, quantiles
 from tests.benchmarks import commands
 from tests.benchmarks.peers import SDKS, PeerUnavailable, build_project, environment
 from tests.benchmarks.peers.sdks.program import CALLS, LATER_S, WARM
-from tests.benchmarks.programs import TIMEOUT_S, Sdk, arrived, deaf, play, up
+from tests.benchmarks.programs import TIMEOUT_S, TOML, Sdk, arrived, deaf, play, up
 
 STARTS = 15
 RECORDERS = 10
@@ -91,7 +91,8 @@ def run() -> None:
         scratch = Path(directory)
         sdks = _installed(scratch / "venv")
         ours = sdks[0]
-        starts = start_costs([Sdk("nothing", ours.python), Sdk("requests", ours.python), *sdks], scratch)
+        beside = [Sdk(name, ours.python) for name in ("nothing", "requests", TOML)]
+        starts = start_costs([*beside, *sdks], scratch)
         _print_head(starts)
         found: dict[str, Figures] = {}
         for sdk in (sdk for sdk in sdks if sdk.name in starts):
@@ -252,6 +253,7 @@ def _print_head(starts: dict[str, Start]) -> None:
     bare_ms, requests_ms = starts["nothing"].whole_s * 1e3, starts["requests"].own_s * 1e3
     print(f"\n  start: CPU time of a process that imports and starts, less that of a bare one, {bare_ms:.0f} ms,")
     print(f"    by that of `import requests`, {requests_ms:.0f} ms; medians of {STARTS} turns")
+    print(f"    dither's is from a compiled registry; from TOML it is {starts[TOML].ratio:.2f}")
     print(
         f"  record: us a call, {RECORDERS * CALLS:,} in {RECORDERS} processes after {WARM} each; first: ms of the first"
     )

@@ -47,6 +47,7 @@ def lines(value: Any, depth: int = 0, deep: int = 3) -> str:
 
 FILES: dict[str, tuple[Callable[[], Any], int]] = {
     "metrics": (metrics.pinned, 4),
+    "compiled": (metrics.compiled, 3),
     "answers": (answers.pinned, 3),
     "texts": (answers.texts, 2),
     "streams": (replayed, 3),

@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
+from dither.commands.metrics.compiling import document_of
 from dither.sending.transport import Answer, Outcome
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.normalise import METHODS
@@ -107,6 +108,11 @@ def refusal(text: str, directory: Path) -> str:
     with pytest.raises(RegistryError) as refused:
         Registry.parse(text, SOURCE, directory)
     return _in_cells(str(refused.value))
+
+
+def compiled_form(text: str, directory: Path) -> Document:
+    """Return the document that a registry is compiled to."""
+    return document_of(Registry.parse(text, SOURCE, directory))
 
 
 def _errors(metric: Metric, n: int) -> dict[str, float]:

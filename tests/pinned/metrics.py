@@ -4,8 +4,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.pinned.adapter import describe, refusal
-from tests.pinned.registries import listed, registry_of, write_values
+from tests.pinned.adapter import compiled_form, describe, refusal
+from tests.pinned.registries import HEAD, listed, registry_of, write_values
 
 FRESH = "reports = 3"
 MEMO = "memoize = true\nanswers = 2"
@@ -203,3 +203,35 @@ def pinned() -> dict[str, Any]:
             write_values(toml, directory)
             refused.append({"name": name, "registry": toml, "error": refusal(toml, directory)})
     return {"metrics": metrics, "refused": refused}
+
+
+COMPILED = (
+    "flag, epsilon 2",
+    "choice, few values, hidden",
+    "choice, memoized",
+    "choices, two ticks",
+    "choice, pgr",
+    "choice, oue",
+    "choices, privset",
+    "number, listed edges, hidden",
+    "number, the mean alone",
+    "number, memoized",
+    "text, fresh",
+    "text, few candidates",
+    "text, hidden",
+    "words",
+)
+TABLE = """name = table
+kind = "table"
+epsilon = 2
+reports = 3
+columns = { crashed = ["no", "yes"], size = { unit = "MB", edges = [0, 1, 900000000000000000] } }
+"""
+
+
+def compiled() -> dict[str, Any]:
+    """Return the vectors of compiled.json: a registry of every kind, and what it is compiled to."""
+    head = HEAD + 'linkable = true\npublic = { arm = ["a", "b"] }\n'
+    asked = [f"name = m{place}\n{METRICS[name][0]}" for place, name in enumerate(COMPILED)]
+    toml = registry_of(*asked, TABLE, head=head)
+    return {"registry": toml, "compiled": compiled_form(toml, Path())}

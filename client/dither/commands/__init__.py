@@ -1,4 +1,4 @@
-"""The commands that need no aggregator; `audit` and `attack` come with its package all the same."""
+"""The commands that need no aggregator; `audit`, `attack` and scenarios come with its package all the same."""
 
 import importlib
 from types import ModuleType

@@ -1,6 +1,7 @@
 """`dither privacy`: what each metric of a registry promises a device, and what its reports can show.
 
-With `--scenario`, in `scenario.py`: what a device gives away in so long about several of them together.
+With `--scenario` it shows what a device gives away in so long about several of them together: `scenarios.py`, which the
+aggregator's package brings.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from itertools import groupby
 from math import sqrt
 from pathlib import Path
 
-from dither.commands import scenario
+from dither.commands import loaded
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import millionths_above, percent_above, sure
 from dither_shared.accounting.poisoning import Worth
@@ -24,6 +25,9 @@ from dither_shared.precision import critical_share, detectable_share, noise_floo
 from dither_shared.registry import Metric, Registry
 
 EXAMPLE = "dither privacy metrics.toml --scenario year --metric theme --metric tools"
+SCENARIOS = {"day": 1, "month": 31, "year": 366, "life": None}
+"""The longest of each, in days; a life has no end but what its metrics reserve."""
+DELTA = Decimal("1e-6")
 REPORTS = 1_000_000
 ALIKE_MAX = 8
 """Parts with the same integers that have a line each; the pairs of a table's columns may be 120."""
@@ -64,7 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
     parser.add_argument("--metric", action="append", metavar="NAME", help="only this metric; may be repeated")
-    scenario.add_arguments(parser)
+    parser.add_argument(
+        "--scenario", choices=SCENARIOS, help="what one device gives away in so long, all metrics together"
+    )
+    parser.add_argument(
+        "--devices", type=int, metavar="N", help="of a scenario: N devices that answer alike, such as a household's (1)"
+    )
+    parser.add_argument("--delta", metavar="D", help=f"of a scenario: the delta of bounds beside the sum ({DELTA:e})")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -72,8 +82,9 @@ def run(args: argparse.Namespace) -> int:
     """Show the metrics of a registry, in its order."""
     registry = Registry.load(args.registry)
     metrics = _asked(registry, args.metric)
-    if scenario.asked(args):
-        return scenario.run(args, registry, metrics)
+    if _asks_scenario(args):
+        code: int = loaded("dither.scenarios").run(args, registry, metrics)
+        return code
     if args.json:
         print(json.dumps([describe(metric) for metric in metrics]))
     else:
@@ -84,6 +95,14 @@ def run(args: argparse.Namespace) -> int:
         _print_poisoning(metrics)
         _print_integers(metrics)
     return 0
+
+
+def _asks_scenario(args: argparse.Namespace) -> bool:
+    """Tell whether a scenario is asked for; raises ConfigurationError if only its options are."""
+    for option in ("devices", "delta"):
+        if getattr(args, option) is not None and args.scenario is None:
+            raise ConfigurationError(f"--{option} is for a scenario: add --scenario year")
+    return args.scenario is not None
 
 
 def _asked(registry: Registry, names: list[str] | None) -> list[Metric]:

@@ -1,9 +1,13 @@
 """A choice: one of several listed values."""
 
+from typing import TYPE_CHECKING
+
 from dither_shared.domains import NONE, OTHER
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed, read_list
-from dither_shared.toml_tables import TomlTable
+
+if TYPE_CHECKING:
+    from dither_shared.toml_tables import TomlTable
 
 
 class ChoiceKind(Listed):
@@ -14,7 +18,7 @@ class ChoiceKind(Listed):
     starter = 'question = "Which one do people use?"\nvalues = ["first", "second", "third"]'
     types_values = True
 
-    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return (*read_list(table, "values", directory, (OTHER, *unlisted)), OTHER, *unlisted)
 
     def offer(self, asked: Asked) -> Offer:

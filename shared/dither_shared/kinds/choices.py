@@ -1,10 +1,14 @@
 """Choices: several of the listed values at once."""
 
+from typing import TYPE_CHECKING
+
 from dither_shared.domains import Values
 from dither_shared.kinds.choice import ChoiceKind, offered
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.toml_tables import TomlTable
+
+if TYPE_CHECKING:
+    from dither_shared.toml_tables import TomlTable
 
 TICKS_MAX = 64
 
@@ -17,7 +21,7 @@ class ChoicesKind(ChoiceKind):
     starter = 'question = "Which ones do people use?"\nvalues = ["first", "second", "third", "fourth"]\nticks_max = 2'
     several = True
 
-    def _ticks(self, table: TomlTable, d: int) -> int:
+    def _ticks(self, table: "TomlTable", d: int) -> int:
         return table.integer("ticks_max", 2, min(d, TICKS_MAX))
 
     def takes(self, answer: object, domain: Values) -> bool:

@@ -7,10 +7,10 @@ from dither_shared.domains import Values
 from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed
-from dither_shared.toml_tables import TomlTable
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.toml_tables import TomlTable
 
 NO, YES = 0, 1
 
@@ -23,7 +23,7 @@ class FlagKind(Listed):
     starter = 'question = "Do people use it?"'
     estimand = "one share"
 
-    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return ("no", "yes", *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:

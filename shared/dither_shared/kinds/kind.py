@@ -9,10 +9,10 @@ from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
-from dither_shared.toml_tables import TomlTable
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.toml_tables import TomlTable
 
 D = TypeVar("D", bound=Domain)
 
@@ -91,7 +91,7 @@ class Kind(ABC, Generic[D, A]):
         """The reading of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
 
     @abstractmethod
-    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the kind's own keys of a table; files that they name are looked for in `directory`.
 
         `metric` is the metric's name, and `hidden` whether a device may have nothing to say.

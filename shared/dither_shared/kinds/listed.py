@@ -10,12 +10,12 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import Asked, Kind
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import PureMechanism, choose, serving
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
-from dither_shared.toml_tables import TomlTable
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.toml_tables import TomlTable
 
 VALUES_MAX = 65_535
 
@@ -25,20 +25,22 @@ class Listed(Kind[Values, tuple[int, ...]]):
 
     estimand = "shares"
 
-    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the values, and the mechanism or what chooses it."""
         values = self._values(table, directory, (NONE,) if hidden else ())
         return Asked(Values(values), one_cell(self._mechanism(table, len(values))))
 
     @abstractmethod
-    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         """Return all values, with those that come `unlisted` at the end."""
 
-    def _ticks(self, table: TomlTable, d: int) -> int | None:
+    def _ticks(self, table: "TomlTable", d: int) -> int | None:
         """Return the most values of one answer, of d; None for exactly one."""
 
-    def _mechanism(self, table: TomlTable, d: int) -> PureMechanism:
+    def _mechanism(self, table: "TomlTable", d: int) -> PureMechanism:
         """Return the named mechanism, or the automatic choice."""
+        from dither_shared.mechanisms import choose, serving  # not for a registry that is compiled
+
         epsilon, memoize = read_epsilon(table), read_memoize(table)
         permanent = read_permanent(table, epsilon) if memoize else None
         for key, reason in (FRESH_ONLY if memoize else MEMOIZED_ONLY).items():
@@ -90,7 +92,7 @@ class Listed(Kind[Values, tuple[int, ...]]):
 
 
 def read_list(
-    table: TomlTable, key: str, directory: str | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
+    table: "TomlTable", key: str, directory: str | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
 ) -> tuple[str, ...]:
     """Return the listed values. Those that are `unlisted` come to the list by themselves."""
     reserved = {value: UNLISTED[value] for value in unlisted}

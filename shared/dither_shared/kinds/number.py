@@ -16,7 +16,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
@@ -24,9 +24,11 @@ from dither_shared.domains.numbers import Buckets, NumberDomain, Placed, Range, 
 from dither_shared.kinds.edges import read_edges, read_ends
 from dither_shared.kinds.kind import Asked, Kind, Offer
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave, choose
+from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave
 from dither_shared.rng import Rng
-from dither_shared.toml_tables import TomlTable
+
+if TYPE_CHECKING:
+    from dither_shared.toml_tables import TomlTable
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
 WINDOW_WEIGHT, POINTS_WEIGHT = 2, 1
@@ -63,7 +65,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
     estimand = "numbers"
     rounds = True
 
-    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the unit, the edges or what makes them, and what is asked."""
         unit = table.text("unit", 20)
         epsilon, memoize = read_epsilon(table), read_memoize(table)
@@ -79,7 +81,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
         domain = Range(*read_ends(table), unit) if mean_alone else Buckets(*read_edges(table), unit)
         return Asked(domain, self.cells_for(domain, epsilon, hidden=hidden))
 
-    def _memoized(self, table: TomlTable, unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
+    def _memoized(self, table: "TomlTable", unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
         if mean_alone:
             raise table.error("asks", "must be left out where a number is memoized: its one bit shows all there is")
         permanent = read_permanent(table, epsilon)
@@ -209,6 +211,8 @@ def mean_window(epsilon: Decimal) -> SquareWave:
 
 def choose_points(d: int, epsilon: Decimal) -> PureMechanism:
     """Return the better one of two mechanisms whose reports are symbols: a tally keeps all that these tell."""
+    from dither_shared.mechanisms import choose  # not for a registry that is compiled
+
     return min((choose(d, epsilon, name=name) for name in ("pgr", "grr")), key=lambda design: design.average_variance)
 
 
@@ -251,7 +255,7 @@ def _ratio_of_decimal(answer: Decimal) -> tuple[int, int] | None:
     return answer.as_integer_ratio()
 
 
-def _asks_mean_alone(table: TomlTable) -> bool:
+def _asks_mean_alone(table: "TomlTable") -> bool:
     if not table.has("asks"):
         return False
     asks = table.texts("asks", len(ALL), max(map(len, ALL)))

@@ -15,6 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations, islice
 from math import prod
+from typing import TYPE_CHECKING
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
@@ -36,9 +37,11 @@ from dither_shared.kinds.edges import read_edges, read_ends
 from dither_shared.kinds.kind import Asked, Kind, Offer, PublicColumn
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
-from dither_shared.mechanisms import PureMechanism, choose
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
-from dither_shared.toml_tables import TomlTable
+
+if TYPE_CHECKING:
+    from dither_shared.toml_tables import TomlTable
 
 COLUMN_VALUES_MAX = 1_000
 SYMBOLS_MAX = 65_535
@@ -59,7 +62,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
     rounds = True
     takes_public = True
 
-    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the columns, and choose what each report tells."""
         for key in ("memoize", "epsilon_permanent", "answers"):
             if table.has(key):
@@ -207,7 +210,7 @@ def _read(domain: Columns, column: int, given: Mapping[str, object]) -> int:
 # Reading the registry.
 
 
-def _read_columns(table: TomlTable) -> dict[str, Domain]:
+def _read_columns(table: "TomlTable") -> dict[str, Domain]:
     inner = table.table("columns")
     names = inner.names()
     if not COLUMNS_MIN <= len(names) <= COLUMNS_MAX:
@@ -217,7 +220,7 @@ def _read_columns(table: TomlTable) -> dict[str, Domain]:
     return columns
 
 
-def _read_column(inner: TomlTable, name: str) -> Domain:
+def _read_column(inner: "TomlTable", name: str) -> Domain:
     """Read a list of values or the name of one, or a table with the edges or the ends of a number."""
     if not inner.is_table(name):
         reserved = {OTHER: "it is always there, for what is missing or not listed"}
@@ -259,6 +262,8 @@ def _size(domains: Iterable[Domain]) -> int:
 
 
 def _parts(domain: Columns, epsilon: Decimal) -> Iterator[Part]:
+    from dither_shared.mechanisms import choose  # not for a registry that is compiled
+
     for symbols in map(domain.symbols, range(len(domain.questions))):
         if symbols > SYMBOLS_MAX:
             raise InvalidParameter(f"that are told together must have at most {SYMBOLS_MAX:,} cells, got {symbols:,}")

@@ -19,12 +19,12 @@ from dither_shared.exact import from_micro, to_micro
 from dither_shared.kinds.kind import CANDIDATES_MAX, Asked, Kind, Offer
 from dither_shared.kinds.listed import read_list
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism, choose
+from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
 from dither_shared.rng import Rng
-from dither_shared.toml_tables import TomlTable
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.toml_tables import TomlTable
 
 ROWS = 4
 """Rows of hashes: two texts that share a bucket in one of them hardly ever do in another."""
@@ -41,7 +41,7 @@ class TextKind(Kind[TextDomain, Read]):
     starter = 'question = "Which page do people open first?"'
     estimand = "texts"
 
-    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the candidates, and what the noise is made of."""
         expected, cells, other = _read_memo(table) if read_memoize(table) else self._read_rows(table)
         verbatim = isinstance(cells.mechanism, RAPPOR)
@@ -56,7 +56,7 @@ class TextKind(Kind[TextDomain, Read]):
         domain = Hashed(metric, PureMechanism.of(cells.mechanism).d, hidden)
         return Asked(domain, cells, candidates, expected, other)
 
-    def _read_rows(self, table: TomlTable) -> tuple[int, Cells, None]:
+    def _read_rows(self, table: "TomlTable") -> tuple[int, Cells, None]:
         """Return the expected candidates, and rows of fresh points."""
         for key in MEMOIZED_ONLY.keys() | {"parameter_set", "parameters"}:
             if table.has(key):
@@ -66,7 +66,9 @@ class TextKind(Kind[TextDomain, Read]):
 
     def fresh_cells(self, epsilon: Decimal) -> Cells:
         """Return rows of fresh points."""
-        return Cells((Part(choose(BUCKETS, epsilon, name=PGR.name), ROWS),))
+        from dither_shared.mechanisms import choose  # not for a registry that is compiled
+
+        return Cells((Part(choose(BUCKETS, epsilon, name="pgr"), ROWS),))
 
     def takes(self, answer: object, domain: TextDomain) -> bool:
         """Tell whether it is a text, short enough, of which each character can be seen."""
@@ -134,11 +136,11 @@ def memo_of(mechanism: Mechanism) -> RAPPOR | MemoizedTwoLevel:
     return mechanism if isinstance(mechanism, RAPPOR) else MemoizedTwoLevel.of(mechanism)
 
 
-def _read_expected(table: TomlTable) -> int:
+def _read_expected(table: "TomlTable") -> int:
     return table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
 
 
-def _read_memo(table: TomlTable) -> tuple[int, Cells, Cells | None]:
+def _read_memo(table: "TomlTable") -> tuple[int, Cells, Cells | None]:
     """Return the expected candidates, cohorts with a mechanism for them, and the other choice.
 
     Or 1 and RAPPOR with given parameters, for which there is no choice.
@@ -153,7 +155,7 @@ def _read_memo(table: TomlTable) -> tuple[int, Cells, Cells | None]:
         from dither_shared.kinds.text_memo import choose_memo  # only for texts
 
         expected = _read_expected(table)
-        name = table.one_of("mechanism", (RAPPOR.name, PGR.name)) if table.has("mechanism") else None
+        name = table.one_of("mechanism", (RAPPOR.name, "pgr")) if table.has("mechanism") else None
         try:
             return expected, *choose_memo(epsilon, permanent, expected, name)
         except InvalidParameter as error:
@@ -171,7 +173,7 @@ def _read_memo(table: TomlTable) -> tuple[int, Cells, Cells | None]:
     return 1, cells, None
 
 
-def _read_parameters(table: TomlTable) -> tuple[RAPPOR, Cells]:
+def _read_parameters(table: "TomlTable") -> tuple[RAPPOR, Cells]:
     """Return RAPPOR with a published parameter set, or with sizes and probabilities of one's own; and its cohorts."""
     if table.has("parameter_set") and table.has("parameters"):
         raise table.error("parameters", "or parameter_set is needed, and not both")

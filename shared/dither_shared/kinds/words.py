@@ -8,6 +8,7 @@ fresh: a memo of a hundred thousand points would be a fingerprint.
 
 from decimal import Decimal
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
@@ -16,10 +17,12 @@ from dither_shared.domains.texts import Read
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
-from dither_shared.mechanisms import PGR, PureMechanism, choose
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
-from dither_shared.toml_tables import TomlTable
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
+
+if TYPE_CHECKING:
+    from dither_shared.toml_tables import TomlTable
 
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
 EPSILON_WORDS_MAX = Decimal(6)
@@ -35,7 +38,7 @@ class WordsKind(TextKind):
     starter = 'question = "How do people call it?"'
     estimand = "words"
 
-    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read how long the words are, and what is done to them before they are coded."""
         for keys, reason in (
             (("memoize", "epsilon_permanent", "answers"), FRESH),
@@ -51,7 +54,9 @@ class WordsKind(TextKind):
 
     def fresh_cells(self, epsilon: Decimal, layout: Layout = LAYOUTS["short"]) -> Cells:
         """Return the rows of each group."""
-        mechanism = choose(BUCKETS, epsilon, name=PGR.name)
+        from dither_shared.mechanisms import choose  # not for a registry that is compiled
+
+        mechanism = choose(BUCKETS, epsilon, name="pgr")
         return Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
 
     def class_of(self, read: Read, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:

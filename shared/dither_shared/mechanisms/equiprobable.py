@@ -10,6 +10,9 @@ from math import exp, lgamma, log
 from dither_shared.frozen import frozen
 from dither_shared.rng import SCALE
 
+DEVICES = 200
+"""The n of R(n), the figure that is compared, and that pages and commands show."""
+
 
 @frozen
 class Equiprobable:

@@ -12,10 +12,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from dither_shared.exact import digits
+from dither_shared.mechanisms.equiprobable import DEVICES
 from dither_shared.mechanisms.two_level import MemoizedTwoLevel
 
-DEVICES = 200
-"""The n of the figure that is compared, and that pages and commands show."""
 _DIGITS = digits(50)
 _RARE = Fraction(1, 10**20)
 """Symbols that are rarer than this are taken as ones that no two devices share."""

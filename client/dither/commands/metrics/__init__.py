@@ -4,7 +4,7 @@ import argparse
 from types import ModuleType
 
 from dither.commands import loaded
-from dither.commands.metrics import check, diff, docs, new, types
+from dither.commands.metrics import check, compiling, diff, docs, new, types
 from dither_shared.errors import ConfigurationError
 
 EXAMPLE = check.EXAMPLE
@@ -13,6 +13,7 @@ EXAMPLE = check.EXAMPLE
 ACTIONS: dict[str, ModuleType | str] = {
     "new": new,
     "check": check,
+    "compile": compiling,
     "diff": diff,
     "docs": docs,
     "types": types,

@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+from dither.commands.metrics.compiling import document_of
 from dither_shared.accounting.linking import hundredths
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
@@ -52,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
             "linkable": registry.linkable,
             "unused_lists": list(registry.unused),
             "metrics": [_describe(metric) for metric in metrics],
+            "compiled": document_of(registry),
         }
         if args.expires_within:
             document["expires_soon"] = [metric.name for metric in soon]

@@ -1,6 +1,7 @@
 """`dither privacy --scenario`: what a device says about some metrics in so long, and how much that tells.
 
-The sum is basic composition, which is what devices are charged. At a delta less may be proven.
+The sum is basic composition, which is what devices are charged. At a delta less may be proven. The aggregator's package
+brings it: no app needs it.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from fractions import Fraction
 from math import ceil
 from textwrap import fill
 
+from dither.commands.privacy import DELTA, SCENARIOS
 from dither_shared.accounting.composition import checked_delta
 from dither_shared.accounting.events import OneOf, group
 from dither_shared.accounting.life import outputs_of, outputs_of_all, periods_touched
@@ -30,9 +32,6 @@ from dither_shared.exact import MICRO, exp_of_micro, from_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
 
-SCENARIOS = {"day": 1, "month": 31, "year": 366, "life": None}
-"""The longest of each, in days; a life has no end but what its metrics reserve."""
-DELTA = Decimal("1e-6")
 DEVICES_MAX = 100
 PRIORS = (Fraction(1, 100), Fraction(1, 2), Fraction(99, 100))
 WIDTH = 110
@@ -42,25 +41,6 @@ LITTLE = 0.01
 _LEGEND = f"""\
 sure      what a guess of 1 : 1 about a device's answers can become at most
 R({DEVICES})    of {DEVICES} devices with the same answer, the share whose reports can be joined over time"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the part of the command line that is about scenarios."""
-    parser.add_argument(
-        "--scenario", choices=SCENARIOS, help="what one device gives away in so long, all metrics together"
-    )
-    parser.add_argument(
-        "--devices", type=int, metavar="N", help="of a scenario: N devices that answer alike, such as a household's (1)"
-    )
-    parser.add_argument("--delta", metavar="D", help=f"of a scenario: the delta of bounds beside the sum ({DELTA:e})")
-
-
-def asked(args: argparse.Namespace) -> bool:
-    """Tell whether a scenario is asked for; raises ConfigurationError if only its options are."""
-    for option in ("devices", "delta"):
-        if getattr(args, option) is not None and args.scenario is None:
-            raise ConfigurationError(f"--{option} is for a scenario: add --scenario year")
-    return args.scenario is not None
 
 
 def run(args: argparse.Namespace, registry: Registry, metrics: Sequence[Metric]) -> int:
