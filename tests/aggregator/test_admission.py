@@ -238,7 +238,7 @@ def test_what_is_no_upload_is_not_limited(tmp_path: Path) -> None:
 
 
 def test_registries_come_a_few_at_a_time_and_then_one_a_second(tmp_path: Path) -> None:
-    with taking(tmp_path, Limits(registries=FEW)) as to:
+    with taking(tmp_path, Limits(long_bodies=FEW)) as to:
         to.service.store.register_key("admin", ADMIN_KEY, "")
         body = b'{"registry": "[t"}'
         made = to.connect()
@@ -247,9 +247,15 @@ def test_registries_come_a_few_at_a_time_and_then_one_a_second(tmp_path: Path) -
             made.send(change("registry/load") + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             answers.append(made.answer())
         assert [status for status, _ in answers] == [422] * 5 + [429] * 2
-        assert (slug(answers[-1][1]), answers[-1][1]["limit"]) == ("too-many", "registry")
+        asks = f"POST /v1/metrics/color/estimates HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {ADMIN_KEY}\r\n"
+        for length, status in ((70_000, 429), (18, 400)):  # a long list of candidates is one more, a short one is none
+            made.send(f"{asks}Content-Length: {length}\r\n\r\n".encode() + b'{"candidates": []}'.ljust(length))
+            answers.append(made.answer())
+            assert answers[-1][0] == status, answers[-1]
+        answers.pop()
+        assert (slug(answers[-1][1]), answers[-1][1]["limit"]) == ("too-many", "long")
         assert 0 < answers[-1][1]["retry_after_s"] == int(made.fields[b"retry-after"]) <= 100
-        assert to.admission.hits == {"registry": 2}
+        assert to.admission.hits == {"long": 3}
 
 
 def test_candidates_without_a_key_are_refused_before_their_body_where_reading_needs_one(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ LIMITS: dict[str, str] = {
     "disk": "free space for the store",
     "key": "requests with one key in a time",
     "login": "logins that failed, of one address or network and of all in a time",
+    "long": "registries, and long lists of candidates, in a time",
     "parsing": "long uploads that wait to be read",
-    "registry": "registries that were sent to be loaded",
     "readers": "requests that wait for pages and API",
     "waiting": "uploads that wait for the store",
 }

@@ -1,4 +1,4 @@
-"""How often uploads may come, logins that fail, and registries. `web/admission.py` keeps to it."""
+"""How often uploads may come, logins that fail, and long bodies. `web/admission.py` keeps to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -64,13 +64,13 @@ to wait lose nothing. One address can send 1.7 million uploads a day."""
 FAILED_LOGINS = Rate.parse("0.1:10")
 """From one address, in one process: ten, then one in ten seconds. A key has 160 random bits: this spares work."""
 ALL_FAILED_LOGINS = Rate.parse("5:300")
-REGISTRIES = Rate.parse("1:5")
-"""Sent to one process to be loaded. Uploads wait some milliseconds for each."""
+LONG_BODIES = Rate.parse("1:5")
+"""Registries and long lists of candidates, in one process. Uploads wait some milliseconds for each."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How often uploads, logins that fail and registries may come over all processes of one command.
+    """How often uploads, logins that fail and long bodies may come over all processes of one command.
 
     Also whose word is taken for who sends them.
     """
@@ -83,7 +83,7 @@ class Limits:
     trusted_proxies: Sequence[Network] = ()
     failed_logins: Rate = FAILED_LOGINS
     all_failed_logins: Rate = ALL_FAILED_LOGINS
-    registries: Rate = REGISTRIES
+    long_bodies: Rate = LONG_BODIES
 
     def shared(self, processes: int) -> "Limits":
         """Return the part of one process; raise ConfigurationError for a rate that cannot be divided so."""

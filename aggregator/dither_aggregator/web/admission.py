@@ -49,11 +49,11 @@ class Admission:
         self._addresses = PeerBuckets(limits.by_address) if limits.by_address else None
         self._failed = PeerBuckets(limits.failed_logins, TRIERS_MAX)
         self._all_failed = TokenBuckets(limits.all_failed_logins)
-        self._registries = TokenBuckets(limits.registries)
+        self._long = TokenBuckets(limits.long_bodies)
         self._this_machine = bool(limits.this_machine or limits.trusted_proxies)
         self._clients = Clients(limits.trusted_proxies)
         self.hits: Counter[str] = Counter()
-        """How many requests each limit has refused: `address`, `key`, `login`, `registry`, `backlog-full` and so on."""
+        """How many requests each limit has refused: `address`, `key`, `login`, `long`, `backlog-full` and so on."""
         self._logged: Counter[str] = Counter()
         self._logged_at = -math.inf
 
@@ -69,8 +69,8 @@ class Admission:
                 tries.check()
             elif scope["path"].startswith(ADMINISTRATION) and is_known(scope["path"]):
                 self._check_change(scope)
-            elif scope["path"] != LOGOUT and is_known(scope["path"]) and self._service.store.keys.reading_needs_key:
-                self._shown_key(scope, *READING)
+            elif scope["path"] != LOGOUT and is_known(scope["path"]):
+                self._check_asked(scope)
         except Problem as problem:
             note_refused(problem)
             return problem.with_traceback(None)
@@ -93,12 +93,22 @@ class Admission:
         if scope["path"] == LOAD:
             if self._service.loading.locked():
                 raise another_is_read()
-            wait_ns = self._registries.take(EVERYBODY)
-            self._take("registry", wait_ns, "registries come too often; send the same bytes again later")
+            self._take_long()
         elif b"transfer-encoding" in headers:
             raise Problem("length-required", "send Content-Length")
         elif int(headers.get(b"content-length", 0)) > ASKED_BYTES_MAX:
             raise Problem("too-large", f"the body must have at most {ASKED_BYTES_MAX:,} bytes")
+
+    def _check_asked(self, scope: Scope) -> None:
+        """Refuse a question whose body, a list of candidates, would be read for nothing, or comes too soon."""
+        if self._service.store.keys.reading_needs_key:
+            self._shown_key(scope, *READING)
+        headers = headers_of(scope)
+        if b"transfer-encoding" in headers or int(headers.get(b"content-length", 0)) > ASKED_BYTES_MAX:
+            self._take_long()
+
+    def _take_long(self) -> None:
+        self._take("long", self._long.take(EVERYBODY), "long bodies come too often; send the same bytes again later")
 
     def _shown_key(self, scope: Scope, *scopes: str) -> Key:
         return shown_key(self._service.store.keys.find, headers_of(scope).get(b"authorization", b""), scopes)
@@ -115,7 +125,7 @@ class Admission:
 
     def look(self) -> None:
         """Forget whom there is no need to know any more, and say what was refused. Cheap; to be called all the time."""
-        for buckets in (self._keys, self._addresses, self._failed, self._all_failed, self._registries):
+        for buckets in (self._keys, self._addresses, self._failed, self._all_failed, self._long):
             if buckets:
                 buckets.forget()
         now = time.monotonic()
