@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from dither_aggregator.operations.registry_process import READING_NICENESS
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import in_words
 from dither_aggregator.web.messages import ReadAnswer, ReadRequest
 from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.reader import READING_NICENESS
 from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, ReaderProcess, Readers
 from dither_aggregator.workers.candidate_jobs import ASK_EVERY_S
 from dither_shared.registry import Registry

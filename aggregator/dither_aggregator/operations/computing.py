@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from dither_aggregator.analysis import reading_cache
+from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, give_way
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web.messages import LENGTH, Computed, Place, ReadRequest, encode
@@ -159,6 +160,7 @@ class Computer:
         process = subprocess.Popen(  # noqa: S603 - our own module
             command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), process_group=0
         )
+        give_way(COMPUTING_NICENESS, process.pid)
         _write(process, encode(self._place))
         return process
 

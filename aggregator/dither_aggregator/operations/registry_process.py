@@ -28,6 +28,9 @@ from dither_shared.errors import DitherError, RegistryError
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 
+READING_NICENESS = 5
+"""Uploads go first. Beside busy programs a page is still made: at 19 it would get a hundredth of a processor."""
+COMPUTING_NICENESS, LOADING_NICENESS = 10, 19
 PROCESSOR_S = 20
 READ_WITHIN_S = 60
 """By the clock: uploads come first."""
@@ -136,7 +139,9 @@ class _Forker:
             )
         self._line = ours
         atexit.register(self.end)
-        give_way(process=self._process.pid)  # from its first step: to start takes longer than most registries do
+        give_way(
+            LOADING_NICENESS, self._process.pid
+        )  # from its first step: to start takes longer than most registries do
         return ours
 
     def end(self) -> None:
@@ -172,11 +177,12 @@ def document_of(registry: Registry) -> dict[str, Any]:
     }
 
 
-def give_way(niceness: int = 19, process: int = 0) -> None:
-    """Have the server go before a process, this one or another, where both want a processor."""
-    os.setpriority(os.PRIO_PROCESS, process, niceness)
-    if hasattr(os, "SCHED_BATCH"):
-        os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
+def give_way(niceness: int, process: int) -> None:
+    """Have the server go before a process, from its first step on, where both want a processor."""
+    with suppress(ProcessLookupError):  # it has ended at once
+        os.setpriority(os.PRIO_PROCESS, process, niceness)
+        if hasattr(os, "SCHED_BATCH"):
+            os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
 
 
 def main() -> None:

@@ -21,7 +21,6 @@ from flask import Flask
 
 from dither_aggregator.analysis.reading_cache import Computing, Kept
 from dither_aggregator.operations.log import set_up_logging
-from dither_aggregator.operations.registry_process import give_way
 from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
@@ -32,9 +31,6 @@ from dither_aggregator.web.packing import pack
 from dither_aggregator.web.wsgi import reading_app, respond
 from dither_shared.wire.problems import Problem
 
-READING_NICENESS = 5
-"""Uploads go first. Beside busy programs a page is still made: at 19 it would get a hundredth of a processor."""
-COMPUTING_NICENESS = 10
 PROCESSOR_S = 600
 """For one reading; then the process is ended."""
 MEMORY_BYTES_MAX = 3 << 30
@@ -50,7 +46,6 @@ def main() -> None:
     threading.Thread(target=_end_with_server, args=(asking,), name="lifeline", daemon=True).start()
     set_up_logging()
     place = msgspec.msgpack.decode(_read(asking), type=Place)
-    give_way(COMPUTING_NICENESS if place.computes else READING_NICENESS)
 
     def say(message: ReadAnswer | Computed) -> None:
         answering.write(encode(message))

@@ -15,6 +15,7 @@ import msgspec
 
 from dither_aggregator.ingest import counters
 from dither_aggregator.operations.computing import Address, command, environment
+from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, READING_NICENESS, give_way
 from dither_aggregator.web.messages import LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_shared.wire.problems import Problem
 
@@ -118,7 +119,7 @@ class Alone:
         if self._one.locked():
             raise Problem("read-failed", "another long list, or words, are being read; ask again in a minute")
         async with self._one:
-            reader = await ReaderProcess.start(self._place)
+            reader = await ReaderProcess.start(self._place, COMPUTING_NICENESS)
             try:
                 return await reader.ask(asked, LONG_WITHIN_S)
             finally:
@@ -135,7 +136,7 @@ class ReaderProcess:
         self.has_answered = False
 
     @classmethod
-    async def start(cls, place: Place) -> "ReaderProcess":
+    async def start(cls, place: Place, niceness: int = READING_NICENESS) -> "ReaderProcess":
         """Start one. It is told where its store is through its pipe: command lines can be read by everybody."""
         process = await asyncio.create_subprocess_exec(
             *command(),
@@ -145,6 +146,7 @@ class ReaderProcess:
             env=environment(),
             process_group=0,  # a terminal's Ctrl-C is for the server, which ends it
         )
+        give_way(niceness, process.pid)  # now: to load its programs takes it a second
         reader = cls(process)
         reader._asking.write(encode(place))
         return reader

@@ -18,9 +18,9 @@ import requests
 from dither_aggregator.analysis.reading_cache import readings_check
 from dither_aggregator.operations.computing import Address, Computer, unmade
 from dither_aggregator.operations.maintenance import maintain
+from dither_aggregator.operations.registry_process import COMPUTING_NICENESS
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.sqlite import FILE_NAME
-from dither_aggregator.web.reader import COMPUTING_NICENESS
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.reading import parse_upload

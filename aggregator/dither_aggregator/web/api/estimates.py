@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, cast, get_args
 
+import msgspec
 from flask import request
 from marshmallow import fields, validate
 
@@ -15,6 +16,7 @@ from dither_aggregator.analysis.rows import Days, LeftOut, Provisional, Snapshot
 from dither_aggregator.analysis.significance import JudgedRow, Significance
 from dither_aggregator.analysis.tail import TailDocument
 from dither_aggregator.analysis.windows import default_window
+from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import (
@@ -45,7 +47,6 @@ from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
 from dither_shared.texts import normal, unseen
 from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import parse_json
 
 Intervals = Literal["simultaneous", "each"]
 INTERVALS: tuple[Intervals, ...] = get_args(Intervals)
@@ -228,8 +229,11 @@ def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: QueryParam
 
 
 def _read_candidates(body: bytes) -> tuple[str, ...]:
-    document = parse_json(body)
-    listed = document.get("candidates") if isinstance(document, dict) and len(document) == 1 else None
+    try:
+        document = DOCUMENT.decode(body)  # which reads nothing that is nested
+    except msgspec.MsgspecError:
+        document = {}
+    listed = document.get("candidates") if len(document) == 1 else None
     if not isinstance(listed, list) or not 1 <= len(listed) <= CANDIDATES_MAX:
         raise Problem("malformed", f'the body must be {{"candidates": [...]}} with 1 to {CANDIDATES_MAX} texts')
     texts = [normal(text) for text in listed if isinstance(text, str)]
