@@ -85,7 +85,7 @@ class Documents(ABC):
     def _change(self, kind: type[_D], change: Callable[[list[_D]], Iterable[_D]], gone: _D | None = None) -> bool:
         """Store what `change` makes of all documents of a kind, and take one away; return whether there was anything.
 
-        Those that it does not return stay as they are. Raises StoreError for one that cannot be stored, or too many.
+        The others stay as they are. Raises StoreError for a document that cannot be stored, and for too many.
         """
         for _ in range(CHANGE_ATTEMPTS):
             version, texts = self._changes({kind.kind: -1}).documents[kind.kind]
