@@ -323,6 +323,7 @@ def test_pages_of_a_sealed_day_have_tasks_until_a_worker_has_computed_them(
         handling.handlers.read(first.about)
         assert [str(page) for page in unmade(store)] == published
         assert handling.broker.published == [first]  # others are answered between
+    monkeypatch.setattr(handlers_module, "COMPUTE_FOR_S", 600)  # a busy machine may take longer than a task has
     handling.handlers.read(first.about)
     assert store._readings("NOT open")
     assert list(unmade(store)) == []

@@ -230,19 +230,16 @@ def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: QueryParam
 
 def _read_candidates(body: bytes) -> tuple[str, ...]:
     try:
-        document = DOCUMENT.decode(body)  # which reads nothing that is nested
+        document = DOCUMENT.decode(body)  # which reads nothing that is nested, and no half of a surrogate pair
     except msgspec.MsgspecError:
         document = {}
     listed = document.get("candidates") if len(document) == 1 else None
     if not isinstance(listed, list) or not 1 <= len(listed) <= CANDIDATES_MAX:
-        raise Problem("malformed", f'the body must be {{"candidates": [...]}} with 1 to {CANDIDATES_MAX} texts')
+        form = f'{{"candidates": [...]}} with 1 to {CANDIDATES_MAX} texts'
+        raise Problem("malformed", f"the body must be {form}, in JSON that UTF-8 can hold")
     texts = [normal(text) for text in listed if isinstance(text, str)]
     if len(texts) < len(listed) or max(map(len, texts)) > VALUE_CHARACTERS_MAX:
         raise Problem("malformed", f"a candidate must be a text of at most {VALUE_CHARACTERS_MAX} characters")
-    try:
-        "".join(texts).encode("utf-8")
-    except UnicodeEncodeError:
-        raise Problem("malformed", "a candidate must be text that UTF-8 can hold") from None
     places: dict[str, int] = {}
     for place, text in enumerate(texts, 1):
         if hidden := unseen(text):
