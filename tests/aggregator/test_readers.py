@@ -9,6 +9,8 @@ import random
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import Iterator
@@ -20,12 +22,12 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from dither_aggregator.operations.registry_process import READING_NICENESS
+from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, READING_NICENESS
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import in_words
-from dither_aggregator.web.messages import ReadAnswer, ReadRequest
+from dither_aggregator.web.messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, ReaderProcess, Readers
+from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, Alone, ReaderProcess, Readers
 from dither_aggregator.workers.candidate_jobs import ASK_EVERY_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
@@ -102,6 +104,7 @@ def test_pages_are_made_by_another_process_that_is_nicer(served: Served) -> None
     (reader,) = readers(served.process.pid)
     niceness = int(Path(f"/proc/{reader}/stat").read_text().rpartition(")")[2].split()[16])
     assert niceness == READING_NICENESS
+    assert os.sched_getscheduler(reader) == os.SCHED_BATCH
 
 
 def test_uploads_are_taken_while_no_page_can_be_made(served: Served) -> None:
@@ -252,6 +255,8 @@ def test_a_long_list_has_a_process_to_itself_that_ends_with_it_or_when_nobody_wa
     before = readers(served.process.pid)
     with waiting_for_many(served.url):
         wait_until(lambda: len(readers(served.process.pid)) > len(before))
+        (own,) = set(readers(served.process.pid)) - set(before)
+        wait_until(lambda: os.sched_getscheduler(own) == os.SCHED_IDLE)  # it takes what nobody else wants
     wait_until(lambda: readers(served.process.pid) == before)
     check_a_long_list(served.url)
     wait_until(lambda: readers(served.process.pid) == before)
@@ -381,3 +386,35 @@ def test_a_reader_that_starts_slowly_beside_busy_programs_is_not_started_anew_fo
 
     with closing(SQLiteStore.create(tmp_path / "data", "example")) as store:
         asyncio.run(ask(store.generation))
+
+
+def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor, for the length of the test, has a program that never rests."""
+    monkeypatch.setattr("dither_aggregator.web.readers.STARVED_S", 0.5)
+    begun: list[tuple[int, bool]] = []
+    start = ReaderProcess.start
+
+    async def noted(place: Place, niceness: int, idle: bool) -> ReaderProcess:
+        begun.append((niceness, idle))
+        if not idle:
+            busy.kill()
+        return await start(place, niceness, idle)
+
+    monkeypatch.setattr(ReaderProcess, "start", noted)
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        with (
+            closing(SQLiteStore.create(tmp_path / "data", "example")) as store,
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy,
+        ):
+            try:
+                asked = ReadRequest("GET", "/", b"", [], b"", live=True)
+                assert asyncio.run(Alone(str(tmp_path / "data"), store.generation).answer(asked)).status == 200
+            finally:
+                busy.kill()
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert begun == [(COMPUTING_NICENESS, True), (COMPUTING_NICENESS, False)]

@@ -211,6 +211,8 @@ ATTACKERS: dict[str, type[Attacker]] = {
 }
 ADMINS = ("registries", "small-registries", "large-registries", "bodies")
 """Attackers with an admin key."""
+APART = (*ADMINS, "candidates")
+"""Attackers whose bodies a process of its own reads."""
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from tests.benchmarks.steady import Waits
 WAIT_MIN_S = 0.05
 WAIT_RATIO = 3
 """Good uploads' p99 may be so many times the base's, or WAIT_MIN_S."""
-ADMIN_WAIT_RATIO = 2
-"""Beside attackers with an admin key, without that least."""
+APART_WAIT_RATIO = 2
+"""Beside attackers whose bodies a process of its own reads, without that least."""
 MEMORY_MAX_MIB = 512
 """The most for all of the server's processes. Shared pages are counted once."""
 LOG_BYTES_MAX = 16 * 1024
@@ -38,13 +38,13 @@ class Outcome:
     """The number of them in the ledger."""
     done: Counter[str] = field(default_factory=Counter)
     """By the attackers."""
-    admin: bool = False
-    """Whether they have an admin key: good uploads hardly wait for those."""
+    apart: bool = False
+    """Whether a process of its own reads what they send: good uploads hardly wait for those."""
 
     @property
     def limit_s(self) -> float:
         """How long good uploads may wait."""
-        return ADMIN_WAIT_RATIO * self.base.percentile_s(99) if self.admin else wait_max_s(self.base)
+        return APART_WAIT_RATIO * self.base.percentile_s(99) if self.apart else wait_max_s(self.base)
 
     def missed(self) -> list[str]:
         """Return which aims were missed, in words: those of a whole attack."""

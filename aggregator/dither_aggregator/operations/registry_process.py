@@ -177,12 +177,15 @@ def document_of(registry: Registry) -> dict[str, Any]:
     }
 
 
-def give_way(niceness: int, process: int) -> None:
-    """Have the server go before a process, from its first step on, where both want a processor."""
+def give_way(niceness: int, process: int, idle: bool = False) -> None:
+    """Have the server go before a process, from its first step on, where both want a processor.
+
+    One that is `idle` has only the time that nobody else wants.
+    """
     with suppress(ProcessLookupError):  # it has ended at once
         os.setpriority(os.PRIO_PROCESS, process, niceness)
-        if hasattr(os, "SCHED_BATCH"):
-            os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))  # it takes no processor from who wakes up
+        if hasattr(os, "SCHED_BATCH"):  # which takes no processor from who wakes up
+            os.sched_setscheduler(process, os.SCHED_IDLE if idle else os.SCHED_BATCH, os.sched_param(0))
 
 
 def main() -> None:

@@ -10,13 +10,14 @@ import logging
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
 from dither_aggregator.ingest import counters
 from dither_aggregator.operations.computing import Address, command, environment
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, READING_NICENESS, give_way
-from dither_aggregator.web.messages import LENGTH, Place, ReadAnswer, ReadRequest, encode
+from dither_aggregator.web.messages import ASKED_BYTES_MAX, LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_shared.wire.problems import Problem
 
 READERS = 2
@@ -31,6 +32,8 @@ FIRST_WITHIN_S = 90.0
 """For the first answer of a reader, which loads a second's worth of programs before it. One that was ended over that,
 beside busy programs, would be started anew for ever."""
 LONG_WITHIN_S = 300.0
+STARVED_S = 10.0
+"""Whether a process gets any time is looked at so often."""
 PIPE_BYTES = 1024 * 1024
 _log = logging.getLogger("dither_aggregator")
 _decoder = msgspec.msgpack.Decoder(ReadAnswer)
@@ -62,6 +65,8 @@ class Readers:
 
     async def answer(self, asked: ReadRequest) -> ReadAnswer:
         """Answer a request; raise Problem where nobody can."""
+        if len(asked.body) > ASKED_BYTES_MAX:
+            return await self._begun(self._look_for_many(asked))  # without having a reader look at it first
         if self._waiting >= WAITING_MAX:
             counters.limit_hit("readers")
             raise _too_many()
@@ -108,7 +113,11 @@ class Readers:
 
 
 class Alone:
-    """Looks for long lists of candidates in a process of their own, one list at a time."""
+    """Looks for long lists of candidates in a process of their own, one list at a time.
+
+    The process takes processor time that nobody else wants: beside one that is merely nicer, every hundredth upload
+    waits a clock tick longer. Where nobody leaves any, a nicer one begins anew.
+    """
 
     def __init__(self, data: str, generation: str) -> None:
         self._place = Place(data, generation, None)
@@ -119,11 +128,27 @@ class Alone:
         if self._one.locked():
             raise Problem("read-failed", "another long list, or words, are being read; ask again in a minute")
         async with self._one:
-            reader = await ReaderProcess.start(self._place, COMPUTING_NICENESS)
             try:
-                return await reader.ask(asked, LONG_WITHIN_S)
-            finally:
-                await reader.end()
+                return await self._look(asked, idle=True)
+            except _StarvedError:
+                return await self._look(asked, idle=False)
+
+    async def _look(self, asked: ReadRequest, idle: bool) -> ReadAnswer:
+        reader = await ReaderProcess.start(self._place, COMPUTING_NICENESS, idle)
+        answering = asyncio.create_task(reader.ask(asked, LONG_WITHIN_S))
+        try:
+            while not (await asyncio.wait({answering}, timeout=STARVED_S))[0]:
+                if idle and reader.starves():
+                    raise _StarvedError
+            return answering.result()
+        finally:
+            answering.cancel()
+            await asyncio.wait({answering})
+            await reader.end()
+
+
+class _StarvedError(Exception):
+    """A process got next to no processor time."""
 
 
 class ReaderProcess:
@@ -136,7 +161,7 @@ class ReaderProcess:
         self.has_answered = False
 
     @classmethod
-    async def start(cls, place: Place, niceness: int = READING_NICENESS) -> "ReaderProcess":
+    async def start(cls, place: Place, niceness: int = READING_NICENESS, idle: bool = False) -> "ReaderProcess":
         """Start one. It is told where its store is through its pipe: command lines can be read by everybody."""
         process = await asyncio.create_subprocess_exec(
             *command(),
@@ -146,7 +171,7 @@ class ReaderProcess:
             env=environment(),
             process_group=0,  # a terminal's Ctrl-C is for the server, which ends it
         )
-        give_way(niceness, process.pid)  # now: to load its programs takes it a second
+        give_way(niceness, process.pid, idle)  # now: to load its programs takes it a second
         reader = cls(process)
         reader._asking.write(encode(place))
         return reader
@@ -171,6 +196,14 @@ class ReaderProcess:
         answered = _decoder.decode(await self._answering.readexactly(length))
         self.has_answered = True
         return answered
+
+    def starves(self) -> bool:
+        """Return whether the process has waited for a processor nine times as long as it had one."""
+        try:
+            had_ns, waited_ns = map(int, Path(f"/proc/{self._process.pid}/schedstat").read_text("ascii").split()[:2])
+        except (OSError, ValueError):  # no Linux, or it has ended
+            return False
+        return waited_ns > 9 * had_ns
 
     async def end(self) -> None:
         """End the process, whatever it is at."""

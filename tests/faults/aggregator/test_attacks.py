@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.benchmarks import attacks, steady, watching
-from tests.benchmarks.attackers import ADMINS, ATTACKERS
+from tests.benchmarks.attackers import APART, ATTACKERS
 from tests.benchmarks.attacks import ATTACKS, Attack, measure, seed
 from tests.benchmarks.outcomes import Outcome
 from tests.support.soaking import MEMORY, SOAK, thinned
@@ -64,8 +64,8 @@ def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
     assert not outcome.unsound(), "; ".join(outcome.unsound())
 
 
-@pytest.mark.parametrize("attackers", thinned(ADMINS, 0, -1))
-def test_uploads_hardly_wait_beside_hostile_registries_and_bodies(
+@pytest.mark.parametrize("attackers", thinned(APART, 0, -1))
+def test_uploads_hardly_wait_beside_hostile_registries_bodies_and_candidates(
     attackers: str, seeded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half of them, and all but one of a hundred, at most twice as long as without: in a soak, alone on its machine.
