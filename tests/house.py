@@ -1,7 +1,8 @@
 """How much house there is, and how far one answer travels through it: `python -m tests.house [--json]`.
 
 Figures, and not limits: `make check` prints them, so that each change sees what it does. A switch is a call whose
-function stands in another file than that of the call before it, in the product's own code and the thread that asks.
+function stands in another file than that of the call before it, in the product's own code and the thread that asks. A
+generator is called once, however often it goes on.
 """
 
 import ast
@@ -13,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from functools import cache
+from inspect import CO_GENERATOR
 from pathlib import Path
 from types import FrameType
 
@@ -59,11 +61,16 @@ class Travel:
         self.files = set[str]()
         self.switches = 0
         self._last = ""
+        self._generators = set[FrameType]()
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         place = frame.f_code.co_filename
         if event != "call" or not place.startswith(tuple(map(str, ROOMS))) or frame.f_code.co_name == "<module>":
             return
+        if frame.f_code.co_flags & CO_GENERATOR:
+            if frame in self._generators:  # it goes on, as a template does after each block: nobody calls it
+                return
+            self._generators.add(frame)
         self.switches += place != self._last
         self._last = place
         self.files.add(place)
