@@ -116,7 +116,7 @@ class Alone:
     """Looks for long lists of candidates in a process of their own, one list at a time.
 
     The process takes processor time that nobody else wants: beside one that is merely nicer, every hundredth upload
-    waits a clock tick longer. Where nobody leaves any, a nicer one begins anew.
+    waits a clock tick longer. If nobody leaves any, a nicer one begins anew.
     """
 
     def __init__(self, data: str, generation: str) -> None:
