@@ -356,3 +356,14 @@ def test_two_forms_of_a_files_name_are_two_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"{value}\n", encoding="utf-8")
         of_file = registry_text().replace('values = ["red", "green", "blue"]', f'values_file = "{name}"')
         assert Registry.parse(of_file, directory=tmp_path).metrics["color"].values == (value, "other")
+
+
+def test_other_and_none_in_so_many_letters_are_what_their_domain_makes_of_them() -> None:
+    listed = registry(presence="hidden").metrics["color"]
+    assert listed.read("none") == listed.nothing != listed.read("other") == listed.read("violet")
+    public = registry().metrics["color"]
+    assert public.read("none") == public.read("violet")
+    for kind, more in (("text", {"color": "candidates_expected = 9"}), ("words", {})):
+        told = registry(kind=kind, presence="hidden", epsilon="4", **more).metrics["color"]
+        assert told.read("none") != told.nothing
+        assert told.read("other") != told.read(5)
