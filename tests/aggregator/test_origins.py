@@ -2,7 +2,10 @@
 
 import argparse
 import random
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from dither_aggregator.web.addresses import ADDRESSES
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_admission import ASKED, FEW, Taking, taking
+from tests.support.chromium import chromium
 from tests.support.http import slug, until
 from tests.support.keys import write_key
 
@@ -100,10 +104,56 @@ def test_who_says_no_origin_is_no_browser_and_shows_its_key_in_a_header(to: Taki
     assert (answer.status_code, slug(answer.json())) == (415, "unsupported-media-type")
 
 
+class Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+SEND = """async ([address, headers, body]) => {
+    try {
+        const answer = await fetch(address, {method: "POST", headers, body})
+        return [answer.status, (await answer.json()).accepted ?? null, answer.headers.get("retry-after")]
+    } catch (error) {
+        return [error.name, null, null]
+    }
+}"""
+
+
+def test_a_browser_sends_from_the_page_of_a_named_origin_and_from_no_other(tmp_path: Path) -> None:
+    """A browser has two origins of one server, by its name and by its address."""
+    handler = partial(Silent, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        named, other = (f"http://{name}:{site.server_port}" for name in ("localhost", "127.0.0.1"))
+        with taking(tmp_path / "store", Limits(by_key=FEW, origins=(named,))) as to:
+            key = write_key(to.service.store)
+            bearer = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+            page = chromium().new_page()
+            try:
+                page.goto(named)
+                for headers, made in (({}, lambda: with_key(upload(), key)), (bearer, upload)):
+                    assert page.evaluate(SEND, [to.url + PATH, headers, made().decode()]) == [202, 1, None]
+                    assert page.evaluate(SEND, [to.url + PATH, headers, "{}"])[0] == 400
+                for _ in range(2):
+                    assert page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])[0] == 202
+                status, _, wait = page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])
+                assert (status, wait is not None) == (429, True)
+                assert page.evaluate(SEND, [to.url + "/v1/plan", {}, "{}"])[0] == "TypeError"  # what it may not read
+                page.goto(other)
+                for headers in ({}, bearer):
+                    assert page.evaluate(SEND, [to.url + PATH, headers, upload().decode()])[0] == "TypeError"
+            finally:
+                page.close()
+            site.shutdown()
+            assert sum(row.accepted for row in to.service.store.ledger()) == 4
+
+
 def test_nothing_but_uploads_ever_says_who_may_read_it(to: Taking) -> None:
     for path in sorted({each.replace("<>", "dark") for each in ADDRESSES} - {PATH} | {"/nowhere"}):
-        for method, more in (("GET", {}), ("OPTIONS", {"Access_Control_Request_Method": "GET"})):
-            answer = asked(to, method, path, Origin=APP, **more)
+        for answer in (
+            asked(to, "GET", path, Origin=APP),
+            asked(to, "OPTIONS", path, Origin=APP, Access_Control_Request_Method="GET"),
+        ):
             assert not [name for name in answer.headers if name.lower().startswith("access-control")], path
 
 

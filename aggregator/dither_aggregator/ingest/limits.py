@@ -82,7 +82,7 @@ class Limits:
     devices have its address."""
     trusted_proxies: Sequence[Network] = ()
     origins: Sequence[str] = ()
-    """Of pages that may send uploads."""
+    """The origins whose pages may send uploads."""
     failed_logins: Rate = FAILED_LOGINS
     all_failed_logins: Rate = ALL_FAILED_LOGINS
     long_bodies: Rate = LONG_BODIES

@@ -93,7 +93,7 @@ class Origins:
 def taken_apart(body: bytes) -> tuple[bytes, bytes]:
     """Return the key that stands in a body, and the upload without it; raise Problem.
 
-    What is left is the upload as every other client sends it: nothing of the key is stored.
+    The rest is the upload as every other client sends it: nothing of the key is stored.
     """
     found = _BEGIN.match(body)
     if not found:
