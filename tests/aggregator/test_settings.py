@@ -25,6 +25,7 @@ VALUES = {
     "port": "9000",
     "health": "9001",
     "allow_host": "a.example",
+    "allow_origin": "https://a.example",
     "trusted_proxy": "10.0.0.0/8",
     "base_path": "/telemetry",
     "limit_address": "50:100",

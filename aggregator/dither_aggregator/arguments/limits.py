@@ -15,7 +15,7 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
 def limits(args: argparse.Namespace) -> Limits:
     """Return how often uploads may come."""
     by_address, this_machine = args.limit_address
-    return Limits(args.limit_key, by_address, this_machine, tuple(args.trusted_proxy))
+    return Limits(args.limit_key, by_address, this_machine, tuple(args.trusted_proxy), tuple(args.allow_origin))
 
 
 def capacity(args: argparse.Namespace) -> Capacity:

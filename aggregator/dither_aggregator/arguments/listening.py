@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def add_listening_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --host, --port, --health, --allow-host, --trusted-proxy and --base-path."""
-    add_settings(parser, "host", "port", "health", "allow_host", "trusted_proxy", "base_path")
+    """Add --host, --port, --health, --allow-host, --allow-origin, --trusted-proxy and --base-path."""
+    add_settings(parser, "host", "port", "health", "allow_host", "allow_origin", "trusted_proxy", "base_path")
 
 
 def listeners(args: argparse.Namespace) -> tuple[Listener, Listener]:

@@ -77,6 +77,13 @@ _ALL = (
         several=True,
     ),
     Setting(
+        "allow_origin",
+        "ORIGIN",
+        values.origin,
+        "an origin whose pages may send reports from a browser, as https://app.example.org; may be repeated",
+        several=True,
+    ),
+    Setting(
         "trusted_proxy",
         "CIDR",
         values.network,

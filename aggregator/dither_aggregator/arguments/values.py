@@ -5,6 +5,7 @@ None of them repeats a text that may hold a password.
 
 import argparse
 import os
+import re
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import date
@@ -14,6 +15,8 @@ from pathlib import Path
 from dither_aggregator.ingest.limits import BY_ADDRESS, Network, Rate
 from dither_aggregator.operations.log import FORMATS, LEVELS
 
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:]+\])(?::[1-9][0-9]{0,4})?")
+_OWN_PORT = re.compile(r"https:.*:443|http:.*:80")
 LOOPBACK = "127.0.0.1"
 PROCESSES_MAX = 1_000
 OFF, AUTO = "off", "auto"
@@ -66,6 +69,16 @@ def host_name(text: str) -> str:
     if not name or not name.isascii() or any(each in name for each in ":/ "):
         raise argparse.ArgumentTypeError(f"must be a host's name without scheme and port, got {text!r}")
     return name
+
+
+def origin(text: str) -> str:
+    """Read an origin as browsers say it: scheme, host, and the port where it is not the scheme's own."""
+    said = text.lower().removesuffix("/")
+    if not _ORIGIN.fullmatch(said) or _OWN_PORT.fullmatch(said):
+        raise argparse.ArgumentTypeError(
+            f"must be an origin, as https://app.example.org or http://localhost:8000, got {text!r}"
+        )
+    return said
 
 
 def base_path(text: str) -> str:

@@ -72,7 +72,7 @@ LONG_BODIES = Rate.parse("1:5")
 class Limits:
     """How often uploads, logins that fail and long bodies may come over all processes of one command.
 
-    Also whose word is taken for who sends them.
+    Also whose word is taken for who sends them, and which pages may.
     """
 
     by_key: Rate | None = None
@@ -81,6 +81,8 @@ class Limits:
     """Whether that holds for loopback, too, while no proxy is trusted. If one passes everything on from there, all
     devices have its address."""
     trusted_proxies: Sequence[Network] = ()
+    origins: Sequence[str] = ()
+    """The origins whose pages may send uploads."""
     failed_logins: Rate = FAILED_LOGINS
     all_failed_logins: Rate = ALL_FAILED_LOGINS
     long_bodies: Rate = LONG_BODIES

@@ -14,6 +14,7 @@ from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.hosts import check_monitor, check_reader
 from dither_aggregator.web.listener_connections import HEALTH
 from dither_aggregator.web.messages import ACTOR
+from dither_aggregator.web.origins import PREFLIGHT, is_preflight
 from dither_aggregator.web.upload_endpoint import Ingest
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -35,6 +36,9 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, r
         elif scope["path"] == PATH and scope["method"] == "POST":
             message = await receive()
             await (await ingest.answer(scope, message["body"])).send(send)
+        elif is_preflight(scope):
+            await receive()
+            await PREFLIGHT.send(send)
         elif scope["path"].startswith(ADMINISTRATION) and is_known(scope["path"]):
             check_reader(scope, hosts)
             await changing({**scope, ACTOR: authentication.administer(scope)}, receive, unstored(send))

@@ -27,6 +27,7 @@ from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.listener_connections import HEALTH
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES
 from dither_aggregator.web.messages import ASKED_BYTES_MAX
+from dither_aggregator.web.origins import KEY_IN_BODY, Origins, is_preflight
 from dither_aggregator.web.problems import note_refused
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -51,6 +52,7 @@ class Admission:
         self._all_failed = TokenBuckets(limits.all_failed_logins)
         self._long = TokenBuckets(limits.long_bodies)
         self._this_machine = bool(limits.this_machine or limits.trusted_proxies)
+        self.origins = Origins(limits.origins)
         self._clients = Clients(limits.trusted_proxies)
         self.hits: Counter[str] = Counter()
         """How many requests each limit has refused: `address`, `key`, `login`, `long`, `backlog-full` and so on."""
@@ -59,10 +61,14 @@ class Admission:
 
     def admit(self, scope: Scope) -> Problem | None:
         """Return why a request is not taken, given its head; None where its body is to be read."""
-        if scope["method"] != "POST" or HEALTH in scope["state"]:
+        if HEALTH in scope["state"]:
             return None
         try:
-            if scope["path"] == PATH:
+            if is_preflight(scope):
+                self.origins.check(scope)
+            elif scope["method"] != "POST":
+                return None
+            elif scope["path"] == PATH:
                 self._check_upload(scope)
             elif scope["path"] == LOGIN:
                 scope["state"][TRIES] = tries = Tries(self, self._peers(scope))
@@ -79,10 +85,18 @@ class Admission:
     def _check_upload(self, scope: Scope) -> None:
         if self._addresses:
             self._take("address", self._addresses.take(self._peers(scope)))
-        key = self._shown_key(scope, WRITE)
+        simple = self.origins.is_simple(scope)
+        key = None if simple else self._shown_key(scope, WRITE)
         if capacity_problem := self._service.capacity_problem:
             self._hit(capacity_problem.slug)
             raise capacity_problem.problem()
+        if key:
+            self.check_rate(key)
+        else:
+            scope["state"][KEY_IN_BODY] = self.check_rate
+
+    def check_rate(self, key: Key) -> None:
+        """Refuse an upload where too many come with its key."""
         if self._keys:
             self._take("key", self._keys.take(key.id.encode("ascii")))
 

@@ -29,7 +29,8 @@ class HttpAnswer:
 
     async def send(self, send: Send) -> None:
         """Send it."""
-        headers = [*self.headers, (b"content-length", b"%d" % len(self.content))]
+        length = [] if self.status == 204 else [(b"content-length", b"%d" % len(self.content))]
+        headers = [*self.headers, *length]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.content})
 

@@ -16,6 +16,7 @@ from dither_aggregator.web import create_app
 from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.answers import App, Receive, Scope, Send
+from dither_aggregator.web.origins import Origins
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.readers import Readers
 from dither_aggregator.workers.candidate_jobs import CandidateJobs
@@ -58,6 +59,11 @@ class ServedStore:
         else:
             assert self._app
             await self._app(scope, receive, send)
+
+    @property
+    def origins(self) -> Origins:
+        """The origins whose pages may send uploads."""
+        return self._admission.origins if self._admission else Origins()
 
     def admit(self, scope: Scope) -> Problem | None:
         """Return why a request is not to be read."""

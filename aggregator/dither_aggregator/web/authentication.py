@@ -34,13 +34,13 @@ class Authentication:
         self._reachable = reachable
         self._login = Login(service.store)
 
-    def upload(self, headers: dict[bytes, bytes]) -> None:
-        """Let an upload in; raise Problem."""
-        self._bearer(headers, WRITE)
+    def upload(self, authorization: bytes) -> Key:
+        """Let an upload in by the key that it shows; raise Problem."""
+        return self._bearer(authorization, WRITE)
 
     def administer(self, scope: Scope) -> str:
         """Return the id of the admin key that a request shows; raise Problem. A session is not enough."""
-        return self._bearer(headers_of(scope), ADMIN).id
+        return self._bearer(headers_of(scope).get(b"authorization", b""), ADMIN).id
 
     def _is_open(self, scope: Scope) -> bool:
         """Whether a request may read without a key: then it is the operator's."""
@@ -92,14 +92,14 @@ class Authentication:
     def _reading_key(self, scope: Scope, headers: dict[bytes, bytes]) -> Key:
         """Return the key that may read; raise Problem, which tells everybody of an unknown address that it is one."""
         try:
-            return self._bearer(headers, *READING)
+            return self._bearer(headers.get(b"authorization", b""), *READING)
         except Problem:
             if is_known(scope["path"]):
                 raise
             raise nowhere(scope["root_path"]) from None
 
-    def _bearer(self, headers: dict[bytes, bytes], *scopes: str) -> Key:
-        key = shown_key(self._service.store.keys.find, headers.get(b"authorization", b""), scopes)
+    def _bearer(self, authorization: bytes, *scopes: str) -> Key:
+        key = shown_key(self._service.store.keys.find, authorization, scopes)
         self._service.key_shown(key.id)
         return key
 

@@ -212,7 +212,7 @@ class BoundedConnection(HttpToolsProtocol):
             self._unstarted = cycle, app
         else:
             self._current = cycle
-            super()._start_asgi_task(cycle, app)
+            super()._start_asgi_task(cycle, self.server_state.admission.origins.telling(app, cycle.scope))
             if self.buffered:
                 self.door.buffer(self, self._held())
 
@@ -307,6 +307,7 @@ class BoundedConnection(HttpToolsProtocol):
         counters.request_refused(problem.slug)
         answer = refusal(problem)
         fields = [*answer.headers, (b"content-length", b"%d" % len(answer.content)), (b"connection", b"close")]
+        fields += self.server_state.admission.origins.headers(self.scope)
         head = b"".join(b"%s: %s\r\n" % field for field in fields)
         self.transport.write(b"%s%s\r\n%s" % (STATUS_LINE[problem.status], head, answer.content))
         self.transport.close()

@@ -14,6 +14,7 @@ from dither_aggregator.web import bounds
 from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Bound, Peers
+from dither_aggregator.web.origins import Origins
 from dither_shared.wire.problems import Problem
 
 HEALTH = "health"
@@ -103,6 +104,10 @@ class Admitting(Protocol):
     def base_path(self) -> BasePath:
         """The path of a site below which the addresses stand."""
 
+    @property
+    def origins(self) -> Origins:
+        """The origins whose pages may send uploads."""
+
     def admit(self, scope: Scope) -> Problem | None:
         """Return why a request is not to be read, given its head; else None. Never waits."""
 
@@ -114,6 +119,7 @@ class AdmitAll:
     """Lets everything in, at the root of a site."""
 
     base_path = BasePath()
+    origins = Origins()
 
     def admit(self, scope: Scope) -> Problem | None:
         """Return None."""

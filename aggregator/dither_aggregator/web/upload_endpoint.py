@@ -17,6 +17,7 @@ from dither_aggregator.store import Receipt
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope
 from dither_aggregator.web.authentication import Authentication
 from dither_aggregator.web.headers import headers_of, list_of, media_type
+from dither_aggregator.web.origins import KEY_IN_BODY, taken_apart
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import inflate
@@ -40,7 +41,12 @@ class Ingest:
     async def answer(self, scope: Scope, body: bytes) -> HttpAnswer:
         """Answer an upload that came whole; raise Problem where it is not taken."""
         headers = headers_of(scope)
-        self._authentication.upload(headers)
+        if check_rate := scope["state"].get(KEY_IN_BODY):
+            key, body = taken_apart(body)
+            check_rate(self._authentication.upload(b"Bearer " + key))
+            headers[b"content-type"] = b"application/json"
+        else:
+            self._authentication.upload(headers.get(b"authorization", b""))
         gzip = check_head(headers, len(body))
         if gzip or len(body) > HEAVY_BYTES:  # a kilobyte of gzip may be a megabyte of JSON
             await self._take_turn()

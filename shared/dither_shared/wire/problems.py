@@ -8,6 +8,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "key-missing": (401, "A key is needed"),
     "key-wrong": (401, "The key is not one that this aggregator knows"),
     "key-scope": (403, "The key is not for this"),
+    "origin-not-allowed": (403, "No page of this origin may send reports"),
     "not-found": (404, "There is nothing at this address"),
     "method-not-allowed": (405, "This address does not take this method"),
     "upload-conflict": (409, "This id came before with another body"),

@@ -42,6 +42,7 @@ OUTCOMES = {
     "key-missing": STOPPED,
     "key-wrong": STOPPED,
     "key-scope": STOPPED,
+    "origin-not-allowed": STOPPED,
     "not-found": KEPT,
     "method-not-allowed": KEPT,
     "upload-conflict": DROPPED,

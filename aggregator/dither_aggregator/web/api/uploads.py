@@ -45,6 +45,7 @@ _UPLOAD = _members(
     upload=_TEXT | {"description": "128 random bits, as base64url without padding; the same when it is sent again"},
     groups={"type": "array", "items": _GROUP, "minItems": 1, "maxItems": 50},
 )
+_SIMPLE = _TEXT | {"description": "from a page of an allowed origin: the same, with the key as `key` behind `v`"}
 _RECEIPT = _members(
     upload=_TEXT,
     accepted=_COUNT,
@@ -56,12 +57,13 @@ UPLOADS = {
         "operationId": "reports",
         "summary": "the receipt of an upload, which is on the disk",
         "tags": ["uploads"],
-        "security": [{"writeKey": []}],
-        "requestBody": {"required": True, "content": {JSON: {"schema": _UPLOAD}}},
+        "security": [{"writeKey": []}, {}],
+        "requestBody": {"required": True, "content": {JSON: {"schema": _UPLOAD}, "text/plain": {"schema": _SIMPLE}}},
         "responses": {
             "202": {"description": "it was stored, now or before", "content": {JSON: {"schema": _RECEIPT}}},
             **_refusals(
-                *("malformed", "key-missing", "key-wrong", "key-scope", "upload-conflict", "expired"),
+                *("malformed", "key-missing", "key-wrong", "key-scope", "origin-not-allowed"),
+                *("upload-conflict", "expired"),
                 *("length-required", "too-large", "unsupported-media-type", "refused", "headers-too-large", "too-many"),
                 *("failed", "key-waiting", "backlog-full", "unavailable", "disk-full"),
             ),
