@@ -279,6 +279,6 @@ def test_a_mistake_of_ours_in_reading_a_request_keeps_it_on_the_device(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(connection.BoundedConnection, "_start_asgi_task", broken)
+    monkeypatch.setattr(connection.BoundedConnection, "_answer_next", broken)
     status, document = served.connect(upload(3) + b"abc").answer()
     assert (status, slug(document)) == (500, "failed")

@@ -4,17 +4,18 @@ One at a full door displaces one that waits for its client. So clients that keep
 for those that have something to say.
 """
 
+import asyncio
 from itertools import chain
-from typing import Any, Protocol
-
-from uvicorn.server import ServerState
+from typing import TYPE_CHECKING, Protocol
 
 from dither_aggregator.ingest import counters
-from dither_aggregator.web import bounds
 from dither_aggregator.web.addresses import BasePath
-from dither_aggregator.web.answers import Scope
+from dither_aggregator.web.answers import App, Scope
 from dither_aggregator.web.bounds import Bound, Peers
 from dither_shared.wire.problems import Problem
+
+if TYPE_CHECKING:
+    from dither_aggregator.web.connection import BoundedConnection
 
 HEALTH = "health"
 """Stands in the state of a request that came through health's door."""
@@ -123,19 +124,11 @@ class AdmitAll:
         """Do nothing."""
 
 
-class Doors(ServerState):
-    """The state that uvicorn shares among connections, the doors that they came through, and the admission behind
-    these."""
+class Shared:
+    """The state that all connections of a server share: what answers, the admission before it, and who is there."""
 
-    def __init__(self, health_port: int | None, admission: Admitting) -> None:
-        super().__init__()
-        self.admission = admission
-        self._health_port = health_port
-        self._public = Door(bounds.connections_max(), bounds.BODY_BYTES_MAX)
-        self._health = Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX)
-
-    def door_of(self, server: tuple[str, int | None] | None) -> tuple[Door, dict[str, Any]]:
-        """Return the door of a connection to this address, and the state of its requests."""
-        if server and server[1] == self._health_port:
-            return self._health, {HEALTH: True}
-        return self._public, {}
+    def __init__(self, app: App, admission: Admitting) -> None:
+        self.app, self.admission = app, admission
+        self.connections: set[BoundedConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests that are being answered."""
