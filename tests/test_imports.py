@@ -38,9 +38,7 @@ MAY_IMPORT = {
         "prometheus_client",
         "redis",
         "scipy",
-        "a2wsgi",
         "webargs",
-        "uvicorn",
         "werkzeug",
     },
     # The builder asks it, and nothing that is installed does.
@@ -184,7 +182,7 @@ def packages(code: str) -> set[str]:
     return {name.split(".")[0] for name in loaded(code)}
 
 
-HEAVY = {"celery", "numpy", "redis", "scipy", "flask", "uvicorn", "requests", "urllib3", "dither_aggregator", "pytest"}
+HEAVY = {"celery", "numpy", "redis", "scipy", "flask", "requests", "urllib3", "dither_aggregator", "pytest"}
 
 
 def test_importing_and_starting_loads_nothing_heavy() -> None:
