@@ -2,10 +2,11 @@
 
 import logging
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from billiard.common import human_status
 from billiard import pool
+from billiard.common import human_status
 from billiard.exceptions import WorkerLostError
 from celery.exceptions import WorkerShutdown
 from celery.worker import state
@@ -50,8 +51,8 @@ def test_the_names_that_a_worker_has_of_celery_and_billiard_still_mean_what_they
     with pytest.raises(WorkerShutdown):  # the loop of a worker ends no more when celery.worker.state.should_stop is set
         state.maybe_shutdown()
     looked: list[float] = []
-    monkeypatch.setattr(pool.time, "sleep", looked.append)
+    monkeypatch.setattr("billiard.pool.time.sleep", looked.append)
     monkeypatch.setattr(pool, "GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT", worker.RESULTS_READ_WITHIN_TRIES)
-    process = pool.Worker(None, None, on_ready_counter=SimpleNamespace(value=0))
-    process._ensure_messages_consumed(completed=1)
+    process: Any = pool.Worker
+    process._ensure_messages_consumed(SimpleNamespace(on_ready_counter=SimpleNamespace(value=0)), completed=1)
     assert sum(looked) == pytest.approx(0.5), "billiard waits otherwise for its parent to read the last results"

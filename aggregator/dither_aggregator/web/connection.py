@@ -23,7 +23,7 @@ from dither_aggregator.ingest import counters
 from dither_aggregator.web import problems
 from dither_aggregator.web.answers import App, RefusesUnread, refusal
 from dither_aggregator.web.bounds import Peers, peers_of
-from dither_aggregator.web.listener_connections import HEALTH, Door, Shared
+from dither_aggregator.web.listener_connections import HEALTH, Admitting, Door
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 
@@ -55,6 +55,16 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 class _CutOff(Exception):
     """The server refuses what was parsed; raised through the parser."""
+
+
+class Serving:
+    """The state that all connections of a server share: what answers, the admission before it, and who is there."""
+
+    def __init__(self, app: App, admission: Admitting) -> None:
+        self.app, self.admission = app, admission
+        self.connections: set[BoundedConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests that are being answered."""
 
 
 class Exchange:
@@ -141,12 +151,12 @@ class BoundedConnection(asyncio.Protocol):
     _close_behind = False
     """Whether the client wanted the connection closed after a request whose body is not wanted."""
 
-    def __init__(self, shared: Shared, door: Door, *, health: bool) -> None:
+    def __init__(self, serving: Serving, door: Door, *, health: bool) -> None:
         self.door = door
         self.writable = asyncio.Event()
         """Set unless the client does not read as fast as it is answered."""
         self.writable.set()
-        self._shared, self._health = shared, health
+        self._serving, self._health = serving, health
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Exchange] = deque()
         """Requests that are not being answered yet, the last of which may not be whole."""
@@ -160,14 +170,14 @@ class BoundedConnection(asyncio.Protocol):
         address = transport.get_extra_info("peername")
         self._client = address[:2] if address else None
         self.peers = peers_of(address[0]) if address else ()
-        self._shared.connections.add(self)
+        self._serving.connections.add(self)
         self._begin()
         if not self.door.enter(self):
             self._refuse(Problem("unavailable", "too many connections at a time"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection, and tell who answers its request."""
-        self._shared.connections.discard(self)
+        self._serving.connections.discard(self)
         self.door.leave(self)
         if self._current:
             self._current.over.set()
@@ -262,8 +272,8 @@ class BoundedConnection(asyncio.Protocol):
         is_next = not self._owed() and not self._waiting
         self._waiting.append(exchange)
         if not self._health:
-            self._shared.admission.base_path.place(scope)
-        if problem := self._shared.admission.admit(scope):
+            self._serving.admission.base_path.place(scope)
+        if problem := self._serving.admission.admit(scope):
             self._turn_away(exchange, problem)
         elif self._expects and is_next and version != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -315,9 +325,9 @@ class BoundedConnection(asyncio.Protocol):
         if self._owed() or not self._waiting or not (self._waiting[0].whole or self._waiting[0].refuses):
             return
         self._current = exchange = self._waiting.popleft()
-        task = self._loop.create_task(exchange.run(exchange.refuses or self._shared.app))
-        self._shared.tasks.add(task)
-        task.add_done_callback(self._shared.tasks.discard)
+        task = self._loop.create_task(exchange.run(exchange.refuses or self._serving.app))
+        self._serving.tasks.add(task)
+        task.add_done_callback(self._serving.tasks.discard)
         if self.buffered:
             self.door.buffer(self, self._held())
 

@@ -4,18 +4,14 @@ One at a full door displaces one that waits for its client. So clients that keep
 for those that have something to say.
 """
 
-import asyncio
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from dither_aggregator.ingest import counters
 from dither_aggregator.web.addresses import BasePath
-from dither_aggregator.web.answers import App, Scope
+from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Bound, Peers
 from dither_shared.wire.problems import Problem
-
-if TYPE_CHECKING:
-    from dither_aggregator.web.connection import BoundedConnection
 
 HEALTH = "health"
 """Stands in the state of a request that came through health's door."""
@@ -122,13 +118,3 @@ class AdmitAll:
 
     def look(self) -> None:
         """Do nothing."""
-
-
-class Shared:
-    """The state that all connections of a server share: what answers, the admission before it, and who is there."""
-
-    def __init__(self, app: App, admission: Admitting) -> None:
-        self.app, self.admission = app, admission
-        self.connections: set[BoundedConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-        """Requests that are being answered."""

@@ -11,9 +11,9 @@ from functools import partial
 from dither_aggregator.web import bounds
 from dither_aggregator.web.answers import App
 from dither_aggregator.web.bounds import ACCEPTED_AT_ONCE, BACKLOG
-from dither_aggregator.web.connection import LINGER_S, BoundedConnection
+from dither_aggregator.web.connection import LINGER_S, BoundedConnection, Serving
 from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import AdmitAll, Admitting, Door, Shared
+from dither_aggregator.web.listener_connections import AdmitAll, Admitting, Door
 
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""
@@ -44,7 +44,7 @@ class HttpServer:
         admission: Admitting | None = None,
         close: Close = _nothing,
     ) -> None:
-        self._shared = Shared(app, admission or AdmitAll())
+        self._serving = Serving(app, admission or AdmitAll())
         self._doors = [(public, Door(bounds.connections_max(), bounds.BODY_BYTES_MAX), False)]
         if health:
             self._doors.append((health, Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX), True))
@@ -103,7 +103,7 @@ class HttpServer:
             self._stopped.set()
         servers: list[asyncio.Server] = []
         for listener, door, health in self._doors:
-            made = partial(BoundedConnection, self._shared, door, health=health)
+            made = partial(BoundedConnection, self._serving, door, health=health)
             servers.append(await self._loop.create_server(made, sock=listener.socket, backlog=ACCEPTED_AT_ONCE))
             listener.socket.listen(BACKLOG)  # asyncio has it hold no more than it accepts at once
         looking = asyncio.create_task(self._look(self._loop))
@@ -115,8 +115,8 @@ class HttpServer:
             server.close()
         self._end_connections()
         if not await self._drained(DRAIN_WITHIN_S):
-            _log.error("%d requests were not answered in time, and are refused", len(self._shared.tasks))
-            for task in self._shared.tasks:
+            _log.error("%d requests were not answered in time, and are refused", len(self._serving.tasks))
+            for task in self._serving.tasks:
                 task.cancel()
             await self._drained(LINGER_S)
         looking.cancel()
@@ -124,21 +124,21 @@ class HttpServer:
     async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            self._shared.admission.look()
-            for connection in list(self._shared.connections):
+            self._serving.admission.look()
+            for connection in list(self._serving.connections):
                 connection.look(loop.time())
             if self._ending:
                 self._end_connections()  # again: one may have been made after the others were told
 
     def _end_connections(self) -> None:
-        for connection in list(self._shared.connections):
+        for connection in list(self._serving.connections):
             connection.shutdown()
 
     async def _drained(self, within_s: float) -> bool:
         """Wait until nobody is there, or is to be waited for; return whether that came in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while (self._shared.connections or self._shared.tasks) and not self._hurried:
+                while (self._serving.connections or self._serving.tasks) and not self._hurried:
                     await asyncio.sleep(DRAINED_EVERY_S)
                 return True
         return False

@@ -90,7 +90,10 @@ def _environ_of(asked: ReadRequest) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
-        **{SESSION: asked.session, ACTOR: asked.actor, LIVE: asked.live, BODY: asked.body},
+        SESSION: asked.session,
+        ACTOR: asked.actor,
+        LIVE: asked.live,
+        BODY: asked.body,
     }
     for name, value in asked.headers:
         variable = name.decode("latin-1").upper().replace("-", "_")

@@ -1,8 +1,8 @@
 """The connection that uploads go over: `requests`, bounded in time and size. Imported when the first one is sent.
 
-These are the only names in the SDK that their libraries do not document: a pool's `ConnectionCls`, a connection's `sock`
-and `socket_options`, each of which urllib3 reads anew for every address, and the file of that socket, from which
-`http.client` reads an answer. Tried with requests 2.32.2 and 2.34.2, urllib3 1.26.17 and 2.8.0, Python 3.11 to 3.13.
+These are all the names here that their libraries do not document: a pool's `ConnectionCls`, a connection's `sock` and
+`socket_options`, each of which urllib3 reads anew for every address, and the file of that socket, from which
+`http.client` reads an answer. Tried with requests 2.32.2 and 2.34.2, urllib3 1.26.17 and 2.8.0.
 """
 
 import io
@@ -254,7 +254,7 @@ class _Adapter(HTTPAdapter):
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         """Return the pool for a request, which makes connections of ours."""
-        pool = super().get_connection_with_tls_context(*args, **kwargs)
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
         pool.ConnectionCls = _TlsConnection if pool.scheme == "https" else _Connection
         self._used.add(pool)
         return pool
