@@ -45,7 +45,7 @@ _NAMES = [
     *(("within", str(bucket)) for bucket in (*COMMIT_BUCKETS_S, "+Inf")),
 ]
 _PLACES = {name: place for place, name in enumerate(_NAMES)}
-"""Where each number stands in a row."""
+"""The place of each number in a row."""
 SLOTS = len(_PLACES)
 
 

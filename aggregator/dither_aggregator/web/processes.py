@@ -36,7 +36,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 class Opened(NamedTuple):
-    """What answers in one process, the admission before it, and what ends what may take long."""
+    """The application of one process, the admission before it, and a function that ends what may take long."""
 
     app: App
     admission: Admitting
@@ -44,7 +44,7 @@ class Opened(NamedTuple):
 
 
 class ServedApp(Protocol):
-    """Can be pickled; opens in each process what answers there."""
+    """An application that can be pickled, to be opened in each process."""
 
     def open(self, opened: ExitStack) -> Opened:
         """Open it; what is to be closed goes on the stack. Raises DitherError."""

@@ -198,7 +198,7 @@ def test_a_connection_that_breaks_after_it_stood_is_not_tried_again(
 def test_the_names_that_an_upload_has_of_urllib3_and_http_client_still_mean_what_they_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of two addresses the first one answers nothing: options are read for each, and then there is a socket."""
+    """The first of two addresses answers nothing: options are read for each, and then there is a socket."""
     seen: list[str] = []
 
     def note(owner: type, name: str) -> None:
