@@ -21,7 +21,10 @@ def sha256(document: object) -> str:
 
 @cache
 def _sha256() -> Callable[[bytes], Any]:
-    """Return SHA-256 by Python's own C, as `random` has it: `hashlib` loads OpenSSL, which takes as long as SQLite."""
+    """Return SHA-256 by Python's own C, as `random` has it: `hashlib` loads OpenSSL, which takes as long as SQLite.
+
+    The first name is Python 3.12's and 3.13's, the second one 3.11's; neither is documented.
+    """
     for module in ("_sha2", "_sha256", "hashlib"):
         try:
             found: Callable[[bytes], Any] = load(f"{module}:sha256")

@@ -4,13 +4,16 @@ import resource
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web import connection
+from dither_aggregator.web import connection, in_words
+from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send
 from dither_shared.wire import PATH
+from tests.support.aggregators import http_server
 from tests.support.http import GET, HEAD, Connection, Served, passes, running, slug, until, upload
 
 
@@ -279,6 +282,50 @@ def test_a_mistake_of_ours_in_reading_a_request_keeps_it_on_the_device(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(connection.BoundedConnection, "_start_asgi_task", broken)
+    monkeypatch.setattr(connection.BoundedConnection, "_answer_next", broken)
     status, document = served.connect(upload(3) + b"abc").answer()
     assert (status, slug(document)) == (500, "failed")
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_an_answer_that_is_not_as_long_as_it_says_closes_its_connection(length: int) -> None:
+    async def lie(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % length)]})
+        await send({"type": "http.response.body", "body": b"ab", "more_body": True})
+        await send({"type": "http.response.body", "body": b"c"})
+
+    with answering(lie) as made:
+        made.send(GET + GET)
+        data = b"".join(iter(lambda: made.socket.recv(65536), b""))
+        assert data.partition(b"\r\n\r\n")[2] == b"ab"
+
+
+def test_a_header_that_would_be_two_is_not_sent() -> None:
+    async def split(scope: Scope, receive: Receive, send: Send) -> None:
+        await HttpAnswer(200, [(b"location", b"/\r\nset-cookie: a=b")], b"{}").send(send)
+
+    with answering(split) as made:
+        made.send(GET)
+        assert made.closed()
+
+
+def test_an_answer_has_the_time_of_its_making(served: Served) -> None:
+    before = int(time.time())
+    made = served.connect(GET)
+    made.answer()
+    assert before <= parsedate_to_datetime(made.fields[b"date"].decode("ascii")).timestamp() <= time.time()
+
+
+def test_who_wants_another_protocol_is_answered_in_this_one(served: Served) -> None:
+    made = served.connect(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert made.answer()[0] == 200
+
+
+@contextmanager
+def answering(app: App) -> Iterator[Connection]:
+    """Yield a connection to a server of this application alone."""
+    server = http_server(in_words(app))
+    with server.in_background():
+        made = Connection(int(server.url.rsplit(":", 1)[1]))
+        with made.socket:
+            yield made

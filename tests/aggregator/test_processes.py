@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web.processes import LOOK_EVERY_S, HttpProcess
-from dither_aggregator.web.server import configured
+from dither_aggregator.web.processes import LOOK_EVERY_S
 from dither_shared.wire import PATH
 from tests.support import asked_who
 from tests.support.aggregators import ENVIRONMENT, nursery
-from tests.support.asked_who import WORKERS, Who
+from tests.support.asked_who import WORKERS
 from tests.support.http import until, was_read
 from tests.support.nursery import Piped
 from tests.support.soaking import scaled
@@ -106,21 +105,6 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 UPLOAD = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n".encode()
 
 
-def test_the_latest_of_late_answers_tells_whether_a_process_is_ready() -> None:
-    """It was asked three times while it was being started, and answers all at once."""
-    process = HttpProcess(configured(Who(Path(), 0, 0)), [])
-    for started in (False, False, True):
-        process.child_conn.send(started)
-    assert process.is_ready()
-    process.child_conn.send(True)
-    process.child_conn.send(False)
-    assert not process.is_ready()
-    process.child_conn.send(True)
-    process.child_conn.close()  # it has ended, and all that it said is read
-    assert process.is_ready()
-    assert not process.is_ready()
-
-
 def test_all_workers_answer_and_end_in_order(tmp_path: Path) -> None:
     with running(tmp_path) as api:
         workers = api.workers()
@@ -178,9 +162,9 @@ def test_a_process_that_cannot_start_ends_the_parent_which_says_so(tmp_path: Pat
     assert "a server process could not start" in said
 
 
-def test_signals_of_uvicorn_start_and_end_no_processes(lasting: Api) -> None:
+def test_signals_by_which_other_servers_start_and_end_processes_do_nothing(lasting: Api) -> None:
     workers = lasting.workers()
-    for number in (signal.SIGTTIN, signal.SIGTTOU):
+    for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2):
         lasting.process.send_signal(number)
     time.sleep(10 * LOOK_EVERY_S)
     assert lasting.workers() == workers

@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from dither_aggregator.web import connection, in_words, server
 from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_shared.wire.problems import Problem
 from tests.support.aggregators import http_server
-from tests.support.http import HEAD, Connection, Echo, Served, running, slug, upload
+from tests.support.http import HEAD, Connection, Echo, Served, running, slug, until, upload
 
 
 @pytest.fixture
@@ -116,3 +118,26 @@ def test_what_is_not_answered_when_the_server_has_waited_long_enough_is_refused_
     assert echo.cancelled == 1  # nobody waits for it any more
     ((status, document),) = answers
     assert (status, slug(document)) == (503, "unavailable")
+
+
+def test_a_second_sigint_waits_for_nobody() -> None:
+    echo = Echo()
+    echo.waits = True
+    http = http_server(in_words(echo))
+
+    def interrupt_twice() -> None:
+        with ExitStack() as opened:
+            Served(echo, http, opened).connect(upload(3) + b"abc")
+            until(lambda: echo.came)
+            os.kill(os.getpid(), signal.SIGINT)
+            until(lambda: http._ending)
+            os.kill(os.getpid(), signal.SIGINT)
+            until(lambda: echo.cancelled)
+
+    interrupting = threading.Thread(target=interrupt_twice)
+    interrupting.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        http.run()
+    interrupting.join()
+    assert time.monotonic() - began < server.DRAIN_WITHIN_S / 2

@@ -4,30 +4,29 @@ python -m tests.benchmarks.bare [PROCESSES]
 """
 
 import sys
+from contextlib import ExitStack
 
 from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.listener_connections import AdmitAll
-from dither_aggregator.web.processes import HttpProcesses
+from dither_aggregator.web.processes import HttpProcesses, Opened
 from dither_aggregator.web.server import HttpServer
 from tests.benchmarks.peers.wsgi_app import RECEIPT
 
 ACCEPTED = HttpAnswer(202, [(b"content-type", b"application/json")], RECEIPT)
 
 
-class App(AdmitAll):
+class App:
     """Answers every request alike."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or live without a need."""
-        if scope["type"] == "http":
-            await receive()
-            await ACCEPTED.send(send)
-            return
+        """Answer one request."""
         await receive()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await send({"type": "lifespan.shutdown.complete"})
+        await ACCEPTED.send(send)
+
+    def open(self, opened: ExitStack) -> Opened:
+        """Open nothing."""
+        return Opened(self, AdmitAll(), self.close)
 
     async def close(self) -> None:
         """End nothing."""

@@ -4,52 +4,50 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from dither_aggregator.operations.signal_handling import answer_signals
+from dither_aggregator.store import StoreError
 from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.listener_connections import AdmitAll
-from dither_aggregator.web.processes import HttpProcesses
+from dither_aggregator.web.processes import HttpProcesses, Opened
 from dither_shared.wire import PATH
 
 WORKERS = 2
 
 
 @dataclass
-class Who(AdmitAll):
+class Who:
     """An application that answers which process it is; each leaves a file when it ends as it should."""
 
     directory: Path
     slow_s: float
     parent: int
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            return await self._live(receive, send)
+    def open(self, opened: ExitStack) -> Opened:
+        if (self.directory / "fail").exists():
+            raise StoreError("there is no store")
+        opened.callback(lambda: (self.directory / f"ended-{os.getpid()}").touch())
+        return Opened(self.answer, AdmitAll(), self.close)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         if scope["path"] == PATH:
             (self.directory / "came").touch()
             await asyncio.sleep(self.slow_s)
-        return await HttpAnswer(200, [], b"%d" % os.getpid()).send(send)
+        await HttpAnswer(200, [], b"%d" % os.getpid()).send(send)
 
     async def close(self) -> None:
         (self.directory / f"closed-{os.getpid()}").touch()
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        if (self.directory / "fail").exists():
-            print("dither: there is no store", file=sys.stderr)
-            return await send({"type": "lifespan.startup.failed"})
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        (self.directory / f"ended-{os.getpid()}").touch()
-        return await send({"type": "lifespan.shutdown.complete"})
 
 
 def main(directory: Path, slow_s: float) -> None:
     """Run processes that answer who they are."""
     logging.basicConfig(format="%(message)s")
+    answer_signals()
     listener = Listener("127.0.0.1", 0)
     processes = HttpProcesses(Who(directory, slow_s, os.getpid()), listener, None, WORKERS)
     processes.serve(lambda: print(listener.url, flush=True))

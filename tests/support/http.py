@@ -108,7 +108,7 @@ class Served:
 
     def connections(self) -> int:
         """Return how many the server has."""
-        return len(self._http._server.server_state.connections)
+        return len(self._http._serving.connections)
 
     def connect(self, data: bytes = b"", port: int = 0, source: str = "127.0.0.1") -> Connection:
         made = Connection(port or self.port, source)

@@ -63,7 +63,6 @@ IMPORTED = (
     "kombu.transport.redis",
     "multiprocessing.popen_spawn_posix",
     "multiprocessing.sharedctypes",
-    "uvicorn.lifespan.on",
 )
 """Modules of `dither` and of others. The module that a process runs is not among them: it is `__main__` there."""
 

@@ -5,16 +5,19 @@ nobody who sends requests adds a series.
 
 The processes of one `dither api` share one array: each adds to a row of its own, and the one that is asked adds the
 rows up. A process that takes the place of another goes on in its row. prometheus-client's own way for several processes
-keeps two files a process in a directory, which a killed parent leaves behind.
+keeps two files a process in a directory, which a killed parent leaves behind: here it only writes what is read.
 """
 
-from collections.abc import MutableSequence
-from itertools import count
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, MutableSequence
+from itertools import accumulate
 from multiprocessing import get_context
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, values
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from dither_shared.wire.problems import PROBLEMS
 
@@ -34,8 +37,16 @@ LIMITS: dict[str, str] = {
 """Each limit that may be hit, and what it limits. `limit_hit` takes no other."""
 
 COMMIT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
-SLOTS = 256
-"""Numbers in a row; there are far fewer."""
+_DUPLICATES, _FAILED, _COMMIT_S = "duplicates", "failed", "seconds"
+_NAMES = [
+    *(("limit", limit) for limit in LIMITS),
+    *(("problem", slug) for slug in PROBLEMS),
+    *(("commits", counted) for counted in (_DUPLICATES, _FAILED, _COMMIT_S)),
+    *(("within", str(bucket)) for bucket in (*COMMIT_BUCKETS_S, "+Inf")),
+]
+_PLACES = {name: place for place, name in enumerate(_NAMES)}
+"""The place of each number in a row."""
+SLOTS = len(_PLACES)
 
 
 class Shared(NamedTuple):
@@ -58,73 +69,67 @@ def share(shared: Shared) -> None:
 
 
 _shared = Shared([0.0] * SLOTS, 0)
-_slots = count()
+_lock = Lock()
 
 
-class _Slot:
-    """One number of each row, with the methods of prometheus-client's own values."""
-
-    _multiprocess = False
-
-    def __init__(self, *_: object, **__: object) -> None:
-        self._slot = next(_slots)
-        self._lock = Lock()
-
-    def inc(self, amount: float) -> None:
-        with self._lock:
-            _shared.numbers[_shared.place * SLOTS + self._slot] += amount
-
-    def get(self) -> float:
-        return sum(_shared.numbers[self._slot :: SLOTS])
-
-    def get_exemplar(self) -> None:
-        return None
+def _add(kind: str, name: str, amount: float = 1) -> None:
+    with _lock:
+        _shared.numbers[_shared.place * SLOTS + _PLACES[kind, name]] += amount
 
 
-def _made(kind: type, name: str, text: str, labels: dict[str, list[str]] | None = None, **options: Any) -> Any:
-    """Make a metric, and each of its series: one that is zero is shown as zero."""
-    metric = kind(name, text, list(labels or ()), registry=REGISTRY, **options)
-    for label_values in (labels or {}).values():
-        for value in label_values:
-            metric.labels(value)
-    return metric
+def _total(kind: str, name: str) -> float:
+    return sum(_shared.numbers[_PLACES[kind, name] :: SLOTS])
 
 
-disable_created_metrics()  # type: ignore[no-untyped-call]
-values.ValueClass = _Slot  # the seam by which prometheus-client is told of others
+class _Counted(Collector):
+    """All counts: one that is zero is shown as zero."""
+
+    def collect(self) -> Iterator[Metric]:
+        yield _by_label("dither_limits_hit", "Times that a limit was hit.", "limit", LIMITS)
+        yield _by_label("dither_requests_refused", "Requests that were refused as a whole.", "problem", PROBLEMS)
+        duplicates, failed, seconds = (_total("commits", each) for each in (_DUPLICATES, _FAILED, _COMMIT_S))
+        yield CounterMetricFamily(
+            "dither_uploads_duplicate", "Copies of uploads that were accepted before.", value=duplicates
+        )
+        yield CounterMetricFamily("dither_commits_failed", "Commits of uploads that failed.", value=failed)
+        bounds = [*map(str, COMMIT_BUCKETS_S), "+Inf"]
+        yield HistogramMetricFamily(
+            "dither_commit_duration_seconds",
+            "How long commits of uploads took until they were durable.",
+            buckets=list(zip(bounds, accumulate(_total("within", bound) for bound in bounds), strict=True)),
+            sum_value=seconds,
+        )
+
+
+def _by_label(name: str, text: str, label: str, values: Iterable[str]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value in values:
+        family.add_metric([value], _total(label, value))
+    return family
+
+
 REGISTRY = CollectorRegistry()
-_LIMITS_HIT: Counter = _made(Counter, "dither_limits_hit", "Times that a limit was hit.", {"limit": list(LIMITS)})
-_REQUESTS_REFUSED: Counter = _made(
-    Counter, "dither_requests_refused", "Requests that were refused as a whole.", {"problem": list(PROBLEMS)}
-)
-_DUPLICATES: Counter = _made(Counter, "dither_uploads_duplicate", "Copies of uploads that were accepted before.")
-_COMMITS_FAILED: Counter = _made(Counter, "dither_commits_failed", "Commits of uploads that failed.")
-_COMMIT: Histogram = _made(
-    Histogram,
-    "dither_commit_duration_seconds",
-    "How long commits of uploads took until they were durable.",
-    buckets=COMMIT_BUCKETS_S,
-)
+REGISTRY.register(_Counted())
 
 
 def limit_hit(limit: str) -> None:
     """Count that one of LIMITS was hit. Raises KeyError for another one."""
-    LIMITS[limit]
-    _LIMITS_HIT.labels(limit).inc()
+    _add("limit", limit)
 
 
 def request_refused(slug: str) -> None:
     """Count a request that was refused with one of PROBLEMS. Raises KeyError for another one."""
-    PROBLEMS[slug]
-    _REQUESTS_REFUSED.labels(slug).inc()
+    _add("problem", slug)
 
 
 def committed(seconds: float, duplicates: int) -> None:
     """Count a commit, how long it took, and how many of its uploads were known already."""
-    _COMMIT.observe(seconds)
-    _DUPLICATES.inc(duplicates)
+    bucket = bisect_left(COMMIT_BUCKETS_S, seconds)
+    _add("within", str(COMMIT_BUCKETS_S[bucket]) if bucket < len(COMMIT_BUCKETS_S) else "+Inf")
+    _add("commits", _COMMIT_S, seconds)
+    _add("commits", _DUPLICATES, duplicates)
 
 
 def commit_failed() -> None:
     """Count a commit that failed."""
-    _COMMITS_FAILED.inc()
+    _add("commits", _FAILED)

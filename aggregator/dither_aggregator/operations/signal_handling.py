@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
@@ -16,6 +16,7 @@ from dither_aggregator.store import Store, StoreLoading
 
 LOOK_EVERY_S = 0.25
 _STDERR = 2
+_SIGUSR1 = {signal.SIGUSR1}
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -42,24 +43,44 @@ def say_stacks_on_sigusr1() -> None:
     """Write the stack of every thread to stderr on SIGUSR1, and go on.
 
     The main thread writes them between two steps of its own, while no other thread runs. `faulthandler` would not wait
-    for it, but it reads frames that change meanwhile: a busy process ended by SIGSEGV within five signals. A forked
-    process that was given other handlers meanwhile calls this again.
+    for it, but it reads frames that change meanwhile: a busy process ended by SIGSEGV within five signals.
     """
     signal.signal(signal.SIGUSR1, _say_stacks)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGUSR1)  # it may have been started by a process that blocks it
+
+
+def say_stacks_by_a_thread() -> None:
+    """Do the same where the handler is somebody else's: there the signal stays blocked, and a thread waits for it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGUSR1)
+
+    def answer() -> None:
+        while signal.sigwait(_SIGUSR1):
+            _write(_stacks(sys._current_frames()))
+
+    threading.Thread(target=answer, name="stacks", daemon=True).start()
 
 
 def _say_stacks(_: int, interrupted: FrameType | None) -> None:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a second signal would interrupt this, and a third that
-    frames = sys._current_frames()
+    stacks = _stacks(sys._current_frames(), interrupted)
+    say_stacks_on_sigusr1()  # before it writes: who has read one stack may ask for the next
+    _write(stacks)
+
+
+def _stacks(frames: Mapping[int, FrameType], interrupted: FrameType | None = None) -> str:
+    """Return the stack of every thread, the main thread's last: where a terminal shows it."""
     main = threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks: list[str] = []
-    for ident in sorted(frames, key=lambda ident: ident == main):  # the main thread's last: where a terminal shows it
-        frame = interrupted if ident == main else frames[ident]
+    for ident in sorted(frames, key=lambda ident: ident == main):
+        frame = (interrupted if ident == main else None) or frames[ident]
         stacks += [f"thread {names.get(ident, ident)}:\n", *traceback.format_stack(frame)]
-    say_stacks_on_sigusr1()  # before it writes: who has read one stack may ask for the next
+    return "".join(stacks)
+
+
+def _write(stacks: str) -> None:
     with suppress(OSError):  # raised here, it would be raised wherever the main thread is
-        os.write(_STDERR, "".join(stacks).encode("utf-8", "replace"))
+        os.write(_STDERR, stacks.encode("utf-8", "replace"))
 
 
 def open_when_loaded(open_: Callable[[], Store]) -> Store:

@@ -1,7 +1,5 @@
-"""A store in Redis, served: the ASGI application that each process of `dither api` has a copy of."""
+"""A store in Redis, served: what each process of `dither api` has a copy of, and opens for itself."""
 
-import logging
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -15,16 +13,12 @@ from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.admission import Admission
-from dither_aggregator.web.answers import App, Receive, Scope, Send
-from dither_aggregator.web.origins import Origins
 from dither_aggregator.web.page_requests import ReadingApp
+from dither_aggregator.web.processes import Opened
 from dither_aggregator.web.readers import Readers
 from dither_aggregator.workers.candidate_jobs import CandidateJobs
 from dither_aggregator.workers.publisher import Publisher
 from dither_aggregator.workers.tasks import TaskQueue, make_app
-from dither_shared.errors import DitherError
-from dither_shared.harmless import visible
-from dither_shared.wire.problems import Problem
 
 READERS = 1
 """A process: there are several."""
@@ -32,8 +26,7 @@ READERS = 1
 
 @dataclass
 class ServedStore:
-    """Opens in its lifespan what one process needs of its own; it publishes tasks for what it wrote last before it
-    ends.
+    """Opens what one process needs of its own; that publishes tasks for what it wrote last before it is closed.
 
     A process that is started again takes up no other store: it would refuse the keys of this one for good.
     """
@@ -48,52 +41,9 @@ class ServedStore:
     """The part of one process."""
     capacity: Capacity = field(default_factory=Capacity)
     base_path: BasePath = field(default_factory=BasePath)
-    _app: App | None = field(default=None, init=False)
-    _admission: Admission | None = field(default=None, init=False)
-    _readers: Readers | None = field(default=None, init=False)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or open and close what answers them."""
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        else:
-            assert self._app
-            await self._app(scope, receive, send)
-
-    @property
-    def origins(self) -> Origins:
-        """The origins whose pages may send uploads."""
-        return self._admission.origins if self._admission else Origins()
-
-    def admit(self, scope: Scope) -> Problem | None:
-        """Return why a request is not to be read."""
-        return self._admission.admit(scope) if self._admission else None
-
-    def look(self) -> None:
-        """Forget whom there is no need to know any more."""
-        if self._admission:
-            self._admission.look()
-
-    async def close(self) -> None:
-        """End the readers."""
-        if self._readers:
-            await self._readers.close()
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
-        with ExitStack() as opened:
-            try:
-                self._app = self._open(opened)
-            except DitherError as error:
-                print(f"dither: {visible(str(error))}", file=sys.stderr, flush=True)
-            except Exception:
-                logging.getLogger("dither_aggregator").exception("a server process failed")
-            await send({"type": "lifespan.startup.complete" if self._app else "lifespan.startup.failed"})
-            if self._app:
-                await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-
-    def _open(self, opened: ExitStack) -> App:
+    def open(self, opened: ExitStack) -> Opened:
+        """Open what one process needs of its own."""
         set_up_logging()
         store = opened.enter_context(closing(open_store(self.data, allow_lossy_store=self.allow_lossy_store)))
         if store.generation != self.generation:
@@ -107,11 +57,11 @@ class ServedStore:
             computer = Computer(store, self.data, alone=False)
             service = opened.enter_context(Service(store, capacity=self.capacity, computer=computer))
             want = service.want
-        self._admission = Admission(service, self.limits, self.base_path)
         look_for_many = None
         if self.broker:
             look_for_many = CandidateJobs(
                 self.broker, opened.enter_context(closing(TaskQueue(make_app(self.broker)))).publish
             ).answer
-        self._readers = Readers(self.data, self.generation, READERS, look_for_many, want)
-        return create_app(service, ReadingApp(self._readers.answer), self.hosts, reachable=self.reachable)
+        readers = Readers(self.data, self.generation, READERS, look_for_many, want)
+        app = create_app(service, ReadingApp(readers.answer), self.hosts, reachable=self.reachable)
+        return Opened(app, Admission(service, self.limits, self.base_path), readers.close)

@@ -1,4 +1,4 @@
-"""One connection: uvicorn's, which also keeps to the bounds, and refuses in our words.
+"""One connection: asyncio's, which httptools reads; it keeps to the bounds, and refuses in our words.
 
 The application sees a request when it is whole. So slow clients, however many, cost a connection and a little memory
 each, and neither a task nor a thread.
@@ -6,20 +6,24 @@ each, and neither a task nor a thread.
 
 import asyncio
 import math
+import re
 import socket
 import struct
-import sys
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Iterable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, cast
 
-from httptools import HttpParserCallbackError, HttpParserError, parse_url
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 
 from dither_aggregator.ingest import counters
 from dither_aggregator.web import problems
-from dither_aggregator.web.answers import RefusesUnread, refusal
+from dither_aggregator.web.answers import App, RefusesUnread, refusal
 from dither_aggregator.web.bounds import Peers, peers_of
-from dither_aggregator.web.listener_connections import HEALTH, Door, Doors
-from dither_aggregator.web.write_coalescing import CoalescingTransport
+from dither_aggregator.web.listener_connections import HEALTH, Admitting, Door
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 
@@ -45,17 +49,89 @@ LINGER_S = 3.0
 """The time that a client still has when the server ends, or has closed: to send the rest, to read the rest."""
 
 _NO_LINGER = struct.pack("ii", 1, 0)
+_STATUS_LINES = {each.value: b"HTTP/1.1 %d %s\r\n" % (each, each.phrase.encode("ascii")) for each in HTTPStatus}
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class _CutOff(Exception):
     """The server refuses what was parsed; raised through the parser."""
 
 
-class BoundedConnection(HttpToolsProtocol):
-    """One connection. Beyond uvicorn's: deadlines, bounds, refusals as problem documents."""
+class Serving:
+    """The state that all connections of a server share: what answers, the admission before it, and who is there."""
 
-    server_state: Doors
-    door: Door
+    def __init__(self, app: App, admission: Admitting) -> None:
+        self.app, self.admission = app, admission
+        self.connections: set[BoundedConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests that are being answered."""
+
+
+class Exchange:
+    """A request and its answer. The answer says how long it is, or has no content."""
+
+    def __init__(self, connection: "BoundedConnection", scope: dict[str, Any], keep_alive: bool) -> None:
+        self._connection, self.scope, self.keep_alive = connection, scope, keep_alive
+        self.told: list[tuple[bytes, bytes]] = []
+        """Headers that every answer to it has beside its own."""
+        self.refuses: RefusesUnread | None = None
+        """Answers in the application's place, before the request is whole."""
+        self.body = bytearray()
+        self.whole = self.answered = False
+        self.over = asyncio.Event()
+        """Set once it is answered, or its client is gone."""
+        self._received = False
+        self._start: Any = None
+        self._unsent = 0
+
+    async def run(self, app: App) -> None:
+        """Have an application answer; close the connection of an answer that it did not finish."""
+        try:
+            await app(self.scope, self._receive, self._send)
+        finally:
+            if not self.answered:
+                self._connection.transport.close()
+
+    async def _receive(self) -> dict[str, Any]:
+        """Return the request's body, all of it; then wait until the exchange is over."""
+        if self._received:
+            await self.over.wait()
+            return {"type": "http.disconnect"}
+        self._received = True
+        body, self.body = bytes(self.body), bytearray()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def _send(self, message: Any) -> None:
+        """Send a part of the answer, as fast as it is read: the head with the first part of the content."""
+        await self._connection.writable.wait()
+        if self.over.is_set():
+            return
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        has_content, more = self.scope["method"] != "HEAD", message.get("more_body", False)
+        data = message["body"] if has_content else b""
+        if self._start:
+            head, self._start = self._start, None
+            self._unsent = int(dict(head["headers"]).get(b"content-length", 0)) if has_content else 0
+        else:
+            head = None
+        self._unsent -= len(data)
+        if self._unsent < 0 or (self._unsent and not more):
+            raise ValueError("an answer must be as long as it says")
+        if head:
+            data = _head(head["status"], [*head["headers"], *self.told], close=not self.keep_alive) + data
+        self._connection.transport.write(data)
+        if not more:
+            self.answered = True
+            self.over.set()
+            self._connection.on_answered(self)
+
+
+class BoundedConnection(asyncio.Protocol):
+    """One connection: deadlines, bounds, refusals as problem documents. httptools calls what begins with `on_`."""
+
+    transport: asyncio.Transport
     peers: Peers = ()
     buffered = 0
     _in_head = False
@@ -66,8 +142,9 @@ class BoundedConnection(HttpToolsProtocol):
     """When it must have read on of its answer, and all of it."""
     _closing = False
     _problem: Problem | None = None
-    _unstarted: tuple[RequestResponseCycle, Any] | None = None
-    _current: RequestResponseCycle | None = None
+    _last: Exchange | None = None
+    """The request whose head was parsed last."""
+    _current: Exchange | None = None
     """The request that is being answered, or was last."""
     _trailer_bytes: int | None = None
     """Bytes since a chunk's head that are none of a body's."""
@@ -76,26 +153,41 @@ class BoundedConnection(HttpToolsProtocol):
     _close_behind = False
     """Whether the client wanted the connection closed after a request whose body is not wanted."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def __init__(self, serving: Serving, door: Door, *, health: bool) -> None:
+        self.door = door
+        self.writable = asyncio.Event()
+        """Set unless the client does not read as fast as it is answered."""
+        self.writable.set()
+        self._serving, self._health = serving, health
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Exchange] = deque()
+        """Requests that are not being answered yet, the last of which may not be whole."""
+        self._parser = HttpRequestParser(self)
+        # So that what comes behind a request that closes its connection does not keep that from being answered.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Give the client a time to say something, unless there are too many already."""
-        super().connection_made(CoalescingTransport(transport, self.loop))  # type: ignore[arg-type]
-        self.peers = peers_of(self.client[0]) if self.client else ()
-        self.door, state = self.server_state.door_of(self.server)
-        self.app_state = state
+        self.transport = cast("asyncio.Transport", transport)
+        address = transport.get_extra_info("peername")
+        self._client = address[:2] if address else None
+        self.peers = peers_of(address[0]) if address else ()
+        self._serving.connections.add(self)
         self._begin()
         if not self.door.enter(self):
             self._refuse(Problem("unavailable", "too many connections at a time"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and tell all that answer its requests; uvicorn tells the last one alone."""
+        """Forget the connection, and tell who answers its request."""
+        self._serving.connections.discard(self)
         self.door.leave(self)
-        super().connection_lost(exc)
-        if self._current and not self._current.response_complete:
-            self._current.disconnected = True
-            self._current.message_event.set()
-        # A circle would keep their bodies until somebody collects circles.
-        self.pipeline.clear()
-        self._current = self._unstarted = self.cycle = self.scope = None  # type: ignore[assignment]
+        if self._current:
+            self._current.over.set()
+        self.writable.set()
+        # Circles would keep bodies until somebody collects circles.
+        self._waiting.clear()
+        self._current = self._last = None
+        del self._parser
 
     def displace(self) -> None:
         """Close at once, and keep nothing that the client has not read."""
@@ -105,36 +197,51 @@ class BoundedConnection(HttpToolsProtocol):
     # Incoming data.
 
     def data_received(self, data: bytes) -> None:
-        """Read on. Data after an answer is the head of another request, however slowly it comes."""
-        between = self.cycle is None or self.cycle.response_complete
+        """Read on. Data after an answer is the head of another request, however slowly it comes.
+
+        It never stops reading: clients that leave would not be seen, and the bounds hold what they send.
+        """
+        between = self._last is None or self._last.answered
         if between and not self._in_head and self._unwanted_bytes is None:
             self._begin()  # also where no request begins: a blank line
         if self._in_head:
             self._head_bytes += len(data)
         if self._trailer_bytes is not None:
             self._trailer_bytes += len(data)
-        super().data_received(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            self._cut_off(error)
+            return
+        except HttpParserUpgrade:  # to nothing that we speak: the request is answered, and what is behind it is not
+            pass
         if (self._in_head and self._head_bytes > HEADER_BYTES_MAX) or (self._trailer_bytes or 0) > HEADER_BYTES_MAX:
-            self.send_400_response("")
-        elif (self._unstarted or self.pipeline or self.buffered) and not self.door.buffer(self, self._held()):
+            self._cut_off()
+        elif (self._waiting or self.buffered) and not self.door.buffer(self, self._held()):
             self._problem = Problem("unavailable", "too much is being sent at a time")
-            self.send_400_response("")
+            self._cut_off()
 
     def _held(self) -> int:
         """Return how many bytes are kept of requests that are not being answered yet."""
-        waiting = sum(len(cycle.body) for cycle, _ in self.pipeline)
-        return waiting + (len(self._unstarted[0].body) if self._unstarted else 0)
+        return sum(len(exchange.body) for exchange in self._waiting)
 
     def on_message_begin(self) -> None:
         """Notice that a request begins, perhaps behind one that is being answered."""
-        super().on_message_begin()
+        self._url, self._expects = b"", False
+        self._headers: list[tuple[bytes, bytes]] = []
         if not self._in_head:
             self._begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Keep a part of the address."""
+        self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header. A trailer behind a chunked body is none."""
         if self._in_head:
-            super().on_header(name, value)
+            name = name.lower()
+            self._expects = self._expects or (name == b"expect" and value.lower() == b"100-continue")
+            self._headers.append((name, value))
 
     def on_chunk_header(self) -> None:
         """Count what comes now, unless it is a body's."""
@@ -142,22 +249,37 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Take the request on, now that its head is there, if it is not too long."""
-        self._head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if self._head_bytes > HEADER_BYTES_MAX or len(self.pipeline) >= PIPELINED_MAX:
+        self._head_bytes = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
+        if self._head_bytes > HEADER_BYTES_MAX or len(self._waiting) >= PIPELINED_MAX:
             raise _CutOff
         self._in_head = False
-        if int(dict(self.headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
+        if int(dict(self._headers).get(b"content-length", 0)) > BODY_BYTES_MAX:
             self._stop(_too_large())
-        if not self.url.startswith(b"/") and not (url := parse_url(self.url)).path:  # http://host stands for its root
-            self.url = b"/?" + (url.query or b"")
-        super().on_headers_complete()
-        if HEALTH not in self.app_state:
-            self.server_state.admission.base_path.place(self.cycle.scope)
-        if problem := self.server_state.admission.admit(self.cycle.scope):
-            self._turn_away(problem)
-        elif self.expect_100_continue and not self.pipeline and self.parser.get_http_version() != "1.0":
+        url = parse_url(self._url)
+        version = self._parser.get_http_version()
+        path = url.path or b"/"  # http://host stands for its root
+        scope = {
+            "type": "http",
+            "method": self._parser.get_method().decode("ascii"),
+            "root_path": "",
+            "path": path.decode("ascii"),
+            "raw_path": path,
+            "query_string": url.query or b"",
+            "headers": self._headers,
+            "client": self._client,
+            "state": {HEALTH: True} if self._health else {},
+        }
+        keep_alive = version != "1.0" and self._parser.should_keep_alive()
+        self._last = exchange = Exchange(self, scope, keep_alive)
+        is_next = not self._owed() and not self._waiting
+        self._waiting.append(exchange)
+        if not self._health:
+            self._serving.admission.base_path.place(scope)
+            exchange.told = self._serving.admission.origins.headers(scope)
+        if problem := self._serving.admission.admit(scope):
+            self._turn_away(exchange, problem)
+        elif self._expects and is_next and version != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self.cycle.waiting_for_100_continue = False
 
     def on_body(self, body: bytes) -> None:
         """Keep a part of a body, if anybody wants it."""
@@ -166,102 +288,99 @@ class BoundedConnection(HttpToolsProtocol):
             self._unwanted_bytes += len(body)
             if self._unwanted_bytes > UNWANTED_BYTES_MAX:
                 raise _CutOff
-        if self._unwanted_bytes is not None or self.cycle.response_complete:
-            return
-        self.cycle.body += body
-        if len(self.cycle.body) > BODY_BYTES_MAX:
-            self._stop(_too_large())
+        elif self._last:
+            self._last.body += body
+            if len(self._last.body) > BODY_BYTES_MAX:
+                self._stop(_too_large())
 
     def on_message_complete(self) -> None:
         """Let the request be answered, now that it is whole."""
         self._until, self._trailer_bytes = math.inf, None
         self.door.serve(self)
-        super().on_message_complete()
-        if self._unstarted:
-            unstarted, self._unstarted = self._unstarted, None
-            self._start_asgi_task(*unstarted)
+        assert self._last
+        self._last.whole = True
+        self._answer_next()
         if self._unwanted_bytes is not None:
-            self._end_unwanted()
+            self._end_unwanted(self._last)
 
-    def _turn_away(self, problem: Problem) -> None:
+    def _turn_away(self, exchange: Exchange, problem: Problem) -> None:
         """Answer a request before its body is there, in its turn; let the body by."""
-        if self.expect_100_continue:  # no body may come, or one may: nobody could tell it from the next request
+        if self._expects:  # no body may come, or one may: nobody could tell it from the next request
             self._stop(problem)
-        self._unwanted_bytes, self._close_behind = 0, not self.cycle.keep_alive
-        self.cycle.keep_alive = True
-        refuses = RefusesUnread(problem, 0.0 if self.cycle.scope["path"] == PATH else HELD_BACK_S)
-        if self._unstarted:
-            (cycle, _), self._unstarted = self._unstarted, None
-            self._start_asgi_task(cycle, refuses)
-        else:
-            self.pipeline[0] = self.cycle, refuses
+        self._unwanted_bytes, self._close_behind = 0, not exchange.keep_alive
+        exchange.keep_alive = True
+        exchange.refuses = RefusesUnread(problem, 0.0 if exchange.scope["path"] == PATH else HELD_BACK_S)
+        self._answer_next()
 
-    def _end_unwanted(self) -> None:
+    def _end_unwanted(self, exchange: Exchange) -> None:
         """Go on behind a body that was not wanted."""
         self._unwanted_bytes = None
-        if not self.cycle.response_complete:
-            self.cycle.keep_alive = not self._close_behind
+        if not exchange.answered:
+            exchange.keep_alive = not self._close_behind
         elif self._close_behind:
             self.transport.close()
         else:
             self._wait_for_next()
             self.door.wait(self)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        if cycle.more_body and not isinstance(app, RefusesUnread):
-            self._unstarted = cycle, app
-        else:
-            self._current = cycle
-            super()._start_asgi_task(cycle, self.server_state.admission.origins.telling(app, cycle.scope))
-            if self.buffered:
-                self.door.buffer(self, self._held())
+    def _answer_next(self) -> None:
+        """Begin to answer the next request, if it is whole or refused, and no other is being answered."""
+        if self._owed() or not self._waiting or not (self._waiting[0].whole or self._waiting[0].refuses):
+            return
+        self._current = exchange = self._waiting.popleft()
+        task = self._loop.create_task(exchange.run(exchange.refuses or self._serving.app))
+        self._serving.tasks.add(task)
+        task.add_done_callback(self._serving.tasks.discard)
+        if self.buffered:
+            self.door.buffer(self, self._held())
 
-    def eof_received(self) -> bool:  # type: ignore[override]
+    def eof_received(self) -> bool:
         """Answer a device that has said all and closed its half; then close the other. A reader has left."""
-        self.transport.send()  # type: ignore[attr-defined]  # or it would be too late
-        if not self._current or self._current.response_complete or self._current.scope["path"] != PATH:
+        if not self._current or self._current.answered or self._current.scope["path"] != PATH:
             return False
-        (self._current if self.cycle.more_body else self.cycle).keep_alive = False
+        assert self._last
+        (self._last if self._last.whole else self._current).keep_alive = False
         return True
 
     # Outgoing data.
 
-    def on_response_complete(self) -> None:
-        """Wait for the next request, unless it is there."""
+    def on_answered(self, exchange: Exchange) -> None:
+        """Go on to the next request, or wait for it."""
+        if not exchange.keep_alive:
+            self.transport.close()
         if self._read_until == math.inf:
             self._answered_until = math.inf
         if self.transport.is_closing():
             return
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+        if self._waiting:
+            self._answer_next()
         elif not self._in_head and self._unwanted_bytes is None:
             self._wait_for_next()
         if not self._owed():
             self.door.wait(self)
 
     def _wait_for_next(self) -> None:
-        self._until = self.loop.time() + IDLE_WITHIN_S  # in place of a timer for each answer
+        self._until = self._loop.time() + IDLE_WITHIN_S  # in place of a timer for each answer
 
     def pause_writing(self) -> None:
         """Notice that the client does not read as fast as it is answered."""
-        now = self.loop.time()
+        now = self._loop.time()
         self._answered_until = min(self._answered_until, now + ANSWERED_WITHIN_S)
         self._read_until = min(self._answered_until, now + STALLED_FOR_S)
-        super().pause_writing()
+        self.writable.clear()
 
     def resume_writing(self) -> None:
         """Notice that the client has read on."""
         self._read_until = math.inf
         if not self._owed():
             self._answered_until = math.inf
-        super().resume_writing()
+        self.writable.set()
 
-    def send_400_response(self, msg: str) -> None:
+    def _cut_off(self, error: HttpParserError | None = None) -> None:
         """Refuse what is not HTTP, unless that would pass for the answer to an earlier request."""
-        error = sys.exc_info()[1]
         if isinstance(error, HttpParserCallbackError) and not isinstance(error.__context__, _CutOff | HttpParserError):
             self._problem = problems.failure(error.__context__ or error)  # ours: a device must keep its upload
-        if self.pipeline or self._owed() or self._unwanted_bytes is not None:
+        if self._owed() or self._unwanted_bytes is not None:
             self.transport.close()
         elif self._problem:
             self._refuse(self._problem)
@@ -274,8 +393,11 @@ class BoundedConnection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """End after what is being answered; soon, where that waits for the client."""
-        super().shutdown()
-        soon = self.loop.time() + LINGER_S
+        if self._last is None or self._last.answered:
+            self.transport.close()
+        else:
+            self._last.keep_alive = False
+        soon = self._loop.time() + LINGER_S
         if self._until < math.inf:
             self._until = min(self._until, soon)
         if self._answered_until < math.inf:
@@ -291,11 +413,11 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
-        self._until = self.loop.time() + REQUEST_WITHIN_S
+        self._until = self._loop.time() + REQUEST_WITHIN_S
 
     def _owed(self) -> bool:
         """Tell whether a whole request waits for its answer."""
-        return self._current is not None and not self._current.response_complete
+        return self._current is not None and not self._current.answered
 
     def _stop(self, problem: Problem) -> None:
         self._problem = problem
@@ -306,11 +428,25 @@ class BoundedConnection(HttpToolsProtocol):
             return
         counters.request_refused(problem.slug)
         answer = refusal(problem)
-        fields = [*answer.headers, (b"content-length", b"%d" % len(answer.content)), (b"connection", b"close")]
-        fields += self.server_state.admission.origins.headers(self.scope)
-        head = b"".join(b"%s: %s\r\n" % field for field in fields)
-        self.transport.write(b"%s%s\r\n%s" % (STATUS_LINE[problem.status], head, answer.content))
+        told = self._last.told if self._last else []
+        headers = [*answer.headers, *told, (b"content-length", b"%d" % len(answer.content))]
+        self.transport.write(_head(problem.status, headers, close=True) + answer.content)
         self.transport.close()
+
+
+def _head(status: int, headers: Iterable[tuple[bytes, bytes]], *, close: bool) -> bytes:
+    """Return the head of an answer; raise ValueError for a header that would be more than one."""
+    lines = [_STATUS_LINES[status], b"date: %s\r\n" % _date(int(time.time()))]
+    for name, value in headers:
+        if _CONTROL.search(value):
+            raise ValueError(f"the header {name!r} has a control character")
+        lines.append(b"%s: %s\r\n" % (name, value))
+    return b"".join([*lines, b"connection: close\r\n\r\n" if close else b"\r\n"])
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    return formatdate(second, usegmt=True).encode("ascii")
 
 
 def _too_large() -> Problem:

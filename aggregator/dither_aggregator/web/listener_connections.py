@@ -5,12 +5,9 @@ for those that have something to say.
 """
 
 from itertools import chain
-from typing import Any, Protocol
-
-from uvicorn.server import ServerState
+from typing import Protocol
 
 from dither_aggregator.ingest import counters
-from dither_aggregator.web import bounds
 from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.answers import Scope
 from dither_aggregator.web.bounds import Bound, Peers
@@ -127,21 +124,3 @@ class AdmitAll:
 
     def look(self) -> None:
         """Do nothing."""
-
-
-class Doors(ServerState):
-    """The state that uvicorn shares among connections, the doors that they came through, and the admission behind
-    these."""
-
-    def __init__(self, health_port: int | None, admission: Admitting) -> None:
-        super().__init__()
-        self.admission = admission
-        self._health_port = health_port
-        self._public = Door(bounds.connections_max(), bounds.BODY_BYTES_MAX)
-        self._health = Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX)
-
-    def door_of(self, server: tuple[str, int | None] | None) -> tuple[Door, dict[str, Any]]:
-        """Return the door of a connection to this address, and the state of its requests."""
-        if server and server[1] == self._health_port:
-            return self._health, {HEALTH: True}
-        return self._public, {}

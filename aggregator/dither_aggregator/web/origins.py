@@ -7,7 +7,7 @@ less than one with a key in a header, which is asked for first. https://fetch.sp
 import re
 from collections.abc import Collection
 
-from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.headers import headers_of, media_type
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
@@ -56,25 +56,9 @@ class Origins:
             self.check(scope)
         return bool(self._origin(scope))
 
-    def telling(self, app: App, scope: Scope) -> App:
-        """Return an application whose answers a page of an allowed origin may read."""
-        headers = self.headers(scope)
-        if not headers:
-            return app
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            async def told(message: dict[str, object]) -> None:
-                if message["type"] == "http.response.start":
-                    message = {**message, "headers": [*message["headers"], *headers]}  # type: ignore[misc]
-                await send(message)
-
-            await app(scope, receive, told)
-
-        return answer
-
     def headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        """Return what an answer to a request adds, so that a page that may read it can; to none, nothing."""
-        if not self._allowed or not scope or scope.get("path") != PATH:
+        """Return what an answer to a request adds, so that a page that may read it can."""
+        if not self._allowed or scope["path"] != PATH:
             return []
         vary = (b"vary", b"origin")
         origin = self._origin(scope)

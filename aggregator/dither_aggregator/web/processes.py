@@ -1,4 +1,4 @@
-"""Several processes that answer on one address: uvicorn's supervisor, which also tells what went wrong.
+"""Several processes that answer on one address, and their parent, which replaces those that end.
 
 A connection waits, and is not refused, while a process is being replaced. A process ends on SIGTERM, after the requests
 that have begun; it sends that to itself when its parent is gone, however that ended.
@@ -8,154 +8,153 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Protocol, cast
-
-from uvicorn.supervisors.multiprocess import Multiprocess, Process
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple, Protocol
 
 from dither_aggregator.ingest import counters
-from dither_aggregator.operations.signal_handling import answer_signals, say_stacks_on_sigusr1
+from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
+from dither_aggregator.web.answers import App
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.listener_connections import Admitting
-from dither_aggregator.web.server import DRAIN_WITHIN_S, Server, configured
-from dither_shared.errors import ConfigurationError
+from dither_aggregator.web.server import DRAIN_WITHIN_S, Close, HttpServer
+from dither_shared.errors import ConfigurationError, DitherError
+from dither_shared.harmless import visible
 
 KILL_AFTER_S = DRAIN_WITHIN_S + 10
 """From asking a process to end to ending it."""
 LOOK_EVERY_S = 0.05
-"""How long a signal or the end of a process may go unnoticed, once all are ready.
-
-Until then each look asks every process whether it is.
-"""
+"""How long a signal or the end of a process may go unnoticed."""
 
 _log = logging.getLogger("dither_aggregator")
+_spawn = multiprocessing.get_context("spawn")
 
 
-class ServedApp(Admitting, Protocol):
-    """An ASGI application that can be pickled; its lifespan opens in each process what that needs."""
+class Opened(NamedTuple):
+    """The application of one process, the admission before it, and a function that ends what may take long."""
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request, or live."""
-
-    async def close(self) -> None:
-        """End what may take long."""
+    app: App
+    admission: Admitting
+    close: Close
 
 
-class HttpProcess(Process):
-    """A server process: uvicorn's, with our server in it."""
+class ServedApp(Protocol):
+    """An application that can be pickled, to be opened in each process."""
 
-    health_port: int | None = None
-    counted: counters.Shared
-
-    def target(self, sockets: list[socket.socket] | None = None) -> None:
-        """Be a server process."""
-        counters.share(self.counted)
-        say_stacks_on_sigusr1()
-        signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # a terminal's: the parent hears it too, and ends this one
-        threading.Thread(target=_end_with_parent, name="lifeline", daemon=True).start()
-        app = cast("ServedApp", self.config.app)
-        self._server = Server(self.config, self.health_port, app, app.close)
-        super().target(sockets)
-
-    def is_ready(self, timeout: float = 5) -> bool:
-        """Tell whether it answers, and its server has started, by its latest answer.
-
-        A process that is still being started answers late, and then all that it was asked meanwhile.
-        """
-        ready = super().is_ready(timeout)
-        with suppress(OSError, EOFError):  # it has ended: who looks after it sees that next
-            while self.parent_conn.poll():
-                ready = self.parent_conn.recv()
-        return ready
+    def open(self, opened: ExitStack) -> Opened:
+        """Open it; what is to be closed goes on the stack. Raises DitherError."""
 
 
-class HttpProcesses(Multiprocess):
+class HttpProcess(NamedTuple):
+    """A server process, and a pipe that says when it answers."""
+
+    process: BaseProcess
+    ready: Connection
+
+    def is_ready(self) -> bool:
+        """Tell whether it has said that it answers; one that has ended says nothing more."""
+        try:
+            return self.ready.poll() and bool(self.ready.recv_bytes())
+        except EOFError:
+            return False
+
+
+class HttpProcesses:
     """Processes that answer on one address. Raises as Listener does; connections wait from then on.
 
-    SIGHUP ends nothing: a process looks every second for what has changed.
+    To be made after `answer_signals`: processes inherit that SIGHUP does nothing, and look every second for what has
+    changed. Signals by which other servers start and end processes do nothing either.
     """
 
     def __init__(self, app: ServedApp, public: Listener, health: Listener | None, processes: int) -> None:
-        listeners = [each for each in (public, health) if each]
-        config = configured(app, lifespan="on", workers=processes)
-        super().__init__(config, [listener.socket for listener in listeners])
-        answer_signals()  # which uvicorn has taken; processes inherit that SIGHUP does nothing
-        self._health_port = health.port if health else None
-        self._counted = counters.shared_rows(processes)
-        self._announce: Callable[[], None] | None = None
-        self._failed = False
+        self._app, self._public, self._health = app, public, health
+        self._processes, self._counted = processes, counters.shared_rows(processes)
+        self._ending = False
+        for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._end)
 
     def serve(self, announce: Callable[[], None] = lambda: None) -> None:
         """Look after the processes until SIGINT or SIGTERM; call `announce` once all are ready.
 
         Raises ConfigurationError when one ends before that.
         """
-        self._announce = announce
-        self.run()
-        if self._failed:
+        processes = [self._started(place) for place in range(self._processes)]
+        failed = False
+        waiting = list(processes)
+        while not (self._ending or failed):
+            time.sleep(LOOK_EVERY_S)
+            for place, (process, _) in enumerate(processes):
+                if process.is_alive():
+                    continue
+                failed = failed or bool(waiting)
+                if not failed:
+                    _log.error(
+                        "server process %d ended with %d; another one takes its place", process.pid, process.exitcode
+                    )
+                    processes[place] = self._started(place)
+            if waiting and not failed:
+                waiting = [each for each in waiting if not each.is_ready()]
+                if not waiting:
+                    announce()
+        self._end_all([process for process, _ in processes])
+        if failed:
             raise ConfigurationError("a server process could not start; what it said stands above")
 
-    def run(self) -> None:
-        """Look after the processes until told to end. uvicorn would look twice a second."""
-        self.init_processes()
-        while not self.should_exit.wait(LOOK_EVERY_S):
-            self.handle_signals()
-            self.keep_subprocess_alive()
-        self.terminate_all()
-        self.join_all()
+    def _end(self, *_: object) -> None:
+        self._ending = True
 
-    def init_processes(self) -> None:
-        """Start them all."""
-        self.processes = [self._started(place) for place in range(self.processes_num)]
-
-    def keep_subprocess_alive(self) -> None:
-        """Replace processes that have ended, and announce that all are ready.
-
-        uvicorn would also kill a process that does not answer within seconds, as on a busy machine none does that is
-        still being started.
-        """
-        for place, process in enumerate(self.processes):
-            if process.process.is_alive():
-                continue
-            process.join()
-            if self._announce:
-                self._failed = True
-                self.should_exit.set()
-                return
-            _log.error("server process %d ended with %d; another one takes its place", process.pid, process.exitcode)
-            self.processes[place] = self._started(place)
-        if self._announce and all(process.is_ready(timeout=0.1) for process in self.processes):
-            announce, self._announce = self._announce, None
-            announce()
-
-    def handle_ttin(self) -> None:
-        """Start no more: a process of uvicorn's own would not be one of ours."""
-
-    def handle_ttou(self) -> None:
-        """End none."""
-
-    def join_all(self) -> None:
-        """Wait for the processes that were asked to end, and end those that do not."""
-        for listener in self.sockets:
-            listener.close()  # the processes close theirs: who comes now is refused, and need not wait
+    def _end_all(self, processes: list[BaseProcess]) -> None:
+        """Ask the processes to end, wait for them, and kill those that do not."""
+        for process in processes:
+            process.terminate()
+        for listener in (self._public, self._health):
+            if listener:
+                listener.socket.close()  # the processes close theirs: who comes now is refused, and need not wait
         deadline = time.monotonic() + KILL_AFTER_S
-        for process in self.processes:
-            process.process.join(max(deadline - time.monotonic(), 0))
-            if process.process.is_alive():
+        for process in processes:
+            process.join(max(deadline - time.monotonic(), 0))
+            if process.is_alive():
                 _log.error("server process %d had to be killed", process.pid)
                 process.kill()
                 process.join()
 
     def _started(self, place: int) -> HttpProcess:
-        process = HttpProcess(self.config, self.sockets)
-        process.health_port = self._health_port
-        process.counted = counters.Shared(self._counted, place)
+        ready, says = _spawn.Pipe(duplex=False)
+        shared = counters.Shared(self._counted, place)
+        process = _spawn.Process(target=_serve, args=(self._app, self._public, self._health, shared, says))
         process.start()
-        return process
+        says.close()
+        return HttpProcess(process, ready)
+
+
+def _serve(
+    served: ServedApp, public: Listener, health: Listener | None, shared: counters.Shared, says: Connection
+) -> None:
+    """Be a server process."""
+    counters.share(shared)
+    say_stacks_on_sigusr1()
+    for number in (signal.SIGINT, signal.SIGQUIT):  # a terminal's: the parent hears them too, and ends this one
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="lifeline", daemon=True).start()
+    with ExitStack() as stack:
+        try:
+            opened = served.open(stack)
+        except DitherError as error:
+            print(f"dither: {visible(str(error))}", file=sys.stderr, flush=True)
+            sys.exit(1)
+        except Exception:
+            _log.exception("a server process failed")
+            sys.exit(1)
+        server = HttpServer(opened.app, public, health, opened.admission, opened.close)
+        signal.signal(signal.SIGTERM, lambda *_: server.stop())
+        server.serve(lambda: says.send_bytes(b"ready"))
 
 
 def _end_with_parent() -> None:

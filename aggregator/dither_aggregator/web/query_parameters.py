@@ -96,8 +96,10 @@ class _OneOf(validate.OneOf):
         super().__init__(())
         self.choices = choices
 
-    def _format_error(self, value: object) -> str:
-        return f"must be {' or '.join(self.choices)}, got {value!r}"
+    def __call__(self, value: str) -> str:
+        if value not in self.choices:
+            raise ValidationError(f"must be {' or '.join(self.choices)}, got {value!r}")
+        return value
 
 
 class Body(Schema):

@@ -1,90 +1,33 @@
-"""uvicorn, set up so that no client can wear it out: two doors, one for everybody and one for health."""
+"""The HTTP server, set up so that no client can wear it out: two doors, one for everybody and one for health."""
 
 import asyncio
 import logging
 import signal
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
-
-import uvicorn
+from functools import partial
 
 from dither_aggregator.web import bounds
-from dither_aggregator.web.connection import BoundedConnection
+from dither_aggregator.web.answers import App
+from dither_aggregator.web.bounds import ACCEPTED_AT_ONCE, BACKLOG
+from dither_aggregator.web.connection import LINGER_S, BoundedConnection, Serving
 from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import AdmitAll, Admitting, Doors
+from dither_aggregator.web.listener_connections import AdmitAll, Admitting, Door
 
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""
 LOOK_EVERY_S = 0.25
+DRAINED_EVERY_S = 0.05
 CLOSE_WITHIN_S = 5.0
 
-# uvicorn's words at lower levels are about clients that do not speak HTTP.
-logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-
-
 Close = Callable[[], Awaitable[None]]
+
+_log = logging.getLogger("dither_aggregator")
 
 
 async def _nothing() -> None:
     pass
-
-
-class Server(uvicorn.Server):
-    """Beyond uvicorn's: somebody looks after the connections, at the end too."""
-
-    def __init__(
-        self, config: uvicorn.Config, health_port: int | None, admission: Admitting, close: Close = _nothing
-    ) -> None:
-        super().__init__(config)
-        self._close = close
-        self.server_state: Doors = Doors(health_port, admission)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and to look after who comes."""
-        await super().startup(sockets)
-        for listener in sockets or []:
-            listener.listen(bounds.BACKLOG)  # uvicorn has it hold no more than it accepts at once
-        self._looking = asyncio.create_task(self._look())
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what `close` ends, answer the other requests that have begun, and end."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._close(), CLOSE_WITHIN_S)
-        try:
-            await super().shutdown(sockets)
-        finally:
-            self._looking.cancel()
-
-    async def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            self.server_state.admission.look()
-            for connection in list(self.server_state.connections):
-                if self.should_exit:
-                    connection.shutdown()  # again: it may have been made after the others were told
-                connection.look(loop.time())  # type: ignore[union-attr]
-
-
-def configured(app: Any, **changed: Any) -> uvicorn.Config:
-    """Return uvicorn's settings for an ASGI application."""
-    return uvicorn.Config(
-        app,
-        loop="asyncio",  # uvloop was not faster here
-        http=BoundedConnection,
-        ws="none",
-        interface="asgi3",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        backlog=bounds.ACCEPTED_AT_ONCE,
-        timeout_graceful_shutdown=DRAIN_WITHIN_S,
-        **{"lifespan": "off", **changed},
-    )
 
 
 class HttpServer:
@@ -95,33 +38,58 @@ class HttpServer:
 
     def __init__(
         self,
-        app: Any,
+        app: App,
         public: Listener,
         health: Listener | None = None,
         admission: Admitting | None = None,
         close: Close = _nothing,
     ) -> None:
-        self._listeners = [each for each in (public, health) if each]
-        self._server = Server(configured(app), health.port if health else None, admission or AdmitAll(), close)
+        self._serving = Serving(app, admission or AdmitAll())
+        self._doors = [(public, Door(bounds.connections_max(), bounds.BODY_BYTES_MAX), False)]
+        if health:
+            self._doors.append((health, Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX), True))
+        self._close = close
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
+        self._ending = self._hurried = False
         self.url = public.url
         self.health = health.url if health else None
 
     def run(self) -> None:
         """Answer requests until SIGINT, SIGTERM or `stop`; the requests that have begun are finished.
 
-        The signal is then raised again, for whatever the caller set for it: by default KeyboardInterrupt.
+        The first signal is then raised again, for whatever the caller set for it: by default KeyboardInterrupt. A
+        second SIGINT ends at once.
         """
-        with _heard(self.stop):
-            self._server.run(sockets=[listener.socket for listener in self._listeners])
+        heard: list[int] = []
+
+        def hear(number: int, _frame: object) -> None:
+            self._hurried |= bool(heard) and number == signal.SIGINT
+            heard.append(number)
+            self.stop()
+
+        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.serve()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            signal.raise_signal(heard[0])
+
+    def serve(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Answer requests until `stop`; call `ready` once it does."""
+        asyncio.run(self._serve(ready))
 
     def stop(self) -> None:
-        """End `run`, from any thread or signal handler, after the requests that have begun."""
-        self._server.should_exit = True
+        """End `run` or `serve`, from any thread or signal handler, after the requests that have begun."""
+        self._ending = True
+        if self._loop:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._stopped.set)
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
         """Answer requests on a thread of its own while the block runs."""
-        thread = threading.Thread(target=self.run, name="http", daemon=True)
+        thread = threading.Thread(target=self.serve, name="http", daemon=True)
         thread.start()
         try:
             yield
@@ -129,22 +97,48 @@ class HttpServer:
             self.stop()
             thread.join(DRAIN_WITHIN_S + 5)
 
+    async def _serve(self, ready: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self._ending:
+            self._stopped.set()
+        servers: list[asyncio.Server] = []
+        for listener, door, health in self._doors:
+            made = partial(BoundedConnection, self._serving, door, health=health)
+            servers.append(await self._loop.create_server(made, sock=listener.socket, backlog=ACCEPTED_AT_ONCE))
+            listener.socket.listen(BACKLOG)  # asyncio has it hold no more than it accepts at once
+        looking = asyncio.create_task(self._look(self._loop))
+        ready()
+        await self._stopped.wait()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._close(), CLOSE_WITHIN_S)
+        for server in servers:
+            server.close()
+        self._end_connections()
+        if not await self._drained(DRAIN_WITHIN_S):
+            _log.error("%d requests were not answered in time, and are refused", len(self._serving.tasks))
+            for task in self._serving.tasks:
+                task.cancel()
+            await self._drained(LINGER_S)
+        looking.cancel()
 
-@contextmanager
-def _heard(stop: Callable[[], None]) -> Iterator[None]:
-    """Hear signals before uvicorn's loop does, and after."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    heard: list[int] = []
+    async def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            self._serving.admission.look()
+            for connection in list(self._serving.connections):
+                connection.look(loop.time())
+            if self._ending:
+                self._end_connections()  # again: one may have been made after the others were told
 
-    def hear(number: int, _frame: object) -> None:
-        heard.append(number)
-        stop()
+    def _end_connections(self) -> None:
+        for connection in list(self._serving.connections):
+            connection.shutdown()
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    if heard:
-        signal.raise_signal(heard[0])
+    async def _drained(self, within_s: float) -> bool:
+        """Wait until nobody is there, or is to be waited for; return whether that came in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while (self._serving.connections or self._serving.tasks) and not self._hurried:
+                    await asyncio.sleep(DRAINED_EVERY_S)
+                return True
+        return False

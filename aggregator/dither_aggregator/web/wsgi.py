@@ -4,12 +4,12 @@ It loads all that is estimated and drawn, which takes a second or two: a process
 """
 
 import asyncio
+import sys
 import threading
 from functools import cache, partial
 from io import BytesIO
-from typing import Any, cast
+from typing import Any
 
-from a2wsgi.wsgi import build_environ
 from flask import Flask, request
 from msgspec.structs import replace
 from werkzeug.exceptions import NotFound
@@ -60,18 +60,8 @@ def _refuse_other_spellings() -> None:
 
 def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
     """Answer a request; LONG where its list of candidates is too long for here."""
-    scope: Any = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": asked.method,
-        "root_path": asked.root,
-        "path": asked.root + asked.path,
-        "query_string": asked.query,
-        "headers": asked.headers,
-    }
+    environ = _environ_of(asked)
     try:
-        environ = cast("dict[str, Any]", build_environ(scope, cast("Any", BytesIO(asked.body))))
-        environ |= {SESSION: asked.session, ACTOR: asked.actor, LIVE: asked.live, BODY: asked.body}
         answer = pack(Response.from_app(app, environ, buffered=True))
     except (LongList, Elsewhere):
         return LONG
@@ -81,6 +71,36 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
     if not (keeper and keeper.wanted):
         return answer
     return replace(answer, wanted=True) if Address.of(asked).is_short else LONG
+
+
+def _environ_of(asked: ReadRequest) -> dict[str, Any]:
+    """Return a request as PEP 3333 has it, and what else we say of it."""
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": asked.method,
+        "SCRIPT_NAME": asked.root,
+        "PATH_INFO": asked.path,
+        "QUERY_STRING": asked.query.decode("latin-1"),
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": BytesIO(asked.body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": True,
+        "wsgi.run_once": False,
+        SESSION: asked.session,
+        ACTOR: asked.actor,
+        LIVE: asked.live,
+        BODY: asked.body,
+    }
+    for name, value in asked.headers:
+        variable = name.decode("latin-1").upper().replace("-", "_")
+        variable = variable if variable.startswith("CONTENT_") else f"HTTP_{variable}"
+        before = f"{environ[variable]}," if variable in environ else ""
+        environ[variable] = before + value.decode("latin-1")
+    return environ
 
 
 def _want_nothing(store: Store) -> None:

@@ -92,14 +92,15 @@ def make_app(broker: str) -> Celery:
     return app
 
 
-def waiting_in(client: Any, queue: str) -> int:
+def waiting_in(channel: Any, queue: str) -> int:
     """Return how many tasks wait in a queue. One that others have flooded, or that is no list, is emptied first.
 
     So is what Kombu keeps beside it, if it is no set: no worker could listen.
     """
-    for key in (f"_kombu.binding.{queue}", f"_kombu.binding_permanent.{queue}"):
-        if _size(client.scard, key) is None:
-            _empty(client, key)
+    client = channel.client
+    for key in (channel.keyprefix_queue, channel.keyprefix_binding_permanent):
+        if _size(client.scard, key % queue) is None:
+            _empty(client, key % queue)
     waiting = _size(client.llen, queue)
     if waiting is not None and waiting <= FLOOD:
         return waiting
@@ -146,7 +147,7 @@ class TaskQueue:
         if self._connection is None:
             self._connection = self._app.connection_for_write()
             self._channel = self._connection.channel()
-        waiting = {kind: waiting_in(self._channel.client, kind) for kind in QUEUES}
+        waiting = {kind: waiting_in(self._channel, kind) for kind in QUEUES}
         producer = self._app.amqp.Producer(self._channel, auto_declare=False)
         for kind, about in tasks:
             if waiting[kind] < (PAGES_MAX if kind == READ else WAITING_MAX):

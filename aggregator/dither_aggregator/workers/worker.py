@@ -2,6 +2,10 @@
 
 The parent consumes from the broker and touches no store; each of its processes has a connection of its own to it.
 Processes end with their parent, also when it is killed.
+
+This is the one file of the aggregator with names that their libraries do not document: `should_stop` in Celery's
+`worker.state`, and billiard's bound on how often a process looks whether its results were read. Tried with Celery 5.7.0
+and billiard 4.3.2; aggregator/pyproject.toml bounds both.
 """
 
 import logging
@@ -14,12 +18,11 @@ from typing import Any
 
 import msgspec
 import redis
-from billiard import common, pool
+from billiard import pool
 from celery import Celery, signals
 from celery.worker import WorkController, state
-from celery.worker.consumer.consumer import CONNECTION_ERROR  # type: ignore[attr-defined]  # but it has
 
-from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
+from dither_aggregator.operations.signal_handling import say_stacks_by_a_thread
 from dither_aggregator.store import Store
 from dither_aggregator.workers.brokers import address
 from dither_aggregator.workers.candidate_jobs import run_job
@@ -31,6 +34,8 @@ RESULTS_READ_WITHIN_TRIES = 5
 """One each tenth of a second."""
 ENDED_WELL = "WorkerLostError('Worker exited prematurely: exitcode 0 "
 """In the words of billiard: a process that has ended, and whose last result was not read in time."""
+CANNOT_CONNECT = "consumer: Cannot connect to %s: %s"
+"""In those of Celery: the broker's address, and why."""
 _SIGUSR1 = {signal.SIGUSR1}
 
 _log = logging.getLogger("dither_aggregator")
@@ -61,8 +66,6 @@ def work(
     app.steps["consumer"].add(intake.step())
     _connect_signals(handlers, orders)
     _filter_logs(address(broker), orders.stopping)
-    # The signal would be an exception in the middle of a count.
-    pool.SIG_SOFT_TIMEOUT = None  # type: ignore[assignment]  # as where there is no SIGUSR1
     # A process that ends waits for its parent to read its last results: up to 30 s, though nobody needs them.
     pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = RESULTS_READ_WITHIN_TRIES
     worker: Any = WorkController(
@@ -148,8 +151,7 @@ def _add_tasks(app: Celery, handlers: TaskHandlers, run_candidate_job: Callable[
 
 
 def _connect_signals(handlers: TaskHandlers, orders: _Orders) -> None:
-    # billiard would have SIGUSR1 end a process, Celery one that has only begun: there it waits until it is answered.
-    common.TERMSIGS_DEFAULT.discard("SIGUSR1")
+    # billiard would have SIGUSR1 end a process, or be an exception in the middle of a count: there it stays blocked.
     os.register_at_fork(
         before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _SIGUSR1),
         after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _SIGUSR1),
@@ -164,8 +166,7 @@ def _connect_signals(handlers: TaskHandlers, orders: _Orders) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-        say_stacks_on_sigusr1()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGUSR1)
+        say_stacks_by_a_thread()
 
     def end(exitcode: int, **_: object) -> None:
         handlers.close()
@@ -183,7 +184,7 @@ def _filter_logs(broker: str, stopping: Callable[[], bool]) -> None:
     """Say in one line what is wrong with the broker, and nothing of processes that ended well as they were told to."""
 
     def shorten(record: logging.LogRecord) -> bool:
-        if record.msg == CONNECTION_ERROR and isinstance(record.args, tuple):
+        if str(record.msg).startswith(CANNOT_CONNECT) and isinstance(record.args, tuple):
             record.msg, record.args = "the broker, %s, cannot be reached: %s; trying again", (broker, record.args[1])
         if record.exc_info and isinstance(record.exc_info[1], redis.ConnectionError | OSError):
             record.exc_info = None  # a task that could not be acknowledged, because the broker was restarted

@@ -1,4 +1,9 @@
-"""The connection that uploads go over: `requests`, bounded in time and size. Imported when the first one is sent."""
+"""The connection that uploads go over: `requests`, bounded in time and size. Imported when the first one is sent.
+
+These are all the names here that their libraries do not document: a pool's `ConnectionCls`, a connection's `sock` and
+`socket_options`, each of which urllib3 reads anew for every address, and the file of that socket, from which
+`http.client` reads an answer. Tried with requests 2.32.2 and 2.34.2, urllib3 1.26.17 and 2.8.0.
+"""
 
 import io
 import os
@@ -13,7 +18,6 @@ from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from dither.sending.route import Route, check_authorities
@@ -241,35 +245,23 @@ class _TlsConnection(_Connection, HTTPSConnection):
     """The same with TLS."""
 
 
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _TlsConnection
-
-
-_POOLS = {"http": _Pool, "https": _TlsPool}
-
-
 class _Adapter(HTTPAdapter):
     """The adapter of requests, whose connections are ours, through a proxy too."""
 
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Make the pools, of our connections."""
-        super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = _POOLS
+    def __init__(self) -> None:
+        super().__init__()
+        self._used: set[Any] = set()
 
-    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """Make a proxy's pools, of our connections."""
-        manager = super().proxy_manager_for(*args, **kwargs)
-        manager.pool_classes_by_scheme = _POOLS
-        return manager
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the pool for a request, which makes connections of ours."""
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        pool.ConnectionCls = _TlsConnection if pool.scheme == "https" else _Connection
+        self._used.add(pool)
+        return pool
 
     def close(self) -> None:
         """Close the connections now: urllib3 waits until nothing refers to a pool, not even an error's traceback."""
-        for manager in (self.poolmanager, *self.proxy_manager.values()):
-            for key in manager.pools.keys():  # noqa: SIM118  # the pools of urllib3 are no whole mapping
-                with suppress(OSError):  # the host app may have closed all files
-                    manager.pools[key].close()
+        for pool in self._used:
+            with suppress(OSError):  # the host app may have closed all files
+                pool.close()
         super().close()

@@ -403,9 +403,11 @@ def test_a_store_that_is_there_in_part_is_refused(server: RedisServer, asked: Re
 def test_an_api_process_that_starts_again_takes_up_no_other_store(server: RedisServer, asked: Registry) -> None:
     with closing(store_on(server, asked)) as store:
         with ExitStack() as opened, pytest.raises(StoreError, match="another store was put in the place"):
-            ServedStore(server.url, None, "other", False, (), reachable=False)._open(opened)
+            ServedStore(server.url, None, "other", False, (), reachable=False).open(opened)
         with ExitStack() as opened:
-            assert callable(ServedStore(server.url, None, store.generation, False, (), reachable=False)._open(opened))
+            assert callable(
+                ServedStore(server.url, None, store.generation, False, (), reachable=False).open(opened).app
+            )
 
 
 def test_a_dump_during_which_old_tallies_are_given_up_is_not_whole(place: RedisPlace, asked: Registry) -> None:

@@ -1,6 +1,7 @@
 """The moment when a connection stands: nothing of a request is sent before it."""
 
 import errno
+import socket
 import sqlite3
 import ssl
 import threading
@@ -13,7 +14,7 @@ import pytest
 import requests
 import urllib3
 
-from dither.sending.connection import Connection
+from dither.sending.connection import Connection, _Exchange, _Socket
 from dither.sending.route import Route
 from dither.sending.transport import HEADERS, Answer, HttpTransport, Outcome
 from tests.support.certificates import Certificate
@@ -192,3 +193,34 @@ def test_a_connection_that_breaks_after_it_stood_is_not_tried_again(
     assert (answer.outcome, answer.connected) == (Outcome.KEPT, True)
     assert stood == [1]
     assert [len(seen) for seen in sending.aggregator.connections] == [used]
+
+
+def test_the_names_that_an_upload_has_of_urllib3_and_http_client_still_mean_what_they_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of two addresses answers nothing: options are read for each, and then there is a socket."""
+    seen: list[str] = []
+
+    def note(owner: type, name: str) -> None:
+        original = getattr(owner, name)
+
+        def noted(*given: object) -> object:
+            seen.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    for owner, name in ((_Exchange, "may_try"), (_Exchange, "watch"), (_Exchange, "ask"), (_Socket, "makefile")):
+        note(owner, name)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        refuses = gone.getsockname()
+    with running(Aggregator([], accepted)) as aggregator:
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", at) for at in (refuses, ("127.0.0.1", aggregator.port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        connection = Connection(Route(f"http://localhost:{aggregator.port}/v1/reports"), HEADERS, "k")
+        assert connection.post(BODY, aggregator.expect_nothing)[0] == 202
+        connection.close()
+    assert seen == ["may_try", "may_try", "watch", "watch", "ask", "makefile"], (
+        "urllib3 makes its connections otherwise (ConnectionCls, socket_options, sock), or http.client reads its "
+        "answers otherwise (makefile): an upload would be bounded neither in time nor in size"
+    )
