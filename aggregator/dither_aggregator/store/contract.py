@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dither_aggregator.counting.folding import BadTally
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.day_reset import DayReset, WrongClock, is_behind, judge
 from dither_aggregator.store.documents import Documents
 from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, SeenRecord, ShardRecord
@@ -678,16 +678,17 @@ class Store(Documents):
     def left(self) -> FreeSpace | None:
         """Return what is left of the disk, or of the memory, that the store may have; None where nothing says."""
 
-    def trouble(self) -> dict[str, str]:
+    def trouble(self) -> dict[Trouble, str]:
         """Return what is wrong with the store now, by kind; empty when it is as it must be."""
         behind = [shard for shard in self.status() if is_behind(shard.clock_day, shard.day)]
         if not behind:
             return self._trouble()
         clock, day = behind[0].clock_day, max(shard.day for shard in behind)
-        return {**self._trouble(), "clock": f"the store's clock says {clock}, and {day} has been: reports count on it"}
+        behind_words = f"the store's clock says {clock}, and {day} has been: reports count on it"
+        return {**self._trouble(), Trouble.CLOCK: behind_words}
 
     @abstractmethod
-    def _trouble(self) -> dict[str, str]:
+    def _trouble(self) -> dict[Trouble, str]:
         """Return what is wrong with this kind of store."""
 
     def integrity(self) -> list[str]:

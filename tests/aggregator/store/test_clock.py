@@ -10,6 +10,7 @@ from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ import requests
 
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.health import checks
-from dither_aggregator.health.doctor import _time
+from dither_aggregator.health.checks import Finding, Seen
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
@@ -555,11 +556,10 @@ def moved_in(file: Path) -> Counted:
 # Which clock is wrong, and its cure.
 
 
-def clock_check(store: Store) -> checks.HealthCheck:
+def clock_check(store: Store) -> Finding:
     """Return the check of the clock."""
     store_status = StoreStatus.of(store)
-    (check,) = [check for check in checks.of_store(store_status, store_status.trouble) if check.what == "clock"]
-    return check
+    return checks._clock.find(Seen(store_status, store_status.trouble))
 
 
 @pytest.mark.parametrize("false_days", [0, 1])
@@ -659,10 +659,16 @@ def test_which_of_two_machines_has_the_wrong_clock_is_told_by_the_registry() -> 
         (3, today + timedelta(days=90), "Have NTP set"),
         (FAR, None, "Have NTP set"),
     ]:
-        check = _time(ahead * DAY_S, expires)
+        check = time_check(ahead * DAY_S, expires)
         assert not check.well
         assert check.hint.startswith(which)
-    assert _time(0, today).well
+    assert time_check(0, today).well
+
+
+def time_check(ahead_s: float, expires: date | None) -> Finding:
+    """Return the check of the time of two machines."""
+    status, store = Mock(StoreStatus, last_expiry=expires), Mock(Store, ahead_s=lambda: ahead_s)
+    return checks._both_clocks.find(Seen(status, asked=store))
 
 
 def test_a_day_that_passes_by_itself_is_no_trouble(place: Place, store: Store, asked: Registry) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, StoreError, StoreUnavailable
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.folding import fold_read
@@ -109,10 +110,10 @@ def test_acknowledged_uploads_that_are_gone_are_told_for_good(own: RedisServer, 
             append(store, body_in(store, 1, asked, {"dark": [1]}))
         assert store.trouble() == {}
         cut(own, 10)
-        assert "has lost 1 uploads that it had acknowledged" in store.trouble()["lost"]
+        assert "has lost 1 uploads that it had acknowledged" in store.trouble()[Trouble.LOST]
         append(store, body_in(store, 1, asked, {"dark": [1]}))
         append(store, body_in(store, 1, asked, {"dark": [1]}))
-        assert "has lost 1 uploads" in store.trouble()["lost"]
+        assert "has lost 1 uploads" in store.trouble()[Trouble.LOST]
         fold_all(store)
         assert balance(store) == (9, 9, 0, 0)
     with closing(RedisStore(own.url)) as again:
@@ -128,7 +129,7 @@ def test_a_loss_is_seen_in_the_answer_of_an_append(own: RedisServer, asked: Regi
             append(store, body_in(store, 1, asked, {"dark": [1]}))
         cut(own, len(next(own.directory.glob("appendonlydir/*.incr.aof")).read_bytes()) - size)
         append(store, body_in(store, 1, asked, {"dark": [1]}))
-        assert "has lost 2 uploads" in store.trouble()["lost"]
+        assert "has lost 2 uploads" in store.trouble()[Trouble.LOST]
 
 
 def test_many_threads_are_not_taken_for_a_loss(server: RedisServer, asked: Registry) -> None:

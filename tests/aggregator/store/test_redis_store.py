@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.day_reset import DayReset
@@ -215,7 +216,7 @@ def test_a_redis_that_may_lose_what_it_acknowledged_is_refused(
             with closing(store_on(server, asked)) as store:
                 client.config_set(setting, value)
                 words = f"{setting} {value}.*must have {setting} {sound}.*CONFIG SET {setting} {sound}.*CONFIG REWRITE"
-                assert re.search(words, store.trouble()["settings"])
+                assert re.search(words, store.trouble()[Trouble.SETTINGS])
             for use in (RedisStore, lambda url: RedisStore.create(url, "example")):
                 with pytest.raises(StoreError, match=words):
                     use(server.url)
@@ -236,7 +237,7 @@ def test_several_settings_are_named_apart(server: RedisServer, asked: Registry) 
         try:
             for name, value in wrong.items():
                 client.config_set(name, value)
-            said = store.trouble()["settings"]
+            said = store.trouble()[Trouble.SETTINGS]
         finally:
             for name, value in sound.items():
                 client.config_set(name, value)
@@ -267,7 +268,7 @@ def test_a_replica_is_refused(own: RedisServer, asked: Registry) -> None:
     with closing(store_on(own, asked)) as store:
         with closing(own.client()) as client:
             client.execute_command("REPLICAOF", "127.0.0.1", "1")
-        assert "is a replica" in store.trouble()["store"]
+        assert "is a replica" in store.trouble()[Trouble.STORE]
         with pytest.raises(StoreUnavailable):
             append(store, body_of(asked, {"dark": [1]}))
         with pytest.raises(StoreError, match="is a replica"):

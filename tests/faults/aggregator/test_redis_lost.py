@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, Store, StoreError, open_store
 from dither_aggregator.store.packing import sum_segments
@@ -213,7 +214,7 @@ def test_a_redis_whose_file_is_cut_at_any_byte_holds_a_sound_beginning_or_is_ref
                         watching.status()
                     continue
                 opened += 1
-                lost = watching.trouble().get("lost")
+                lost = watching.trouble().get(Trouble.LOST)
                 account, written = goes_on(life, server)
                 missing = f"it has lost {all_ - written} uploads that it had acknowledged"
                 assert lost == (missing if written < all_ else None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import date, timedelta
 from typing import Any, NamedTuple, Self, TypeVar
 
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.contract import (
     DEDUPE,
     DEDUPE_DAYS_MIN,
@@ -620,21 +620,21 @@ class RedisData(Store):
         used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
         return FreeSpace("memory", max(most - used, 0), most) if most else None
 
-    def _trouble(self) -> dict[str, str]:
+    def _trouble(self) -> dict[Trouble, str]:
         trouble = {}
         try:
             self._client.check()
         except StoreUnavailable:
             raise
         except StoreError as error:
-            trouble["store"] = str(error)
+            trouble[Trouble.STORE] = str(error)
         reason = self._client.lossy()
         if self._allow_lossy:
             self.lossy = reason
         elif reason:
-            trouble["settings"] = reason
+            trouble[Trouble.SETTINGS] = reason
         if self._lost:
-            trouble["lost"] = f"it has lost {self._lost} uploads that it had acknowledged"
+            trouble[Trouble.LOST] = f"it has lost {self._lost} uploads that it had acknowledged"
         return trouble
 
     def integrity(self) -> list[str]:

@@ -16,7 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.contract import (
     DEDUPE,
     DEDUPE_DAYS_MIN,
@@ -615,8 +615,8 @@ class SQLiteData(SQLiteFile, Store):
         disk = shutil.disk_usage(self._path.parent)
         return FreeSpace("disk", disk.free, disk.total)
 
-    def _trouble(self) -> dict[str, str]:
-        return {"store": f"{self._path} is not the file that was opened"} if self._replaced() else {}
+    def _trouble(self) -> dict[Trouble, str]:
+        return {Trouble.STORE: f"{self._path} is not the file that was opened"} if self._replaced() else {}
 
     def integrity(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
