@@ -302,7 +302,7 @@ def test_what_is_kept_is_told(tmp_path: Path) -> None:
     with pipeline(tmp_path) as one:
         assert "Tallies are kept for ever. Snapshots are kept for ever." in one.look()
         one.clock.travel(40)
-        one.store.set_retention(Retention(tallies_days=30, snapshots_days=400))
+        one.store.put(Retention(tallies_days=30, snapshots_days=400))
         maintenance.maintain(one.store, 0)
         seen = one.look()
         assert "Tallies are kept for 30 days after their day. Snapshots are kept for 400 days after" in seen

@@ -159,7 +159,7 @@ class RedisPlace(Place):
         self.redis.flushall()
 
     def _make(self, app: str, *, unfinished: bool) -> Store:
-        return RedisStore.create(self.server.url, app, self.shards, unfinished=unfinished)
+        return RedisStore.create(self.server.url, app, shards=self.shards, unfinished=unfinished)
 
     def _open(self) -> Store:
         return RedisStore(self.server.url)
@@ -256,6 +256,6 @@ def balance(store: Store) -> tuple[int, int, int, int]:
 
 def store_on(server: RedisServer, asked: Registry, **options: Any) -> RedisStore:
     """Make a store of four shards on a Redis, with the registry loaded."""
-    store = RedisStore.create(server.url, "example", 4, **options)
+    store = RedisStore.create(server.url, "example", shards=4, **options)
     store.load(asked)
     return store

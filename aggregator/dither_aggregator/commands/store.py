@@ -129,7 +129,7 @@ def _keep(store: Store, args: argparse.Namespace) -> int:
             kept.tallies_days if args.tallies is None else args.tallies or None,
             kept.snapshots_days if args.snapshots is None else args.snapshots or None,
         )
-        store.set_retention(kept)
+        store.put(kept)
     if args.json:
         print(json.dumps(vars(kept)))
     else:

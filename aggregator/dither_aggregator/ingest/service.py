@@ -354,7 +354,7 @@ class WholeService(Service):
 
     def _fold_all(self) -> None:
         for shard in range(self.store.shards):
-            maintenance.fold_all(self.store, shard)
+            self.store.fold_all(shard)
 
     def _maintain(self) -> None:
         while not self._stopping.is_set():

@@ -26,7 +26,7 @@ store at once, each with a `Store` of its own; one `Store` may be used by any nu
 import hashlib
 import hmac
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
@@ -39,10 +39,10 @@ from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.day_reset import DayReset, WrongClock, is_behind, judge
 from dither_aggregator.store.documents import Documents
 from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, SeenRecord, ShardRecord
-from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.packing import (
     HOUR_S,
     add_counts,
+    fold_read,
     pack_answer,
     pack_counts,
     pack_head,
@@ -220,6 +220,13 @@ class Store(Documents):
         segments, poisons = fold_read(read, self._plans.cells)
         self.commit_fold(shard, read, segments, poisons)
         return True
+
+    def fold_all(self, shard: int, until: Callable[[], bool] | None = None) -> int:
+        """Fold what waits in a shard until nothing does, or until told to stop; return how many steps that took."""
+        steps = 0
+        while not (until and until()) and self.fold(shard):
+            steps += 1
+        return steps
 
     @abstractmethod
     def read_log(self, shard: int) -> LogRead:

@@ -4,6 +4,7 @@ Each has a document for a backup's file, in JSON's own types: bytes are base64, 
 """
 
 import base64
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -35,8 +36,13 @@ class Identity:
     """It hashes keys and signs sessions."""
     digest_key: bytes
     generation: str
-    """The generation of the store that was dumped."""
-    tallies_from: date
+    """Another one for each store: of a dump's that of the store that was dumped."""
+    tallies_from: date = date.min
+
+    @classmethod
+    def drawn(cls, app: str) -> "Identity":
+        """Return what a new store of an app is known by."""
+        return cls(app, secrets.token_bytes(32), secrets.token_bytes(32), secrets.token_hex(8))
 
     def to_document(self) -> dict[str, object]:
         """Return what `from_document` needs to make this again."""

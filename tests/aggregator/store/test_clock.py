@@ -34,7 +34,6 @@ from dither_aggregator.store.redis.client import Client, Command
 from dither_aggregator.store.redis.scripts import SCRIPTS
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import exclusive
-from dither_aggregator.store.sqlite.file import SQLiteFile
 from dither_shared.registry import Registry, utc_today
 from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
@@ -62,7 +61,7 @@ def name_of(place: Place) -> str:
 def keep_up(store: Store) -> None:
     """Do all that maintenance does."""
     for shard in range(store.shards):
-        maintenance.fold_all(store, shard)
+        store.fold_all(shard)
         maintenance.maintain(store, shard)
     for metric in maintenance.unfinalized(store):
         maintenance.finalize(store, metric)
@@ -76,7 +75,7 @@ class Life:
         self.place, self.asked, self.store = place, asked, place.make(asked)
         self.bodies: list[bytes] = []
         key = self.store.create_key("write")[0]
-        self.store.set_retention(Retention(40, 40))
+        self.store.put(Retention(40, 40))
         self.send(8)
         leap = LEAP if false_days else FAR
         place.travel(leap)
@@ -347,7 +346,7 @@ def test_in_lives_whose_clock_goes_to_and_fro_nothing_is_lost(
                 taken.append(body)
         for shard in range(store.shards):  # some are behind others
             if rng.random() < 0.6:
-                maintenance.fold_all(store, shard)
+                store.fold_all(shard)
             if rng.random() < 0.6:
                 maintenance.maintain(store, shard)
         if rng.random() < 0.3:
@@ -388,17 +387,17 @@ class Death:
         self.steps = self.at = 0
         self.behind = False
         call, write = Client.run_each, archive.write
-        transaction = SQLiteFile._transaction
+        transaction = SQLiteStore._transaction
 
         def run_each(client: Client, commands: list[Command], *, together: bool = False) -> object:
             do = partial(call, client, commands, together=together)
             return self.step(do) if together or any(map(writes, commands)) else do()
 
-        def in_transaction(file: SQLiteFile) -> object:
+        def in_transaction(file: SQLiteStore) -> object:
             return _Both(self, transaction(file))
 
         monkeypatch.setattr(Client, "run_each", run_each)
-        monkeypatch.setattr(SQLiteFile, "_transaction", in_transaction)
+        monkeypatch.setattr(SQLiteStore, "_transaction", in_transaction)
         monkeypatch.setattr(archive, "write", lambda *args: self.step(lambda: write(*args)))
 
     def before(self) -> None:

@@ -10,8 +10,7 @@ import pytest
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, StoreError, StoreUnavailable
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.packing import sum_segments
+from dither_aggregator.store.packing import fold_read, sum_segments
 from dither_aggregator.store.records import Retention
 from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
@@ -210,7 +209,7 @@ def test_without_memory_nothing_is_taken_and_what_is_there_is_folded(own: RedisS
                 append(store, body)
         with pytest.raises(StoreUnavailable, match="maxmemory"):
             store.retire("dark", 1)
-        store.set_retention(Retention(tallies_days=400))  # which may make room
+        store.put(Retention(tallies_days=400))  # which may make room
         assert store.retention() == Retention(400, None)
         assert balance(store) == (1, 0, 1, 0)
         fold_all(store)

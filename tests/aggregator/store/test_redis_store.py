@@ -108,7 +108,7 @@ def test_a_store_whose_making_was_cut_off_is_refused_with_what_to_do(
     else:
         monkeypatch.setattr(RedisStore, "_run_global", _cut_off(RedisStore._run_global, scripts.FINISH, Killed))
     with pytest.raises(Killed):
-        RedisStore.create(server.url, "example", 4)
+        RedisStore.create(server.url, "example", shards=4)
     monkeypatch.undo()
     with pytest.raises(StoreError, match=r"not filled to its end; .* empty it \(redis-cli FLUSHDB"):
         RedisStore(server.url)
@@ -129,7 +129,7 @@ def _cut_off(method: Callable[..., Any], word: object, killed: type[BaseExceptio
 
 
 def test_finishing_goes_on_where_it_was_cut_off(server: RedisServer, asked: Registry) -> None:
-    made = RedisStore.create(server.url, "example", 4, unfinished=True)
+    made = RedisStore.create(server.url, "example", shards=4, unfinished=True)
     made._run(scripts.FINISH, 2, layout.token(made.generation))
     with closing(RedisStore(server.url, unfinished=True)) as again:
         again.finish()
@@ -141,7 +141,7 @@ def test_finishing_goes_on_where_it_was_cut_off(server: RedisServer, asked: Regi
 @pytest.mark.parametrize("shards", [0, -1, 1025])
 def test_a_number_of_shards_that_makes_no_sense_is_refused(server: RedisServer, shards: int) -> None:
     with pytest.raises(StoreError, match=f"1 to 1024 shards, got {shards}"):
-        RedisStore.create(server.url, "example", shards)
+        RedisStore.create(server.url, "example", shards=shards)
 
 
 def test_another_version_is_refused(server: RedisServer) -> None:
@@ -159,7 +159,7 @@ def test_a_password_is_in_no_message(tmp_path: Path, asked: Registry) -> None:
     with running_redis(tmp_path / "redis", requirepass="swordfish") as server:
         address = f"redis://:swordfish@127.0.0.1:{server.port}/0"
         wrong = address.replace("swordfish", "swordfishy")
-        with closing(RedisStore.create(address, "example", 2)) as store:
+        with closing(RedisStore.create(address, "example", shards=2)) as store:
             store.load(asked)
             failures = [_failure(lambda: RedisStore(wrong)), _failure(lambda: RedisStore.create(address, "example"))]
             server.kill()
@@ -292,6 +292,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "sealed": lambda store, asked: store.sealed(),
     "append": lambda store, asked: append(store, body_of(asked, {"dark": [1]})),
     "fold": lambda store, asked: store.fold(0),
+    "fold_all": lambda store, asked: store.fold_all(0),
     "read_log": lambda store, asked: store.read_log(0),
     "commit_fold": lambda store, asked: store.commit_fold(0, store.read_log(0), [], []),
     "compact": lambda store, asked: store.compact(0),
@@ -314,10 +315,8 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "shown": lambda store, asked: store.shown(),
     "shown_batch": lambda store, asked: store.shown_batch((1, store.clock_day())),
     "retention": lambda store, asked: store.retention(),
-    "set_retention": lambda store, asked: store.set_retention(Retention(1, 1)),
-    "marks": lambda store, asked: store.marks(),
-    "add_mark": lambda store, asked: store.add_mark(DayMark(store.clock_day(), "version 158")),
-    "remove_mark": lambda store, asked: store.remove_mark(DayMark(store.clock_day(), "version 158")),
+    "put": lambda store, asked: store.put(DayMark(store.clock_day(), "version 158")),
+    "remove": lambda store, asked: store.remove(DayMark(store.clock_day(), "version 158")),
     "refused": lambda store, asked: store.refused(store.clock_day(), store.clock_day()),
     "tallies_from": lambda store, asked: store.tallies_from(),
     "forget_answers": lambda store, asked: store.forget_answers(0),
@@ -424,7 +423,7 @@ def test_a_dump_during_which_old_tallies_are_given_up_is_not_whole(place: RedisP
         if isinstance(record, ShardRecord):
             break
     other = place.open()
-    other.set_retention(Retention(tallies_days=1))
+    other.put(Retention(tallies_days=1))
     for shard in range(store.shards):
         other.forget(shard)
     with pytest.raises(StoreUnavailable, match="given up while they were read"):

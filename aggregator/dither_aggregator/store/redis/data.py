@@ -26,6 +26,7 @@ from dither_aggregator.store.contract import (
     with_pending,
 )
 from dither_aggregator.store.documents import News
+from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import day_at, day_number, day_of, unpack_entry
 from dither_aggregator.store.records import (
     Batch,
@@ -134,9 +135,9 @@ class RedisData(Store):
         cls,
         url: str,
         app: str,
-        shards: int = SHARDS,
         clock: Callable[[], float] = time.time,
         *,
+        shards: int = SHARDS,
         allow_lossy_store: bool = False,
         unfinished: bool = False,
     ) -> Self:
@@ -653,17 +654,14 @@ class RedisData(Store):
 
 def _begin(client: Client, app: str, shards: int) -> None:
     """Make an unfinished store in an empty Redis."""
-    generation = secrets.token_hex(8)
-    token = layout.token(generation, finished=False)
+    identity = Identity.drawn(app)
+    token = layout.token(identity.generation, finished=False)
     state: dict[str, object] = {
+        **vars(identity),
+        "tallies_from": day_number(date.min),
         "version": layout.VERSION,
         "token": token,
-        "app": app,
-        "digest_key": secrets.token_bytes(32),
-        "secret": secrets.token_bytes(32),
-        "generation": generation,
         "shards": shards,
-        "tallies_from": day_number(date.min),
     }
     there = client.run(*call(scripts.BEGIN, layout.GLOBAL, *_words(state)))
     if there == b"other keys":
