@@ -36,7 +36,7 @@ NAMED_MAX = 10
 _NTP = "Have NTP set the clocks of both machines: days begin and end by the store's."
 
 
-class Place(Flag):
+class Teller(Flag):
     """Who tells a check."""
 
     SERVER = auto()
@@ -46,11 +46,11 @@ class Place(Flag):
     DOCTOR = auto()
 
 
-EVERYWHERE = ~Place(0)
+EVERYWHERE = ~Teller(0)
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """All that checks look at."""
 
     status: StoreStatus | None = None
@@ -87,19 +87,7 @@ class Gauge(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a look finds; its limit and hint go before the check's."""
-
-    value: str = ""
-    """Without one, the trouble that there is, or the limit."""
-    well: bool = True
-    gauges: Sequence[Gauge] = ()
-    limit: str = ""
-    hint: str = ""
-
-
-@dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     """One finding about a server, its store or its machine; in the hint, commands are in backticks."""
 
     what: str
@@ -114,7 +102,14 @@ class Finding:
         return {"check": self.what, "value": self.value, "limit": self.limit, "ok": self.well, "hint": self.hint}
 
 
-Look = Callable[[Seen], Found]
+def found(
+    value: str = "", well: bool = True, gauges: Sequence[Gauge] = (), limit: str = "", hint: str = ""
+) -> HealthFinding:
+    """Return what a look finds; what is left out is the check's own."""
+    return HealthFinding("", value, limit, well, hint, gauges)
+
+
+Look = Callable[[Observed], HealthFinding]
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,7 @@ class HealthCheck:
     name: str
     limit: str
     hint: str
-    places: Place = EVERYWHERE
+    places: Teller = EVERYWHERE
     trouble: Trouble | None = None
     """A kind of the store's trouble with which it is not well."""
     message: str = ""
@@ -139,24 +134,18 @@ class HealthCheck:
         CHECKS[self] = look
         return self
 
-    def find(self, seen: Seen) -> Finding:
+    def find(self, seen: Observed) -> HealthFinding:
         """Look."""
-        found, trouble = CHECKS[self](seen), without_addresses(seen.trouble).get(self.trouble or "")
-        return Finding(
-            self.name,
-            found.value or trouble or self.limit,
-            found.limit or self.limit,
-            found.well and not trouble,
-            found.hint or self.hint,
-            found.gauges,
-        )
+        one, trouble = CHECKS[self](seen), without_addresses(seen.trouble).get(self.trouble or "")
+        value, well = one.value or trouble or self.limit, one.well and not trouble
+        return HealthFinding(self.name, value, one.limit or self.limit, well, one.hint or self.hint, one.gauges)
 
 
 CHECKS: dict[HealthCheck, Look] = {}
 """All checks, in the order in which they are told."""
 
 
-def findings(place: Place, seen: Seen) -> list[Finding]:
+def findings(place: Teller, seen: Observed) -> list[HealthFinding]:
     """Return what the checks of a place find."""
     return [check.find(seen) for check in CHECKS if place in check.places and (seen.status or check.unread)]
 
@@ -192,24 +181,24 @@ _THREADS = {
     "writing",
     "uploads are written",
     "The log says why the store cannot be written: mostly a full disk or memory, or no connection to Redis.",
-    Place.SERVER,
+    Teller.SERVER,
     unread=True,
 )
-def _writing(seen: Seen) -> Found:
+def _writing(seen: Observed) -> HealthFinding:
     failure = without_addresses(seen.threads).get("writer")
-    return Found(failure or "", not failure)
+    return found(failure or "", not failure)
 
 
 @HealthCheck(
     "work",
     "every thread does its work",
     "Read the log of the server; a thread that has ended comes back with a restart.",
-    Place.SERVER,
+    Teller.SERVER,
     unread=True,
 )
-def _work(seen: Seen) -> Found:
+def _work(seen: Observed) -> HealthFinding:
     others = [f"{name}: {words}" for name, words in sorted(without_addresses(seen.threads).items()) if name != "writer"]
-    return Found(", ".join(others), not others)
+    return found(", ".join(others), not others)
 
 
 # The store.
@@ -223,10 +212,10 @@ def _work(seen: Seen) -> Found:
     trouble=Trouble.FOLDING,
     alerts=("DitherFoldingLags",),
 )
-def _folding(seen: Seen) -> Found:
+def _folding(seen: Observed) -> HealthFinding:
     waiting = seen.read.waiting_s
     text = "For how long something has waited and nothing was folded."
-    return Found(
+    return found(
         f"nothing folded for {duration(waiting)}" if seen.read.backlog else "nothing waits",
         waiting <= LAG_MAX_S,
         [Gauge("dither_folding_lag_seconds", text, waiting)],
@@ -241,10 +230,10 @@ def _folding(seen: Seen) -> Found:
     trouble=Trouble.BACKLOG_FULL,
     alerts=("DitherBacklogGrows",),
 )
-def _backlog(seen: Seen) -> Found:
+def _backlog(seen: Observed) -> HealthFinding:
     uploads = seen.read.backlog
     gauge = Gauge("dither_backlog_uploads", "Accepted uploads that are not folded.", uploads)
-    return Found(f"{uploads:,} upload{'s' * (uploads != 1)}", uploads <= BACKLOG_MAX, [gauge])
+    return found(f"{uploads:,} upload{'s' * (uploads != 1)}", uploads <= BACKLOG_MAX, [gauge])
 
 
 @HealthCheck(
@@ -253,9 +242,9 @@ def _backlog(seen: Seen) -> Found:
     "A day is sealed once nothing of it waits. Does `dither serve`, or `dither beat` with a `dither worker`, run?",
     alerts=("DitherNotSealed",),
 )
-def _sealing(seen: Seen) -> Found:
+def _sealing(seen: Observed) -> HealthFinding:
     age_s = seen.read.seal_age_s
-    return Found(
+    return found(
         f"{seen.read.sealed} is sealed, over for {duration(age_s)}",
         age_s <= DAY_S + SEAL_GRACE_S,
         [Gauge("dither_seal_age_seconds", "For how long the latest sealed day has been over.", age_s)],
@@ -268,9 +257,9 @@ def _sealing(seen: Seen) -> Found:
     "Let NTP set the clock of the store's machine: days begin and end by it.",
     trouble=Trouble.CLOCK,
 )
-def _clock(seen: Seen) -> Found:
+def _clock(seen: Observed) -> HealthFinding:
     wrong, clock_day = seen.read.wrong_clock, seen.read.clock_day
-    return Found(
+    return found(
         f"{clock_day}; {wrong.sentence}" if wrong else f"{clock_day}",
         wrong is None,
         limit=f"{max(shard.day for shard in seen.read.shards) - timedelta(days=1)} or later",
@@ -285,7 +274,7 @@ HealthCheck(
     trouble=Trouble.STORE,
     message="the store cannot be read",
     unread=True,
-)(lambda seen: Found())
+)(lambda seen: found())
 
 
 @HealthCheck(
@@ -296,10 +285,10 @@ HealthCheck(
     message="the store may lose what it acknowledges",
     unread=True,
 )
-def _durability(seen: Seen) -> Found:
+def _durability(seen: Observed) -> HealthFinding:
     if seen.status and seen.status.lossy:
-        return Found("the store may lose what it acknowledges, as the one who started it chose", False)
-    return Found()
+        return found("the store may lose what it acknowledges, as the one who started it chose", False)
+    return found()
 
 
 HealthCheck(
@@ -308,7 +297,7 @@ HealthCheck(
     "Acknowledged uploads are gone: deploy/machines.md has the store's settings, deploy/backups.md the way back.",
     trouble=Trouble.LOST,
     unread=True,
-)(lambda seen: Found())
+)(lambda seen: found())
 
 
 _MORE_SPACE = (
@@ -323,18 +312,18 @@ _MORE_SPACE = (
     trouble=Trouble.DISK_FULL,
     alerts=("DitherCapacityShrinks", "DitherCapacityLow"),
 )
-def _capacity(seen: Seen) -> Found:
+def _capacity(seen: Observed) -> HealthFinding:
     left = seen.read.left
     if left is None:
-        return Found("not told", True, hint="Give the Redis a maxmemory: deploy/redis/data.conf has one.")
+        return found("not told", True, hint="Give the Redis a maxmemory: deploy/redis/data.conf has one.")
     what, least = left.what, min(left.total * FREE_SHARE, FREE_BYTES)
     gauges = [
         Gauge(f"dither_{what}_free_bytes", f"How much {what} the store can still take.", left.free),
         Gauge(f"dither_{what}_size_bytes", f"How much {what} there is for the store.", left.total),
     ]
     if Trouble.DISK_FULL in seen.trouble:
-        return Found("", False, gauges, "above the floor", f"Uploads are refused until there is. {_MORE_SPACE}")
-    return Found(f"{_size(left.free)} of {what}", left.free >= least, gauges, f"at least {_size(least)}")
+        return found("", False, gauges, "above the floor", f"Uploads are refused until there is. {_MORE_SPACE}")
+    return found(f"{_size(left.free)} of {what}", left.free >= least, gauges, f"at least {_size(least)}")
 
 
 def _size(size: float) -> str:
@@ -348,36 +337,36 @@ _USUAL = "Some minutes after midnight (UTC) this is usual; later: "
     "merging",
     "all sealed days",
     f"{_USUAL}does `dither serve`, or `dither beat` with a `dither worker`, run?",
-    Place.PAGE,
+    Teller.PAGE,
 )
-def _merging(seen: Seen) -> Found:
+def _merging(seen: Observed) -> HealthFinding:
     merged = min(shard.merged for shard in seen.read.shards)
-    return Found(f"{merged} is merged" if merged > date.min else "no day yet", merged >= seen.read.sealed)
+    return found(f"{merged} is merged" if merged > date.min else "no day yet", merged >= seen.read.sealed)
 
 
 @HealthCheck(
     "finalizing",
     "all merged days",
     f"{_USUAL}the log says which tally cannot be read, and `dither fsck` why.",
-    Place.PAGE,
+    Teller.PAGE,
 )
-def _finalizing(seen: Seen) -> Found:
+def _finalizing(seen: Observed) -> HealthFinding:
     metrics = len(maintenance.unfinalized(seen.store))
-    return Found(f"missing for {metrics:,} metric{'s' * (metrics != 1)}" if metrics else "", not metrics)
+    return found(f"missing for {metrics:,} metric{'s' * (metrics != 1)}" if metrics else "", not metrics)
 
 
 @HealthCheck(
     "time",
     f"within {CLOCK_OFF_MAX_S:.0f} s",
     _NTP,
-    Place.DOCTOR,
+    Teller.DOCTOR,
 )
-def _both_clocks(seen: Seen) -> Found:
+def _both_clocks(seen: Observed) -> HealthFinding:
     now, ahead_s, expires = time.time(), seen.store.ahead_s(), seen.read.last_expiry
     days = {"the store's": day_at(now + ahead_s), "this machine's": day_at(now)}
     wrong = [whose for whose, day in days.items() if expires and not expires - EXPIRES_WITHIN <= day <= expires]
     which = f"It is {wrong[0]} that is wrong, by the dates of the registry. " if len(wrong) == 1 else ""
-    return Found(
+    return found(
         f"the store's clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s >= 0 else 'behind'} this machine's",
         abs(ahead_s) <= CLOCK_OFF_MAX_S,
         hint=f"{which}{_NTP}",
@@ -392,14 +381,14 @@ def _both_clocks(seen: Seen) -> Found:
     f"balances, read within {duration(AUDIT_AGE_MAX_S)}",
     "`dither ledger` shows the rows that do not balance, `dither fsck` names what is damaged, and "
     "`dither quarantine aside` sets damaged entries of the log apart.",
-    Place.SERVER | Place.DOCTOR,
+    Teller.SERVER | Teller.DOCTOR,
     unread=True,
     alerts=("DitherLedgerImbalance", "DitherLedgerUnread"),
 )
-def _ledger(seen: Seen) -> Found:
+def _ledger(seen: Observed) -> HealthFinding:
     audit = seen.audit
     if audit is None:
-        return Found("not read yet")
+        return found("not read yet")
     age = time.monotonic() - audit.began
     gauges = [
         Gauge("dither_ledger_age_seconds", "Since the ledger was last read.", age),
@@ -407,7 +396,7 @@ def _ledger(seen: Seen) -> Found:
     ]
     rows = f"{audit.rows:,} row{'s' * (audit.rows != 1)} off by {audit.imbalance:,} reports"
     value = f"{rows if audit.rows else 'balances'}, read {duration(age)} ago"
-    return Found(value, not audit.rows and age <= AUDIT_AGE_MAX_S, gauges)
+    return found(value, not audit.rows and age <= AUDIT_AGE_MAX_S, gauges)
 
 
 @HealthCheck(
@@ -417,11 +406,11 @@ def _ledger(seen: Seen) -> Found:
     unread=True,
     alerts=("DitherQuarantined",),
 )
-def _quarantine(seen: Seen) -> Found:
+def _quarantine(seen: Observed) -> HealthFinding:
     if seen.total is None:
-        return Found()
+        return found()
     waiting = seen.total.quarantined - seen.total.dropped
-    return Found(
+    return found(
         f"{waiting:,} report{'s wait' if waiting != 1 else ' waits'}" if waiting else "",
         not waiting,
         [Gauge("dither_reports_quarantined", "Accepted reports that wait in quarantine.", waiting)],
@@ -436,11 +425,11 @@ def _quarantine(seen: Seen) -> Found:
     "none that could not be computed",
     "Pages say it in the metric's row, and other rows stand. It is tried again, ever more rarely; the log of the "
     "server or worker says more.",
-    Place.PAGE | Place.DOCTOR,
+    Teller.PAGE | Teller.DOCTOR,
 )
-def _readings(seen: Seen) -> Found:
-    found = [state for entry in seen.store.open_readings() if (state := state_of(entry))]
-    failures = {state.metric: state.words for state in found if state.failed}
+def _readings(seen: Observed) -> HealthFinding:
+    states = [state for entry in seen.store.open_readings() if (state := state_of(entry))]
+    failures = {state.metric: state.words for state in states if state.failed}
     more = f" and {len(failures) - NAMED_MAX:,} more" if len(failures) > NAMED_MAX else ""
     named = ", ".join(f"{metric}: {words}" for metric, words in sorted(failures.items())[:NAMED_MAX])
-    return Found(f"{named}{more}" if failures else f"{len(found):,} being computed", not failures)
+    return found(f"{named}{more}" if failures else f"{len(states):,} being computed", not failures)

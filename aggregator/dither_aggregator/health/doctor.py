@@ -17,7 +17,7 @@ import requests
 
 from dither_aggregator.analysis.quality.verdict import ALPHA, days
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.health.checks import Finding, Place, Seen, findings
+from dither_aggregator.health.checks import HealthFinding, Observed, Teller, findings
 from dither_aggregator.health.expiry import SOON, Expiries
 from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.store import Store, open_store
@@ -36,7 +36,7 @@ SERVERS_WORDS_MAX = 500
 FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
 
 
-def examine(data: str, health: str | None) -> Iterator[Finding]:
+def examine(data: str, health: str | None) -> Iterator[HealthFinding]:
     """Yield all checks, those of the store first."""
     yield from _store(data)
     if not is_redis(data):
@@ -49,7 +49,7 @@ def examine(data: str, health: str | None) -> Iterator[Finding]:
 # The store.
 
 
-def _store(data: str) -> Iterator[Finding]:
+def _store(data: str) -> Iterator[HealthFinding]:
     hint = (
         "Is --data the store that the server uses, and does it run where that can be reached? `dither init` makes one."
     )
@@ -59,10 +59,10 @@ def _store(data: str) -> Iterator[Finding]:
         yield _other_layout(error)
         return
     except DitherError as error:
-        yield Finding("opening", str(error), "opens", False, hint)
+        yield HealthFinding("opening", str(error), "opens", False, hint)
         return
     with closing(store):
-        yield Finding("opening", "opens", "opens", True, hint)
+        yield HealthFinding("opening", "opens", "opens", True, hint)
         yield _versions(store)
         yield from _tried("reading", lambda: _look(store))
         yield _expiry(store)
@@ -70,7 +70,7 @@ def _store(data: str) -> Iterator[Finding]:
         yield from _tried("quality", lambda: [_quality(store)])
 
 
-def _other_layout(error: OtherLayout) -> Finding:
+def _other_layout(error: OtherLayout) -> HealthFinding:
     """Tell whether `dither serve` takes a store of another layout: it is asked before an upgrade."""
     if error.serve_brings:
         value = f"`dither serve` brings it from {error.serve_brings}; no more is checked before"
@@ -81,32 +81,34 @@ def _other_layout(error: OtherLayout) -> Finding:
         if error.newer
         else "An older dither made it: deploy/upgrading.md has the way for stores of before."
     )
-    return Finding("opening", value, "opens, or can be brought to this layout", bool(error.serve_brings), hint)
+    return HealthFinding("opening", value, "opens, or can be brought to this layout", bool(error.serve_brings), hint)
 
 
-def _tried(what: str, look: Callable[[], list[Finding]]) -> list[Finding]:
+def _tried(what: str, look: Callable[[], list[HealthFinding]]) -> list[HealthFinding]:
     """Return what a look tells, or that it failed."""
     try:
         return look()
     except (DitherError, ValueError) as error:
         hint = "`dither fsck` says what is damaged; `dither restore` makes a store of a backup."
-        return [Finding(what, str(error), "can be read", False, hint)]
+        return [HealthFinding(what, str(error), "can be read", False, hint)]
 
 
-def _versions(store: Store) -> Finding:
+def _versions(store: Store) -> HealthFinding:
     """Tell the versions; a store of another layout does not open."""
     value = f"dither {version('dither')}, Python {platform.python_version()}, {store.kind} of layout {store.layout}"
-    return Finding("versions", value, f"layout {store.layout}", True, "deploy/upgrading.md has the order of upgrades.")
+    return HealthFinding(
+        "versions", value, f"layout {store.layout}", True, "deploy/upgrading.md has the order of upgrades."
+    )
 
 
-def _look(store: Store) -> list[Finding]:
+def _look(store: Store) -> list[HealthFinding]:
     status, audit = StoreStatus.of(store), Audit.of(store)
-    return findings(Place.DOCTOR, Seen(status, status.trouble, audit.total, audit, asked=store))
+    return findings(Teller.DOCTOR, Observed(status, status.trouble, audit.total, audit, asked=store))
 
 
-def _expiry(store: Store) -> Finding:
+def _expiry(store: Store) -> HealthFinding:
     found = Expiries.of(store.plans(), store.clock_day())
-    return Finding(
+    return HealthFinding(
         "expiry",
         found.words or f"no metric expires within {SOON.days} days",
         "a metric that has not expired",
@@ -115,9 +117,9 @@ def _expiry(store: Store) -> Finding:
     )
 
 
-def _files(store: Store) -> Finding:
+def _files(store: Store) -> HealthFinding:
     faults = list(islice(store.integrity(), FAULTS_SHOWN))
-    return Finding(
+    return HealthFinding(
         "files",
         "; ".join(faults) or "whole",
         "whole",
@@ -126,7 +128,7 @@ def _files(store: Store) -> Finding:
     )
 
 
-def _quality(store: Store) -> Finding:
+def _quality(store: Store) -> HealthFinding:
     """Tell of which metrics honest devices hardly ever send the counts of the last closed day.
 
     Over all metrics, and so of sound ones on one day in 1 / ALPHA at most.
@@ -139,7 +141,7 @@ def _quality(store: Store) -> Finding:
         if day.checks
     ]
     wrong = sorted({metric for p_value, metric in least if p_value <= ALPHA / len(least)})
-    return Finding(
+    return HealthFinding(
         "quality",
         f"{', '.join(wrong)} on {window.last}"
         if wrong
@@ -153,14 +155,14 @@ def _quality(store: Store) -> Finding:
 # The machine.
 
 
-def _directory(directory: Path) -> Iterator[Finding]:
+def _directory(directory: Path) -> Iterator[HealthFinding]:
     """Yield what a directory's rights tell. One that cannot be looked at does not open either."""
     try:
         mode = directory.stat().st_mode
     except OSError:
         return
     may = os.access(directory, os.W_OK | os.X_OK) and all(os.access(path, os.W_OK) for path in directory.iterdir())
-    yield Finding(
+    yield HealthFinding(
         "permission",
         f"{'may' if may else 'may not'} be written by user {os.geteuid()}",
         "may be written",
@@ -171,7 +173,7 @@ def _directory(directory: Path) -> Iterator[Finding]:
         found = ownership.keep(directory, NAMES, mend=False)
     except ownership.NotOurs as error:
         found = [str(error)]
-    yield Finding(
+    yield HealthFinding(
         "secrecy",
         "; ".join([f"mode {mode & 0o777:o}", *found]),
         "700, and files of mode 600",
@@ -180,10 +182,10 @@ def _directory(directory: Path) -> Iterator[Finding]:
     )
 
 
-def _file_limit() -> Finding:
+def _file_limit() -> HealthFinding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     endless = hard == resource.RLIM_INFINITY
-    return Finding(
+    return HealthFinding(
         "file limit",
         "none" if endless else f"{hard:,} files",
         f"at least {FILES:,} files",
@@ -195,21 +197,23 @@ def _file_limit() -> Finding:
 # A server.
 
 
-def _server(health: str) -> Iterator[Finding]:
+def _server(health: str) -> Iterator[HealthFinding]:
     hint = "Is it the address of --health, and does the server run? Its log says why it does not answer."
     try:
         ready, found = _asked(health, "/readyz"), _asked(health, "/version")
         waits = [check for check in ready["checks"] if not check["ok"]]
         theirs = _line(f"dither {found['dither']}, Python {found['python']}")
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
-        yield Finding("server", f"no answer ({type(error).__name__})", "ready", False, hint)
+        yield HealthFinding("server", f"no answer ({type(error).__name__})", "ready", False, hint)
         return
-    yield Finding("server", _line(ready["status"]), "ready", ready["status"] == "ready", "Its checks below say why.")
+    yield HealthFinding(
+        "server", _line(ready["status"]), "ready", ready["status"] == "ready", "Its checks below say why."
+    )
     for check in waits:
         what, value, limit, hint = (_line(check[key]) for key in ("check", "value", "limit", "hint"))
-        yield Finding(f"server's {what}", value, limit, False, hint)
+        yield HealthFinding(f"server's {what}", value, limit, False, hint)
     ownership = f"dither {version('dither')}, Python {platform.python_version()}"
-    yield Finding(
+    yield HealthFinding(
         "server's version", theirs, ownership, theirs == ownership, "Restart it: another version was installed since."
     )
 

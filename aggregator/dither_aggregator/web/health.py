@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 
-from dither_aggregator.health.checks import Finding, Place, Seen, findings, without_addresses
+from dither_aggregator.health.checks import HealthFinding, Observed, Teller, findings, without_addresses
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import metrics
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
@@ -47,12 +47,12 @@ def _ready(service: Service) -> HttpAnswer:
     return _answer(503 if trouble else 200, document)
 
 
-def health_findings(service: Service) -> list[Finding]:
+def health_findings(service: Service) -> list[HealthFinding]:
     """Return what health checks find of a server and its store, as far as they were looked at."""
     audit = service.audit
     total = audit.total if audit else None
     return findings(
-        Place.SERVER, Seen(service.store_status, service.store_trouble, total, audit, service.own_trouble())
+        Teller.SERVER, Observed(service.store_status, service.store_trouble, total, audit, service.own_trouble())
     )
 
 

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from dither_aggregator.health.checks import Finding
+from dither_aggregator.health.checks import HealthFinding
 from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.ingest import counters
 from dither_aggregator.ingest.service import Service
@@ -27,7 +27,7 @@ HEADERS = [
 ]
 
 
-def answer(service: Service, findings: Sequence[Finding], versions: Mapping[str, str]) -> HttpAnswer:
+def answer(service: Service, findings: Sequence[HealthFinding], versions: Mapping[str, str]) -> HttpAnswer:
     """Return all metrics."""
     registry = CollectorRegistry()
     registry.register(_Read(service.store_status, service.audit, findings, not service.trouble(), versions))
@@ -41,7 +41,7 @@ class _Read(Collector):
         self,
         store_status: StoreStatus | None,
         audit: Audit | None,
-        findings: Sequence[Finding],
+        findings: Sequence[HealthFinding],
         ready: bool,
         versions: Mapping[str, str],
     ) -> None:

@@ -22,7 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dither_aggregator.health import checks
 from dither_aggregator.health.capacity import FreeSpace, Trouble
-from dither_aggregator.health.checks import CHECKS, Finding, Found, Gauge, HealthCheck, Place, Seen
+from dither_aggregator.health.checks import CHECKS, Gauge, HealthCheck, HealthFinding, Observed, Teller
+from dither_aggregator.health.checks import found as a_finding
 from dither_aggregator.health.doctor import examine
 from dither_aggregator.health.status import Audit
 from dither_aggregator.ingest import counters
@@ -47,7 +48,7 @@ ASKED = registry()
 PAGE = Path(__file__).parents[3] / "aggregator" / "health.md"
 ALERTS = PAGE.parents[1] / "deploy" / "monitoring" / "alerts.yaml"
 ADDRESS = "127.0.0.9"
-OF_SERVER = [check.name for check in CHECKS if Place.SERVER in check.places]
+OF_SERVER = [check.name for check in CHECKS if Teller.SERVER in check.places]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -82,7 +83,7 @@ class Monitored:
     def metrics(self) -> Samples:
         return samples(self.ask("/metrics")[1])
 
-    def checks(self) -> dict[str, Finding]:
+    def checks(self) -> dict[str, HealthFinding]:
         return {finding.what: finding for finding in health_findings(self.service)}
 
 
@@ -165,14 +166,14 @@ def test_little_room_is_told_before_it_is_gone(monitored: Monitored) -> None:
     assert store_status
     for free, size, well in ((10, 100, True), (4, 100, False), (5 << 30, 1 << 40, True), (3 << 30, 1 << 40, False)):
         given = replace(store_status, left=FreeSpace("memory", free, size))
-        check = checks._capacity.find(Seen(given))
+        check = checks._capacity.find(Observed(given))
         assert check.well == well, check
 
 
 def test_a_ledger_that_was_not_read_for_long_is_told() -> None:
     total, now = Counted(5, 5), time.monotonic()
     early, late = (
-        checks._ledger.find(Seen(audit=Audit(total, 0, 0, {}, {}, now - age)))
+        checks._ledger.find(Observed(audit=Audit(total, 0, 0, {}, {}, now - age)))
         for age in (5.0, 2 * checks.AUDIT_AGE_MAX_S)
     )
     assert early.well
@@ -325,7 +326,7 @@ def test_a_check_from_outside_is_told_everywhere(
 ) -> None:
     toy = HealthCheck("toys", "all in the box", "Run `dither tidy`.", alerts=("DitherToys",))
     gauge = Gauge("dither_toys_scattered", "Toys that are not in the box.", 3)
-    monkeypatch.setitem(CHECKS, toy, lambda seen: Found("3 toys lie about", False, [gauge]))
+    monkeypatch.setitem(CHECKS, toy, lambda seen: a_finding("3 toys lie about", False, [gauge]))
     (ready,) = (one for one in json.loads(monitored.ask("/readyz")[1])["checks"] if one["check"] == "toys")
     assert ready == {
         "check": "toys",
@@ -348,14 +349,14 @@ def test_every_trouble_of_a_store_has_its_check() -> None:
     for trouble in Trouble:
         (check,) = (check for check in CHECKS if check.trouble == trouble)
         if check.unread:
-            assert not check.find(Seen(trouble={trouble: "it is not"})).well
+            assert not check.find(Observed(trouble={trouble: "it is not"})).well
 
 
 def test_each_alert_about_a_number_of_a_check_is_named_by_it(monitored: Monitored) -> None:
     (group,) = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
     asked = {rule["alert"]: set(re.findall(r"dither_\w+", rule["expr"])) for rule in group["rules"]}
     for check in CHECKS:
-        if Place.SERVER in check.places:
+        if Teller.SERVER in check.places:
             gauges = {gauge.name for gauge in monitored.checks()[check.name].gauges}
             assert set(check.alerts) == {name for name, names in asked.items() if names & gauges}, check.name
 

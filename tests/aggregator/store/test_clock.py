@@ -18,7 +18,7 @@ import requests
 
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.health import checks
-from dither_aggregator.health.checks import Finding, Seen
+from dither_aggregator.health.checks import HealthFinding, Observed
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
@@ -555,10 +555,10 @@ def moved_in(file: Path) -> Counted:
 # Which clock is wrong, and its cure.
 
 
-def clock_check(store: Store) -> Finding:
+def clock_check(store: Store) -> HealthFinding:
     """Return the check of the clock."""
     store_status = StoreStatus.of(store)
-    return checks._clock.find(Seen(store_status, store_status.trouble))
+    return checks._clock.find(Observed(store_status, store_status.trouble))
 
 
 @pytest.mark.parametrize("false_days", [0, 1])
@@ -664,10 +664,10 @@ def test_which_of_two_machines_has_the_wrong_clock_is_told_by_the_registry() -> 
     assert time_check(0, today).well
 
 
-def time_check(ahead_s: float, expires: date | None) -> Finding:
+def time_check(ahead_s: float, expires: date | None) -> HealthFinding:
     """Return the check of the time of two machines."""
     status, store = Mock(StoreStatus, last_expiry=expires), Mock(Store, ahead_s=lambda: ahead_s)
-    return checks._both_clocks.find(Seen(status, asked=store))
+    return checks._both_clocks.find(Observed(status, asked=store))
 
 
 def test_a_day_that_passes_by_itself_is_no_trouble(place: Place, store: Store, asked: Registry) -> None:

@@ -186,8 +186,8 @@ def test_one_that_only_reads_adds_none(tmp_path: Path) -> None:
     ("method", "spoiled", "caught_by"),
     [
         ("_save", lambda *arguments: True, test_marks_are_kept_by_day_and_seen_by_every_process),
-        ("marks", lambda store: [], test_the_same_mark_again_adds_nothing),
-        ("remove_mark", lambda store, mark: True, test_a_mark_is_removed_alone_and_once),
+        ("documents", lambda store, kind: [], test_the_same_mark_again_adds_nothing),
+        ("remove", lambda store, mark: True, test_a_mark_is_removed_alone_and_once),
     ],
     ids=["adds nothing", "reads nothing", "removes nothing"],
 )

@@ -232,7 +232,7 @@ def test_a_log_that_lacks_uploads_is_not_folded(server: RedisServer, asked: Regi
         store = place.make(asked)
         for _ in range(3):
             append(store, body_in(store, 0, asked, {"dark": [1]}))
-        place.redis.ltrim(layout.log_key(0), 1, -1)
+        place.redis.ltrim(layout.shard_key(0, "log"), 1, -1)
         with pytest.raises(StoreError, match="the log of shard 0 holds 2 uploads of 3"):
             store.fold(0)
         assert store.integrity() == ["shard 0: the log holds 2 uploads, and 3 are to be folded"]
@@ -245,7 +245,7 @@ def test_a_tally_that_lacks_segments_is_found(server: RedisServer, asked: Regist
             append(store, body_in(store, 0, asked, {"dark": [1]}))
             fold_all(store)
         name = tally_name(store.stored(asked.metrics["dark"].plan).id, place.day())
-        place.redis.lpop(layout.tally_key(0, name))
+        place.redis.lpop(layout.shard_key(0, "tally", name))
         (found,) = store.integrity()
         assert re.fullmatch(rf"shard 0: the tally of plan \d+ on {place.day()} lacks segments, or has too many", found)
 
@@ -254,14 +254,14 @@ def test_what_is_cut_off_is_damaged(server: RedisServer, asked: Registry) -> Non
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
         append(store, body_in(store, 0, asked, {"dark": [1]}))
-        place.redis.rpush(layout.tally_key(0, tally_name(1, place.day(-2))), b"short")
-        place.redis.zadd(layout.tallies_key(0), {tally_name(1, place.day(-2)): 1})
+        place.redis.rpush(layout.shard_key(0, "tally", tally_name(1, place.day(-2))), b"short")
+        place.redis.zadd(layout.shard_key(0, "tallies"), {tally_name(1, place.day(-2)): 1})
         with pytest.raises(StoreError, match="is damaged: a segment is cut off"):
             store.merge(0)
-        place.redis.lset(layout.log_key(0), 0, b"short")
+        place.redis.lset(layout.shard_key(0, "log"), 0, b"short")
         with pytest.raises(StoreError, match="is damaged: an entry of the log is cut off"):
             store.seal(0)
-        place.redis.hset(layout.quarantine_key(0), "1", b"short")
+        place.redis.hset(layout.shard_key(0, "quarantine"), "1", b"short")
         for use in (store.replay, store.drop):
             with pytest.raises(StoreError, match="is damaged: a quarantined group is cut off"):
                 use("0-1")
@@ -272,6 +272,6 @@ def test_what_is_cut_off_is_damaged(server: RedisServer, asked: Registry) -> Non
 def test_a_key_of_another_kind_is_an_error_in_words(server: RedisServer, asked: Registry) -> None:
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
-        place.redis.set(layout.log_key(0), "text")
+        place.redis.set(layout.shard_key(0, "log"), "text")
         with pytest.raises(StoreError, match="cannot be used: WRONGTYPE"):
             store.read_log(0)

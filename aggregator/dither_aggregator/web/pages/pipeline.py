@@ -10,7 +10,7 @@ from datetime import date, timedelta
 
 from flask import render_template
 
-from dither_aggregator.health.checks import LAG_MAX_S, Finding, Place, Seen, duration, findings
+from dither_aggregator.health.checks import LAG_MAX_S, HealthFinding, Observed, Teller, duration, findings
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.store import LedgerRow, Store
 from dither_aggregator.store.plans import GRACE
@@ -69,7 +69,7 @@ class PipelinePage:
     """Rows of the ledger."""
     rows: Capped[LedgerRow]
     """Those that do not balance, or of which something is pending or in quarantine."""
-    checks: Sequence[Finding]
+    checks: Sequence[HealthFinding]
     waits: str
     """How much waits to be folded, in a sentence."""
     shards: Capped[ShardShown]
@@ -93,7 +93,7 @@ def pipeline_page(store: Store) -> PipelinePage:
     total = total_of(counted.values())
     rows = _telling(store, counted)
     unbalanced = sum(not row.balanced for row in rows)
-    found = findings(Place.PAGE, Seen(store_status, store_status.trouble, total, asked=store))
+    found = findings(Teller.PAGE, Observed(store_status, store_status.trouble, total, asked=store))
     return PipelinePage(
         day,
         f"{total.equation}: {_verdict(unbalanced, sum(not check.well for check in found))}",
