@@ -46,7 +46,8 @@ class Teller(Flag):
     DOCTOR = auto()
 
 
-EVERYWHERE = ~Teller(0)
+NOBODY = Teller(0)
+EVERYWHERE = ~NOBODY
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ class HealthCheck:
     """A kind of the store's trouble with which it is not well."""
     message: str = ""
     """The public words for that trouble; "" where the log's own name no path and no address."""
-    unread: bool = False
-    """Whether it is told also of a store that could not be read yet."""
+    unread: Teller = NOBODY
+    """Who tells it also of a store that could not be read."""
     alerts: tuple[str, ...] = ()
     """The alerts that ask for its numbers; one more is about all checks of a server."""
 
@@ -135,7 +136,7 @@ class HealthCheck:
         return self
 
     def find(self, seen: Observed) -> HealthFinding:
-        """Look."""
+        """Return what it finds now."""
         one, trouble = CHECKS[self](seen), without_addresses(seen.trouble).get(self.trouble or "")
         value, well = one.value or trouble or self.limit, one.well and not trouble
         return HealthFinding(self.name, value, one.limit or self.limit, well, one.hint or self.hint, one.gauges)
@@ -145,9 +146,14 @@ CHECKS: dict[HealthCheck, Look] = {}
 """All checks, in the order in which they are told."""
 
 
-def findings(place: Teller, seen: Observed) -> list[HealthFinding]:
-    """Return what the checks of a place find."""
-    return [check.find(seen) for check in CHECKS if place in check.places and (seen.status or check.unread)]
+def told(by: Teller, seen: Observed) -> list[HealthCheck]:
+    """Return the checks that somebody tells now."""
+    return [check for check in CHECKS if by in (check.places if seen.status else check.unread)]
+
+
+def findings(by: Teller, seen: Observed) -> list[HealthFinding]:
+    """Return what the checks find that somebody tells now."""
+    return [check.find(seen) for check in told(by, seen)]
 
 
 def without_addresses(trouble: Mapping[str, str] | Mapping[Trouble, str]) -> dict[str, str]:
@@ -182,7 +188,7 @@ _THREADS = {
     "uploads are written",
     "The log says why the store cannot be written: mostly a full disk or memory, or no connection to Redis.",
     Teller.SERVER,
-    unread=True,
+    unread=Teller.SERVER,
 )
 def _writing(seen: Observed) -> HealthFinding:
     failure = without_addresses(seen.threads).get("writer")
@@ -194,7 +200,7 @@ def _writing(seen: Observed) -> HealthFinding:
     "every thread does its work",
     "Read the log of the server; a thread that has ended comes back with a restart.",
     Teller.SERVER,
-    unread=True,
+    unread=Teller.SERVER,
 )
 def _work(seen: Observed) -> HealthFinding:
     others = [f"{name}: {words}" for name, words in sorted(without_addresses(seen.threads).items()) if name != "writer"]
@@ -273,7 +279,7 @@ HealthCheck(
     "Put the store back that was there, or restart the server with the one that is. The log says which.",
     trouble=Trouble.STORE,
     message="the store cannot be read",
-    unread=True,
+    unread=Teller.SERVER,
 )(lambda seen: found())
 
 
@@ -283,7 +289,7 @@ HealthCheck(
     "Give the store the settings that deploy/machines.md lists; the log of the server names those that differ.",
     trouble=Trouble.SETTINGS,
     message="the store may lose what it acknowledges",
-    unread=True,
+    unread=Teller.SERVER,
 )
 def _durability(seen: Observed) -> HealthFinding:
     if seen.status and seen.status.lossy:
@@ -296,7 +302,7 @@ HealthCheck(
     "none",
     "Acknowledged uploads are gone: deploy/machines.md has the store's settings, deploy/backups.md the way back.",
     trouble=Trouble.LOST,
-    unread=True,
+    unread=Teller.SERVER,
 )(lambda seen: found())
 
 
@@ -382,7 +388,7 @@ def _both_clocks(seen: Observed) -> HealthFinding:
     "`dither ledger` shows the rows that do not balance, `dither fsck` names what is damaged, and "
     "`dither quarantine aside` sets damaged entries of the log apart.",
     Teller.SERVER | Teller.DOCTOR,
-    unread=True,
+    unread=Teller.SERVER,
     alerts=("DitherLedgerImbalance", "DitherLedgerUnread"),
 )
 def _ledger(seen: Observed) -> HealthFinding:
@@ -403,7 +409,7 @@ def _ledger(seen: Observed) -> HealthFinding:
     "quarantine",
     "nothing waits",
     "`dither quarantine list` says why; replay what can be counted now, and drop what never can be.",
-    unread=True,
+    unread=Teller.SERVER,
     alerts=("DitherQuarantined",),
 )
 def _quarantine(seen: Observed) -> HealthFinding:

@@ -6,7 +6,7 @@ Nothing is changed, and the store may be in use meanwhile.
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from importlib.metadata import version
 from itertools import islice
@@ -17,7 +17,7 @@ import requests
 
 from dither_aggregator.analysis.quality.verdict import ALPHA, days
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.health.checks import HealthFinding, Observed, Teller, findings
+from dither_aggregator.health.checks import HealthCheck, HealthFinding, Observed, Teller, found, told
 from dither_aggregator.health.expiry import SOON, Expiries
 from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.store import Store, open_store
@@ -29,6 +29,7 @@ from dither_shared import ownership
 from dither_shared.errors import DitherError
 from dither_shared.harmless import visible
 
+_UNREADABLE = (DitherError, ValueError)
 FAULTS_SHOWN = 3
 ASK_WITHIN_S = 10.0
 SERVERS_WORDS_MAX = 500
@@ -64,10 +65,17 @@ def _store(data: str) -> Iterator[HealthFinding]:
     with closing(store):
         yield HealthFinding("opening", "opens", "opens", True, hint)
         yield _versions(store)
-        yield from _tried("reading", lambda: _look(store))
-        yield _expiry(store)
-        yield from _tried("files", lambda: [_files(store)])
-        yield from _tried("quality", lambda: [_quality(store)])
+        seen = Observed(asked=store)
+        try:
+            status, audit = StoreStatus.of(store), Audit.of(store)
+            seen = Observed(status, status.trouble, audit.total, audit, asked=store)
+        except _UNREADABLE as error:
+            yield _unreadable("reading", error)
+        for check in told(Teller.DOCTOR, seen):
+            try:
+                yield check.find(seen)
+            except _UNREADABLE as error:
+                yield _unreadable(check.name, error)
 
 
 def _other_layout(error: OtherLayout) -> HealthFinding:
@@ -84,13 +92,9 @@ def _other_layout(error: OtherLayout) -> HealthFinding:
     return HealthFinding("opening", value, "opens, or can be brought to this layout", bool(error.serve_brings), hint)
 
 
-def _tried(what: str, look: Callable[[], list[HealthFinding]]) -> list[HealthFinding]:
-    """Return what a look tells, or that it failed."""
-    try:
-        return look()
-    except (DitherError, ValueError) as error:
-        hint = "`dither fsck` says what is damaged; `dither restore` makes a store of a backup."
-        return [HealthFinding(what, str(error), "can be read", False, hint)]
+def _unreadable(what: str, error: Exception) -> HealthFinding:
+    hint = "`dither fsck` says what is damaged; `dither restore` makes a store of a backup."
+    return HealthFinding(what, str(error), "can be read", False, hint)
 
 
 def _versions(store: Store) -> HealthFinding:
@@ -101,38 +105,43 @@ def _versions(store: Store) -> HealthFinding:
     )
 
 
-def _look(store: Store) -> list[HealthFinding]:
-    status, audit = StoreStatus.of(store), Audit.of(store)
-    return findings(Teller.DOCTOR, Observed(status, status.trouble, audit.total, audit, asked=store))
+@HealthCheck(
+    "expiry",
+    "a metric that has not expired",
+    "Devices report nothing more: load a registry with later dates, and ship it. deploy/registry.md has the order.",
+    Teller.DOCTOR,
+    unread=Teller.DOCTOR,
+)
+def _expiry(seen: Observed) -> HealthFinding:
+    ending = Expiries.of(seen.store.plans(), seen.store.clock_day())
+    return found(ending.words or f"no metric expires within {SOON.days} days", not ending.all_over)
 
 
-def _expiry(store: Store) -> HealthFinding:
-    found = Expiries.of(store.plans(), store.clock_day())
-    return HealthFinding(
-        "expiry",
-        found.words or f"no metric expires within {SOON.days} days",
-        "a metric that has not expired",
-        not found.all_over,
-        "Devices report nothing more: load a registry with later dates, and ship it. deploy/registry.md has the order.",
-    )
+@HealthCheck(
+    "files",
+    "whole",
+    "`dither fsck` names all that is damaged; `dither restore` makes a store of a backup.",
+    Teller.DOCTOR,
+    unread=Teller.DOCTOR,
+)
+def _files(seen: Observed) -> HealthFinding:
+    faults = list(islice(seen.store.integrity(), FAULTS_SHOWN))
+    return found("; ".join(faults), not faults)
 
 
-def _files(store: Store) -> HealthFinding:
-    faults = list(islice(store.integrity(), FAULTS_SHOWN))
-    return HealthFinding(
-        "files",
-        "; ".join(faults) or "whole",
-        "whole",
-        not faults,
-        "`dither fsck` names all that is damaged; `dither restore` makes a store of a backup.",
-    )
-
-
-def _quality(store: Store) -> HealthFinding:
+@HealthCheck(
+    "quality",
+    "counts that honest devices send",
+    "A broken build of the app, or made-up reports: /v1/metrics/NAME/quality has what is off, and since when.",
+    Teller.DOCTOR,
+    unread=Teller.DOCTOR,
+)
+def _quality(seen: Observed) -> HealthFinding:
     """Tell of which metrics honest devices hardly ever send the counts of the last closed day.
 
     Over all metrics, and so of sound ones on one day in 1 / ALPHA at most.
     """
+    store = seen.store
     window = Window.ending(store.sealed(), 1)
     least = [
         (min(each.p_value for each in day.checks), stored.plan.metric)
@@ -141,15 +150,9 @@ def _quality(store: Store) -> HealthFinding:
         if day.checks
     ]
     wrong = sorted({metric for p_value, metric in least if p_value <= ALPHA / len(least)})
-    return HealthFinding(
-        "quality",
-        f"{', '.join(wrong)} on {window.last}"
-        if wrong
-        else f"nothing found in {len(least):,} tallies of {window.last}",
-        "counts that honest devices send",
-        not wrong,
-        "A broken build of the app, or made-up reports: /v1/metrics/NAME/quality has what is off, and since when.",
-    )
+    if wrong:
+        return found(f"{', '.join(wrong)} on {window.last}", False)
+    return found(f"nothing found in {len(least):,} tallies of {window.last}")
 
 
 # The machine.
@@ -170,14 +173,14 @@ def _directory(directory: Path) -> Iterator[HealthFinding]:
         "Run this as the user that serves the store; if it is that one, give the directory and its files to it.",
     )
     try:
-        found = ownership.keep(directory, NAMES, mend=False)
+        open_ = ownership.keep(directory, NAMES, mend=False)
     except ownership.NotOurs as error:
-        found = [str(error)]
+        open_ = [str(error)]
     yield HealthFinding(
         "secrecy",
-        "; ".join([f"mode {mode & 0o777:o}", *found]),
+        "; ".join([f"mode {mode & 0o777:o}", *open_]),
         "700, and files of mode 600",
-        not (mode & ownership.OTHERS_MAY or found),
+        not (mode & ownership.OTHERS_MAY or open_),
         "The directory holds keys and reports of devices that can still be told apart: `chmod 700` it.",
     )
 
@@ -200,9 +203,9 @@ def _file_limit() -> HealthFinding:
 def _server(health: str) -> Iterator[HealthFinding]:
     hint = "Is it the address of --health, and does the server run? Its log says why it does not answer."
     try:
-        ready, found = _asked(health, "/readyz"), _asked(health, "/version")
+        ready, versions = _asked(health, "/readyz"), _asked(health, "/version")
         waits = [check for check in ready["checks"] if not check["ok"]]
-        theirs = _line(f"dither {found['dither']}, Python {found['python']}")
+        theirs = _line(f"dither {versions['dither']}, Python {versions['python']}")
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
         yield HealthFinding("server", f"no answer ({type(error).__name__})", "ready", False, hint)
         return

@@ -1,24 +1,20 @@
 """Marks: days that the operator gave a few words, on both stores; a store that has none is as it was."""
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import date
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable, archive
+from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
 from dither_aggregator.store.dump import DocumentsRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import MARKS_MAX, DayMark
-from dither_aggregator.store.redis import RedisStore, layout
+from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
-from tests.aggregator.store.conftest import place_of
-from tests.support.stores import Place, RedisPlace, SQLitePlace, append, balance, body_of, fold_all
+from tests.support.stores import Place, SQLitePlace, append, balance, body_of, fold_all
 
 RELEASE = DayMark(date(2026, 11, 20), "version 158")
 LATER = DayMark(date(2026, 12, 1), "\N{SNOWMAN} a fair, in Köln")
@@ -75,33 +71,6 @@ def test_a_mark_too_many_is_refused_and_one_that_is_there_is_not(store: Store, m
     assert store.documents(DayMark) == [HOSTILE, SAME_DAY, RELEASE]
 
 
-def test_a_thousand_marks_have_room(store: Store) -> None:
-    for number in range(MARKS_MAX):
-        store.put(DayMark(RELEASE.day, f"version {number}"))
-    with pytest.raises(StoreError, match="at most"):
-        store.put(SAME_DAY)
-    assert len(store.documents(DayMark)) == 1_000
-    assert list(check(store)) == []
-
-
-def test_processes_that_mark_at_once_lose_nothing(place: Place, store: Store) -> None:
-    """Four of them, each a mark of its own and one that all name: it is new to one of them."""
-    new: list[bool] = []
-
-    def add(mine: Store, number: int) -> None:
-        for each in range(10):
-            mine.put(DayMark(RELEASE.day, f"{number}-{each}"))
-            new.append(mine.put(DayMark(LATER.day, f"all-{each}")))
-
-    threads = [Thread(target=add, args=(place.open(), number)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(new) == 10
-    assert len(store.documents(DayMark)) == 50
-
-
 def test_reports_are_counted_as_if_there_were_no_marks(store: Store, asked: Registry) -> None:
     append(store, body_of(asked, {"color": [1, 0]}))
     store.put(RELEASE)
@@ -112,26 +81,6 @@ def test_reports_are_counted_as_if_there_were_no_marks(store: Store, asked: Regi
     assert list(check(store)) == []
 
 
-# Dumps, backups, damage.
-
-
-def test_a_store_without_marks_has_the_records_it_always_had(store: Store) -> None:
-    store.put(RELEASE)
-    store.remove(RELEASE)
-    assert [record for record in store.dump() if isinstance(record, DocumentsRecord) and record.kind is DayMark] == []
-
-
-@pytest.mark.parametrize("other", ["sqlite", "redis"])
-def test_a_backup_brings_them_back(store: Store, other: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    for mark in (RELEASE, HOSTILE):
-        store.put(mark)
-    archive.write(tmp_path / "backup.gz", store.dump())
-    with closing(place_of(other, tmp_path / "other", request, 1)) as target:
-        made = target.begin()
-        restore(made, archive.read(tmp_path / "backup.gz"))
-        assert target.open().documents(DayMark) == [HOSTILE, RELEASE]
-
-
 def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_path: Path) -> None:
     bad = DocumentsRecord(DayMark, (DayMark(RELEASE.day, "a\x1b[2J"),))
     with closing(SQLitePlace(tmp_path / "other")) as target:
@@ -139,32 +88,6 @@ def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_
             restore(target.begin(), [*store.dump(), bad])
         with pytest.raises(StoreError, match="not filled to its end"):
             target.open()
-
-
-def write_mark(place: Place, mark: DayMark) -> None:
-    """Write a mark past every check."""
-    if isinstance(place, RedisPlace):
-        place.redis.hset(f"{layout.GLOBAL}:marks", mark.document_id, mark.to_text())
-    elif isinstance(place, SQLitePlace):
-        with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
-            db.execute("INSERT INTO document VALUES ('marks', ?, ?)", (mark.document_id, mark.to_text()))
-
-
-def test_a_damaged_mark_is_found_and_can_be_removed(place: Place, store: Store) -> None:
-    bad = DayMark(RELEASE.day, "a\x1b[2J")
-    write_mark(place, bad)
-    (said,) = check(store)
-    assert said == "marks: 2026-11-20: a mark's text must be one line without control characters, got 'a\\x1b[2J'"
-    assert store.documents(DayMark) == [bad]
-    assert store.remove(bad)
-    assert list(check(store)) == []
-
-
-def test_marks_beyond_the_most_are_found(place: Place, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_mark(place, RELEASE)
-    write_mark(place, LATER)
-    monkeypatch.setattr(DayMark, "most", 1)
-    assert list(check(store)) == ["marks: there are 2, and 1 are the most"]
 
 
 def test_one_that_only_reads_adds_none(tmp_path: Path) -> None:
