@@ -691,8 +691,9 @@ class Store(Documents):
         if not behind:
             return self._trouble()
         clock, day = behind[0].clock_day, max(shard.day for shard in behind)
-        behind_words = f"the store's clock says {clock}, and {day} has been: reports count on it"
-        return {**self._trouble(), Trouble.CLOCK: behind_words}
+        return self._trouble() | {
+            Trouble.CLOCK: f"the store's clock says {clock}, and {day} has been: reports count on it"
+        }
 
     @abstractmethod
     def _trouble(self) -> dict[Trouble, str]:

@@ -7,6 +7,7 @@ anybody sends, and there is none by metric: pages and API have that.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -34,33 +35,29 @@ def answer(service: Service, findings: Sequence[HealthFinding], versions: Mappin
     return HttpAnswer(200, HEADERS, generate_latest(registry) + generate_latest(counters.REGISTRY))
 
 
+@dataclass(frozen=True)
 class _Read(Collector):
     """The numbers that were last read of the store."""
 
-    def __init__(
-        self,
-        store_status: StoreStatus | None,
-        audit: Audit | None,
-        findings: Sequence[HealthFinding],
-        ready: bool,
-        versions: Mapping[str, str],
-    ) -> None:
-        self._store_status, self._audit, self._findings, self._ready = store_status, audit, findings, ready
-        self._versions = versions
+    store_status: StoreStatus | None
+    audit: Audit | None
+    findings: Sequence[HealthFinding]
+    ready: bool
+    versions: Mapping[str, str]
 
     def collect(self) -> Iterator[Metric]:
-        yield _labelled("dither_build_info", "The software and its kind of store; always 1.", self._versions)
-        yield _gauge("dither_ready", "Whether uploads should come: 1 where /readyz answers 200.", self._ready)
+        yield _labelled("dither_build_info", "The software and its kind of store; always 1.", self.versions)
+        yield _gauge("dither_ready", "Whether uploads should come: 1 where /readyz answers 200.", self.ready)
         series = GaugeMetricFamily("dither_check_ok", "Whether a check of /readyz is well.", labels=["check"])
-        for finding in self._findings:
+        for finding in self.findings:
             series.add_metric([finding.what], float(finding.well))
         yield series
-        for finding in self._findings:
+        for finding in self.findings:
             yield from (_gauge(*gauge) for gauge in finding.gauges)
-        if self._store_status:
-            yield from _of_store_status(self._store_status)
-        if self._audit:
-            yield from _of_audit(self._audit)
+        if self.store_status:
+            yield from _of_store_status(self.store_status)
+        if self.audit:
+            yield from _of_audit(self.audit)
 
 
 def _of_store_status(store_status: StoreStatus) -> Iterator[Metric]:

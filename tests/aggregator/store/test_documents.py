@@ -12,11 +12,11 @@ from typing import Any, Self
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, copying, documents, open_store
+from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, documents, open_store
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.records import DayMark, Document, Retention
 from dither_aggregator.store.redis import layout
-from dither_aggregator.store.restoring import restore
+from dither_aggregator.store.restoring import copy, restore
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from tests import house
@@ -75,7 +75,7 @@ STROKES = [Stroke(hour) for hour in range(1, 8)]
 @pytest.fixture(autouse=True)
 def more_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "KINDS", (*documents.KINDS, Bell, Stroke))
-    for module in ("dump", "fsck", "copying", "sqlite.moving", "redis.moving"):
+    for module in ("dump", "fsck", "restoring", "sqlite.moving", "redis.moving"):
         monkeypatch.setattr(f"dither_aggregator.store.{module}.KINDS", documents.KINDS)
 
 
@@ -154,7 +154,7 @@ def test_a_backup_brings_every_kind(store: Store, other: str, tmp_path: Path, re
 def test_a_copy_brings_every_kind(tmp_path: Path, server: RedisServer, asked: Registry) -> None:
     with closing(SQLitePlace(tmp_path)) as place, closing(RedisPlace(server)):
         ring(place.make(asked))
-    copying.copy(tmp_path, server.url, 4)
+    copy(tmp_path, server.url, 4)
     with closing(open_store(server.url)) as made:
         assert (made.documents(Bell), made.documents(Stroke)) == ([HIGH, LOW], STROKES[-5:])
 

@@ -9,9 +9,9 @@ import pytest
 
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, open_store
-from dither_aggregator.store.copying import copy
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.redis.layout import GLOBAL
+from dither_aggregator.store.restoring import copy
 from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import aggregator, both, orders
 from tests.faults.aggregator.editions import APP
