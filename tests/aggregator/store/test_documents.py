@@ -2,16 +2,15 @@
 
 import json
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from threading import Thread
-from typing import Any, Self
 
 import pytest
 
+from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, documents, open_store
 from dither_aggregator.store.fsck import check
 from dither_aggregator.store.records import DayMark, Document, Retention
@@ -43,13 +42,6 @@ class Bell(Document):
     def fault(self) -> str:
         return "" if self.tone > 0 else f"a bell must have a tone above 0, got {self.tone}"
 
-    def to_document(self) -> dict[str, object]:
-        return {**vars(self)}
-
-    @classmethod
-    def _of(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["name"], int(fields["tone"]))
-
 
 @dataclass(frozen=True)
 class Stroke(Document):
@@ -59,13 +51,6 @@ class Stroke(Document):
     most = 5
     numbered = True
     hour: int
-
-    def to_document(self) -> dict[str, object]:
-        return {**vars(self)}
-
-    @classmethod
-    def _of(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["hour"])
 
 
 HIGH, LOW = Bell("high", 880), Bell("low", 220)
@@ -108,6 +93,14 @@ def test_a_kind_that_nobody_knew_is_kept_and_changed(place: Place, store: Store)
     assert store._change(Bell, lambda kept: [], gone=HIGH)
     assert not store._change(Bell, lambda kept: [], gone=HIGH)
     assert store.documents(Bell) == [Bell("low", 110)]
+
+
+def test_a_read_key_is_told_no_kind_that_does_not_say_so(store: Store) -> None:
+    assert for_readers(store).documents(DayMark) == []
+    for kind in documents.KINDS:
+        if kind is not DayMark:
+            with pytest.raises(AttributeError, match="a read key is not told the"):
+                for_readers(store).documents(kind)
 
 
 def test_one_that_cannot_be_and_one_too_many_are_refused_and_nothing_is_kept(store: Store) -> None:
