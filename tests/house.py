@@ -24,7 +24,7 @@ STEPS = ("record", "append", "fold", "page")
 CAST = re.compile(r"\bcast\(")
 TOUCHES = {
     "a kind, as that of tables": re.compile(r"tables?$|Tables?(?![a-z])|_tables?(?![a-z])"),
-    "a stored document, as marks": re.compile(r"marks?$|Marks?(?![a-z])|_marks?(?![a-z])"),
+    "a stored document, as marks": re.compile(r"DayMark$"),
 }
 """Names of what is there already: a new one of its sort has to be named where this one is."""
 
@@ -89,7 +89,6 @@ def travel(step: str, directory: Path) -> Travel:
 
     The registry has a choice and a flag, as those of the tests have.
     """
-    from dither_aggregator.operations import maintenance
     from dither_aggregator.store import SQLiteStore
     from dither_shared.wire.reading import parse_upload
     from tests.support.aggregators import operators_app
@@ -112,7 +111,7 @@ def travel(step: str, directory: Path) -> Travel:
             return appended
         folded = Travel()
         for shard in range(store.shards):
-            folded.of(lambda shard=shard: maintenance.fold_all(store, shard))  # type: ignore[misc]
+            folded.of(lambda shard=shard: store.fold_all(shard))  # type: ignore[misc]
         if step == "fold":
             return folded
         client = operators_app(store).test_client()

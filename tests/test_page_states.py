@@ -46,7 +46,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             one.put(rng.multinomial(900 if back == 0 else 3_000, shares / shares.sum()), rng, back)
             one.put(np.array([700, 300]), rng, back, dark)
         for back, text in ((0, WIDE[:80]), (1, TURNED), (6, "version 158"), (6, "a fair"), (7, "outage"), (14, "v")):
-            one.store.add_mark(DayMark(one.store.today() - timedelta(days=back), text))
+            one.store.put(DayMark(one.store.today() - timedelta(days=back), text))
         with served(one) as url:
             yield url
 

@@ -301,7 +301,7 @@ def test_every_kind_of_answer_is_as_described(one: Site, texts: Client, describe
     for each in ("metrics", "metrics/{metric}/values", "metrics/{metric}/snapshots"):
         answer = texts.get("/v1/" + each.replace("{metric}", "color")).json()
         assert faults(described, f"/v1/{each}", "get", answer) == []
-    one.store.add_mark(DayMark(one.store.today(), "version 158"))
+    one.store.put(DayMark(one.store.today(), "version 158"))
     for each in ("metrics/{metric}/series", "compare", "changes", "plan", "marks"):
         query = {"compare": "?metric=color", "plan": "?n=9000&epsilon=1.5"}.get(each, "")
         answer = ask(one, query[1:], "/v1/" + each.replace("{metric}", "color"))

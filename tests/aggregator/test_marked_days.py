@@ -43,7 +43,7 @@ def one(tmp_path: Path) -> Iterator[Site]:
 
 def mark(one: Site, days_ago: int, text: str) -> date:
     day = one.store.today() - timedelta(days=days_ago)
-    one.store.add_mark(DayMark(day, text))
+    one.store.put(DayMark(day, text))
     return day
 
 
@@ -64,7 +64,7 @@ def test_a_mark_in_the_window_is_drawn_and_listed_and_others_are_not(one: Site) 
 
 
 def test_days_without_reports_have_their_marks_too(one: Site) -> None:
-    one.store.add_mark(DayMark(date(2020, 1, 2), "version 1"))
+    one.store.put(DayMark(date(2020, 1, 2), "version 1"))
     html = one.client.get("/metrics/color/time?from=2020-01-01&to=2020-01-03").text
     assert "No reports of these days are counted" in html
     assert listed(html) == ["2020-01-02 version 1"]
@@ -88,7 +88,7 @@ def test_a_text_that_a_spreadsheet_might_run_is_quoted_in_csv(one: Site) -> None
 def test_of_very_many_marks_the_latest_are_shown(one: Site) -> None:
     first = one.store.today() - timedelta(days=9)
     for number in range(103):
-        one.store.add_mark(DayMark(first if number < 3 else first + timedelta(days=2), f"number {number:03}"))
+        one.store.put(DayMark(first if number < 3 else first + timedelta(days=2), f"number {number:03}"))
     html = one.client.get(ADDRESS).text
     assert len(listed(html)) == 100
     assert listed(html)[0].endswith("number 003")

@@ -179,10 +179,10 @@ def test_the_documents_of_version_6_are_all_there(directory: Path) -> None:
     for _ in range(2):
         with closing(SQLiteStore(directory)) as store:
             assert (store.plans(), store.keys.listed(), store.journal()) == before
-            assert (store.marks(), store.retention()) == (sorted(marks), Retention(400, None))
+            assert (store.documents(DayMark), store.retention()) == (sorted(marks), Retention(400, None))
             assert list(check(store)) == []
     with closing(SQLiteStore(directory)) as store:  # and they can be changed
-        assert store.remove_mark(marks[0])
+        assert store.remove(marks[0])
         store.revoke_key(keys[0].id)
         store.retire("dark", 1)
         store.note("command line", "mark remove", "version 158")
@@ -222,8 +222,8 @@ def test_a_backup_of_version_4_brings_all_its_documents(tmp_path: Path) -> None:
     with closing(SQLiteStore.create(tmp_path / "old", "example")) as store:
         store.load(ASKED)
         store.create_key("write")
-        store.set_retention(Retention(400, 30))
-        store.add_mark(DayMark(date(2026, 11, 20), "version 158"))
+        store.put(Retention(400, 30))
+        store.put(DayMark(date(2026, 11, 20), "version 158"))
         store.note("command line", "mark add", "version 158")
         archive.write(tmp_path / "backup", store.dump())
         as_in_4(tmp_path / "backup")

@@ -47,7 +47,7 @@ def filled(directory: Path, clock: Clock | None = None) -> None:
     with sqlite_store(ASKED, directory, clock) as store:
         for _ in range(2):
             send(store, body_of({"color": [0, 1, 2], "dark": [1, 0]}))
-            maintenance.fold_all(store, 0)
+            store.fold_all(0)
         clock.travel(1)
         store.seal(0)
         store.merge(0)
@@ -56,7 +56,7 @@ def filled(directory: Path, clock: Clock | None = None) -> None:
         send(store, body_of({"dark": [1]}))
         with closing(sqlite3.connect(directory / FILE_NAME)) as db, db:
             db.execute("UPDATE log SET entry = CAST(substr(entry, 1, length(entry) - 1) || x'07' AS BLOB)")
-        maintenance.fold_all(store, 0)
+        store.fold_all(0)
         send(store, body_of({"color": [3], "dark": [0]}))
 
 
@@ -137,7 +137,7 @@ def test_the_quarantine_is_listed_shown_replayed_and_dropped(tmp_path: Path) -> 
     assert dither("quarantine", "replay", "0-1", "--data", tmp_path).stdout == "replay: 1 of 1\n"
     assert dither("quarantine", "replay", "0-1", "--data", tmp_path).returncode == 1
     with closing(SQLiteStore(tmp_path)) as store:
-        maintenance.fold_all(store, 0)  # the report is as bad as before
+        store.fold_all(0)  # the report is as bad as before
     assert dither("quarantine", "drop", "--all", "--data", tmp_path).stdout == "drop: 1 of 1\n"
     ledger = json.loads(dither("ledger", "--data", tmp_path, "--json").stdout)
     assert (ledger["balanced"], ledger["quarantined"]) == (True, 1)
@@ -303,7 +303,7 @@ def test_tallies_and_snapshots_are_kept_as_long_as_is_said(tmp_path: Path) -> No
     with closing(SQLiteStore(tmp_path, clock)) as store:
         day = store.epochs(COLOR)[-1]
         final = store.finals(COLOR)[day]
-        store.set_retention(Retention(tallies_days=30, snapshots_days=60))
+        store.put(Retention(tallies_days=30, snapshots_days=60))
         clock.travel(29)
         maintenance.maintain(store, 0)
         assert store.tally(COLOR, day).n == 6

@@ -18,6 +18,7 @@ from flask.testing import FlaskClient
 
 from dither_aggregator.counting import folding
 from dither_aggregator.counting.folding import Counts
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
@@ -283,10 +284,10 @@ def test_a_clock_that_is_behind_is_told(tmp_path: Path) -> None:
 
 
 def test_trouble_of_the_store_is_told_without_paths(tmp_path: Path) -> None:
-    trouble = {"store": "/secret/place is not the file that was opened", "later": "redis at 10.1.2.3:6379 is odd"}
+    trouble = {Trouble.STORE: "/secret/place is not the file that was opened", Trouble.SETTINGS: "10.1.2.3:6379 is odd"}
     with pipeline(tmp_path) as one, patch.object(one.store, "_trouble", lambda: trouble):
         html = one.html()
-        assert ill(html) == {"store", "later"}
+        assert ill(html) == {"store", "durability"}
         assert "the store cannot be read; the log says why" in html
         assert "secret" not in html
         assert "10.1.2.3" not in html
@@ -301,7 +302,7 @@ def test_what_is_kept_is_told(tmp_path: Path) -> None:
     with pipeline(tmp_path) as one:
         assert "Tallies are kept for ever. Snapshots are kept for ever." in one.look()
         one.clock.travel(40)
-        one.store.set_retention(Retention(tallies_days=30, snapshots_days=400))
+        one.store.put(Retention(tallies_days=30, snapshots_days=400))
         maintenance.maintain(one.store, 0)
         seen = one.look()
         assert "Tallies are kept for 30 days after their day. Snapshots are kept for 400 days after" in seen

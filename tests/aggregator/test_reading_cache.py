@@ -26,6 +26,8 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.analysis.words import reading as words_reading
 from dither_aggregator.analysis.words import search
 from dither_aggregator.counting.folding import BadTally, fold_cells
+from dither_aggregator.health import checks
+from dither_aggregator.health.checks import Observed
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.records import KeptReading
 from dither_shared.registry import Metric, Registry
@@ -363,7 +365,7 @@ def test_a_reading_that_fails_is_said_and_tried_again_ever_more_rarely(one: Site
     pauses = np.diff(tries).tolist()
     assert pauses == [1, *(2**number - 1 for number in range(1, reading_cache.TRIES_MAX - 1))]
     assert str(caught.value).endswith("it is not tried again")
-    check = reading_cache.readings_check(one.store)
+    check = checks._readings.find(Observed(asked=one.store))
     assert not check.well
     assert check.value.startswith("words: it ")
 

@@ -250,7 +250,7 @@ def test_a_window_is_read_as_the_sum_of_its_days(tmp_path: Path) -> None:
         maintenance.maintain(store, 0)
         maintenance.finalize(store, "dark")
         clock.travel(40)
-        store.set_retention(Retention(tallies_days=38))
+        store.put(Retention(tallies_days=38))
         maintenance.maintain(store, 0)
         with pytest.raises(TallyGone, match="no longer kept"):
             read(store, kept, last, replace(view, days=30))

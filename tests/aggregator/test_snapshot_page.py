@@ -322,7 +322,7 @@ def test_a_metrics_page_leads_to_the_snapshot(served: tuple[str, SQLiteStore, Cl
     link = f'<a href="/s/{final.snapshot}">'
     assert link in get(f"{url}/metrics/dark?epoch={day}").text
     clock.travel(40)
-    store.set_retention(Retention(tallies_days=30))
+    store.put(Retention(tallies_days=30))
     maintenance.maintain(store, 0)
     gone = get(f"{url}/metrics/dark?epoch={day}")
     assert gone.status_code == 410

@@ -356,7 +356,7 @@ def test_a_final_day_has_a_snapshot_whose_id_is_its_digest(tmp_path: Path) -> No
         assert {row["snapshot"] for row in rows} == {reading["snapshot"]}
         assert reading["snapshot"][:12] in client.get(f"/metrics/dark?epoch={day}").text
         clock.travel(40)
-        service.store.set_retention(Retention(tallies_days=30))
+        service.store.put(Retention(tallies_days=30))
         maintenance.maintain(service.store, 0)
         gone = client.get(f"/v1/metrics/dark/estimates?epoch={day}")
         assert (gone.status_code, gone.json()["snapshot"]) == (410, reading["snapshot"])

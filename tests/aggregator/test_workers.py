@@ -182,7 +182,7 @@ def test_the_watchdog_rings_for_what_waits_and_for_upkeep_every_minute(store: St
     assert watched.look() == []
     append(store, asked, [1, 0])
     assert watched.look() == watched.look() == [Task(FOLD, 0)]
-    maintenance.fold_all(store, 0)
+    store.fold_all(0)
     assert watched.look() == []
     assert watched.look(MAINTAIN_EVERY_S) == [Task(MAINTAIN, 0)]
 
@@ -200,7 +200,7 @@ def test_a_day_that_was_sealed_has_tasks_ever_more_rarely_until_it_is_recorded(
     monkeypatch.setattr(maintenance, "unfinalized", ask)
     watched = Watched(store)
     append(store, asked, [1, 0])
-    maintenance.fold_all(store, 0)
+    store.fold_all(0)
     watched.look()
     for _ in range(100):
         assert Task(ESTIMATE, "dark") not in watched.look()
@@ -224,7 +224,7 @@ def test_a_lag_is_warned_of_when_it_begins_and_when_it_ends(
     clock.now += LAG_MAX_S + 1
     for _ in range(3):
         watched.look()
-    maintenance.fold_all(store, 0)
+    store.fold_all(0)
     for _ in range(3):
         watched.look()
     assert [record.getMessage() for record in caplog.records] == [

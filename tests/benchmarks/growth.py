@@ -137,7 +137,7 @@ class Loader:
             number = min(left, COMMIT_UPLOADS)
             self._store.append(self.uploads(number))
             for shard in range(self._store.shards):
-                maintenance.fold_all(self._store, shard)
+                self._store.fold_all(shard)
             left -= number
         return reports // self.upload_reports * self.upload_reports
 

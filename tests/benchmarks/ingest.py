@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 
 from dither_aggregator.ingest.reading import parse_upload
-from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, create_store, open_store
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.benchmarks import workload
@@ -196,7 +195,7 @@ def folding(store: Store, reports: int, uploads: int) -> tuple[float, float]:
         store.append([(parse_upload(body, store.find_plan), body) for body in bodies[at : at + BATCH]])
     appended = time.perf_counter()
     for shard in range(store.shards):
-        maintenance.fold_all(store, shard)
+        store.fold_all(shard)
     folded = time.perf_counter()
     rows = store.ledger()
     assert sum(row.folded for row in rows) == sum(row.accepted for row in rows) == before + uploads * reports

@@ -97,7 +97,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SQLiteStore]:
                 maintenance.maintain(made, shard)
             for metric in asked.metrics:
                 maintenance.finalize(made, metric)
-        made.add_mark(DayMark(made.sealed(), "version 158"))
+        made.put(DayMark(made.sealed(), "version 158"))
         yield made
 
 

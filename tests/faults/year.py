@@ -211,7 +211,7 @@ class Year:
         """Count what waits, close the days that are over, and return the store."""
         assert self.store
         for shard in range(self.store.shards):
-            maintenance.fold_all(self.store, shard)
+            self.store.fold_all(shard)
             maintenance.maintain(self.store, shard)
         maintenance.maintain_whole(self.store)
         for metric in maintenance.unfinalized(self.store):

@@ -247,7 +247,7 @@ class Aggregator:
         """Count what waits; reports that hold these packed bytes, in hex, cannot be counted."""
         with _uncountable(bytes.fromhex(fails_on)):
             for shard in range(self._store.shards):
-                maintenance.fold_all(self._store, shard)
+                self._store.fold_all(shard)
 
     def travel(self, days: int) -> None:
         """Let days pass."""

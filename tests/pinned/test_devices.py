@@ -13,7 +13,6 @@ import pytest
 from dither.device import FILE_NAME, Device
 from dither.device.migrations import STEPS
 from dither.device.schema import SCHEMA_VERSION
-from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt
 from dither_shared.wire.reading import parse_upload
 from tests.pinned.devices import ASKED, answer_everything, opened
@@ -95,7 +94,7 @@ def test_a_device_goes_on_within_its_budget_and_its_reports_count(tmp_path: Path
                     theme.update(group["reports"] if group["metric"] == "theme" else [])
                     cells |= {group["cell"]} if group["metric"] == "word" else set()
             clock.travel(1)
-        maintenance.fold_all(store, 0)
+        store.fold_all(0)
         counted = {row.metric: 0 for row in store.ledger()}
         for row in store.ledger():
             counted[row.metric] += row.folded

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, StoreError, archive
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.fsck import check
@@ -104,11 +103,11 @@ def test_every_backup_also_one_of_a_redis_fills_a_redis(tmp_path: Path, stream: 
     accepted = sum(step["then"]["accepted"] for step in taken)
     with running_redis(tmp_path / "redis") as server:
         for name in [name for name in BACKUPS if stream_of(name) == stream]:
-            with closing(RedisStore.create(server.url, "pinned", 4, unfinished=True)) as made:
+            with closing(RedisStore.create(server.url, "pinned", shards=4, unfinished=True)) as made:
                 restore(made, archive.read(FILES / name))
                 assert made.backlog() > 0
                 for shard in range(made.shards):
-                    maintenance.fold_all(made, shard)
+                    made.fold_all(shard)
                 assert list(check(made)) == []
                 rows = made.ledger()
                 assert (sum(row.accepted for row in rows), sum(row.pending for row in rows)) == (accepted, 0)
@@ -148,7 +147,7 @@ def test_a_newer_store_is_refused_with_what_to_do_and_left_alone(tmp_path: Path)
 )
 def test_a_redis_of_another_version_is_refused_with_what_to_do(tmp_path: Path, version: int, next_step: str) -> None:
     with running_redis(tmp_path / "redis") as server, server.client() as client:
-        RedisStore.create(server.url, "pinned", 4).close()
+        RedisStore.create(server.url, "pinned", shards=4).close()
         client.hset(layout.GLOBAL, "version", version)
         before = client.hgetall(layout.GLOBAL)
         with pytest.raises(StoreError, match=next_step):

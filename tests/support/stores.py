@@ -12,7 +12,7 @@ from typing import Any
 
 from dither_aggregator.store import Receipt, SQLiteStore, Store
 from dither_aggregator.store.redis import RedisStore
-from dither_aggregator.store.redis.layout import MARK_BYTES, SEGMENT, log_key, shard_key, tally_key, tally_name
+from dither_aggregator.store.redis.layout import MARK_BYTES, SEGMENT, shard_key, tally_name
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
@@ -159,7 +159,7 @@ class RedisPlace(Place):
         self.redis.flushall()
 
     def _make(self, app: str, *, unfinished: bool) -> Store:
-        return RedisStore.create(self.server.url, app, self.shards, unfinished=unfinished)
+        return RedisStore.create(self.server.url, app, shards=self.shards, unfinished=unfinished)
 
     def _open(self) -> Store:
         return RedisStore(self.server.url)
@@ -169,12 +169,12 @@ class RedisPlace(Place):
         self.redis.close()
 
     def change_log(self, change: Change, shard: int = 0) -> None:
-        key = log_key(shard)
+        key = shard_key(shard, "log")
         for place, entry in enumerate(self._list(key)):
             self.redis.lset(key, place, entry[:MARK_BYTES] + change(entry[MARK_BYTES:]))
 
     def lose_log(self, shard: int = 0) -> None:
-        self.redis.delete(log_key(shard))
+        self.redis.delete(shard_key(shard, "log"))
 
     def change_counts(self, change: Change, shard: int = 0) -> None:
         for key in self.redis.scan_iter(f"{shard_key(shard)}:tally:*"):
@@ -182,7 +182,7 @@ class RedisPlace(Place):
                 self.redis.lset(key, place, packed[: SEGMENT.size] + change(packed[SEGMENT.size :]))
 
     def shorten_ranges(self, plan: int, epoch: date, shard: int = 0) -> None:
-        key = tally_key(shard, tally_name(plan, epoch))
+        key = shard_key(shard, "tally", tally_name(plan, epoch))
         for place, packed in enumerate(self._list(key)):
             mark, low, high, n = SEGMENT.unpack_from(packed)
             self.redis.lset(key, place, SEGMENT.pack(mark, low + 1, high, n) + packed[SEGMENT.size :])
@@ -256,6 +256,6 @@ def balance(store: Store) -> tuple[int, int, int, int]:
 
 def store_on(server: RedisServer, asked: Registry, **options: Any) -> RedisStore:
     """Make a store of four shards on a Redis, with the registry loaded."""
-    store = RedisStore.create(server.url, "example", 4, **options)
+    store = RedisStore.create(server.url, "example", shards=4, **options)
     store.load(asked)
     return store

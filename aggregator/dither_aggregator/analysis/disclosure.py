@@ -24,6 +24,7 @@ from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.packing import unpack_counts
+from dither_aggregator.store.records import Document
 from dither_shared.cells import Cells
 from dither_shared.plan import Plan
 
@@ -105,7 +106,7 @@ def for_readers(store: Store) -> Store:
 
 _AS_THEY_ARE = frozenset(
     {
-        *("app", "lossy", "plans", "stored", "plan_by_id", "today", "sealed", "tallies_from", "finals", "marks"),
+        *("app", "lossy", "plans", "stored", "plan_by_id", "today", "sealed", "tallies_from", "finals"),
         *("snapshot", "keeper"),
     }
 )
@@ -125,6 +126,12 @@ class _Readers:
     def generation(self) -> str:
         """Another than the store's: what is kept of readings of all counts is not told."""
         return f"{self._store.generation} read"
+
+    def documents(self, kind: type[Document]) -> list[Document]:
+        """Return all documents of a kind that readers may know."""
+        if not kind.public:
+            raise AttributeError(f"a read key is not told the {kind.kind} of a store")
+        return self._store.documents(kind)
 
     def backlog(self) -> int:
         """Tell of no upload that waits."""

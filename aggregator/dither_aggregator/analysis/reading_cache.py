@@ -31,7 +31,6 @@ import numpy as np
 from cachetools import LRUCache
 
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.health.checks import HealthCheck
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import READING_BYTES_MAX
 from dither_aggregator.store.records import KeptReading
@@ -50,7 +49,6 @@ RETRY_S = 60.0
 RETRY_MAX_S = 86_400.0
 _DIGEST_BYTES = 16
 REASON_CHARACTERS_MAX = 120
-NAMED_MAX = 10
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -306,23 +304,6 @@ def failed(entry: KeptReading, reason: str, *, damaged: bool = False) -> KeptRea
         time.time(), reason[:REASON_CHARACTERS_MAX], state.metric, state.tries + 1, retry_at, damaged
     )
     return entry._replace(content=msgspec.msgpack.encode(state_now))
-
-
-def readings_check(store: Store) -> HealthCheck:
-    """Tell of which metrics readings could not be computed."""
-    found = [state for entry in store.open_readings() if (state := state_of(entry))]
-    failures = {state.metric: state.words for state in found if state.failed}
-    more = f" and {len(failures) - NAMED_MAX:,} more" if len(failures) > NAMED_MAX else ""
-    return HealthCheck(
-        "readings",
-        ", ".join(f"{metric}: {words}" for metric, words in sorted(failures.items())[:NAMED_MAX]) + more
-        if failures
-        else f"{len(found):,} being computed",
-        "none that could not be computed",
-        not failures,
-        "Pages say it in the metric's row, and other rows stand. It is tried again, ever more rarely; the log of the "
-        "server or worker says more.",
-    )
 
 
 def _failure(state: OpenReading) -> NotReady | BadTally:

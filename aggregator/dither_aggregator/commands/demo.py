@@ -167,7 +167,7 @@ def _wait_for_fold(store: Store) -> None:
         if time.monotonic() > deadline:
             raise DitherError(f"{backlog:,} uploads are still not folded after {FOLD_WITHIN_S:.0f} seconds")
         for shard in range(store.shards):  # the service would take up to a second to begin
-            maintenance.fold_all(store, shard)
+            store.fold_all(shard)
 
 
 def _compare(metric: Metric, url: str, answers: Sequence[object]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dither_aggregator.arguments.data import add_data_argument
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import place
-from dither_aggregator.health.checks import HealthCheck
+from dither_aggregator.health.checks import HealthFinding
 from dither_aggregator.health.doctor import examine
 
 EXAMPLE = "dither doctor --data /var/lib/dither --health 8081"
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if well else 1
 
 
-def _print_table(found: Sequence[HealthCheck]) -> None:
+def _print_table(found: Sequence[HealthFinding]) -> None:
     """Print a line a check, and below those that are not well what to do."""
     what, value = (max(len(getattr(check, column)) for check in found) for column in ("what", "value"))
     value = min(value, 60)

@@ -61,7 +61,7 @@ def _add(store: Store, mark: DayMark, as_json: bool) -> int:
 
 
 def _list(store: Store, as_json: bool) -> int:
-    marks = store.marks()
+    marks = store.documents(DayMark)
     if as_json:
         print(json.dumps({"marks": [mark.to_document() for mark in marks]}))
         return 0

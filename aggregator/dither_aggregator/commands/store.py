@@ -10,9 +10,9 @@ from dither_aggregator.arguments.data import add_data_argument, add_lossy_argume
 from dither_aggregator.arguments.values import day, store_name
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.clock import foresee, reset
-from dither_aggregator.store.copying import copy
 from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_aggregator.store.records import Retention, total_of
+from dither_aggregator.store.restoring import copy
 from dither_shared.errors import reason_of
 from dither_shared.files import read_text
 
@@ -129,7 +129,7 @@ def _keep(store: Store, args: argparse.Namespace) -> int:
             kept.tallies_days if args.tallies is None else args.tallies or None,
             kept.snapshots_days if args.snapshots is None else args.snapshots or None,
         )
-        store.set_retention(kept)
+        store.put(kept)
     if args.json:
         print(json.dumps(vars(kept)))
     else:

@@ -1,7 +1,8 @@
-"""How much a store may still take: uploads that wait to be folded, and what is left of its disk or memory."""
+"""What may be wrong with a store, and how much it may still take: by its backlog, and by its disk or memory."""
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire.problems import Problem
@@ -12,6 +13,18 @@ RETRY_AFTER_S = 600
 """Capacity does not come back within seconds."""
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(%|[KMGT]?B)", re.IGNORECASE)
+
+
+class Trouble(StrEnum):
+    """The kinds of what may be wrong with a store. Each has a health check that tells it."""
+
+    STORE = "store"
+    SETTINGS = "settings"
+    LOST = "lost"
+    CLOCK = "clock"
+    FOLDING = "folding"
+    BACKLOG_FULL = "backlog-full"
+    DISK_FULL = "disk-full"
 
 
 @dataclass(frozen=True)
@@ -26,9 +39,9 @@ class FreeSpace:
 
 @dataclass(frozen=True)
 class CapacityProblem:
-    """Why a store takes nothing now: a slug of PROBLEMS, and a sentence for the operator."""
+    """Why a store takes nothing now: a slug of PROBLEMS, too, and a sentence for the operator."""
 
-    slug: str
+    slug: Trouble
     message: str
 
     def problem(self) -> Problem:
@@ -77,9 +90,10 @@ class Capacity:
     def lacking(self, backlog: int, left: FreeSpace | None) -> CapacityProblem | None:
         """Return why a store with this backlog, and so much left, is to take nothing now; None where it may."""
         if self.backlog_max is not None and backlog >= self.backlog_max:
-            return CapacityProblem("backlog-full", f"{backlog} uploads wait to be counted, and {self.backlog_max} may")
+            message = f"{backlog} uploads wait to be counted, and {self.backlog_max} may"
+            return CapacityProblem(Trouble.BACKLOG_FULL, message)
         if left and left.free < (floor := self.floor.of(left.total)):
             return CapacityProblem(
-                "disk-full", f"{left.free} of {left.total} bytes are free, and {floor} are to stay free"
+                Trouble.DISK_FULL, f"{left.free} of {left.total} bytes are free, and {floor} are to stay free"
             )
         return None

@@ -1,17 +1,25 @@
 """Health checks: what each finds now, what it must be, and what to do where it is not.
 
-`/readyz`, `dither doctor`, the pipeline's page and `/metrics` tell the same ones. No check names a path, an address or
-anything of a device, so anybody may read them; the log has the rest.
+A check is one object of this file. It has a name, a limit, a next step, the places that tell it, the words for the
+trouble it is about, its numbers for `/metrics` and the names of its alerts (deploy/monitoring). No check names a path,
+an address or anything of a device, so anybody may read them; the log has the rest.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from enum import Flag, auto
+from typing import NamedTuple
 
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.analysis.reading_cache import state_of
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.health.status import Audit, StoreStatus
-from dither_aggregator.store.packing import DAY_S
-from dither_aggregator.store.records import ShardStatus
+from dither_aggregator.operations import maintenance
+from dither_aggregator.store import Store
+from dither_aggregator.store.day_reset import EXPIRES_WITHIN
+from dither_aggregator.store.packing import DAY_S, day_at
+from dither_aggregator.store.records import Counted
 
 LAG_MAX_S = 120.0
 """For how long reports may wait without any being folded before somebody should look."""
@@ -23,50 +31,137 @@ FREE_SHARE = 1 / 20
 FREE_BYTES = 4 << 30
 """So many free bytes of a large disk are enough to be told in time."""
 AUDIT_AGE_MAX_S = 3_600.0
+CLOCK_OFF_MAX_S = 60.0
+NAMED_MAX = 10
+_NTP = "Have NTP set the clocks of both machines: days begin and end by the store's."
 
-FIXED = (
-    "writing", "work", "folding", "backlog", "sealing", "clock", "store", "durability", "losses", "capacity", "ledger",
-    "quarantine",
-)  # fmt: skip
-"""The checks that a server always tells, and `/metrics` has a series of."""
+
+class Teller(Flag):
+    """Who tells a check."""
+
+    SERVER = auto()
+    """`/readyz` and `/metrics`, which never ask the store."""
+    PAGE = auto()
+    """The pipeline's page."""
+    DOCTOR = auto()
+
+
+NOBODY = Teller(0)
+EVERYWHERE = ~NOBODY
 
 
 @dataclass(frozen=True)
-class HealthCheck:
-    """One finding of a server, its store or its machine; in the hint, commands are in backticks."""
+class Observed:
+    """All that checks look at."""
+
+    status: StoreStatus | None = None
+    """What was last read of the store; None where it could not be read yet."""
+    trouble: Mapping[Trouble, str] = field(default_factory=dict)
+    """What is wrong with the store, in the log's words."""
+    total: Counted | None = None
+    """The ledger's sum; None where it was not read yet."""
+    audit: Audit | None = None
+    threads: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong with a server's own threads, by their names."""
+    asked: Store | None = None
+    """The store, where it may be asked now: for the page and the doctor."""
+
+    @property
+    def store(self) -> Store:
+        """The store of a check that no server tells."""
+        assert self.asked
+        return self.asked
+
+    @property
+    def read(self) -> StoreStatus:
+        """The status of a check that is told only with one."""
+        assert self.status
+        return self.status
+
+
+class Gauge(NamedTuple):
+    """A number of a finding, for `/metrics`."""
+
+    name: str
+    text: str
+    value: float
+
+
+@dataclass(frozen=True)
+class HealthFinding:
+    """One finding about a server, its store or its machine; in the hint, commands are in backticks."""
 
     what: str
     value: str
     limit: str
     well: bool
     hint: str
+    gauges: Sequence[Gauge] = ()
 
     def to_document(self) -> dict[str, object]:
         """Return it for monitors."""
         return {"check": self.what, "value": self.value, "limit": self.limit, "ok": self.well, "hint": self.hint}
 
 
-# Words in place of what the log says.
-
-_MESSAGES = {
-    "writer": "uploads cannot be written",
-    "counter": "reports cannot be folded",
-    "scheduler": "days that are over cannot be sealed",
-    "watcher": "nobody looks after the store",
-    "auditor": "nobody looks at the ledger",
-    "store": "the store cannot be read",
-    "settings": "the store may lose what it acknowledges",
-}
-"""In place of what is said in the log, which may name a path or an address."""
-_HARMLESS = {"backlog-full", "clock", "disk-full", "folding", "lost"}
-"""The words for these troubles hold only days, seconds, bytes and uploads."""
+def found(
+    value: str = "", well: bool = True, gauges: Sequence[Gauge] = (), limit: str = "", hint: str = ""
+) -> HealthFinding:
+    """Return what a look finds; what is left out is the check's own."""
+    return HealthFinding("", value, limit, well, hint, gauges)
 
 
-def without_addresses(trouble: Mapping[str, str]) -> dict[str, str]:
+Look = Callable[[Observed], HealthFinding]
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """A check: all that is particular to it. As a decorator it takes its look and joins CHECKS."""
+
+    name: str
+    limit: str
+    hint: str
+    places: Teller = EVERYWHERE
+    trouble: Trouble | None = None
+    """A kind of the store's trouble with which it is not well."""
+    message: str = ""
+    """The public words for that trouble; "" where the log's own name no path and no address."""
+    unread: Teller = NOBODY
+    """Who tells it also of a store that could not be read."""
+    alerts: tuple[str, ...] = ()
+    """The alerts that ask for its numbers; one more is about all checks of a server."""
+
+    def __call__(self, look: Look) -> "HealthCheck":
+        """Join CHECKS, in the place of the function beneath."""
+        CHECKS[self] = look
+        return self
+
+    def find(self, seen: Observed) -> HealthFinding:
+        """Return what it finds now."""
+        one, trouble = CHECKS[self](seen), without_addresses(seen.trouble).get(self.trouble or "")
+        value, well = one.value or trouble or self.limit, one.well and not trouble
+        return HealthFinding(self.name, value, one.limit or self.limit, well, one.hint or self.hint, one.gauges)
+
+
+CHECKS: dict[HealthCheck, Look] = {}
+"""All checks, in the order in which they are told."""
+
+
+def told(by: Teller, seen: Observed) -> list[HealthCheck]:
+    """Return the checks that somebody tells now."""
+    return [check for check in CHECKS if by in (check.places if seen.status else check.unread)]
+
+
+def findings(by: Teller, seen: Observed) -> list[HealthFinding]:
+    """Return what the checks find that somebody tells now."""
+    return [check.find(seen) for check in told(by, seen)]
+
+
+def without_addresses(trouble: Mapping[str, str] | Mapping[Trouble, str]) -> dict[str, str]:
     """Return what is wrong, by kind, in words that anybody may read."""
+    messages = _THREADS | {str(check.trouble): check.message for check in CHECKS if check.trouble}
     return {
-        kind: message if kind in _HARMLESS else f"{_MESSAGES.get(kind, 'it failed')}; the log says why"
-        for kind, message in trouble.items()
+        kind: f"{message}; the log says why" if (message := messages.get(kind, "it failed")) else words
+        for kind, words in trouble.items()
     }
 
 
@@ -77,174 +172,270 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:,.0f} h"
 
 
-# The store's.
+# A server's threads.
 
-_OF_STORE = {
-    "store": (
-        "store",
-        "the one that was opened",
-        "Put the store back that was there, or restart the server with the one that is. The log says which.",
-    ),
-    "settings": (
-        "durability",
-        "what is acknowledged is on the disk",
-        "Give the store the settings that deploy/machines.md lists; the log of the server names those that differ.",
-    ),
-    "lost": (
-        "losses",
-        "none",
-        "Acknowledged uploads are gone: deploy/machines.md has the store's settings, deploy/backups.md the way back.",
-    ),
+_THREADS = {
+    "writer": "uploads cannot be written",
+    "counter": "reports cannot be folded",
+    "scheduler": "days that are over cannot be sealed",
+    "watcher": "nobody looks after the store",
+    "auditor": "nobody looks at the ledger",
 }
-"""By the kind of trouble: the check, its value and limit where all is well, and the hint."""
-_OWN = {"backlog-full", "clock", "disk-full", "folding"}
-"""Kinds of trouble with a check of their own."""
 
 
-def of_store(store_status: StoreStatus | None, found: Mapping[str, str]) -> list[HealthCheck]:
-    """Return what a store tells of its health at a glance; `found` is what is wrong with it, by kind.
-
-    Without a status, because it could not be read yet, only what is wrong.
-    """
-    trouble = without_addresses(found)
-    if store_status and store_status.lossy:
-        trouble["settings"] = "the store may lose what it acknowledges, as the one who started it chose"
-    checks = [
-        HealthCheck(what, trouble.get(kind, usual), usual, kind not in trouble, hint)
-        for kind, (what, usual, hint) in _OF_STORE.items()
-    ]
-    others = [
-        HealthCheck(kind, trouble[kind], "as it must be", False, "Read the log of the server.")
-        for kind in sorted(trouble.keys() - _OF_STORE.keys() - _OWN)
-    ]
-    if store_status is None:
-        return [*checks, *others]
-    return [
-        _folding(store_status.shards),
-        _backlog(store_status.backlog, trouble),
-        _sealing(store_status),
-        _clock(store_status),
-        *checks,
-        _capacity(store_status.left, trouble),
-        *others,
-    ]
+@HealthCheck(
+    "writing",
+    "uploads are written",
+    "The log says why the store cannot be written: mostly a full disk or memory, or no connection to Redis.",
+    Teller.SERVER,
+    unread=Teller.SERVER,
+)
+def _writing(seen: Observed) -> HealthFinding:
+    failure = without_addresses(seen.threads).get("writer")
+    return found(failure or "", not failure)
 
 
-def _folding(status: Sequence[ShardStatus]) -> HealthCheck:
-    waiting = max(shard.waiting_s for shard in status)
-    return HealthCheck(
-        "folding",
-        f"nothing folded for {duration(waiting)}" if any(shard.backlog for shard in status) else "nothing waits",
-        f"within {duration(LAG_MAX_S)}",
+@HealthCheck(
+    "work",
+    "every thread does its work",
+    "Read the log of the server; a thread that has ended comes back with a restart.",
+    Teller.SERVER,
+    unread=Teller.SERVER,
+)
+def _work(seen: Observed) -> HealthFinding:
+    others = [f"{name}: {words}" for name, words in sorted(without_addresses(seen.threads).items()) if name != "writer"]
+    return found(", ".join(others), not others)
+
+
+# The store.
+
+
+@HealthCheck(
+    "folding",
+    f"within {duration(LAG_MAX_S)}",
+    "Does `dither serve`, or `dither worker`, run? Its log says what it cannot fold; `dither fsck` names damaged "
+    "entries, and `dither quarantine aside` sets them apart.",
+    trouble=Trouble.FOLDING,
+    alerts=("DitherFoldingLags",),
+)
+def _folding(seen: Observed) -> HealthFinding:
+    waiting = seen.read.waiting_s
+    text = "For how long something has waited and nothing was folded."
+    return found(
+        f"nothing folded for {duration(waiting)}" if seen.read.backlog else "nothing waits",
         waiting <= LAG_MAX_S,
-        "Does `dither serve`, or `dither worker`, run? Its log says what it cannot fold; `dither fsck` names damaged "
-        "entries, and `dither quarantine aside` sets them apart.",
+        [Gauge("dither_folding_lag_seconds", text, waiting)],
     )
 
 
-def _backlog(uploads: int, trouble: Mapping[str, str]) -> HealthCheck:
-    return HealthCheck(
-        "backlog",
-        f"{uploads:,} upload{'s' * (uploads != 1)}",
-        f"at most {BACKLOG_MAX:,}",
-        uploads <= BACKLOG_MAX and "backlog-full" not in trouble,
-        "More comes than is folded: run `dither worker` with more processes or on more machines; with `dither serve`, "
-        "`dither store copy` moves the store to Redis.",
+@HealthCheck(
+    "backlog",
+    f"at most {BACKLOG_MAX:,}",
+    "More comes than is folded: run `dither worker` with more processes or on more machines; with `dither serve`, "
+    "`dither store copy` moves the store to Redis.",
+    trouble=Trouble.BACKLOG_FULL,
+    alerts=("DitherBacklogGrows",),
+)
+def _backlog(seen: Observed) -> HealthFinding:
+    uploads = seen.read.backlog
+    gauge = Gauge("dither_backlog_uploads", "Accepted uploads that are not folded.", uploads)
+    return found(f"{uploads:,} upload{'s' * (uploads != 1)}", uploads <= BACKLOG_MAX, [gauge])
+
+
+@HealthCheck(
+    "sealing",
+    f"at most {duration(DAY_S + SEAL_GRACE_S)}",
+    "A day is sealed once nothing of it waits. Does `dither serve`, or `dither beat` with a `dither worker`, run?",
+    alerts=("DitherNotSealed",),
+)
+def _sealing(seen: Observed) -> HealthFinding:
+    age_s = seen.read.seal_age_s
+    return found(
+        f"{seen.read.sealed} is sealed, over for {duration(age_s)}",
+        age_s <= DAY_S + SEAL_GRACE_S,
+        [Gauge("dither_seal_age_seconds", "For how long the latest sealed day has been over.", age_s)],
     )
 
 
-def _sealing(store_status: StoreStatus) -> HealthCheck:
-    sealed = min(shard.sealed for shard in store_status.shards)
-    return HealthCheck(
-        "sealing",
-        f"{sealed} is sealed, over for {duration(store_status.seal_age_s)}",
-        f"at most {duration(DAY_S + SEAL_GRACE_S)}",
-        store_status.seal_age_s <= DAY_S + SEAL_GRACE_S,
-        "A day is sealed once nothing of it waits. Does `dither serve`, or `dither beat` with a `dither worker`, run?",
-    )
-
-
-def _clock(store_status: StoreStatus) -> HealthCheck:
-    wrong, day = store_status.wrong_clock, max(shard.day for shard in store_status.shards)
-    return HealthCheck(
-        "clock",
-        f"{store_status.clock_day}; {wrong.sentence}" if wrong else f"{store_status.clock_day}",
-        f"{day - timedelta(days=1)} or later",
+@HealthCheck(
+    "clock",
+    "the day before the latest that was used, or later",
+    "Let NTP set the clock of the store's machine: days begin and end by it.",
+    trouble=Trouble.CLOCK,
+)
+def _clock(seen: Observed) -> HealthFinding:
+    wrong, clock_day = seen.read.wrong_clock, seen.read.clock_day
+    return found(
+        f"{clock_day}; {wrong.sentence}" if wrong else f"{clock_day}",
         wrong is None,
-        wrong.cure if wrong else "Let NTP set the clock of the store's machine: days begin and end by it.",
+        limit=f"{max(shard.day for shard in seen.read.shards) - timedelta(days=1)} or later",
+        hint=wrong.cure if wrong else "",
     )
 
 
-def _capacity(left: FreeSpace | None, trouble: Mapping[str, str]) -> HealthCheck:
-    hint = "Free space before uploads are refused: a larger disk or more memory, or `dither store keep` for fewer days."
+HealthCheck(
+    "store",
+    "the one that was opened",
+    "Put the store back that was there, or restart the server with the one that is. The log says which.",
+    trouble=Trouble.STORE,
+    message="the store cannot be read",
+    unread=Teller.SERVER,
+)(lambda seen: found())
+
+
+@HealthCheck(
+    "durability",
+    "what is acknowledged is on the disk",
+    "Give the store the settings that deploy/machines.md lists; the log of the server names those that differ.",
+    trouble=Trouble.SETTINGS,
+    message="the store may lose what it acknowledges",
+    unread=Teller.SERVER,
+)
+def _durability(seen: Observed) -> HealthFinding:
+    if seen.status and seen.status.lossy:
+        return found("the store may lose what it acknowledges, as the one who started it chose", False)
+    return found()
+
+
+HealthCheck(
+    "losses",
+    "none",
+    "Acknowledged uploads are gone: deploy/machines.md has the store's settings, deploy/backups.md the way back.",
+    trouble=Trouble.LOST,
+    unread=Teller.SERVER,
+)(lambda seen: found())
+
+
+_MORE_SPACE = (
+    "Free space before uploads are refused: a larger disk or more memory, or `dither store keep` for fewer days."
+)
+
+
+@HealthCheck(
+    "capacity",
+    "told",
+    _MORE_SPACE,
+    trouble=Trouble.DISK_FULL,
+    alerts=("DitherCapacityShrinks", "DitherCapacityLow"),
+)
+def _capacity(seen: Observed) -> HealthFinding:
+    left = seen.read.left
     if left is None:
-        return HealthCheck(
-            "capacity", "not told", "told", True, "Give the Redis a maxmemory: deploy/redis/data.conf has one."
-        )
-    least = min(left.total * FREE_SHARE, FREE_BYTES)
-    if message := trouble.get("disk-full"):
-        return HealthCheck("capacity", message, "above the floor", False, f"Uploads are refused until there is. {hint}")
-    well = left.free >= least
-    return HealthCheck("capacity", f"{_size(left.free)} of {left.what}", f"at least {_size(least)}", well, hint)
+        return found("not told", True, hint="Give the Redis a maxmemory: deploy/redis/data.conf has one.")
+    what, least = left.what, min(left.total * FREE_SHARE, FREE_BYTES)
+    gauges = [
+        Gauge(f"dither_{what}_free_bytes", f"How much {what} the store can still take.", left.free),
+        Gauge(f"dither_{what}_size_bytes", f"How much {what} there is for the store.", left.total),
+    ]
+    if Trouble.DISK_FULL in seen.trouble:
+        return found("", False, gauges, "above the floor", f"Uploads are refused until there is. {_MORE_SPACE}")
+    return found(f"{_size(left.free)} of {what}", left.free >= least, gauges, f"at least {_size(least)}")
 
 
 def _size(size: float) -> str:
     return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.0f} MiB"
 
 
-# The ledger's.
+_USUAL = "Some minutes after midnight (UTC) this is usual; later: "
 
 
-def of_ledger(audit: Audit | None, now: float) -> list[HealthCheck]:
-    """Return what the ledger tells; `now` is by `time.monotonic`. None is one that was not read yet."""
-    return [_balance(audit, now), quarantine(audit.waiting if audit else 0)]
+@HealthCheck(
+    "merging",
+    "all sealed days",
+    f"{_USUAL}does `dither serve`, or `dither beat` with a `dither worker`, run?",
+    Teller.PAGE,
+)
+def _merging(seen: Observed) -> HealthFinding:
+    merged = min(shard.merged for shard in seen.read.shards)
+    return found(f"{merged} is merged" if merged > date.min else "no day yet", merged >= seen.read.sealed)
 
 
-def _balance(audit: Audit | None, now: float) -> HealthCheck:
-    hint = (
-        "`dither ledger` shows the rows that do not balance, `dither fsck` names what is damaged, and "
-        "`dither quarantine aside` sets damaged entries of the log apart."
+@HealthCheck(
+    "finalizing",
+    "all merged days",
+    f"{_USUAL}the log says which tally cannot be read, and `dither fsck` why.",
+    Teller.PAGE,
+)
+def _finalizing(seen: Observed) -> HealthFinding:
+    metrics = len(maintenance.unfinalized(seen.store))
+    return found(f"missing for {metrics:,} metric{'s' * (metrics != 1)}" if metrics else "", not metrics)
+
+
+@HealthCheck(
+    "time",
+    f"within {CLOCK_OFF_MAX_S:.0f} s",
+    _NTP,
+    Teller.DOCTOR,
+)
+def _both_clocks(seen: Observed) -> HealthFinding:
+    now, ahead_s, expires = time.time(), seen.store.ahead_s(), seen.read.last_expiry
+    days = {"the store's": day_at(now + ahead_s), "this machine's": day_at(now)}
+    wrong = [whose for whose, day in days.items() if expires and not expires - EXPIRES_WITHIN <= day <= expires]
+    which = f"It is {wrong[0]} that is wrong, by the dates of the registry. " if len(wrong) == 1 else ""
+    return found(
+        f"the store's clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s >= 0 else 'behind'} this machine's",
+        abs(ahead_s) <= CLOCK_OFF_MAX_S,
+        hint=f"{which}{_NTP}",
     )
-    limit = f"balances, read within {duration(AUDIT_AGE_MAX_S)}"
+
+
+# The ledger.
+
+
+@HealthCheck(
+    "ledger",
+    f"balances, read within {duration(AUDIT_AGE_MAX_S)}",
+    "`dither ledger` shows the rows that do not balance, `dither fsck` names what is damaged, and "
+    "`dither quarantine aside` sets damaged entries of the log apart.",
+    Teller.SERVER | Teller.DOCTOR,
+    unread=Teller.SERVER,
+    alerts=("DitherLedgerImbalance", "DitherLedgerUnread"),
+)
+def _ledger(seen: Observed) -> HealthFinding:
+    audit = seen.audit
     if audit is None:
-        return HealthCheck("ledger", "not read yet", limit, True, hint)
-    age = now - audit.began
+        return found("not read yet")
+    age = time.monotonic() - audit.began
+    gauges = [
+        Gauge("dither_ledger_age_seconds", "Since the ledger was last read.", age),
+        Gauge("dither_ledger_imbalance_reports", "Reports by which the ledger does not balance.", audit.imbalance),
+    ]
     rows = f"{audit.rows:,} row{'s' * (audit.rows != 1)} off by {audit.imbalance:,} reports"
     value = f"{rows if audit.rows else 'balances'}, read {duration(age)} ago"
-    return HealthCheck("ledger", value, limit, not audit.rows and age <= AUDIT_AGE_MAX_S, hint)
+    return found(value, not audit.rows and age <= AUDIT_AGE_MAX_S, gauges)
 
 
-def quarantine(waiting: int) -> HealthCheck:
-    """Return the check of reports that wait in quarantine."""
-    return HealthCheck(
-        "quarantine",
-        f"{waiting:,} report{'s wait' if waiting != 1 else ' waits'}" if waiting else "nothing waits",
-        "nothing waits",
+@HealthCheck(
+    "quarantine",
+    "nothing waits",
+    "`dither quarantine list` says why; replay what can be counted now, and drop what never can be.",
+    unread=Teller.SERVER,
+    alerts=("DitherQuarantined",),
+)
+def _quarantine(seen: Observed) -> HealthFinding:
+    if seen.total is None:
+        return found()
+    waiting = seen.total.quarantined - seen.total.dropped
+    return found(
+        f"{waiting:,} report{'s wait' if waiting != 1 else ' waits'}" if waiting else "",
         not waiting,
-        "`dither quarantine list` says why; replay what can be counted now, and drop what never can be.",
+        [Gauge("dither_reports_quarantined", "Accepted reports that wait in quarantine.", waiting)],
     )
 
 
-# A server's.
+# Readings.
 
 
-def of_threads(trouble: Mapping[str, str]) -> list[HealthCheck]:
-    """Return what a server's own threads tell, by name; empty where all of them do their work."""
-    messages = without_addresses(trouble)
-    others = [f"{kind}: {message}" for kind, message in sorted(messages.items()) if kind != "writer"]
-    return [
-        HealthCheck(
-            "writing",
-            messages.get("writer", "uploads are written"),
-            "uploads are written",
-            "writer" not in messages,
-            "The log says why the store cannot be written: mostly a full disk or memory, or no connection to Redis.",
-        ),
-        HealthCheck(
-            "work",
-            ", ".join(others) or "every thread does its work",
-            "every thread does its work",
-            not others,
-            "Read the log of the server; a thread that has ended comes back with a restart.",
-        ),
-    ]
+@HealthCheck(
+    "readings",
+    "none that could not be computed",
+    "Pages say it in the metric's row, and other rows stand. It is tried again, ever more rarely; the log of the "
+    "server or worker says more.",
+    Teller.PAGE | Teller.DOCTOR,
+)
+def _readings(seen: Observed) -> HealthFinding:
+    states = [state for entry in seen.store.open_readings() if (state := state_of(entry))]
+    failures = {state.metric: state.words for state in states if state.failed}
+    more = f" and {len(failures) - NAMED_MAX:,} more" if len(failures) > NAMED_MAX else ""
+    named = ", ".join(f"{metric}: {words}" for metric, words in sorted(failures.items())[:NAMED_MAX])
+    return found(f"{named}{more}" if failures else f"{len(states):,} being computed", not failures)

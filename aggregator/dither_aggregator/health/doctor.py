@@ -6,10 +6,8 @@ Nothing is changed, and the store may be in use meanwhile.
 import os
 import platform
 import resource
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from datetime import date
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -18,16 +16,12 @@ from typing import Any
 import requests
 
 from dither_aggregator.analysis.quality.verdict import ALPHA, days
-from dither_aggregator.analysis.reading_cache import readings_check
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.health import checks
-from dither_aggregator.health.checks import HealthCheck
+from dither_aggregator.health.checks import HealthCheck, HealthFinding, Observed, Teller, found, told
 from dither_aggregator.health.expiry import SOON, Expiries
 from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.store import Store, open_store
-from dither_aggregator.store.day_reset import EXPIRES_WITHIN
 from dither_aggregator.store.opening import is_redis
-from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.store.sqlite.file import NAMES
 from dither_aggregator.web import bounds
@@ -35,7 +29,7 @@ from dither_shared import ownership
 from dither_shared.errors import DitherError
 from dither_shared.harmless import visible
 
-CLOCK_OFF_MAX_S = 60.0
+_UNREADABLE = (DitherError, ValueError)
 FAULTS_SHOWN = 3
 ASK_WITHIN_S = 10.0
 SERVERS_WORDS_MAX = 500
@@ -43,7 +37,7 @@ SERVERS_WORDS_MAX = 500
 FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
 
 
-def examine(data: str, health: str | None) -> Iterator[HealthCheck]:
+def examine(data: str, health: str | None) -> Iterator[HealthFinding]:
     """Yield all checks, those of the store first."""
     yield from _store(data)
     if not is_redis(data):
@@ -56,7 +50,7 @@ def examine(data: str, health: str | None) -> Iterator[HealthCheck]:
 # The store.
 
 
-def _store(data: str) -> Iterator[HealthCheck]:
+def _store(data: str) -> Iterator[HealthFinding]:
     hint = (
         "Is --data the store that the server uses, and does it run where that can be reached? `dither init` makes one."
     )
@@ -66,18 +60,25 @@ def _store(data: str) -> Iterator[HealthCheck]:
         yield _other_layout(error)
         return
     except DitherError as error:
-        yield HealthCheck("opening", str(error), "opens", False, hint)
+        yield HealthFinding("opening", str(error), "opens", False, hint)
         return
     with closing(store):
-        yield HealthCheck("opening", "opens", "opens", True, hint)
+        yield HealthFinding("opening", "opens", "opens", True, hint)
         yield _versions(store)
-        yield from _tried("reading", lambda: _look(store))
-        yield _expiry(store)
-        yield from _tried("files", lambda: [_files(store)])
-        yield from _tried("quality", lambda: [_quality(store)])
+        seen = Observed(asked=store)
+        try:
+            status, audit = StoreStatus.of(store), Audit.of(store)
+            seen = Observed(status, status.trouble, audit.total, audit, asked=store)
+        except _UNREADABLE as error:
+            yield _unreadable("reading", error)
+        for check in told(Teller.DOCTOR, seen):
+            try:
+                yield check.find(seen)
+            except _UNREADABLE as error:
+                yield _unreadable(check.name, error)
 
 
-def _other_layout(error: OtherLayout) -> HealthCheck:
+def _other_layout(error: OtherLayout) -> HealthFinding:
     """Tell whether `dither serve` takes a store of another layout: it is asked before an upgrade."""
     if error.serve_brings:
         value = f"`dither serve` brings it from {error.serve_brings}; no more is checked before"
@@ -88,77 +89,59 @@ def _other_layout(error: OtherLayout) -> HealthCheck:
         if error.newer
         else "An older dither made it: deploy/upgrading.md has the way for stores of before."
     )
-    return HealthCheck("opening", value, "opens, or can be brought to this layout", bool(error.serve_brings), hint)
+    return HealthFinding("opening", value, "opens, or can be brought to this layout", bool(error.serve_brings), hint)
 
 
-def _tried(what: str, look: Callable[[], list[HealthCheck]]) -> list[HealthCheck]:
-    """Return what a look tells, or that it failed."""
-    try:
-        return look()
-    except (DitherError, ValueError) as error:
-        hint = "`dither fsck` says what is damaged; `dither restore` makes a store of a backup."
-        return [HealthCheck(what, str(error), "can be read", False, hint)]
+def _unreadable(what: str, error: Exception) -> HealthFinding:
+    hint = "`dither fsck` says what is damaged; `dither restore` makes a store of a backup."
+    return HealthFinding(what, str(error), "can be read", False, hint)
 
 
-def _versions(store: Store) -> HealthCheck:
+def _versions(store: Store) -> HealthFinding:
     """Tell the versions; a store of another layout does not open."""
     value = f"dither {version('dither')}, Python {platform.python_version()}, {store.kind} of layout {store.layout}"
-    return HealthCheck(
+    return HealthFinding(
         "versions", value, f"layout {store.layout}", True, "deploy/upgrading.md has the order of upgrades."
     )
 
 
-def _look(store: Store) -> list[HealthCheck]:
-    store_status = StoreStatus.of(store)
-    return [
-        *checks.of_store(store_status, store_status.trouble),
-        _time(store.ahead_s(), store_status.last_expiry),
-        *checks.of_ledger(Audit.of(store), time.monotonic()),
-        readings_check(store),
-    ]
+@HealthCheck(
+    "expiry",
+    "a metric that has not expired",
+    "Devices report nothing more: load a registry with later dates, and ship it. deploy/registry.md has the order.",
+    Teller.DOCTOR,
+    unread=Teller.DOCTOR,
+)
+def _expiry(seen: Observed) -> HealthFinding:
+    ending = Expiries.of(seen.store.plans(), seen.store.clock_day())
+    return found(ending.words or f"no metric expires within {SOON.days} days", not ending.all_over)
 
 
-def _expiry(store: Store) -> HealthCheck:
-    found = Expiries.of(store.plans(), store.clock_day())
-    return HealthCheck(
-        "expiry",
-        found.words or f"no metric expires within {SOON.days} days",
-        "a metric that has not expired",
-        not found.all_over,
-        "Devices report nothing more: load a registry with later dates, and ship it. deploy/registry.md has the order.",
-    )
+@HealthCheck(
+    "files",
+    "whole",
+    "`dither fsck` names all that is damaged; `dither restore` makes a store of a backup.",
+    Teller.DOCTOR,
+    unread=Teller.DOCTOR,
+)
+def _files(seen: Observed) -> HealthFinding:
+    faults = list(islice(seen.store.integrity(), FAULTS_SHOWN))
+    return found("; ".join(faults), not faults)
 
 
-def _time(ahead_s: float, expires: date | None) -> HealthCheck:
-    now = time.time()
-    days = {"the store's": day_at(now + ahead_s), "this machine's": day_at(now)}
-    wrong = [whose for whose, day in days.items() if expires and not expires - EXPIRES_WITHIN <= day <= expires]
-    which = f"It is {wrong[0]} that is wrong, by the dates of the registry. " if len(wrong) == 1 else ""
-    return HealthCheck(
-        "time",
-        f"the store's clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s >= 0 else 'behind'} this machine's",
-        f"within {CLOCK_OFF_MAX_S:.0f} s",
-        abs(ahead_s) <= CLOCK_OFF_MAX_S,
-        f"{which}Have NTP set the clocks of both machines: days begin and end by the store's.",
-    )
-
-
-def _files(store: Store) -> HealthCheck:
-    faults = list(islice(store.integrity(), FAULTS_SHOWN))
-    return HealthCheck(
-        "files",
-        "; ".join(faults) or "whole",
-        "whole",
-        not faults,
-        "`dither fsck` names all that is damaged; `dither restore` makes a store of a backup.",
-    )
-
-
-def _quality(store: Store) -> HealthCheck:
+@HealthCheck(
+    "quality",
+    "counts that honest devices send",
+    "A broken build of the app, or made-up reports: /v1/metrics/NAME/quality has what is off, and since when.",
+    Teller.DOCTOR,
+    unread=Teller.DOCTOR,
+)
+def _quality(seen: Observed) -> HealthFinding:
     """Tell of which metrics honest devices hardly ever send the counts of the last closed day.
 
     Over all metrics, and so of sound ones on one day in 1 / ALPHA at most.
     """
+    store = seen.store
     window = Window.ending(store.sealed(), 1)
     least = [
         (min(each.p_value for each in day.checks), stored.plan.metric)
@@ -167,28 +150,22 @@ def _quality(store: Store) -> HealthCheck:
         if day.checks
     ]
     wrong = sorted({metric for p_value, metric in least if p_value <= ALPHA / len(least)})
-    return HealthCheck(
-        "quality",
-        f"{', '.join(wrong)} on {window.last}"
-        if wrong
-        else f"nothing found in {len(least):,} tallies of {window.last}",
-        "counts that honest devices send",
-        not wrong,
-        "A broken build of the app, or made-up reports: /v1/metrics/NAME/quality has what is off, and since when.",
-    )
+    if wrong:
+        return found(f"{', '.join(wrong)} on {window.last}", False)
+    return found(f"nothing found in {len(least):,} tallies of {window.last}")
 
 
 # The machine.
 
 
-def _directory(directory: Path) -> Iterator[HealthCheck]:
+def _directory(directory: Path) -> Iterator[HealthFinding]:
     """Yield what a directory's rights tell. One that cannot be looked at does not open either."""
     try:
         mode = directory.stat().st_mode
     except OSError:
         return
     may = os.access(directory, os.W_OK | os.X_OK) and all(os.access(path, os.W_OK) for path in directory.iterdir())
-    yield HealthCheck(
+    yield HealthFinding(
         "permission",
         f"{'may' if may else 'may not'} be written by user {os.geteuid()}",
         "may be written",
@@ -196,22 +173,22 @@ def _directory(directory: Path) -> Iterator[HealthCheck]:
         "Run this as the user that serves the store; if it is that one, give the directory and its files to it.",
     )
     try:
-        found = ownership.keep(directory, NAMES, mend=False)
+        open_ = ownership.keep(directory, NAMES, mend=False)
     except ownership.NotOurs as error:
-        found = [str(error)]
-    yield HealthCheck(
+        open_ = [str(error)]
+    yield HealthFinding(
         "secrecy",
-        "; ".join([f"mode {mode & 0o777:o}", *found]),
+        "; ".join([f"mode {mode & 0o777:o}", *open_]),
         "700, and files of mode 600",
-        not (mode & ownership.OTHERS_MAY or found),
+        not (mode & ownership.OTHERS_MAY or open_),
         "The directory holds keys and reports of devices that can still be told apart: `chmod 700` it.",
     )
 
 
-def _file_limit() -> HealthCheck:
+def _file_limit() -> HealthFinding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     endless = hard == resource.RLIM_INFINITY
-    return HealthCheck(
+    return HealthFinding(
         "file limit",
         "none" if endless else f"{hard:,} files",
         f"at least {FILES:,} files",
@@ -223,23 +200,23 @@ def _file_limit() -> HealthCheck:
 # A server.
 
 
-def _server(health: str) -> Iterator[HealthCheck]:
+def _server(health: str) -> Iterator[HealthFinding]:
     hint = "Is it the address of --health, and does the server run? Its log says why it does not answer."
     try:
-        ready, found = _asked(health, "/readyz"), _asked(health, "/version")
+        ready, versions = _asked(health, "/readyz"), _asked(health, "/version")
         waits = [check for check in ready["checks"] if not check["ok"]]
-        theirs = _line(f"dither {found['dither']}, Python {found['python']}")
+        theirs = _line(f"dither {versions['dither']}, Python {versions['python']}")
     except (requests.RequestException, ValueError, KeyError, TypeError) as error:
-        yield HealthCheck("server", f"no answer ({type(error).__name__})", "ready", False, hint)
+        yield HealthFinding("server", f"no answer ({type(error).__name__})", "ready", False, hint)
         return
-    yield HealthCheck(
+    yield HealthFinding(
         "server", _line(ready["status"]), "ready", ready["status"] == "ready", "Its checks below say why."
     )
     for check in waits:
         what, value, limit, hint = (_line(check[key]) for key in ("check", "value", "limit", "hint"))
-        yield HealthCheck(f"server's {what}", value, limit, False, hint)
+        yield HealthFinding(f"server's {what}", value, limit, False, hint)
     ownership = f"dither {version('dither')}, Python {platform.python_version()}"
-    yield HealthCheck(
+    yield HealthFinding(
         "server's version", theirs, ownership, theirs == ownership, "Restart it: another version was installed since."
     )
 

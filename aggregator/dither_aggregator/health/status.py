@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store
 from dither_aggregator.store.day_reset import WrongClock
@@ -21,7 +21,7 @@ class StoreStatus:
     """The state that is cheap to read."""
 
     shards: Sequence[ShardStatus]
-    trouble: Mapping[str, str]
+    trouble: Mapping[Trouble, str]
     """The store's troubles, by kind, in words for the log."""
     lossy: bool
     """Whether it may lose what it acknowledges, as the operator chose."""
@@ -54,6 +54,11 @@ class StoreStatus:
     def backlog(self) -> int:
         """How many accepted uploads are not folded."""
         return sum(shard.backlog for shard in self.shards)
+
+    @property
+    def sealed(self) -> date:
+        """The latest day that every shard has sealed."""
+        return min(shard.sealed for shard in self.shards)
 
     @property
     def waiting_s(self) -> float:
@@ -98,8 +103,3 @@ class Audit:
             groups[refusal.reason] += refused.groups
             reports[refusal.reason] += refused.reports
         return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, began)
-
-    @property
-    def waiting(self) -> int:
-        """How many reports wait in quarantine: those that were given up do not."""
-        return self.total.quarantined - self.total.dropped

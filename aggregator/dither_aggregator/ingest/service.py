@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dither_aggregator.health.capacity import Capacity, CapacityProblem
+from dither_aggregator.health.capacity import Capacity, CapacityProblem, Trouble
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.health.status import Audit, Interrupted, StoreStatus
 from dither_aggregator.ingest import counters
@@ -94,7 +94,7 @@ class Service:
         if computer:
             self._others.append(threading.Thread(target=self._compute, name="computer", daemon=True))
         self._trouble: dict[str, str] = {}
-        self.store_trouble: dict[str, str] = {}
+        self.store_trouble: dict[Trouble, str] = {}
         """The store's troubles when the watcher last looked, by kind: one may be that the store could not be read."""
         self._writer_failed_s = 0.0
         self._shown: set[str] = set()
@@ -130,7 +130,7 @@ class Service:
         Never waits. Cancelled before its commit begins, it is not stored. Raises Problem when the store may lose what
         it takes, and when too much waits for it.
         """
-        if "settings" in self.store_trouble:
+        if Trouble.SETTINGS in self.store_trouble:
             raise Problem("unavailable", "the store may lose what it acknowledges; nothing was stored")
         if not self._writer.is_alive():
             raise Problem("unavailable", "uploads are not written any more; nothing was stored")
@@ -149,7 +149,7 @@ class Service:
 
     def trouble(self) -> dict[str, str]:
         """Return what is wrong now, by thread or by what the store says of itself; empty when the service is ready."""
-        return {**self.store_trouble, **self.own_trouble()}
+        return {str(kind): words for kind, words in self.store_trouble.items()} | self.own_trouble()
 
     def own_trouble(self) -> dict[str, str]:
         """Return what is wrong with the service's own threads, by their names."""
@@ -234,13 +234,16 @@ class Service:
             self.capacity_problem = self._capacity.lacking(self.store_status.backlog, self.store_status.left)
         except Exception as error:  # the watcher must outlive what one look does not foresee
             # A store that may lose uploads is one until a look has found that it is not.
-            trouble = {kind: message for kind, message in self.store_trouble.items() if kind == "settings"}
-            trouble["store"] = str(error) or type(error).__name__
+            trouble = {kind: message for kind, message in self.store_trouble.items() if kind == Trouble.SETTINGS}
+            trouble[Trouble.STORE] = str(error) or type(error).__name__
             waiting_s = 0.0
-            if not isinstance(error, DitherError | ValueError) and self.store_trouble.get("store") != trouble["store"]:
+            if (
+                not isinstance(error, DitherError | ValueError)
+                and self.store_trouble.get(Trouble.STORE) != trouble[Trouble.STORE]
+            ):
                 _log.exception("the store could not be looked at")
         if waiting_s > LAG_MAX_S:
-            trouble["folding"] = f"reports wait, and none was folded for {waiting_s:.0f} seconds"
+            trouble[Trouble.FOLDING] = f"reports wait, and none was folded for {waiting_s:.0f} seconds"
         if self.capacity_problem:
             trouble[self.capacity_problem.slug] = self.capacity_problem.message
         for kind in trouble.keys() - self.store_trouble.keys():
@@ -351,7 +354,7 @@ class WholeService(Service):
 
     def _fold_all(self) -> None:
         for shard in range(self.store.shards):
-            maintenance.fold_all(self.store, shard)
+            self.store.fold_all(shard)
 
     def _maintain(self) -> None:
         while not self._stopping.is_set():

@@ -82,16 +82,16 @@ class Administration:
 
     def add_mark(self, mark: DayMark) -> bool:
         """Mark a day; return whether that is new."""
-        if not mark.fault and mark not in self.store.marks():
+        if not mark.fault and mark not in self.store.documents(DayMark):
             self._note("mark add", f"{mark.day} {mark.text}")
-        return self.store.add_mark(mark)
+        return self.store.put(mark)
 
     def remove_marks(self, day: date, text: str | None) -> list[DayMark]:
         """Remove a mark, or all of a day; return those that were there."""
-        asked = [mark for mark in self.store.marks() if mark.day == day and text in (None, mark.text)]
+        asked = [mark for mark in self.store.documents(DayMark) if mark.day == day and text in (None, mark.text)]
         if asked:
             self._note("mark remove", f"{day} {text or ''}".rstrip())
-        return [mark for mark in asked if self.store.remove_mark(mark)]
+        return [mark for mark in asked if self.store.remove(mark)]
 
     def create_key(self, scope: str, label: str) -> tuple[Key, str]:
         """Make a key; return it with its text, which nobody can tell again."""

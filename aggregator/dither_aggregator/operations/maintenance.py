@@ -4,18 +4,8 @@ Each step is atomic in the store, so that any number of processes may do any of 
 the end.
 """
 
-from collections.abc import Callable
-
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_shared.errors import DitherError
-
-
-def fold_all(store: Store, shard: int, until: Callable[[], bool] | None = None) -> int:
-    """Fold what waits in a shard until nothing does, or until told to stop; return how many steps that took."""
-    steps = 0
-    while not (until and until()) and store.fold(shard):
-        steps += 1
-    return steps
 
 
 def maintain(store: Store, shard: int) -> None:

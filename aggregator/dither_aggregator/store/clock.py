@@ -87,8 +87,7 @@ def _begin(store: Store, before: DayReset | None, found: DayReset) -> DayReset:
     if found.aside and file.exists() and (before is None or before.file != found.file):
         raise StoreError(f"{file} is there already: name a new file")
     for shard in range(store.shards):
-        while store.fold(shard):
-            pass
+        store.fold_all(shard)
         store.merge(shard)
     store.begin_reset(json.dumps(found.to_document()))
     if found.aside:

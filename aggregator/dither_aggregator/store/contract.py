@@ -26,7 +26,7 @@ store at once, each with a `Store` of its own; one `Store` may be used by any nu
 import hashlib
 import hmac
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
@@ -35,14 +35,14 @@ from typing import NamedTuple
 import numpy as np
 
 from dither_aggregator.counting.folding import BadTally
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.day_reset import DayReset, WrongClock, is_behind, judge
 from dither_aggregator.store.documents import Documents
 from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, SeenRecord, ShardRecord
-from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.packing import (
     HOUR_S,
     add_counts,
+    fold_read,
     pack_answer,
     pack_counts,
     pack_head,
@@ -220,6 +220,13 @@ class Store(Documents):
         segments, poisons = fold_read(read, self._plans.cells)
         self.commit_fold(shard, read, segments, poisons)
         return True
+
+    def fold_all(self, shard: int, until: Callable[[], bool] | None = None) -> int:
+        """Fold what waits in a shard until nothing does, or until told to stop; return how many steps that took."""
+        steps = 0
+        while not (until and until()) and self.fold(shard):
+            steps += 1
+        return steps
 
     @abstractmethod
     def read_log(self, shard: int) -> LogRead:
@@ -678,16 +685,18 @@ class Store(Documents):
     def left(self) -> FreeSpace | None:
         """Return what is left of the disk, or of the memory, that the store may have; None where nothing says."""
 
-    def trouble(self) -> dict[str, str]:
+    def trouble(self) -> dict[Trouble, str]:
         """Return what is wrong with the store now, by kind; empty when it is as it must be."""
         behind = [shard for shard in self.status() if is_behind(shard.clock_day, shard.day)]
         if not behind:
             return self._trouble()
         clock, day = behind[0].clock_day, max(shard.day for shard in behind)
-        return {**self._trouble(), "clock": f"the store's clock says {clock}, and {day} has been: reports count on it"}
+        return self._trouble() | {
+            Trouble.CLOCK: f"the store's clock says {clock}, and {day} has been: reports count on it"
+        }
 
     @abstractmethod
-    def _trouble(self) -> dict[str, str]:
+    def _trouble(self) -> dict[Trouble, str]:
         """Return what is wrong with this kind of store."""
 
     def integrity(self) -> list[str]:

@@ -15,12 +15,12 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from dither_aggregator.store.contract import Store
-from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.packing import (
     DamagedEntry,
     count_pending,
     day_number,
     entry_day,
+    fold_read,
     pack_entry,
     unpack_entry,
 )

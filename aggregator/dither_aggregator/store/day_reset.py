@@ -5,10 +5,11 @@ either may be wrong. The store can tell by what else it knows: until when its re
 came.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+
+import msgspec
 
 from dither_aggregator.store.packing import sum_segments
 from dither_aggregator.store.records import Batch, Segment
@@ -77,15 +78,13 @@ class DayReset:
 
     def to_document(self) -> dict[str, object]:
         """Return all of it, for `from_text` and for people."""
-        days = {name: value.isoformat() for name, value in vars(self).items() if isinstance(value, date)}
-        return {**vars(self), **days}
+        document: dict[str, object] = msgspec.to_builtins(self)
+        return document
 
     @classmethod
     def from_text(cls, text: str) -> "DayReset":
         """Make the reset that stands in a store."""
-        fields = json.loads(text)
-        days = {name: date.fromisoformat(fields[name]) for name in ("to", "day", "before", "through")}
-        return cls(**{**fields, **days})
+        return msgspec.json.decode(text, type=cls)
 
     def sentences(self, done: bool) -> Iterator[str]:
         """Yield what happened, or would."""

@@ -4,6 +4,11 @@ A kind is a `records.Document`; a new one is that class, and a line in KINDS. Th
 which each change raises. A change is stored only over the version that it was made of, and else made again. Numbered
 documents, such as entries of the journal, are only ever added.
 
+Groups in quarantine are no documents. One moves in one step with the cursor and the ledger of its shard, by the script
+that moves them, and documents lie in another slot of a Redis Cluster, which no script of a shard reaches. A document
+changes only over the version of all of its kind, and a fold waits for no other shard's. Its bytes are reports, which
+have to be erased page by page (`sqlite/moving.py`) and are read there by their numbers alone.
+
 Every process knows plans and keys by heart, and the time by the store's clock. It asks for what has changed once a
 second (`refresh`).
 """
@@ -102,6 +107,14 @@ class Documents(ABC):
             if self._save(kind, put.values(), taken, version):
                 return True
         raise StoreError(f"the {kind.kind} are being changed by somebody else all the time; try again")
+
+    def put(self, document: Document) -> bool:
+        """Keep a document; return whether that is new. Raises StoreError as any change."""
+        return self._change(type(document), lambda kept: [] if document in kept else [document])
+
+    def remove(self, document: Document) -> bool:
+        """Take a document away; return whether it was there."""
+        return self._change(type(document), lambda _: [], gone=document)
 
     @abstractmethod
     def _changes(self, versions: Mapping[str, int]) -> News:
@@ -226,23 +239,6 @@ class Documents(ABC):
         self._change(Key, lambda kept: change(Keys(kept, 0, self._secret)))
         self.refresh()
 
-    # Marks: the operator names a release or another event.
-
-    def marks(self) -> list[DayMark]:
-        """Return all marks, by day and then by text."""
-        return sorted(self.documents(DayMark))
-
-    def add_mark(self, mark: DayMark) -> bool:
-        """Keep a mark; return whether it is new.
-
-        Raises StoreError for a text that cannot be shown, and for a new mark beyond MARKS_MAX.
-        """
-        return self._change(DayMark, lambda kept: [] if mark in kept else [mark])
-
-    def remove_mark(self, mark: DayMark) -> bool:
-        """Remove a mark; return whether it was there."""
-        return self._change(DayMark, lambda _: [], gone=mark)
-
     # The journal: who asked for which change, and when.
 
     def note(self, actor: str, action: str, what: str) -> None:
@@ -259,7 +255,3 @@ class Documents(ABC):
     def retention(self) -> Retention:
         """Return for how long tallies and snapshots are kept."""
         return next(iter(self.documents(Retention)), Retention())
-
-    def set_retention(self, retention: Retention) -> None:
-        """Change how long the store keeps them. Tallies and snapshots already given up do not come back."""
-        self._change(Retention, lambda _: [retention])

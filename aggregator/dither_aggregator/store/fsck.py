@@ -30,8 +30,7 @@ from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.contract import BATCH_MIN, Store
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord
-from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.packing import entry_day, unpack_answer, unpack_counts, unpack_entry
+from dither_aggregator.store.packing import entry_day, fold_read, unpack_answer, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 from dither_shared.wire import REASONS
 

@@ -37,4 +37,4 @@ def create_store(
         return SQLiteStore.create(Path(name), app, unfinished=unfinished)
     from dither_aggregator.store.redis import RedisStore
 
-    return RedisStore.create(name, app, shards, allow_lossy_store=allow_lossy_store, unfinished=unfinished)
+    return RedisStore.create(name, app, shards=shards, allow_lossy_store=allow_lossy_store, unfinished=unfinished)

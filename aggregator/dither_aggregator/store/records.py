@@ -3,12 +3,14 @@
 import hashlib
 import json
 import unicodedata
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, TypeVar
+
+import msgspec
 
 from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import DitherError
@@ -24,7 +26,6 @@ UNSHOWABLE = ("Cc", "Cs", "Zl", "Zp")
 
 COMMAND_LINE = "command line"
 """The actor of a change for which no key was shown."""
-JOURNAL_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class StoreError(DitherError):
@@ -353,6 +354,8 @@ class Document(ABC):
     """How an operator makes room for more, as the end of a sentence."""
     makes_room: ClassVar[bool] = False
     """Whether a store that has no room left takes one all the same, because it makes room."""
+    public: ClassVar[bool] = False
+    """Whether a read key is told them."""
     numbered: ClassVar[bool] = False
     """Whether a store numbers them in their order, changes none, and lets the oldest go."""
 
@@ -366,9 +369,10 @@ class Document(ABC):
         """Why it cannot be stored, as a sentence; "" where it can."""
         return ""
 
-    @abstractmethod
-    def to_document(self) -> Mapping[str, object]:
+    def to_document(self) -> Mapping[str, Any]:
         """Return the fields of which `from_document` makes this again."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        return document
 
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> Self:
@@ -380,9 +384,9 @@ class Document(ABC):
             raise StoreError(f"a document of the store ({cls.kind}) {why}") from None
 
     @classmethod
-    @abstractmethod
     def _of(cls, fields: Mapping[str, Any]) -> Self:
         """Make it of its fields; raise any of these errors for damaged ones."""
+        return msgspec.convert(fields, cls)
 
     def to_text(self) -> str:
         """Return what a store keeps."""
@@ -416,10 +420,6 @@ class Retention(Document):
     tallies_days: int | None = None
     snapshots_days: int | None = None
 
-    def to_document(self) -> dict[str, object]:
-        """Return the numbers of days by name."""
-        return {**vars(self)}
-
     @classmethod
     def _of(cls, fields: Mapping[str, Any]) -> Self:
         if not all(days is None or (type(days) is int and 0 <= days <= KEPT_DAYS_MAX) for days in fields.values()):
@@ -446,6 +446,7 @@ class DayMark(Document):
     kind = "marks"
     most = MARKS_MAX
     room = "; `dither mark remove DAY` makes room"
+    public = True
     day: date
     """The epoch (UTC) on which it happened, or will."""
     text: str
@@ -465,13 +466,9 @@ class DayMark(Document):
             return f"a mark's text must be one line without control characters, got {self.text!r}"
         return ""
 
-    def to_document(self) -> dict[str, str]:
-        """Return day and text by name."""
-        return {"day": self.day.isoformat(), "text": self.text}
-
     @classmethod
     def _of(cls, fields: Mapping[str, Any]) -> Self:
-        mark = cls(date.fromisoformat(fields["day"]), fields["text"])
+        mark = super()._of(fields)
         mark.text.encode()  # half a character has no bytes
         return mark
 
@@ -492,7 +489,7 @@ class JournalEntry(Document):
     kind = "journal"
     most = JOURNAL_MAX
     numbered = True
-    at: datetime
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
     """The time in UTC, to the second, by the store's clock."""
     actor: str
     """The id of the key that asked, or COMMAND_LINE. Never an address."""
@@ -500,12 +497,3 @@ class JournalEntry(Document):
     """The act, in two or three words."""
     what: str
     """The object of the act."""
-
-    def to_document(self) -> dict[str, str]:
-        """Return all of it by name."""
-        return {**vars(self), "at": self.at.strftime(JOURNAL_TIME)}
-
-    @classmethod
-    def _of(cls, fields: Mapping[str, Any]) -> Self:
-        at = datetime.strptime(fields["at"], JOURNAL_TIME).replace(tzinfo=UTC)
-        return cls(at, fields["actor"], fields["action"], fields["what"])

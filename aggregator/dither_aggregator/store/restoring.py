@@ -4,14 +4,21 @@ A shard's folded reports become one segment per tally, over as many places of th
 pending uploads come behind it, oldest day first. If shards come together, their sealed days are merged anew. Answered
 uploads go to the shard of their digest, so that a copy that arrives later is known. Shards that come together keep
 their latest day used and their earliest day sealed: nothing enters a sealed day.
+
+A store that moves from one machine to several takes reports in one place at every moment. The directory is held, so
+that nobody serves it; the new store stays unfinished, so that nobody can open it. Once all is in it and the ledgers are
+the same, the directory is marked as moved, and only then the new store is finished. Cut off before the mark, the new
+store is emptied by hand and the copy made anew; behind it, running it again finishes it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import date
 from operator import itemgetter
+from pathlib import Path
 
 from dither_aggregator.store.contract import Store
+from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import (
     BatchesRecord,
     DocumentsRecord,
@@ -22,8 +29,10 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
+from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.packing import entry_day, pack_counts, unpack_counts
-from dither_aggregator.store.records import Counted, Segment, StoreError, sum_refused
+from dither_aggregator.store.records import Counted, LedgerRow, Segment, StoreError, sum_refused
+from dither_aggregator.store.sqlite import SQLiteStore, exclusive
 
 
 def restore(store: Store, records: Iterable[Record]) -> None:
@@ -102,3 +111,46 @@ def _dated(entries: Iterable[bytes]) -> Iterator[tuple[date, bytes]]:
         with suppress(StoreError):
             day = max(day, entry_day(entry))
         yield day, entry
+
+
+# Moving.
+
+
+def copy(directory: Path, target: str, shards: int, *, allow_lossy_store: bool = False) -> tuple[list[LedgerRow], str]:
+    """Move the store in a directory to a new one; return its ledger and its generation.
+
+    Raises StoreError when the directory is being served, and when the target is not empty.
+    """
+    with exclusive(directory), closing(SQLiteStore(directory, moved=True)) as source:
+        if source.moved_to:
+            with closing(open_store(target, allow_lossy_store=allow_lossy_store, unfinished=True)) as made:
+                if made.generation != source.moved_to:
+                    raise StoreError(
+                        f"{directory} was copied to the store {source.moved_to}; {target} holds another one"
+                    )
+                made.finish()
+                return made.ledger(), made.generation
+        with closing(
+            create_store(target, source.app, shards, allow_lossy_store=allow_lossy_store, unfinished=True)
+        ) as made:
+            fill(made, source.dump())
+            _compare(source, made)
+            source.mark_moved(made.generation)
+            made.finish()
+            return made.ledger(), made.generation
+
+
+def _compare(source: Store, made: Store) -> None:
+    rows = source.ledger()
+    if rows != made.ledger():
+        raise StoreError("the copy's ledger is not the same: nothing was changed; run `dither fsck` on the directory")
+    for kind in KINDS:
+        if source.documents(kind) != made.documents(kind):
+            raise StoreError(f"the copy's {kind.kind} are not the same: nothing was changed; run it again")
+    for stored in source.plans():
+        for epoch in source.epochs(stored.plan):
+            if source.tally(stored.plan, epoch).digest != made.tally(stored.plan, epoch).digest:
+                raise StoreError(
+                    f"the copy's tally of {stored.plan.metric} on {epoch} is not the same: nothing was changed; "
+                    "run `dither fsck` on the directory"
+                )

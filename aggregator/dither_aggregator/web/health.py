@@ -5,13 +5,11 @@ Nothing here asks the store: a store that hangs holds no monitor up. No answer n
 
 import json
 import platform
-import time
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 
-from dither_aggregator.health import checks
-from dither_aggregator.health.checks import HealthCheck, without_addresses
+from dither_aggregator.health.checks import HealthFinding, Observed, Teller, findings, without_addresses
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import metrics
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
@@ -34,7 +32,7 @@ def answer_health(service: Service, scope: Scope) -> HttpAnswer:
             return _ready(service)
         case "/version":
             return _answer(200, versions(service))
-    return metrics.answer(service, health_checks(service), versions(service))
+    return metrics.answer(service, health_findings(service), versions(service))
 
 
 def _ready(service: Service) -> HttpAnswer:
@@ -44,18 +42,18 @@ def _ready(service: Service) -> HttpAnswer:
         "status": "not ready" if trouble else "ready",
         "trouble": trouble,
         "backlog": service.backlog,
-        "checks": [check.to_document() for check in health_checks(service)],
+        "checks": [finding.to_document() for finding in health_findings(service)],
     }
     return _answer(503 if trouble else 200, document)
 
 
-def health_checks(service: Service) -> list[HealthCheck]:
-    """Return the health checks of a server and its store, as far as they were looked at."""
-    return [
-        *checks.of_threads(service.own_trouble()),
-        *checks.of_store(service.store_status, service.store_trouble),
-        *checks.of_ledger(service.audit, time.monotonic()),
-    ]
+def health_findings(service: Service) -> list[HealthFinding]:
+    """Return what health checks find of a server and its store, as far as they were looked at."""
+    audit = service.audit
+    total = audit.total if audit else None
+    return findings(
+        Teller.SERVER, Observed(service.store_status, service.store_trouble, total, audit, service.own_trouble())
+    )
 
 
 def versions(service: Service) -> dict[str, str]:

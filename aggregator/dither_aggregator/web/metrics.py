@@ -7,6 +7,7 @@ anybody sends, and there is none by metric: pages and API have that.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from dither_aggregator.health.checks import FIXED, HealthCheck
+from dither_aggregator.health.checks import HealthFinding
 from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.ingest import counters
 from dither_aggregator.ingest.service import Service
@@ -27,39 +28,36 @@ HEADERS = [
 ]
 
 
-def answer(service: Service, checks: Sequence[HealthCheck], versions: Mapping[str, str]) -> HttpAnswer:
+def answer(service: Service, findings: Sequence[HealthFinding], versions: Mapping[str, str]) -> HttpAnswer:
     """Return all metrics."""
     registry = CollectorRegistry()
-    registry.register(_Read(service.store_status, service.audit, checks, not service.trouble(), versions))
+    registry.register(_Read(service.store_status, service.audit, findings, not service.trouble(), versions))
     return HttpAnswer(200, HEADERS, generate_latest(registry) + generate_latest(counters.REGISTRY))
 
 
+@dataclass(frozen=True)
 class _Read(Collector):
     """The numbers that were last read of the store."""
 
-    def __init__(
-        self,
-        store_status: StoreStatus | None,
-        audit: Audit | None,
-        checks: Sequence[HealthCheck],
-        ready: bool,
-        versions: Mapping[str, str],
-    ) -> None:
-        self._store_status, self._audit, self._checks, self._ready = store_status, audit, checks, ready
-        self._versions = versions
+    store_status: StoreStatus | None
+    audit: Audit | None
+    findings: Sequence[HealthFinding]
+    ready: bool
+    versions: Mapping[str, str]
 
     def collect(self) -> Iterator[Metric]:
-        yield _labelled("dither_build_info", "The software and its kind of store; always 1.", self._versions)
-        yield _gauge("dither_ready", "Whether uploads should come: 1 where /readyz answers 200.", self._ready)
+        yield _labelled("dither_build_info", "The software and its kind of store; always 1.", self.versions)
+        yield _gauge("dither_ready", "Whether uploads should come: 1 where /readyz answers 200.", self.ready)
         series = GaugeMetricFamily("dither_check_ok", "Whether a check of /readyz is well.", labels=["check"])
-        for check in self._checks:
-            if check.what in FIXED:
-                series.add_metric([check.what], float(check.well))
+        for finding in self.findings:
+            series.add_metric([finding.what], float(finding.well))
         yield series
-        if self._store_status:
-            yield from _of_store_status(self._store_status)
-        if self._audit:
-            yield from _of_audit(self._audit)
+        for finding in self.findings:
+            yield from (_gauge(*gauge) for gauge in finding.gauges)
+        if self.store_status:
+            yield from _of_store_status(self.store_status)
+        if self.audit:
+            yield from _of_audit(self.audit)
 
 
 def _of_store_status(store_status: StoreStatus) -> Iterator[Metric]:
@@ -71,35 +69,19 @@ def _of_store_status(store_status: StoreStatus) -> Iterator[Metric]:
         "dither_uploads_accepted", "Uploads with reports that were accepted.", sum(s.written for s in status)
     )
     yield _counter("dither_uploads_folded", "Accepted uploads that are folded.", sum(s.cursor for s in status))
-    yield _gauge("dither_backlog_uploads", "Accepted uploads that are not folded.", store_status.backlog)
-    yield _gauge(
-        "dither_folding_lag_seconds",
-        "For how long something has waited and nothing was folded.",
-        store_status.waiting_s,
-    )
-    yield _gauge(
-        "dither_seal_age_seconds", "For how long the latest sealed day has been over.", store_status.seal_age_s
-    )
     if store_status.last_expiry:
         yield _gauge(
             "dither_last_expiry_timestamp_seconds",
             "When the last metric of the registry expires.",
             datetime.combine(store_status.last_expiry, datetime.min.time(), UTC).timestamp(),
         )
-    if store_status.left:
-        what = store_status.left.what
-        yield _gauge(f"dither_{what}_free_bytes", f"How much {what} the store can still take.", store_status.left.free)
-        yield _gauge(f"dither_{what}_size_bytes", f"How much {what} there is for the store.", store_status.left.total)
 
 
 def _of_audit(audit: Audit) -> Iterator[Metric]:
     total = audit.total
-    yield _gauge("dither_ledger_age_seconds", "Since the ledger was last read.", time.monotonic() - audit.began)
-    yield _gauge("dither_ledger_imbalance_reports", "Reports by which the ledger does not balance.", audit.imbalance)
     yield _counter("dither_reports_accepted", "Reports that were accepted.", total.accepted)
     yield _counter("dither_reports_folded", "Accepted reports that are counted.", total.folded)
     yield _gauge("dither_reports_pending", "Accepted reports that wait to be folded.", total.pending)
-    yield _gauge("dither_reports_quarantined", "Accepted reports that wait in quarantine.", audit.waiting)
     yield _counter("dither_reports_dropped", "Accepted reports that an operator gave up.", total.dropped)
     groups = CounterMetricFamily("dither_groups_refused", "Groups refused since midnight (UTC).", labels=["reason"])
     reports = CounterMetricFamily(

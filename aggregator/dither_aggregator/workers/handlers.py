@@ -161,7 +161,7 @@ class TaskHandlers:
     def _fold(self, store: Store, shard: object) -> None:
         number = _shard(store, shard)
         deadline = time.monotonic() + FOLD_FOR_S
-        maintenance.fold_all(store, number, lambda: self._stopping() or time.monotonic() > deadline)
+        store.fold_all(number, lambda: self._stopping() or time.monotonic() > deadline)
         if time.monotonic() > deadline:
             self._publish([Task(FOLD, number)])
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from itertools import islice
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.ingest.service import MAINTAIN_EVERY_S
 from dither_aggregator.operations import computing, maintenance
@@ -46,8 +47,8 @@ class Watchdog:
         try:
             tasks = self._tasks()
         except StoreUnavailable as error:
-            return self._notice("store", str(error))
-        self._notice("store", "")
+            return self._notice(Trouble.STORE, str(error))
+        self._notice(Trouble.STORE, "")
         try:
             self._publish(tasks)  # also none: queues that others have flooded are emptied on the way
         except BrokerError as error:
@@ -85,7 +86,7 @@ class Watchdog:
     def _notice_lag(self, status: Sequence[ShardStatus]) -> None:
         late = [shard for shard in status if shard.waiting_s > LAG_MAX_S]
         self._notice(
-            "folding",
+            Trouble.FOLDING,
             f"{sum(shard.backlog for shard in late):,} uploads wait in {len(late)} of {len(status)} shards, and none "
             f"of them was folded for {LAG_MAX_S:.0f} seconds: are workers running?"
             if late

@@ -67,7 +67,10 @@ def test_a_directory_has_what_its_disk_has(tmp_path: Path) -> None:
 
 
 def test_a_redis_has_what_it_may_have_and_recovers_when_there_is_more(tmp_path: Path) -> None:
-    with running_redis(tmp_path / "redis") as server, closing(RedisStore.create(server.url, "example", 1)) as store:
+    with (
+        running_redis(tmp_path / "redis") as server,
+        closing(RedisStore.create(server.url, "example", shards=1)) as store,
+    ):
         assert store.left() is None
         with server.client() as client, Service(store, capacity=Capacity(floor=FreeSpaceFloor.parse("50%"))) as service:
             until(lambda: not service.trouble())

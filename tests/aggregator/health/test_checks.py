@@ -1,5 +1,6 @@
 """Monitors are told checks with values, limits and hints, versions, and the metrics, over real servers."""
 
+import json
 import os
 import re
 import shutil
@@ -16,10 +17,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dither_aggregator.health import checks
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.capacity import FreeSpace, Trouble
+from dither_aggregator.health.checks import CHECKS, Gauge, HealthCheck, HealthFinding, Observed, Teller
+from dither_aggregator.health.checks import found as a_finding
 from dither_aggregator.health.doctor import examine
 from dither_aggregator.health.status import Audit
 from dither_aggregator.ingest import counters
@@ -30,10 +34,10 @@ from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import Counted
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.bounds import Peers
-from dither_aggregator.web.health import answer_health, health_checks
+from dither_aggregator.web.health import answer_health, health_findings
 from dither_aggregator.web.listener_connections import Door
 from dither_shared.wire import PATH, REASONS
-from tests.support.aggregators import serve, sqlite_store
+from tests.support.aggregators import operators_app, serve, sqlite_store
 from tests.support.clusters import one_machine, several_machines, wait_until
 from tests.support.failing import Orders
 from tests.support.keys import STRONG
@@ -42,7 +46,9 @@ from tests.support.stores import answer, append, body_of, fold_all
 
 ASKED = registry()
 PAGE = Path(__file__).parents[3] / "aggregator" / "health.md"
+ALERTS = PAGE.parents[1] / "deploy" / "monitoring" / "alerts.yaml"
 ADDRESS = "127.0.0.9"
+OF_SERVER = [check.name for check in CHECKS if Teller.SERVER in check.places]
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -77,8 +83,8 @@ class Monitored:
     def metrics(self) -> Samples:
         return samples(self.ask("/metrics")[1])
 
-    def checks(self) -> dict[str, checks.HealthCheck]:
-        return {check.what: check for check in health_checks(self.service)}
+    def checks(self) -> dict[str, HealthFinding]:
+        return {finding.what: finding for finding in health_findings(self.service)}
 
 
 @pytest.fixture
@@ -98,7 +104,7 @@ def again(service: Service) -> None:
 
 def test_each_check_has_a_value_a_limit_and_a_hint(monitored: Monitored) -> None:
     found = monitored.checks()
-    assert tuple(found) == checks.FIXED
+    assert list(found) == OF_SERVER
     for check in found.values():
         assert check.well, check
         assert check.value
@@ -160,13 +166,16 @@ def test_little_room_is_told_before_it_is_gone(monitored: Monitored) -> None:
     assert store_status
     for free, size, well in ((10, 100, True), (4, 100, False), (5 << 30, 1 << 40, True), (3 << 30, 1 << 40, False)):
         given = replace(store_status, left=FreeSpace("memory", free, size))
-        (check,) = (check for check in checks.of_store(given, {}) if check.what == "capacity")
+        check = checks._capacity.find(Observed(given))
         assert check.well == well, check
 
 
 def test_a_ledger_that_was_not_read_for_long_is_told() -> None:
-    audit = Audit(Counted(5, 5), 0, 0, {}, {}, began=1_000.0)
-    (early, _), (late, _) = (checks.of_ledger(audit, 1_000.0 + age) for age in (5.0, 2 * checks.AUDIT_AGE_MAX_S))
+    total, now = Counted(5, 5), time.monotonic()
+    early, late = (
+        checks._ledger.find(Observed(audit=Audit(total, 0, 0, {}, {}, now - age)))
+        for age in (5.0, 2 * checks.AUDIT_AGE_MAX_S)
+    )
     assert early.well
     assert not late.well
     assert late.value == "balances, read 2 h ago"
@@ -174,9 +183,9 @@ def test_a_ledger_that_was_not_read_for_long_is_told() -> None:
 
 def test_no_check_names_a_path_or_an_address(monitored: Monitored, monkeypatch: pytest.MonkeyPatch) -> None:
     where = "/secret/place on 10.1.2.3:6379"
-    kinds = ("writer", "counter", "scheduler", "finalizing of dark", "store", "settings", "later")
-    monkeypatch.setattr(monitored.service, "own_trouble", lambda: dict.fromkeys(kinds[:4], where))
-    monkeypatch.setattr(monitored.service.store, "_trouble", lambda: dict.fromkeys(kinds[4:], where))
+    names, kinds = ("writer", "counter", "scheduler", "finalizing of dark"), (Trouble.STORE, Trouble.SETTINGS)
+    monkeypatch.setattr(monitored.service, "own_trouble", lambda: dict.fromkeys(names, where))
+    monkeypatch.setattr(monitored.service.store, "_trouble", lambda: dict.fromkeys(kinds, where))
     wait_until(lambda: monitored.service.store_trouble, "the watcher seeing it")
     found = monitored.checks()
     assert {what for what, check in found.items() if not check.well} == {
@@ -184,13 +193,11 @@ def test_no_check_names_a_path_or_an_address(monitored: Monitored, monkeypatch: 
         "work",
         "store",
         "durability",
-        "later",
     }
     for path in ("/readyz", "/metrics"):
         text = monitored.ask(path)[1]
         assert "secret" not in text
         assert "10.1.2.3" not in text
-    assert 'check="later"' not in monitored.ask("/metrics")[1]  # only checks that are known have a series
 
 
 def test_a_store_that_is_away_is_told_beside_what_was_last_read(
@@ -311,6 +318,49 @@ def test_health_is_told_under_names_that_are_allowed_to_addresses_and_to_who_say
             assert (answer.status_code, "store" in answer.text) == (421, False)
 
 
+# A check is one object.
+
+
+def test_a_check_from_outside_is_told_everywhere(
+    monitored: Monitored, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    toy = HealthCheck("toys", "all in the box", "Run `dither tidy`.", alerts=("DitherToys",))
+    gauge = Gauge("dither_toys_scattered", "Toys that are not in the box.", 3)
+    monkeypatch.setitem(CHECKS, toy, lambda seen: a_finding("3 toys lie about", False, [gauge]))
+    (ready,) = (one for one in json.loads(monitored.ask("/readyz")[1])["checks"] if one["check"] == "toys")
+    assert ready == {
+        "check": "toys",
+        "value": "3 toys lie about",
+        "limit": "all in the box",
+        "ok": False,
+        "hint": "Run `dither tidy`.",
+    }
+    found = monitored.metrics()
+    assert (value(found, "dither_check_ok", check="toys"), value(found, "dither_toys_scattered")) == (0, 3)
+    html = operators_app(monitored.service.store).test_client().get("/pipeline").text
+    assert "<td>3 toys lie about</td><td>all in the box</td><td>look here</td>" in html
+    assert "<strong>toys:</strong> Run <code>dither tidy</code>." in html
+    assert [one.value for one in examine(str(tmp_path), None) if one.what == "toys"] == ["3 toys lie about"]
+
+
+def test_every_trouble_of_a_store_has_its_check() -> None:
+    told = [check.trouble for check in CHECKS if check.trouble]
+    assert sorted(told) == sorted(Trouble)
+    for trouble in Trouble:
+        (check,) = (check for check in CHECKS if check.trouble == trouble)
+        if Teller.SERVER in check.unread:
+            assert not check.find(Observed(trouble={trouble: "it is not"})).well
+
+
+def test_each_alert_about_a_number_of_a_check_is_named_by_it(monitored: Monitored) -> None:
+    (group,) = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    asked = {rule["alert"]: set(re.findall(r"dither_\w+", rule["expr"])) for rule in group["rules"]}
+    for check in CHECKS:
+        if Teller.SERVER in check.places:
+            gauges = {gauge.name for gauge in monitored.checks()[check.name].gauges}
+            assert set(check.alerts) == {name for name, names in asked.items() if names & gauges}, check.name
+
+
 # The page.
 
 
@@ -338,9 +388,9 @@ def test_the_page_has_every_metric_and_every_limit(monitored: Monitored) -> None
 
 def test_the_page_has_every_check(monitored: Monitored, tmp_path: Path) -> None:
     named = page_names("Checks")
-    assert tuple(named[: len(checks.FIXED)]) == checks.FIXED
-    told = {check.what for check in examine(str(tmp_path), "http://127.0.0.1:1")} - set(checks.FIXED)
-    assert set(named[len(checks.FIXED) :]) == {*told, "reading", "server's version"}
+    assert named[: len(OF_SERVER)] == OF_SERVER
+    told = {check.what for check in examine(str(tmp_path), "http://127.0.0.1:1")} - set(OF_SERVER)
+    assert set(named[len(OF_SERVER) :]) == {*told, "reading", "server's version"}
 
 
 def test_the_page_has_the_limits_of_the_code() -> None:

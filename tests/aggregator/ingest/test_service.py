@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.ingest import service as module
 from dither_aggregator.ingest.service import Service, Submitted, WholeService
 from dither_aggregator.operations import maintenance
@@ -168,10 +169,10 @@ def test_the_log_says_when_a_store_and_a_writer_recover(
 
 def test_a_store_is_looked_at_before_uploads_are_taken(store: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the first ones would be taken by a store of which nobody knows whether it may lose them."""
-    monkeypatch.setattr(store, "trouble", lambda: {"settings": "it may lose them"})
+    monkeypatch.setattr(store, "trouble", lambda: {Trouble.SETTINGS: "it may lose them"})
     monkeypatch.setattr(Service, "_watch", lambda self: self._stopping.wait())
     with Service(store) as service:
-        assert service.trouble() == {"settings": "it may lose them"}
+        assert service.trouble() == {Trouble.SETTINGS: "it may lose them"}
         assert service.store_status
         with pytest.raises(Problem, match="may lose what it acknowledges"):
             submit(service)
@@ -180,7 +181,7 @@ def test_a_store_is_looked_at_before_uploads_are_taken(store: Hanging, monkeypat
 def test_a_look_that_fails_does_not_forget_that_the_store_may_lose_uploads(
     store: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "trouble", lambda: {"settings": "it may lose them"})
+    monkeypatch.setattr(store, "trouble", lambda: {Trouble.SETTINGS: "it may lose them"})
     monkeypatch.setattr(Service, "_watch", lambda self: self._stopping.wait())
 
     def fail() -> None:

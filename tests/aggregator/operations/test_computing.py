@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from dither_aggregator.analysis.reading_cache import readings_check
+from dither_aggregator.health import checks
+from dither_aggregator.health.checks import Observed
 from dither_aggregator.operations.computing import Address, Computer, unmade
 from dither_aggregator.operations.maintenance import maintain
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS
@@ -158,7 +159,7 @@ def test_a_process_that_is_killed_loses_one_reading_and_the_next_goes_on_until_a
                 killed.add(pid)
         wait_until(lambda: store.merged() == store.sealed() and not any(unmade(store)), within_s=120)
         assert before <= kept(home)
-        assert readings_check(store).value == "0 being computed"
+        assert checks._readings.find(Observed(asked=store)).value == "0 being computed"
         wait_until(lambda: computing(served) is None)  # its memory is given back
     with serve(home / "metrics.toml", home / "data") as served:
         for path in ("/", "/changes", "/metrics/color", "/metrics/color/time", "/compare?metric=color"):
@@ -186,7 +187,7 @@ def test_a_process_over_its_limits_is_one_row_that_says_so(
             db.execute("DROP TABLE IF EXISTS reading")
         with closing(Computer(store, str(home / "data"), alone=True)) as computer:
             computer.compute(Address(True, "/"))
-        check = readings_check(store)
+        check = checks._readings.find(Observed(asked=store))
         assert not check.well
         assert check.value.startswith("color: ")
         assert words in check.value

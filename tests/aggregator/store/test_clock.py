@@ -10,6 +10,7 @@ from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ import requests
 
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.health import checks
-from dither_aggregator.health.doctor import _time
+from dither_aggregator.health.checks import HealthFinding, Observed
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
@@ -33,7 +34,6 @@ from dither_aggregator.store.redis.client import Client, Command
 from dither_aggregator.store.redis.scripts import SCRIPTS
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import exclusive
-from dither_aggregator.store.sqlite.file import SQLiteFile
 from dither_shared.registry import Registry, utc_today
 from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
@@ -61,7 +61,7 @@ def name_of(place: Place) -> str:
 def keep_up(store: Store) -> None:
     """Do all that maintenance does."""
     for shard in range(store.shards):
-        maintenance.fold_all(store, shard)
+        store.fold_all(shard)
         maintenance.maintain(store, shard)
     for metric in maintenance.unfinalized(store):
         maintenance.finalize(store, metric)
@@ -75,7 +75,7 @@ class Life:
         self.place, self.asked, self.store = place, asked, place.make(asked)
         self.bodies: list[bytes] = []
         key = self.store.create_key("write")[0]
-        self.store.set_retention(Retention(40, 40))
+        self.store.put(Retention(40, 40))
         self.send(8)
         leap = LEAP if false_days else FAR
         place.travel(leap)
@@ -346,7 +346,7 @@ def test_in_lives_whose_clock_goes_to_and_fro_nothing_is_lost(
                 taken.append(body)
         for shard in range(store.shards):  # some are behind others
             if rng.random() < 0.6:
-                maintenance.fold_all(store, shard)
+                store.fold_all(shard)
             if rng.random() < 0.6:
                 maintenance.maintain(store, shard)
         if rng.random() < 0.3:
@@ -387,17 +387,17 @@ class Death:
         self.steps = self.at = 0
         self.behind = False
         call, write = Client.run_each, archive.write
-        transaction = SQLiteFile._transaction
+        transaction = SQLiteStore._transaction
 
         def run_each(client: Client, commands: list[Command], *, together: bool = False) -> object:
             do = partial(call, client, commands, together=together)
             return self.step(do) if together or any(map(writes, commands)) else do()
 
-        def in_transaction(file: SQLiteFile) -> object:
+        def in_transaction(file: SQLiteStore) -> object:
             return _Both(self, transaction(file))
 
         monkeypatch.setattr(Client, "run_each", run_each)
-        monkeypatch.setattr(SQLiteFile, "_transaction", in_transaction)
+        monkeypatch.setattr(SQLiteStore, "_transaction", in_transaction)
         monkeypatch.setattr(archive, "write", lambda *args: self.step(lambda: write(*args)))
 
     def before(self) -> None:
@@ -555,11 +555,10 @@ def moved_in(file: Path) -> Counted:
 # Which clock is wrong, and its cure.
 
 
-def clock_check(store: Store) -> checks.HealthCheck:
+def clock_check(store: Store) -> HealthFinding:
     """Return the check of the clock."""
     store_status = StoreStatus.of(store)
-    (check,) = [check for check in checks.of_store(store_status, store_status.trouble) if check.what == "clock"]
-    return check
+    return checks._clock.find(Observed(store_status, store_status.trouble))
 
 
 @pytest.mark.parametrize("false_days", [0, 1])
@@ -659,10 +658,16 @@ def test_which_of_two_machines_has_the_wrong_clock_is_told_by_the_registry() -> 
         (3, today + timedelta(days=90), "Have NTP set"),
         (FAR, None, "Have NTP set"),
     ]:
-        check = _time(ahead * DAY_S, expires)
+        check = time_check(ahead * DAY_S, expires)
         assert not check.well
         assert check.hint.startswith(which)
-    assert _time(0, today).well
+    assert time_check(0, today).well
+
+
+def time_check(ahead_s: float, expires: date | None) -> HealthFinding:
+    """Return the check of the time of two machines."""
+    status, store = Mock(StoreStatus, last_expiry=expires), Mock(Store, ahead_s=lambda: ahead_s)
+    return checks._both_clocks.find(Observed(status, asked=store))
 
 
 def test_a_day_that_passes_by_itself_is_no_trouble(place: Place, store: Store, asked: Registry) -> None:

@@ -9,8 +9,8 @@ import pytest
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store import damaged_entries as aside_module
 from dither_aggregator.store.damaged_entries import set_apart
-from dither_aggregator.store.folding import fold_read
 from dither_aggregator.store.fsck import check
+from dither_aggregator.store.packing import fold_read
 from dither_aggregator.store.records import NO_CELL
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry

@@ -72,9 +72,9 @@ def lived(place: Place, store: Store, asked: Registry, bodies: list[bytes], monk
     color = asked.metrics["color"].plan
     store.finalize(color, place.day(), Final("digest", "a" * 64), b"snapshot")
     store.finalize(asked.metrics["dark"].plan, place.day(), Final("digest-2", "b" * 64), b"")
-    store.set_retention(Retention(400, 500))
-    store.add_mark(DayMark(place.day(1), "version 158"))
-    store.add_mark(DayMark(place.day(), "a day that was \N{SNOWMAN}"))
+    store.put(Retention(400, 500))
+    store.put(DayMark(place.day(1), "version 158"))
+    store.put(DayMark(place.day(), "a day that was \N{SNOWMAN}"))
     store.register_key("write", TEXT.decode(), "the app")
     store.revoke_key(store.create_key("read")[0].id)
     for what in ("first", "second"):
@@ -107,8 +107,8 @@ def test_a_copy_is_the_same(lived: Store, place: Place, target: Place, asked: Re
     assert (copy.retention(), copy.tallies_from()) == (lived.retention(), lived.tallies_from())
     assert copy.plans() == lived.plans()
     assert (
-        copy.marks()
-        == lived.marks()
+        copy.documents(DayMark)
+        == lived.documents(DayMark)
         == [
             DayMark(place.day(), "a day that was \N{SNOWMAN}"),
             DayMark(place.day(1), "version 158"),

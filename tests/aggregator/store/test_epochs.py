@@ -100,9 +100,9 @@ def test_a_refused_final_leaves_no_snapshot(place: Place, store: Store, asked: R
 
 def test_everything_is_kept_unless_told_otherwise(place: Place, store: Store) -> None:
     assert store.retention() == Retention(None, None)
-    store.set_retention(Retention(tallies_days=30))
+    store.put(Retention(tallies_days=30))
     assert place.open().retention() == Retention(30, None)
-    store.set_retention(Retention(snapshots_days=0))
+    store.put(Retention(snapshots_days=0))
     assert place.open().retention() == Retention(None, 0)
 
 
@@ -118,7 +118,7 @@ def test_tallies_go_when_their_time_is_over_and_they_are_final(place: Place, sto
     _forget_all(store)
     assert store.tallies_from() < place.day(-300)
     assert store.tally(color, place.day()).n == store.shards
-    store.set_retention(Retention(tallies_days=2))
+    store.put(Retention(tallies_days=2))
     _forget_all(store)
     assert store.tallies_from() == place.day(1)
     assert [store.tally(color, place.day(day)).n for day in range(3)] == [0, store.shards, store.shards]
@@ -129,9 +129,9 @@ def test_tallies_go_when_their_time_is_over_and_they_are_final(place: Place, sto
 
 
 def test_a_longer_retention_does_not_bring_back_what_is_gone(place: Place, store: Store) -> None:
-    store.set_retention(Retention(tallies_days=1))
+    store.put(Retention(tallies_days=1))
     _forget_all(store)
-    store.set_retention(Retention(tallies_days=100))
+    store.put(Retention(tallies_days=100))
     _forget_all(store)
     assert store.tallies_from() == place.day(-1)
 
@@ -143,9 +143,9 @@ def test_what_one_shard_gave_up_the_others_give_up(place: Place, store: Store, a
     fold_all(store)
     store.finalize(plan, place.day(), Final("digest", "a" * 64), b"content")
     place.travel(3)
-    store.set_retention(Retention(tallies_days=1))
+    store.put(Retention(tallies_days=1))
     store.forget(0)
-    store.set_retention(Retention(tallies_days=100))
+    store.put(Retention(tallies_days=100))
     _forget_all(store)
     assert store.tallies_from() == place.day(2)
     assert store.tally(plan, place.day()).n == 0
@@ -153,7 +153,7 @@ def test_what_one_shard_gave_up_the_others_give_up(place: Place, store: Store, a
 
 def test_tallies_are_given_up_by_the_day_that_was_reached(place: Place, store: Store, asked: Registry) -> None:
     """A clock that is behind gives nothing up too late, and one that is set back nothing too early."""
-    store.set_retention(Retention(tallies_days=1))
+    store.put(Retention(tallies_days=1))
     place.travel(4)
     _forget_all(store)
     place.travel(-4)
@@ -167,7 +167,7 @@ def test_snapshots_go_when_their_time_is_over(place: Place, store: Store, asked:
         store.finalize(plan, place.day(day), Final("digest", f"{day}" * 64), b"content")
     store.forget_snapshots()
     place.travel(3)
-    store.set_retention(Retention(snapshots_days=2))
+    store.put(Retention(snapshots_days=2))
     store.forget_snapshots()
     assert [store.snapshot(f"{day}" * 64) for day in range(3)] == [None, b"content", b"content"]
     assert len(store.finals(plan)) == 3
@@ -177,7 +177,7 @@ def test_snapshots_go_when_their_time_is_over(place: Place, store: Store, asked:
 def test_no_snapshot_comes_back_for_a_final_day(place: Place, store: Store, asked: Registry, days: int) -> None:
     plan = asked.metrics["color"].plan
     store.finalize(plan, place.day(), Final("digest", "a" * 64), b"content")
-    store.set_retention(Retention(snapshots_days=days - 1))
+    store.put(Retention(snapshots_days=days - 1))
     place.travel(days)
     store.forget_snapshots()
     assert store.finalize(plan, place.day(), Final("digest", "a" * 64), b"content") == Final("digest", "a" * 64)

@@ -473,7 +473,7 @@ def test_a_redis_that_refuses_is_told_of_once_and_goes_on_counting(
 
 def test_a_redis_without_a_file_has_nothing_to_erase(tmp_path: Path, asked: Registry) -> None:
     with running_redis(tmp_path / "redis", appendonly="no") as server:
-        with closing(RedisStore.create(server.url, "example", 2, allow_lossy_store=True)) as store:
+        with closing(RedisStore.create(server.url, "example", shards=2, allow_lossy_store=True)) as store:
             merge_all(store)
             assert store.erase() == ""
             assert store.erased() == store.merged()

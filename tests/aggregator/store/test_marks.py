@@ -1,24 +1,20 @@
 """Marks: days that the operator gave a few words, on both stores; a store that has none is as it was."""
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import date
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable, archive
+from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
 from dither_aggregator.store.dump import DocumentsRecord
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import MARKS_MAX, DayMark
-from dither_aggregator.store.redis import RedisStore, layout
+from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
-from tests.aggregator.store.conftest import place_of
-from tests.support.stores import Place, RedisPlace, SQLitePlace, append, balance, body_of, fold_all
+from tests.support.stores import Place, SQLitePlace, append, balance, body_of, fold_all
 
 RELEASE = DayMark(date(2026, 11, 20), "version 158")
 LATER = DayMark(date(2026, 12, 1), "\N{SNOWMAN} a fair, in Köln")
@@ -27,109 +23,62 @@ HOSTILE = DayMark(date(1, 1, 1), "<script>alert('1 2')</script>\N{RIGHT-TO-LEFT 
 
 
 def test_marks_are_kept_by_day_and_seen_by_every_process(place: Place, store: Store) -> None:
-    assert store.marks() == []
+    assert store.documents(DayMark) == []
     for mark in (LATER, RELEASE, HOSTILE, SAME_DAY):
-        assert store.add_mark(mark)
-    assert place.open().marks() == store.marks() == [HOSTILE, SAME_DAY, RELEASE, LATER]
+        assert store.put(mark)
+    assert place.open().documents(DayMark) == store.documents(DayMark) == [HOSTILE, SAME_DAY, RELEASE, LATER]
 
 
 def test_the_same_mark_again_adds_nothing(store: Store) -> None:
-    assert store.add_mark(RELEASE)
-    assert not store.add_mark(DayMark(RELEASE.day, RELEASE.text))
-    assert store.marks() == [RELEASE]
+    assert store.put(RELEASE)
+    assert not store.put(DayMark(RELEASE.day, RELEASE.text))
+    assert store.documents(DayMark) == [RELEASE]
 
 
 def test_a_mark_is_removed_alone_and_once(store: Store) -> None:
-    assert not store.remove_mark(RELEASE)
+    assert not store.remove(RELEASE)
     for mark in (RELEASE, SAME_DAY, LATER):
-        store.add_mark(mark)
-    assert store.remove_mark(RELEASE)
-    assert not store.remove_mark(RELEASE)
-    assert store.marks() == [SAME_DAY, LATER]
-    assert store.add_mark(RELEASE)
+        store.put(mark)
+    assert store.remove(RELEASE)
+    assert not store.remove(RELEASE)
+    assert store.documents(DayMark) == [SAME_DAY, LATER]
+    assert store.put(RELEASE)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "a" * 81, "two\nlines", "a\x1b[2J", "\x00", "\x85", "\udcff", "a\u2028b"])
 def test_a_text_that_cannot_be_shown_is_refused(store: Store, text: str) -> None:
     with pytest.raises(StoreError, match="a mark's text must") as caught:
-        store.add_mark(DayMark(RELEASE.day, text))
+        store.put(DayMark(RELEASE.day, text))
     assert not isinstance(caught.value, StoreUnavailable)
-    assert store.marks() == []
+    assert store.documents(DayMark) == []
 
 
 def test_eighty_characters_of_any_script_are_a_text(store: Store) -> None:
     mark = DayMark(date.max, "\N{GRINNING FACE}" * 80)
-    assert store.add_mark(mark)
-    assert store.marks() == [mark]
+    assert store.put(mark)
+    assert store.documents(DayMark) == [mark]
 
 
 def test_a_mark_too_many_is_refused_and_one_that_is_there_is_not(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DayMark, "most", 3)
     for mark in (RELEASE, SAME_DAY, LATER):
-        store.add_mark(mark)
+        store.put(mark)
     with pytest.raises(StoreError, match="keeps at most 3 marks; `dither mark remove DAY` makes room"):
-        store.add_mark(HOSTILE)
-    assert not store.add_mark(LATER)
-    assert store.remove_mark(LATER)
-    assert store.add_mark(HOSTILE)
-    assert store.marks() == [HOSTILE, SAME_DAY, RELEASE]
-
-
-def test_a_thousand_marks_have_room(store: Store) -> None:
-    for number in range(MARKS_MAX):
-        store.add_mark(DayMark(RELEASE.day, f"version {number}"))
-    with pytest.raises(StoreError, match="at most"):
-        store.add_mark(SAME_DAY)
-    assert len(store.marks()) == 1_000
-    assert list(check(store)) == []
-
-
-def test_processes_that_mark_at_once_lose_nothing(place: Place, store: Store) -> None:
-    """Four of them, each a mark of its own and one that all name: it is new to one of them."""
-    new: list[bool] = []
-
-    def add(mine: Store, number: int) -> None:
-        for each in range(10):
-            mine.add_mark(DayMark(RELEASE.day, f"{number}-{each}"))
-            new.append(mine.add_mark(DayMark(LATER.day, f"all-{each}")))
-
-    threads = [Thread(target=add, args=(place.open(), number)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(new) == 10
-    assert len(store.marks()) == 50
+        store.put(HOSTILE)
+    assert not store.put(LATER)
+    assert store.remove(LATER)
+    assert store.put(HOSTILE)
+    assert store.documents(DayMark) == [HOSTILE, SAME_DAY, RELEASE]
 
 
 def test_reports_are_counted_as_if_there_were_no_marks(store: Store, asked: Registry) -> None:
     append(store, body_of(asked, {"color": [1, 0]}))
-    store.add_mark(RELEASE)
+    store.put(RELEASE)
     fold_all(store)
-    store.remove_mark(RELEASE)
+    store.remove(RELEASE)
     append(store, body_of(asked, {"dark": [1]}))
     assert balance(store) == (3, 2, 1, 0)
     assert list(check(store)) == []
-
-
-# Dumps, backups, damage.
-
-
-def test_a_store_without_marks_has_the_records_it_always_had(store: Store) -> None:
-    store.add_mark(RELEASE)
-    store.remove_mark(RELEASE)
-    assert [record for record in store.dump() if isinstance(record, DocumentsRecord) and record.kind is DayMark] == []
-
-
-@pytest.mark.parametrize("other", ["sqlite", "redis"])
-def test_a_backup_brings_them_back(store: Store, other: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    for mark in (RELEASE, HOSTILE):
-        store.add_mark(mark)
-    archive.write(tmp_path / "backup.gz", store.dump())
-    with closing(place_of(other, tmp_path / "other", request, 1)) as target:
-        made = target.begin()
-        restore(made, archive.read(tmp_path / "backup.gz"))
-        assert target.open().marks() == [HOSTILE, RELEASE]
 
 
 def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_path: Path) -> None:
@@ -141,42 +90,16 @@ def test_a_backup_with_a_text_that_cannot_be_shown_is_refused(store: Store, tmp_
             target.open()
 
 
-def write_mark(place: Place, mark: DayMark) -> None:
-    """Write a mark past every check."""
-    if isinstance(place, RedisPlace):
-        place.redis.hset(f"{layout.GLOBAL}:marks", mark.document_id, mark.to_text())
-    elif isinstance(place, SQLitePlace):
-        with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
-            db.execute("INSERT INTO document VALUES ('marks', ?, ?)", (mark.document_id, mark.to_text()))
-
-
-def test_a_damaged_mark_is_found_and_can_be_removed(place: Place, store: Store) -> None:
-    bad = DayMark(RELEASE.day, "a\x1b[2J")
-    write_mark(place, bad)
-    (said,) = check(store)
-    assert said == "marks: 2026-11-20: a mark's text must be one line without control characters, got 'a\\x1b[2J'"
-    assert store.marks() == [bad]
-    assert store.remove_mark(bad)
-    assert list(check(store)) == []
-
-
-def test_marks_beyond_the_most_are_found(place: Place, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_mark(place, RELEASE)
-    write_mark(place, LATER)
-    monkeypatch.setattr(DayMark, "most", 1)
-    assert list(check(store)) == ["marks: there are 2, and 1 are the most"]
-
-
 def test_one_that_only_reads_adds_none(tmp_path: Path) -> None:
     with (
         closing(SQLiteStore.create(tmp_path, "example")) as store,
         closing(SQLiteStore(tmp_path, read_only=True)) as reader,
     ):
-        assert reader.marks() == []
-        assert store.add_mark(RELEASE)
-        assert reader.marks() == [RELEASE]
+        assert reader.documents(DayMark) == []
+        assert store.put(RELEASE)
+        assert reader.documents(DayMark) == [RELEASE]
         with pytest.raises(StoreUnavailable, match="cannot be written"):
-            reader.add_mark(LATER)
+            reader.put(LATER)
 
 
 # Bugs that these tests catch.
@@ -186,8 +109,8 @@ def test_one_that_only_reads_adds_none(tmp_path: Path) -> None:
     ("method", "spoiled", "caught_by"),
     [
         ("_save", lambda *arguments: True, test_marks_are_kept_by_day_and_seen_by_every_process),
-        ("marks", lambda store: [], test_the_same_mark_again_adds_nothing),
-        ("remove_mark", lambda store, mark: True, test_a_mark_is_removed_alone_and_once),
+        ("documents", lambda store, kind: [], test_the_same_mark_again_adds_nothing),
+        ("remove", lambda store, mark: True, test_a_mark_is_removed_alone_and_once),
     ],
     ids=["adds nothing", "reads nothing", "removes nothing"],
 )

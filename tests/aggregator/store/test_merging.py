@@ -269,7 +269,7 @@ def test_a_final_day_that_is_not_merged_is_found(
 def test_tallies_that_are_merged_are_given_up(place: Place, store: Store, asked: Registry, day: dict[str, str]) -> None:
     merge_all(store)
     maintenance.finalize(store, "color")
-    store.set_retention(Retention(tallies_days=0))
+    store.put(Retention(tallies_days=0))
     for shard in range(store.shards):
         store.forget(shard)
     assert ranges(place, store, asked) == {"color": [], "dark": [WHOLE], "font": [WHOLE]}

@@ -67,7 +67,7 @@ def test_no_reading_outlives_its_reports(place: Place, store: Store, asked: Regi
     for metric in maintenance.unfinalized(store):
         maintenance.finalize(store, metric)
     store.keep_readings([entry("of the day", first), entry("of a later one", first + timedelta(days=9))])
-    store.set_retention(Retention(5, None))
+    store.put(Retention(5, None))
     place.travel(5)
     for shard in range(store.shards):
         maintenance.maintain(store, shard)

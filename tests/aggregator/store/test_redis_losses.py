@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, StoreError, StoreUnavailable
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.packing import sum_segments
+from dither_aggregator.store.packing import fold_read, sum_segments
 from dither_aggregator.store.records import Retention
 from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
@@ -109,10 +109,10 @@ def test_acknowledged_uploads_that_are_gone_are_told_for_good(own: RedisServer, 
             append(store, body_in(store, 1, asked, {"dark": [1]}))
         assert store.trouble() == {}
         cut(own, 10)
-        assert "has lost 1 uploads that it had acknowledged" in store.trouble()["lost"]
+        assert "has lost 1 uploads that it had acknowledged" in store.trouble()[Trouble.LOST]
         append(store, body_in(store, 1, asked, {"dark": [1]}))
         append(store, body_in(store, 1, asked, {"dark": [1]}))
-        assert "has lost 1 uploads" in store.trouble()["lost"]
+        assert "has lost 1 uploads" in store.trouble()[Trouble.LOST]
         fold_all(store)
         assert balance(store) == (9, 9, 0, 0)
     with closing(RedisStore(own.url)) as again:
@@ -128,7 +128,7 @@ def test_a_loss_is_seen_in_the_answer_of_an_append(own: RedisServer, asked: Regi
             append(store, body_in(store, 1, asked, {"dark": [1]}))
         cut(own, len(next(own.directory.glob("appendonlydir/*.incr.aof")).read_bytes()) - size)
         append(store, body_in(store, 1, asked, {"dark": [1]}))
-        assert "has lost 2 uploads" in store.trouble()["lost"]
+        assert "has lost 2 uploads" in store.trouble()[Trouble.LOST]
 
 
 def test_many_threads_are_not_taken_for_a_loss(server: RedisServer, asked: Registry) -> None:
@@ -209,7 +209,7 @@ def test_without_memory_nothing_is_taken_and_what_is_there_is_folded(own: RedisS
                 append(store, body)
         with pytest.raises(StoreUnavailable, match="maxmemory"):
             store.retire("dark", 1)
-        store.set_retention(Retention(tallies_days=400))  # which may make room
+        store.put(Retention(tallies_days=400))  # which may make room
         assert store.retention() == Retention(400, None)
         assert balance(store) == (1, 0, 1, 0)
         fold_all(store)
@@ -232,7 +232,7 @@ def test_a_log_that_lacks_uploads_is_not_folded(server: RedisServer, asked: Regi
         store = place.make(asked)
         for _ in range(3):
             append(store, body_in(store, 0, asked, {"dark": [1]}))
-        place.redis.ltrim(layout.log_key(0), 1, -1)
+        place.redis.ltrim(layout.shard_key(0, "log"), 1, -1)
         with pytest.raises(StoreError, match="the log of shard 0 holds 2 uploads of 3"):
             store.fold(0)
         assert store.integrity() == ["shard 0: the log holds 2 uploads, and 3 are to be folded"]
@@ -245,7 +245,7 @@ def test_a_tally_that_lacks_segments_is_found(server: RedisServer, asked: Regist
             append(store, body_in(store, 0, asked, {"dark": [1]}))
             fold_all(store)
         name = tally_name(store.stored(asked.metrics["dark"].plan).id, place.day())
-        place.redis.lpop(layout.tally_key(0, name))
+        place.redis.lpop(layout.shard_key(0, "tally", name))
         (found,) = store.integrity()
         assert re.fullmatch(rf"shard 0: the tally of plan \d+ on {place.day()} lacks segments, or has too many", found)
 
@@ -254,14 +254,14 @@ def test_what_is_cut_off_is_damaged(server: RedisServer, asked: Registry) -> Non
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
         append(store, body_in(store, 0, asked, {"dark": [1]}))
-        place.redis.rpush(layout.tally_key(0, tally_name(1, place.day(-2))), b"short")
-        place.redis.zadd(layout.tallies_key(0), {tally_name(1, place.day(-2)): 1})
+        place.redis.rpush(layout.shard_key(0, "tally", tally_name(1, place.day(-2))), b"short")
+        place.redis.zadd(layout.shard_key(0, "tallies"), {tally_name(1, place.day(-2)): 1})
         with pytest.raises(StoreError, match="is damaged: a segment is cut off"):
             store.merge(0)
-        place.redis.lset(layout.log_key(0), 0, b"short")
+        place.redis.lset(layout.shard_key(0, "log"), 0, b"short")
         with pytest.raises(StoreError, match="is damaged: an entry of the log is cut off"):
             store.seal(0)
-        place.redis.hset(layout.quarantine_key(0), "1", b"short")
+        place.redis.hset(layout.shard_key(0, "quarantine"), "1", b"short")
         for use in (store.replay, store.drop):
             with pytest.raises(StoreError, match="is damaged: a quarantined group is cut off"):
                 use("0-1")
@@ -272,6 +272,6 @@ def test_what_is_cut_off_is_damaged(server: RedisServer, asked: Registry) -> Non
 def test_a_key_of_another_kind_is_an_error_in_words(server: RedisServer, asked: Registry) -> None:
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
-        place.redis.set(layout.log_key(0), "text")
+        place.redis.set(layout.shard_key(0, "log"), "text")
         with pytest.raises(StoreError, match="cannot be used: WRONGTYPE"):
             store.read_log(0)

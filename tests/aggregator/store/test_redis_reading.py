@@ -10,8 +10,7 @@ import pytest
 from dither_aggregator.store import Store
 from dither_aggregator.store.contract import with_pending
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
-from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.packing import count_pending, pack_counts
+from dither_aggregator.store.packing import count_pending, fold_read, pack_counts
 from dither_aggregator.store.records import Counted, Poison, Segment
 from dither_aggregator.store.redis import RedisStore, data, moving
 from dither_aggregator.store.redis.client import Client

@@ -83,8 +83,8 @@ def _aged(place: RedisPlace, store: Store, asked: Registry) -> Store:
         store.merge(shard)
     assert store.merged() == place.day()
     assert store.erase() == ""
-    store.set_retention(Retention(100, 0))
-    store.add_mark(DayMark(place.day(), "version 158"))
+    store.put(Retention(100, 0))
+    store.put(DayMark(place.day(), "version 158"))
     for shard in range(store.shards):
         store.forget(shard)
     store.forget_snapshots()

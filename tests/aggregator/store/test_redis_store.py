@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.day_reset import DayReset
@@ -107,7 +108,7 @@ def test_a_store_whose_making_was_cut_off_is_refused_with_what_to_do(
     else:
         monkeypatch.setattr(RedisStore, "_run_global", _cut_off(RedisStore._run_global, scripts.FINISH, Killed))
     with pytest.raises(Killed):
-        RedisStore.create(server.url, "example", 4)
+        RedisStore.create(server.url, "example", shards=4)
     monkeypatch.undo()
     with pytest.raises(StoreError, match=r"not filled to its end; .* empty it \(redis-cli FLUSHDB"):
         RedisStore(server.url)
@@ -128,7 +129,7 @@ def _cut_off(method: Callable[..., Any], word: object, killed: type[BaseExceptio
 
 
 def test_finishing_goes_on_where_it_was_cut_off(server: RedisServer, asked: Registry) -> None:
-    made = RedisStore.create(server.url, "example", 4, unfinished=True)
+    made = RedisStore.create(server.url, "example", shards=4, unfinished=True)
     made._run(scripts.FINISH, 2, layout.token(made.generation))
     with closing(RedisStore(server.url, unfinished=True)) as again:
         again.finish()
@@ -140,7 +141,7 @@ def test_finishing_goes_on_where_it_was_cut_off(server: RedisServer, asked: Regi
 @pytest.mark.parametrize("shards", [0, -1, 1025])
 def test_a_number_of_shards_that_makes_no_sense_is_refused(server: RedisServer, shards: int) -> None:
     with pytest.raises(StoreError, match=f"1 to 1024 shards, got {shards}"):
-        RedisStore.create(server.url, "example", shards)
+        RedisStore.create(server.url, "example", shards=shards)
 
 
 def test_another_version_is_refused(server: RedisServer) -> None:
@@ -158,7 +159,7 @@ def test_a_password_is_in_no_message(tmp_path: Path, asked: Registry) -> None:
     with running_redis(tmp_path / "redis", requirepass="swordfish") as server:
         address = f"redis://:swordfish@127.0.0.1:{server.port}/0"
         wrong = address.replace("swordfish", "swordfishy")
-        with closing(RedisStore.create(address, "example", 2)) as store:
+        with closing(RedisStore.create(address, "example", shards=2)) as store:
             store.load(asked)
             failures = [_failure(lambda: RedisStore(wrong)), _failure(lambda: RedisStore.create(address, "example"))]
             server.kill()
@@ -215,7 +216,7 @@ def test_a_redis_that_may_lose_what_it_acknowledged_is_refused(
             with closing(store_on(server, asked)) as store:
                 client.config_set(setting, value)
                 words = f"{setting} {value}.*must have {setting} {sound}.*CONFIG SET {setting} {sound}.*CONFIG REWRITE"
-                assert re.search(words, store.trouble()["settings"])
+                assert re.search(words, store.trouble()[Trouble.SETTINGS])
             for use in (RedisStore, lambda url: RedisStore.create(url, "example")):
                 with pytest.raises(StoreError, match=words):
                     use(server.url)
@@ -236,7 +237,7 @@ def test_several_settings_are_named_apart(server: RedisServer, asked: Registry) 
         try:
             for name, value in wrong.items():
                 client.config_set(name, value)
-            said = store.trouble()["settings"]
+            said = store.trouble()[Trouble.SETTINGS]
         finally:
             for name, value in sound.items():
                 client.config_set(name, value)
@@ -267,7 +268,7 @@ def test_a_replica_is_refused(own: RedisServer, asked: Registry) -> None:
     with closing(store_on(own, asked)) as store:
         with closing(own.client()) as client:
             client.execute_command("REPLICAOF", "127.0.0.1", "1")
-        assert "is a replica" in store.trouble()["store"]
+        assert "is a replica" in store.trouble()[Trouble.STORE]
         with pytest.raises(StoreUnavailable):
             append(store, body_of(asked, {"dark": [1]}))
         with pytest.raises(StoreError, match="is a replica"):
@@ -291,6 +292,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "sealed": lambda store, asked: store.sealed(),
     "append": lambda store, asked: append(store, body_of(asked, {"dark": [1]})),
     "fold": lambda store, asked: store.fold(0),
+    "fold_all": lambda store, asked: store.fold_all(0),
     "read_log": lambda store, asked: store.read_log(0),
     "commit_fold": lambda store, asked: store.commit_fold(0, store.read_log(0), [], []),
     "compact": lambda store, asked: store.compact(0),
@@ -313,10 +315,8 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "shown": lambda store, asked: store.shown(),
     "shown_batch": lambda store, asked: store.shown_batch((1, store.clock_day())),
     "retention": lambda store, asked: store.retention(),
-    "set_retention": lambda store, asked: store.set_retention(Retention(1, 1)),
-    "marks": lambda store, asked: store.marks(),
-    "add_mark": lambda store, asked: store.add_mark(DayMark(store.clock_day(), "version 158")),
-    "remove_mark": lambda store, asked: store.remove_mark(DayMark(store.clock_day(), "version 158")),
+    "put": lambda store, asked: store.put(DayMark(store.clock_day(), "version 158")),
+    "remove": lambda store, asked: store.remove(DayMark(store.clock_day(), "version 158")),
     "refused": lambda store, asked: store.refused(store.clock_day(), store.clock_day()),
     "tallies_from": lambda store, asked: store.tallies_from(),
     "forget_answers": lambda store, asked: store.forget_answers(0),
@@ -425,7 +425,7 @@ def test_a_dump_during_which_old_tallies_are_given_up_is_not_whole(place: RedisP
         if isinstance(record, ShardRecord):
             break
     other = place.open()
-    other.set_retention(Retention(tallies_days=1))
+    other.put(Retention(tallies_days=1))
     for shard in range(store.shards):
         other.forget(shard)
     with pytest.raises(StoreUnavailable, match="given up while they were read"):

@@ -235,8 +235,8 @@ def write_refused(place: Place, key: RefusedKey, refused: RefusedCount) -> None:
     """Write a count past every check."""
     day = day_number(key.day)
     if isinstance(place, RedisPlace):
-        place.redis.execute_command("HSET", layout.refused_key(0, day), *refused_fields(key, refused))
-        place.redis.zadd(layout.refused_key(0), {str(day): day})
+        place.redis.execute_command("HSET", layout.shard_key(0, "refused", day), *refused_fields(key, refused))
+        place.redis.zadd(layout.shard_key(0, "refused"), {str(day): day})
     elif isinstance(place, SQLitePlace):
         with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
             db.execute(schema.REFUSED)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.contract import Prepared
 from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, data, exclusive, schema
@@ -104,7 +105,7 @@ def test_another_file_in_its_place_is_refused(sqlite: SQLiteStore, tmp_path: Pat
     for _ in range(2):
         with pytest.raises(StoreError, match=r"cannot be used|is not the file that was opened"):
             append(sqlite, body_of(asked, {"dark": [1]}))
-        assert "is not the file that was opened" in sqlite.trouble()["store"]
+        assert "is not the file that was opened" in sqlite.trouble()[Trouble.STORE]
         (tmp_path / FILE_NAME).touch()
 
 

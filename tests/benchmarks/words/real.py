@@ -9,7 +9,6 @@ import numpy as np
 
 from dither_aggregator.analysis.words.reading import search_tally
 from dither_aggregator.analysis.words.verdict import FoundWords, Wanted
-from dither_aggregator.operations.maintenance import fold_all
 from dither_aggregator.simulate.fleet import Fleet
 from dither_shared.registry import Registry, utc_today
 from tests.benchmarks.words.vocabulary import devices, vocabulary
@@ -55,7 +54,7 @@ def find(n: int, epsilon: str, zipf: float, seed: int) -> FoundWords:
             for done in fleet.send({WORD: said}):
                 assert done.unsent == 0
         for shard in range(service.store.shards):
-            fold_all(service.store, shard)
+            service.store.fold_all(shard)
         metric = registry.metrics[WORD]
         tally = service.store.tally(metric.plan, service.store.today())
         assert tally.n == n

@@ -17,7 +17,7 @@ EFFECTS = (
     "note_merged",
     "erase",
     "finalize",
-    "set_retention",
+    "put",
     "forget",
     "forget_snapshots",
     "replay",

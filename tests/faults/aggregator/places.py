@@ -90,7 +90,7 @@ class RedisPlace(Place):
         self.name = f"redis://127.0.0.1:{server.port}/{self._number}"
 
     def _make(self, shards: int, unfinished: bool) -> Store:
-        return RedisStore.create(self.name, APP, shards, unfinished=unfinished)
+        return RedisStore.create(self.name, APP, shards=shards, unfinished=unfinished)
 
     def open(self) -> Store:
         return RedisStore(self.name)

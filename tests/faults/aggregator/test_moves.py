@@ -9,9 +9,9 @@ import pytest
 
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, open_store
-from dither_aggregator.store.copying import copy
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.redis.layout import GLOBAL
+from dither_aggregator.store.restoring import copy
 from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import aggregator, both, orders
 from tests.faults.aggregator.editions import APP
@@ -91,7 +91,7 @@ def test_a_backup_under_load_holds_a_sound_beginning_wherever_it_is_restored(hom
                     account_of(oracle, ids).check(store)
                     check_beginning(load, source, ids)
                     for shard in range(store.shards):
-                        maintenance.fold_all(store, shard)
+                        store.fold_all(shard)
                     check_store(account_of(oracle, ids), store)
                     if number % 2:
                         with server.client() as client:
@@ -146,7 +146,7 @@ def lived(directory: Path) -> Oracle:
                 if number % 7 == 0:
                     store.fold(0)
             if day < 2:
-                maintenance.fold_all(store, 0)
+                store.fold_all(0)
         maintenance.maintain(store, 0)
         for metric in maintenance.unfinalized(store):
             maintenance.finalize(store, metric)
@@ -223,7 +223,7 @@ def test_a_move_that_is_killed_at_any_step_loses_and_doubles_nothing(home: Path)
                 oracle.check(store)
                 send_again(oracle, store)
                 for shard in range(store.shards):
-                    maintenance.fold_all(store, shard)
+                    store.fold_all(shard)
                 check_store(oracle, store)
             with server.client() as client:
                 client.flushdb()

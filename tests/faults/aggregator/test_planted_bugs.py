@@ -16,8 +16,7 @@ from dither_aggregator.store import (
     contract,
 )
 from dither_aggregator.store.dump import Record, SeenRecord, ShardRecord
-from dither_aggregator.store.folding import fold_read
-from dither_aggregator.store.packing import day_number, pack_entry, pack_groups
+from dither_aggregator.store.packing import day_number, fold_read, pack_entry, pack_groups
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
 from dither_aggregator.store.redis import RedisStore, scripts
 from dither_aggregator.store.sqlite import data

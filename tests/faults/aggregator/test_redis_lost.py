@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, Store, StoreError, open_store
 from dither_aggregator.store.packing import sum_segments
@@ -136,14 +137,14 @@ class Life:
         self.oracle = Oracle(seed, REGISTRY)
         self.acknowledged: list[list[tuple[str, Receipt]]] = [[] for _ in range(self.shards)]
         self._rng = random.Random(seed)
-        with closing(RedisStore.create(server.url, APP, self.shards)) as store:
+        with closing(RedisStore.create(server.url, APP, shards=self.shards)) as store:
             store.load(REGISTRY)
             for day in range(3):
                 store.set_clock_offset(day * DAY_S)
                 for _ in range(scaled(12, 60)):
                     self._step(store)
                 for shard in range(self.shards):
-                    maintenance.fold_all(store, shard)
+                    store.fold_all(shard)
                     maintenance.maintain(store, shard)
                 for metric in maintenance.unfinalized(store):
                     maintenance.finalize(store, metric)
@@ -213,7 +214,7 @@ def test_a_redis_whose_file_is_cut_at_any_byte_holds_a_sound_beginning_or_is_ref
                         watching.status()
                     continue
                 opened += 1
-                lost = watching.trouble().get("lost")
+                lost = watching.trouble().get(Trouble.LOST)
                 account, written = goes_on(life, server)
                 missing = f"it has lost {all_ - written} uploads that it had acknowledged"
                 assert lost == (missing if written < all_ else None)
@@ -235,7 +236,7 @@ def goes_on(life: Life, server: RedisServer) -> tuple[Oracle, int]:
             (answer,) = store.append([(parse_upload(body, store.find_plan), body)])
             if isinstance(answer, Receipt):
                 account.acknowledged(id_, answer)
-        maintenance.fold_all(store, 0)
+        store.fold_all(0)
         return account, written
 
 

@@ -74,7 +74,7 @@ def test_who_records_an_epoch_again_that_was_given_up_since_gets_what_is_recorde
     store.merge(0)
     late.refresh()
     final = snapshots.take(store, stored, FIRST_DAY)
-    store.set_retention(Retention(tallies_days=0))
+    store.put(Retention(tallies_days=0))
     store.forget(0)
     assert store.tally(stored.plan, FIRST_DAY).n == 0
     assert snapshots.take(late, stored, FIRST_DAY) == final

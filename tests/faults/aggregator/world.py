@@ -113,7 +113,7 @@ class World(UploadSteps, CountingSteps, DaySteps, PlanSteps):
         self.send_again_what_is_unsettled()
         self.oracle.remember(self.observer)
         for shard in range(self.observer.shards):
-            maintenance.fold_all(self.any(), shard)
+            self.any().fold_all(shard)
             maintenance.maintain(self.any(), shard)
         store = self.any()
         for metric in maintenance.unfinalized(store):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import date, timedelta
 from typing import Any, NamedTuple, Self, TypeVar
 
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.contract import (
     DEDUPE,
     DEDUPE_DAYS_MIN,
@@ -26,6 +26,7 @@ from dither_aggregator.store.contract import (
     with_pending,
 )
 from dither_aggregator.store.documents import News
+from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import day_at, day_number, day_of, unpack_entry
 from dither_aggregator.store.records import (
     Batch,
@@ -134,9 +135,9 @@ class RedisData(Store):
         cls,
         url: str,
         app: str,
-        shards: int = SHARDS,
         clock: Callable[[], float] = time.time,
         *,
+        shards: int = SHARDS,
         allow_lossy_store: bool = False,
         unfinished: bool = False,
     ) -> Self:
@@ -620,21 +621,21 @@ class RedisData(Store):
         used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
         return FreeSpace("memory", max(most - used, 0), most) if most else None
 
-    def _trouble(self) -> dict[str, str]:
+    def _trouble(self) -> dict[Trouble, str]:
         trouble = {}
         try:
             self._client.check()
         except StoreUnavailable:
             raise
         except StoreError as error:
-            trouble["store"] = str(error)
+            trouble[Trouble.STORE] = str(error)
         reason = self._client.lossy()
         if self._allow_lossy:
             self.lossy = reason
         elif reason:
-            trouble["settings"] = reason
+            trouble[Trouble.SETTINGS] = reason
         if self._lost:
-            trouble["lost"] = f"it has lost {self._lost} uploads that it had acknowledged"
+            trouble[Trouble.LOST] = f"it has lost {self._lost} uploads that it had acknowledged"
         return trouble
 
     def integrity(self) -> list[str]:
@@ -653,17 +654,14 @@ class RedisData(Store):
 
 def _begin(client: Client, app: str, shards: int) -> None:
     """Make an unfinished store in an empty Redis."""
-    generation = secrets.token_hex(8)
-    token = layout.token(generation, finished=False)
+    identity = Identity.drawn(app)
+    token = layout.token(identity.generation, finished=False)
     state: dict[str, object] = {
+        **vars(identity),
+        "tallies_from": day_number(date.min),
         "version": layout.VERSION,
         "token": token,
-        "app": app,
-        "digest_key": secrets.token_bytes(32),
-        "secret": secrets.token_bytes(32),
-        "generation": generation,
         "shards": shards,
-        "tallies_from": day_number(date.min),
     }
     there = client.run(*call(scripts.BEGIN, layout.GLOBAL, *_words(state)))
     if there == b"other keys":

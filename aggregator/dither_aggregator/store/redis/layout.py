@@ -79,44 +79,9 @@ def token(generation: str, *, finished: bool = True) -> str:
     return f"{VERSION}:{generation}" if finished else f"{VERSION}:{generation}:unfinished"
 
 
-def shard_key(shard: int) -> str:
-    """Return the key of a shard's hash, after which its other keys are named."""
-    return f"dither:{{{shard}}}"
-
-
-def log_key(shard: int) -> str:
-    """Return the key of a shard's log."""
-    return f"{shard_key(shard)}:log"
-
-
-def ledger_key(shard: int, plan: int | None = None) -> str:
-    """Return the key of a plan's part of a shard's ledger, or of the set of the plans that have one."""
-    return f"{shard_key(shard)}:ledger" + ("" if plan is None else f":{plan}")
-
-
-def tallies_key(shard: int) -> str:
-    """Return the key of the names of a shard's tallies."""
-    return f"{shard_key(shard)}:tallies"
-
-
-def quarantine_key(shard: int) -> str:
-    """Return the key of what a shard has in quarantine."""
-    return f"{shard_key(shard)}:quarantine"
-
-
-def seen_key(shard: int, day: int) -> str:
-    """Return the key of the uploads that a shard answered on one day."""
-    return f"{shard_key(shard)}:seen:{day}"
-
-
-def refused_key(shard: int, day: int | None = None) -> str:
-    """Return the key of what a shard refused on one day, or of the set of the days that have one."""
-    return f"{shard_key(shard)}:refused" + ("" if day is None else f":{day}")
-
-
-def tally_key(shard: int, name: str) -> str:
-    """Return the key of a tally's segments."""
-    return f"{shard_key(shard)}:tally:{name}"
+def shard_key(shard: int, *parts: object) -> str:
+    """Return the key of a shard's hash, or of another of its keys, named by the parts behind it."""
+    return ":".join([f"dither:{{{shard}}}", *map(str, parts)])
 
 
 # Bytes.

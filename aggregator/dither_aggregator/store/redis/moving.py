@@ -176,8 +176,8 @@ class RedisStore(RedisData):
                     self._call(scripts.READ, shard, low + len(ahead), 1 << 52, 1 << 52),
                     self._call(scripts.QUARANTINE, shard),
                     self._call(scripts.REFUSED, shard, settled.day),
-                    ("HGETALL", layout.seen_key(shard, settled.day)),
-                    *(("LRANGE", layout.tally_key(shard, name.decode()), 0, -1) for name in still_open),
+                    ("HGETALL", layout.shard_key(shard, "seen", settled.day)),
+                    *(("LRANGE", layout.shard_key(shard, "tally", name.decode()), 0, -1) for name in still_open),
                 ],
             )
             ledger = self._rows_of(settled, now)
@@ -208,7 +208,9 @@ class RedisStore(RedisData):
     def _dump_seen(self, shard: int, day: int) -> Iterator[SeenRecord]:
         cursor = None
         while cursor != 0:
-            cursor, answers = self._client.run("HSCAN", layout.seen_key(shard, day), cursor or 0, "COUNT", FILL_ITEMS)
+            cursor, answers = self._client.run(
+                "HSCAN", layout.shard_key(shard, "seen", day), cursor or 0, "COUNT", FILL_ITEMS
+            )
             if answers:
                 yield SeenRecord(day_of(day), answers)
 
@@ -244,25 +246,25 @@ class RedisStore(RedisData):
         commands: list[Command] = []
         for one in segments:
             name = tally_name(one.plan, one.epoch)
-            commands.append(("RPUSH", layout.tally_key(shard, name), pack_segment(one, mark)))
-            commands.append(("ZINCRBY", layout.tallies_key(shard), 1, name))
+            commands.append(("RPUSH", layout.shard_key(shard, "tally", name), pack_segment(one, mark)))
+            commands.append(("ZINCRBY", layout.shard_key(shard, "tallies"), 1, name))
         self._client.run_each(commands)
 
     def fill_shard(self, record: ShardRecord) -> None:
         """Set a shard's days, cursor, log, ledger, quarantine and counts of refused groups."""
         shard, mark = record.shard, secrets.token_bytes(MARK_BYTES)
         for entries in chunks(record.entries, FILL_ITEMS):
-            self._client.run("RPUSH", layout.log_key(shard), *(mark + entry for entry in entries))
+            self._client.run("RPUSH", layout.shard_key(shard, "log"), *(mark + entry for entry in entries))
         commands: list[Command] = []
         for (plan, epoch), row in record.ledger.items():
-            commands.append(("HSET", layout.ledger_key(shard, plan), *ledger_fields(epoch, row)))
-            commands.append(("SADD", layout.ledger_key(shard), plan))
+            commands.append(("HSET", layout.shard_key(shard, "ledger", plan), *ledger_fields(epoch, row)))
+            commands.append(("SADD", layout.shard_key(shard, "ledger"), plan))
         for number, poison in enumerate(record.quarantine, 1):
-            commands.append(("HSET", layout.quarantine_key(shard), number, pack_poison(poison)))
+            commands.append(("HSET", layout.shard_key(shard, "quarantine"), number, pack_poison(poison)))
         for key, refused in record.refused.items():
             day = day_number(key.day)
-            commands.append(("HSET", layout.refused_key(shard, day), *refused_fields(key, refused)))
-            commands.append(("ZADD", layout.refused_key(shard), day, day))
+            commands.append(("HSET", layout.shard_key(shard, "refused", day), *refused_fields(key, refused)))
+            commands.append(("ZADD", layout.shard_key(shard, "refused"), day, day))
         for chunk in chunks(commands, FILL_ITEMS):
             self._client.run_each(chunk)
         days = day_number(record.day), day_number(record.sealed)
@@ -358,11 +360,11 @@ class RedisStore(RedisData):
     def _of_shard(self, shard: int, reset: DayReset, past: list[int]) -> Iterator[Command]:
         day = day_number(reset.day)
         for each in past:
-            yield ("DEL", layout.seen_key(shard, each))
-            yield ("ZREM", f"{layout.shard_key(shard)}:seen", each)
+            yield ("DEL", layout.shard_key(shard, "seen", each))
+            yield ("ZREM", layout.shard_key(shard, "seen"), each)
         yield from self._of_tallies(shard, reset)
         for (plan, epoch), row in self.shard_ledger(shard).items():
-            key = layout.ledger_key(shard, plan)
+            key = layout.shard_key(shard, "ledger", plan)
             if reset.is_joined(epoch):
                 yield from (("HINCRBY", key, f"{day}:{name}", n) for name, n in zip("afqd", row.kept, strict=True))
             if reset.is_joined(epoch) or reset.is_aside(epoch):
@@ -370,15 +372,15 @@ class RedisStore(RedisData):
         for number, packed in pairs(self._run(scripts.QUARANTINE, shard)).items():
             poison = unpack_poison("", packed)
             if reset.is_aside(poison.group.epoch):
-                yield ("HDEL", layout.quarantine_key(shard), number)
+                yield ("HDEL", layout.shard_key(shard, "quarantine"), number)
             elif reset.is_joined(poison.group.epoch):
                 moved = poison._replace(group=poison.group._replace(epoch=reset.day))
-                yield ("HSET", layout.quarantine_key(shard), number, pack_poison(moved))
-        refused = layout.refused_key(shard)
+                yield ("HSET", layout.shard_key(shard, "quarantine"), number, pack_poison(moved))
+        refused = layout.shard_key(shard, "refused")
         for each in self._client.run("ZRANGEBYSCORE", refused, f"({day}", "+inf"):
-            of_day = layout.refused_key(shard, int(each))
+            of_day = layout.shard_key(shard, "refused", int(each))
             for column, n in self._client.run("HGETALL", of_day).items():
-                yield ("HINCRBY", layout.refused_key(shard, day), column, n)
+                yield ("HINCRBY", layout.shard_key(shard, "refused", day), column, n)
             yield from (("DEL", of_day), ("ZREM", refused, each), ("ZADD", refused, day, day))
 
     def _of_tallies(self, shard: int, reset: DayReset) -> Iterator[Command]:
@@ -396,12 +398,16 @@ class RedisStore(RedisData):
                 new = tally_name(plan, reset.day)
                 for name in of_plan:
                     yield from self._give_up(shard, name)
-                yield ("RPUSH", layout.tally_key(shard, new), pack_segment(one, secrets.token_bytes(MARK_BYTES)))
-                yield ("ZADD", layout.tallies_key(shard), 1, new)
+                yield (
+                    "RPUSH",
+                    layout.shard_key(shard, "tally", new),
+                    pack_segment(one, secrets.token_bytes(MARK_BYTES)),
+                )
+                yield ("ZADD", layout.shard_key(shard, "tallies"), 1, new)
 
     def _give_up(self, shard: int, name: bytes) -> Iterator[Command]:
-        yield ("DEL", layout.tally_key(shard, name.decode()))
-        yield ("ZREM", layout.tallies_key(shard), name)
+        yield ("DEL", layout.shard_key(shard, "tally", name.decode()))
+        yield ("ZREM", layout.shard_key(shard, "tallies"), name)
 
     def _of_store(self, reset: DayReset) -> Iterator[Command]:
         for plan, epoch in self.all_finals():

@@ -1,6 +1,7 @@
 """The store for one machine, in one SQLite file.
 
-`data.py` has it at work, `moving.py` dumps, fills and erases it, `file.py` its files, `schema.py` its tables.
+`data.py` has it at work, `moving.py` dumps, fills and erases it. `schema.py` has its tables, `file.py` names and locks
+its files.
 """
 
 from dither_aggregator.store.sqlite.file import FILE_NAME, KEY_NAME, LOCK_NAME, exclusive, keep_key, kept_key

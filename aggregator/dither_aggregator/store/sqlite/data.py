@@ -1,14 +1,24 @@
 """A SQLite store at work: it is made and opened, uploads go in, are folded and forgotten, and everything is read.
 
 Everything is in one file, as one shard, and each effect is one transaction.
+
+A reader of a file in WAL mode needs a `-wal` and a `-shm` beside it, or the right to make them. A directory that nobody
+may write to, such as a snapshot that is mounted, has three cases:
+
+    both are there          SQLite reads both
+    the first holds nothing everything is in the file, which is read as `immutable`, without locks
+    the second is missing   SQLite could read the file alone, and would leave out what only the first holds: refused
+
+`immutable` promises that nobody else writes to the file either. So it is looked at again after each reading.
 """
 
-import secrets
+import os
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import date, timedelta
 from functools import cache
 from itertools import groupby
@@ -16,7 +26,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
-from dither_aggregator.health.capacity import FreeSpace
+from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.contract import (
     DEDUPE,
     DEDUPE_DAYS_MIN,
@@ -29,6 +39,7 @@ from dither_aggregator.store.contract import (
     with_pending,
 )
 from dither_aggregator.store.documents import News
+from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import (
     BODY_BYTES,
     HOUR_S,
@@ -58,14 +69,19 @@ from dither_aggregator.store.records import (
     Segment,
     ShardStatus,
     StoreError,
+    StoreUnavailable,
     TallyKey,
     Unmerged,
     sum_refused,
 )
 from dither_aggregator.store.sqlite import schema
-from dither_aggregator.store.sqlite.file import FILE_NAME, SQLiteFile, describe_error, keep
+from dither_aggregator.store.sqlite.file import FILE_NAME, describe_error, keep
 from dither_shared.ownership import make_file
 
+CACHE_KIB = 16_384
+BUSY_S = 30
+CHECKPOINT_PAGES = 8_192
+"""Pages of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
 FORGET_ROWS = 10_000
 """So many uploads are moved by one transaction: others wait for it."""
 ROWS_AT_ONCE = 500
@@ -88,7 +104,7 @@ ON CONFLICT (day, metric, reason) DO UPDATE SET groups = groups + excluded.group
 """
 
 
-class SQLiteData(SQLiteFile, Store):
+class SQLiteData(Store):
     """A store in a directory. Each thread has its own connection, until `close`."""
 
     kind = "SQLite"
@@ -104,8 +120,21 @@ class SQLiteData(SQLiteFile, Store):
         unfinished: bool = False,
         moved: bool = False,
     ) -> None:
-        SQLiteFile.__init__(self, directory, read_only=read_only)
-        Store.__init__(self, clock)
+        super().__init__(clock)
+        self._path = directory / FILE_NAME
+        self._read_only = read_only
+        self._immutable: tuple[int, int] | None = None
+        """The file's state when it was first read as one that nobody writes to."""
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        try:
+            if not self._path.exists():
+                raise StoreError(f"{directory} holds no store; `dither serve REGISTRY --data {directory}` makes one")
+            if not read_only:
+                keep(directory)
+            self._file = _file_id(self._path)
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be used: {describe_error(error)}") from None
         try:
             self._open(unfinished, moved)
         except BaseException as error:
@@ -125,13 +154,10 @@ class SQLiteData(SQLiteFile, Store):
         path = directory / FILE_NAME
         today = day_at(clock())
         state = {
-            "app": app,
-            "digest_key": secrets.token_bytes(32),
-            "secret": secrets.token_bytes(32),
-            "generation": secrets.token_hex(8),
+            **vars(Identity.drawn(app)),
+            "tallies_from": date.min.isoformat(),
             "day": today.isoformat(),
             "sealed": (today - timedelta(days=1)).isoformat(),
-            "tallies_from": date.min.isoformat(),
             "unfinished": int(unfinished),
         }
         try:
@@ -187,6 +213,121 @@ class SQLiteData(SQLiteFile, Store):
         """Make the store usable."""
         with self._transaction() as db:
             set_state(db, "unfinished", 0)
+
+    # Each thread has a connection.
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if db is None:
+            db = self._local.db = self._connect()
+            self._connections.append(db)
+        return db
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._read_only:
+            return self._connect_to_read()
+        db = self._connect_as("mode=rw")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        # A commit that has returned is on the disk: only then is an upload acknowledged.
+        db.execute("PRAGMA synchronous = FULL")
+        # Deleted rows are overwritten: see moving.py. Some builds of SQLite do this by default, others do not.
+        db.execute("PRAGMA secure_delete = ON")
+        return db
+
+    def _connect_as(self, mode: str) -> sqlite3.Connection:
+        uri = f"{self._path.absolute().as_uri()}?{mode}"
+        # Used by one thread; closed by the one that closes the store.
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+        try:
+            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")  # which reads the file
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        try:
+            return self._connect_as("mode=ro")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or os.access(self._path.parent, os.W_OK):
+                raise
+        self._check_write_ahead_log()
+        self._immutable = self._immutable or _content_id(self._path)
+        return self._connect_as("mode=ro&immutable=1")
+
+    def _check_write_ahead_log(self) -> None:
+        """Raise StoreError when the file that cannot be written is not all there is."""
+        log = self._path.with_name(f"{FILE_NAME}-wal")
+        if log.exists() and log.stat().st_size:
+            raise StoreError(
+                f"{log.name} holds commits that {FILE_NAME} lacks, and cannot be read without {FILE_NAME}-shm where "
+                f"nothing can be written. Copy the directory to where it can, and run this on the copy: "
+                f"cp -r {self._path.parent} COPY"
+            )
+
+    def _check_immutable(self) -> None:
+        """Raise StoreUnavailable when somebody has written to a file that was read as if nobody did."""
+        if self._immutable and self._immutable != _content_id(self._path):
+            raise StoreUnavailable(f"{self._path} was changed while it was read: somebody can write it; try again")
+
+    def close(self) -> None:
+        """Close every thread's connection."""
+        while self._connections:
+            self._connections.pop().close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the one right to write; commit at the end of the block, or undo all of it."""
+        try:
+            if _file_id(self._path) != self._file:
+                raise StoreError(f"{self._path} is not the file that was opened: restart, and restore it if it is gone")
+            db = self._db
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be used: {describe_error(error)}") from None
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path} cannot be written: {describe_error(error)}") from None
+
+    @contextmanager
+    def _instant(self) -> Iterator[sqlite3.Connection]:
+        """Read several things as they were at one instant."""
+        try:
+            db = self._db
+            outermost = not db.in_transaction
+            try:
+                if outermost:
+                    db.execute("BEGIN")
+                yield db
+                self._check_immutable()
+            finally:
+                if outermost and db.in_transaction:
+                    db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path} cannot be read: {describe_error(error)}") from None
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        try:
+            rows = self._db.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path} cannot be read: {describe_error(error)}") from None
+        self._check_immutable()
+        return rows
+
+    def _replaced(self) -> bool:
+        """Whether the file in its place is no more the one that was opened."""
+        try:
+            return _file_id(self._path) != self._file
+        except OSError:
+            return True
 
     # The rows of `state`.
 
@@ -247,17 +388,17 @@ class SQLiteData(SQLiteFile, Store):
         with self._instant() as db:
             (low,) = db.execute("SELECT seq FROM cursor").fetchone()
             high, size = low, 0
-            groups: list[LogGroup] = []
+            entries: list[bytes] = []
             rows = db.execute("SELECT seq, entry FROM log WHERE seq > ? ORDER BY seq LIMIT ?", (low, READ_UPLOADS_MAX))
             for seq, entry in rows:
                 if seq != high + 1:
                     raise StoreError(f"{self._path}: the log goes from {high} to {seq}")
-                groups += unpack_entry(entry)
+                entries.append(entry)
                 high = seq
                 size += len(entry)
                 if size >= READ_BYTES_MAX:
                     break
-        return LogRead(low, high, groups)
+        return LogRead(low, high, [group for entry in entries for group in unpack_entry(entry)])
 
     def commit_fold(self, shard: int, read: LogRead, segments: Sequence[Segment], poisons: Sequence[Poison]) -> bool:
         """Store a fold in one transaction."""
@@ -615,12 +756,22 @@ class SQLiteData(SQLiteFile, Store):
         disk = shutil.disk_usage(self._path.parent)
         return FreeSpace("disk", disk.free, disk.total)
 
-    def _trouble(self) -> dict[str, str]:
-        return {"store": f"{self._path} is not the file that was opened"} if self._replaced() else {}
+    def _trouble(self) -> dict[Trouble, str]:
+        return {Trouble.STORE: f"{self._path} is not the file that was opened"} if self._replaced() else {}
 
     def integrity(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
         return [f"file: {text}" for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _content_id(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 # Steps within a transaction.

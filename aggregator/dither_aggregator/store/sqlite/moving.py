@@ -44,6 +44,7 @@ from dither_aggregator.store.packing import HOUR_S, add_counts, pack_counts
 from dither_aggregator.store.records import Counted, Final, Segment, StoreUnavailable
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.data import (
+    BUSY_S,
     INSERT_POISON,
     INSERT_SEGMENT,
     SEGMENTS,
@@ -63,7 +64,6 @@ from dither_aggregator.store.sqlite.data import (
     set_state,
     whole_answer,
 )
-from dither_aggregator.store.sqlite.file import BUSY_S
 
 DUMP_ROWS = 10_000
 INSERT_LEDGER = "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)"

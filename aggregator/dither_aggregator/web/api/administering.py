@@ -231,7 +231,9 @@ def add_mark(store: Store, asked: QueryParameters) -> RowSet[AppMeta, MarkRow]:
     """Mark a day; return its marks."""
     given = body_parameters(MarkBody)
     _hands(store).add_mark(DayMark(given["day"], given["text"]))
-    return _rows(store, MarkRow, [MarkRow.of(mark) for mark in store.marks() if mark.day == given["day"]], "marks")
+    return _rows(
+        store, MarkRow, [MarkRow.of(mark) for mark in store.documents(DayMark) if mark.day == given["day"]], "marks"
+    )
 
 
 def remove_mark(store: Store, asked: QueryParameters) -> RowSet[AppMeta, MarkRow]:

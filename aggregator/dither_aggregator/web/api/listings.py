@@ -170,7 +170,7 @@ def metric_snapshots(store: Store, asked: QueryParameters, metric: str) -> RowSe
 
 def marks(store: Store, asked: QueryParameters) -> RowSet[AppMeta, MarkRow]:
     """Return what the operator marked, by day."""
-    return RowSet({"app": store.app}, MarkRow, map(MarkRow.of, store.marks()), "marks")
+    return RowSet({"app": store.app}, MarkRow, map(MarkRow.of, store.documents(DayMark)), "marks")
 
 
 def snapshot(store: Store, asked: QueryParameters, id_: str) -> Response:

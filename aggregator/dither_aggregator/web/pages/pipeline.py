@@ -10,11 +10,8 @@ from datetime import date, timedelta
 
 from flask import render_template
 
-from dither_aggregator.analysis.reading_cache import readings_check
-from dither_aggregator.health import checks
-from dither_aggregator.health.checks import LAG_MAX_S, HealthCheck, duration
+from dither_aggregator.health.checks import LAG_MAX_S, HealthFinding, Observed, Teller, duration, findings
 from dither_aggregator.health.status import StoreStatus
-from dither_aggregator.operations import maintenance
 from dither_aggregator.store import LedgerRow, Store
 from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.records import Counted, Quarantined, ShardStatus, TallyKey, total_of
@@ -72,7 +69,7 @@ class PipelinePage:
     """Rows of the ledger."""
     rows: Capped[LedgerRow]
     """Those that do not balance, or of which something is pending or in quarantine."""
-    checks: Sequence[HealthCheck]
+    checks: Sequence[HealthFinding]
     waits: str
     """How much waits to be folded, in a sentence."""
     shards: Capped[ShardShown]
@@ -96,12 +93,7 @@ def pipeline_page(store: Store) -> PipelinePage:
     total = total_of(counted.values())
     rows = _telling(store, counted)
     unbalanced = sum(not row.balanced for row in rows)
-    found = [
-        *checks.of_store(store_status, store_status.trouble),
-        *_of_days(store_status, len(maintenance.unfinalized(store))),
-        checks.quarantine(total.quarantined - total.dropped),
-        readings_check(store),
-    ]
+    found = findings(Teller.PAGE, Observed(store_status, store_status.trouble, total, asked=store))
     return PipelinePage(
         day,
         f"{total.equation}: {_verdict(unbalanced, sum(not check.well for check in found))}",
@@ -174,31 +166,6 @@ def _shard(name: str, shards: Sequence[ShardStatus]) -> ShardShown:
 
 def _day(day: date) -> str:
     return "no day yet" if day == date.min else day.isoformat()
-
-
-# Health checks.
-
-
-def _of_days(store_status: StoreStatus, unfinalized: int) -> list[HealthCheck]:
-    """Return what a store tells of the days that it has sealed."""
-    sealed, merged = (min(getattr(shard, what) for shard in store_status.shards) for what in ("sealed", "merged"))
-    usual = "Some minutes after midnight (UTC) this is usual; later: "
-    return [
-        HealthCheck(
-            "merging",
-            f"{_day(merged)} is merged" if merged > date.min else "no day yet",
-            "all sealed days",
-            merged >= sealed,
-            f"{usual}does `dither serve`, or `dither beat` with a `dither worker`, run?",
-        ),
-        HealthCheck(
-            "finalizing",
-            f"missing for {unfinalized:,} metric{'s' * (unfinalized != 1)}" if unfinalized else "all merged days",
-            "all merged days",
-            not unfinalized,
-            f"{usual}the log says which tally cannot be read, and `dither fsck` why.",
-        ),
-    ]
 
 
 # Quarantine, retention, and plans that end.

@@ -76,7 +76,7 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     for point in points:
         days.setdefault((point.epoch, point.plan), []).append(point)
     table = [(epoch, found) for (epoch, _), found in sorted(days.items(), key=lambda item: item[0][0])]
-    marks = [mark for mark in store.marks() if mark.day in window]
+    marks = [mark for mark in store.documents(DayMark) if mark.day in window]
     shown = marks[-MARKS_SHOWN_MAX:]
     chart = draw_series(points, window, shown, measure_of(stored.plan)) if points else None
     dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)

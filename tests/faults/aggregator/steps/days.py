@@ -84,7 +84,7 @@ class DaySteps(Processes):
     def keep_for(self, tallies: int | None, snapshots: int | None) -> None:
         """Change how many days tallies and snapshots are kept."""
         store = self.any()
-        self._try(lambda: store.set_retention(Retention(tallies, snapshots)))
+        self._try(lambda: store.put(Retention(tallies, snapshots)))
 
     @step
     def forget(self) -> None:
