@@ -26,6 +26,7 @@ from statistics import NormalDist
 import numpy as np
 from scipy.special import bdtr, bdtrc, bdtri, bdtrik, betainc, betaincinv, ndtr
 
+from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import (
     CONFIDENCE,
     COUNT_MIN,
@@ -38,7 +39,6 @@ from dither_aggregator.analysis.inference import (
 from dither_aggregator.analysis.two_binomials import exact_ends
 from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.precision import ALPHA, POWER
 
 Counted = tuple[Counts, int, int]
@@ -82,8 +82,8 @@ def estimate_shares(
     """
     p, q = float(mechanism.p), float(mechanism.q)
     estimate = (support / n - q) / (p - q)
-    std_error = np.sqrt(variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
-    floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
+    std_error = np.sqrt(share_variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
+    floor = float(np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
     alpha = (1 - confidence) / (mechanism.d * together if simultaneous else 1)
     z = -NormalDist().inv_cdf(alpha / 2)
     spread = dispersion(mechanism, np.clip(estimate, 0.0, 1.0), error_of, repeats)
@@ -123,19 +123,11 @@ def _method_of(mechanism: PureMechanism, n: int, z: float, spread: Floats, error
     return "exact" if error_of == "reports" and bool((spread == 1).all()) else "clopper-pearson"
 
 
-def variance(mechanism: PureMechanism, share: Floats, n: int | Counts, error_of: ErrorOf, repeats: int = 1) -> Floats:
-    """Return the variance of the estimates of true shares, each in [0, 1]; at most, where devices report repeatedly."""
-    of_reports = _of_reports(mechanism, share, n)
-    if isinstance(mechanism, MemoizedPure):
-        of_reports = of_reports + (repeats - 1) * _of_reports(mechanism.permanent, share, n)
-    return of_reports if error_of == "reports" else of_reports + repeats * share * (1 - share) / n
-
-
 def dispersion(mechanism: PureMechanism, share: Floats, error_of: ErrorOf, repeats: int) -> Floats:
     """Return by how much the variance is larger than if every report were another device's: 1 at least."""
     if repeats == 1:
         return np.ones_like(share)
-    return variance(mechanism, share, 1, error_of, repeats) / variance(mechanism, share, 1, error_of)
+    return share_variance(mechanism, share, 1, error_of, repeats) / share_variance(mechanism, share, 1, error_of)
 
 
 def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> Floats:
@@ -160,12 +152,6 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
     rose = betainc(new * scale, old * scale + 1, odds)
     chances: Floats = np.minimum(1.0, 2 * np.minimum(np.where(old > 0, fell, 1.0), np.where(new > 0, rose, 1.0)))
     return chances
-
-
-def _of_reports(mechanism: PureMechanism, share: Floats, n: int | Counts) -> Floats:
-    p, q = float(mechanism.p), float(mechanism.q)
-    spread: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (n * (p - q) ** 2)
-    return spread
 
 
 def significance_shares(
@@ -204,7 +190,7 @@ def significance_shares(
 def noise_below(mechanism: PureMechanism, n: int, repeats: int = 1) -> Callable[[Floats], Floats]:
     """Return the law of the estimate of a value that nobody has: its distribution function."""
     p, q = float(mechanism.p), float(mechanism.q)
-    floor = np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0]
+    floor = np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0]
     if repeats > 1 and mechanism.memoized:
         return lambda shares: ndtr(shares / floor)
 
@@ -236,7 +222,7 @@ def exact_shares(mechanism: PureMechanism, n: int, repeats: int = 1) -> tuple[fl
     """
     p, q = float(mechanism.p), float(mechanism.q)
     if repeats > 1 and mechanism.memoized:  # the counts are none of independent reports
-        floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
+        floor = float(np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
         critical = -NormalDist().inv_cdf(ALPHA / mechanism.d) * floor
         return critical, critical + NormalDist().inv_cdf(POWER) * floor
     most = np.ceil(bdtrik(1 - ALPHA / mechanism.d, n, q))  # noise exceeds this count with at most that chance
