@@ -142,7 +142,8 @@ class Functionals:
             whole = np.array_equal(one, np.rint(one))  # then k is, too: beside its mean it has some spread
             part = mean - np.floor(mean) if whole else 0.0
             least = max(least, mean**2 + part * (1 - part))
-            most = max(min(most, min(self.mechanism.ticks, np.count_nonzero(one)) * together), least)
+            held = min(self.mechanism.ticks, int(np.count_nonzero(one)))
+            most = max(min(most, held * together), least)
         return np.array([least, most])
 
     def _possible(self, weights: Floats) -> float:

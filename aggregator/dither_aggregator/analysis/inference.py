@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, gammaincinv
+from scipy.special import betaincinv, gammaincinv, ndtr, ndtri
 
 from dither_aggregator.counting.folding import Counts
 
@@ -25,8 +25,33 @@ COUNT_MIN = 30
 
 Farther out the skew weighs more: for z standard errors it is (z / 1.96)^4 as many.
 """
+HALVINGS = 40
+"""Steps to a quantile: to 1e-12 of a standard error."""
 LARGE_N, LARGE_COUNT = 10**7, 10**4
 """Beyond, and below: binomial counts are Poisson's, whose quantiles are computed more exactly."""
+
+
+def beyond_zero(lower: float, upper: float) -> int:
+    """Return on which side of zero an interval lies: 1 above, -1 below, 0 where it holds zero. Verdicts ask this."""
+    return int(lower > 0) - int(upper < 0)
+
+
+def open_chance(beyond: float, open_part: float = 0.0) -> float:
+    """Return the two-sided p-value of a number that its data leave open between two ends, both in standard errors.
+
+    `beyond` is how far the nearer end lies from what is tested, `open_part` how far the ends are from each other. The
+    wider, the nearer to a one-sided test (Imbens and Manski 2004).
+    """
+    return float(ndtr(-beyond) + ndtr(-beyond - open_part)) if beyond > 0 else 1.0
+
+
+def open_z(alpha: float, open_part: float) -> float:
+    """Return how many standard errors an interval of such a number reaches beyond its ends: 1.96 to 1.645 at 95 %."""
+    low, high = -float(ndtri(alpha)), -float(ndtri(alpha / 2))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if open_chance(middle, open_part) > alpha else (low, middle)
+    return high
 
 
 def clopper_pearson(counts: Counts, n: int, alpha: float) -> tuple[Floats, Floats]:

@@ -8,24 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
+from math import hypot
 from statistics import NormalDist, median
 from typing import Annotated, Self
 
 import numpy as np
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numeric.bounds import Bounds, quantile_bounds, ratio_bounds
+from dither_aggregator.analysis.inference import Floats, open_chance, open_z
+from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
 from dither_aggregator.analysis.numeric.ranges import Statistic, share_functionals
-from dither_aggregator.analysis.numeric.repeats import repeated
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Range
+from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan
 
 MEAN, MEDIAN, A_NUMBER = "mean", "median", "a number"
@@ -85,6 +86,14 @@ class NumbersFacts(Lines):
 
 
 @dataclass(frozen=True)
+class Estimated:
+    """A number with its standard error."""
+
+    estimate: float
+    std_error: float
+
+
+@dataclass(frozen=True)
 class NumbersReading(Reading):
     """The statistics of a metric's numbers: mean, quantiles, shares above edges, shares of ranges."""
 
@@ -93,6 +102,8 @@ class NumbersReading(Reading):
     """Quantiles that may lie anywhere in more than a third of the axis."""
     scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
     """For each quantile: the share up to each place less the quantile, in standard errors."""
+    mean_ends: tuple[Estimated, Estimated] | None = field(default=None, repr=False, compare=False)
+    """The means of the lower and of the upper ends of ranges, raw: the mean lies between, wherever numbers lie."""
 
     @property
     def distinct(self) -> Sequence[NumberRow]:
@@ -104,25 +115,45 @@ class NumbersReading(Reading):
         return [row for row in self.rows if row.statistic == statistic]
 
     def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
-        """Return those of means by the normal law with CAUTION, those of quantiles by the shares up to every place.
+        """Return that of the mean by the normal law with CAUTION, those of quantiles by the shares up to every place.
 
-        A quantile rose if it certainly was at most at some place before, and certainly is above that place after.
-        If it is at the same place in both, one of the two is false for each place; so each of four tails (below and
-        above, before and after) may take the same part of the risk.
+        A mean moved if it did wherever numbers lie within their ranges. A quantile rose if it certainly was at most at
+        some place before, and certainly is above that place after. If it is at the same place in both, one of the two
+        is false for each place; so each of four tails (below and above, before and after) may take the same part of
+        the risk.
         """
-        means = [value for value in values if value not in self.scores]
-        by_law = CAUTION * super().change_chances(before, means)
-        chances = dict(zip(means, np.minimum(by_law, 1.0).tolist(), strict=True))
-        for value in set(values) & set(self.scores):
-            sure = max(_sure(before.scores[value], self.scores[value]), _sure(self.scores[value], before.scores[value]))
-            chances[value] = min(1.0, 4 * float(ndtr(-sure)))
-        return np.array([chances[value] for value in values])
+        chances = []
+        for value in values:
+            if value == MEAN:
+                least, most, open_part = self._mean_moved(before)
+                beyond = max(*(way * end.estimate / end.std_error for way, end in ((1, least), (-1, most))), 0.0)
+                chance = CAUTION * open_chance(beyond, open_part)
+            else:
+                was, is_now = before.scores[value], self.scores[value]
+                chance = 4 * float(ndtr(-max(_sure(was, is_now), _sure(is_now, was))))
+            chances.append(min(1.0, chance))
+        return np.array(chances)
 
-    def move_ends(self, before: Row, after: Row) -> tuple[float, float]:
-        """Return the ends of a difference: of quantiles, which lie anywhere in their ranges, the sums of both."""
+    def move_ends(self, before: Row, after: Row, earlier: Self) -> tuple[float, float]:
+        """Return the ends of a difference: of quantiles, which lie anywhere in their ranges, the sums of both.
+
+        The mean may have moved by what the ranges leave open before and after, and by its errors beyond that.
+        """
         if before.value in QUANTILES:
             return after.lower - before.upper, after.upper - before.lower
-        return super().move_ends(before, after)
+        least, most, open_part = self._mean_moved(earlier)
+        together = (1 + len(self.scores)) * self.view.together if self.view.simultaneous else 1
+        z = open_z((1 - self.view.confidence) / together, open_part)
+        return least.estimate - z * least.std_error, most.estimate + z * most.std_error
+
+    def _mean_moved(self, before: Self) -> tuple[Estimated, Estimated, float]:
+        """Return the least and the most that the mean moved by, and how far these are apart, in standard errors."""
+        assert before.mean_ends is not None
+        assert self.mean_ends is not None
+        (low, high), (old_low, old_high) = self.mean_ends, before.mean_ends
+        least = Estimated(low.estimate - old_high.estimate, hypot(low.std_error, old_high.std_error))
+        most = Estimated(high.estimate - old_low.estimate, hypot(high.std_error, old_low.std_error))
+        return least, most, max(0.0, most.estimate - least.estimate) / max(least.std_error, most.std_error, TINY)
 
     @property
     def change_floor(self) -> None:
@@ -147,7 +178,7 @@ class Numbers(Estimand[NumbersReading]):
 
     name = "numbers"
     role = "statistic"
-    records = (NumbersReading, NumberRow)
+    records = (NumbersReading, NumberRow, Estimated)
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""
@@ -192,6 +223,7 @@ class Numbers(Estimand[NumbersReading]):
             rows=rows,
             untold=statistics.untold(rows),
             scores=statistics.scores(),
+            mean_ends=statistics.mean_ends,
             noise_floor=floor,
             method="wald",
         )
@@ -209,7 +241,9 @@ def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> NumberFit:
     """Fit a tally, with what devices that report repeatedly add to its variance."""
     channel = channel_of(stored.plan, tally.counts, tally.n)
     once = fit_evenly(channel) if isinstance(stored.plan.domain, Range) else fit(channel)
-    return once.adding(repeated(stored.plan, once, reports_max(stored, view.days)))
+    memo = stored.plan.cells.mechanism if stored.plan.cells.memoized else None
+    assert memo is None or isinstance(memo, MemoizedPure)
+    return once.repeated(memo, reports_max(stored, view.days))
 
 
 def _sure(before: Floats, after: Floats) -> float:
@@ -279,6 +313,14 @@ class Statistics:
 
     def _values(self, ends: Floats) -> Floats:
         return np.concatenate([ends, np.zeros(len(self.places.others))])
+
+    @cached_property
+    def mean_ends(self) -> tuple[Estimated, Estimated]:
+        """The means of the lower and of the upper ends of ranges."""
+        ends = [self._values(each) for each in (self.places.mean_lower, self.places.mean_upper)]
+        estimates, errors = self._ratios(np.array(ends))
+        low, high = map(Estimated, estimates.tolist(), np.maximum(errors, TINY).tolist())
+        return low, high
 
     def _mean(self) -> NumberRow:
         """Return the mean: between the means of lower and of upper ends of ranges, by strict bounds."""

@@ -154,8 +154,8 @@ class Reading(ABC):
         chances: Floats = 2 * ndtr(-np.abs(moved) / errors)
         return chances
 
-    def move_ends(self, before: Row, after: Row) -> tuple[float, float]:
-        """Return the ends of the interval of a row's difference from the one before.
+    def move_ends(self, before: Row, after: Row, earlier: Self) -> tuple[float, float]:
+        """Return the ends of the interval of a row's difference from the one before, of an earlier reading.
 
         They lie as far from the difference as both rows' ends lie from their estimates, squared and added (Donner and
         Zou 2012).

@@ -123,9 +123,7 @@ def hyperplane_sums(histogram: Numbers, order: int, dimension: int) -> Numbers:
     half = fftn(grid).ravel()[multiples[:, : order // 2 + 1]]
     lines = hfft(half, n=order, axis=1)
     lines /= order
-    if histogram.dtype == np.int64:
-        lines = _integers(lines)
-    along = lines + inner[:, np.newaxis]
+    along = (_integers(lines) if histogram.dtype == np.int64 else lines) + inner[:, np.newaxis]
     # b = 1 / a is also the place at which the multiple a of w finds its sum.
     inverses = [pow(a, -1, order) for a in range(1, order)]
     outer = np.empty(order ** (dimension - 1), dtype=histogram.dtype)

@@ -16,13 +16,13 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, QUANTILES, NumbersReading
 from dither_aggregator.analysis.numeric.bounds import Bounds
 from dither_aggregator.analysis.numeric.fit import NumberFit
-from dither_aggregator.analysis.numeric.repeats import repeated
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains.numbers import Thresholds
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import MemoizedTwoLevel
+from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.rng import Rng
 from tests.benchmarks.numbers import coverage
 from tests.support.drawn_numbers import (
@@ -151,10 +151,12 @@ def test_reports_as_if_of_other_devices_would_be_caught(stored: StoredPlan) -> N
 def test_the_shares_of_an_even_spread_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted bug: what repeats of a mean alone add is reckoned as if all numbers were equally likely."""
 
-    def evenly(plan: object, once: NumberFit, repeats: int) -> Floats:
-        return repeated(MEAN_ALONE.plan, replace(once, shares=np.full(len(once.shares), 1 / len(once.shares))), repeats)
+    repeated = NumberFit.repeated
 
-    monkeypatch.setattr(numbers_module, "repeated", evenly)
+    def evenly(once: NumberFit, memo: MemoizedPure | None, repeats: int) -> NumberFit:
+        return repeated(replace(once, shares=np.full(len(once.shares), 1 / len(once.shares))), memo, repeats)
+
+    monkeypatch.setattr(NumberFit, "repeated", evenly)
     assert missed_by(MEAN_ALONE, TWO, windows(MEAN_ALONE, 14, 100, 1_000), 14) > misses_max(100)
 
 

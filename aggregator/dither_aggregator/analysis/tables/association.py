@@ -48,17 +48,23 @@ class Association:
     """Cramer's V."""
     lower: float
     upper: float
+    sure: bool
+    """Whether the interval by which verdicts are given lies above zero."""
 
 
-def association(table: CellTable, z: float) -> Association | None:
-    """Test two columns; None where there are too many symbols, or fewer than two symbols of a column are told."""
+def association(table: CellTable, z: float, judging: float = 0.0) -> Association | None:
+    """Test two columns, with the interval at z; a verdict is given by the wider one of z and `judging`.
+
+    None where there are too many symbols, or fewer than two symbols of a column are told.
+    """
     if table.question.mechanism.d > CELLS_MAX:
         return None
     own = _Residuals(table, table.shares)
     places = [_known_places(own, axis) for axis in (0, 1)]
     if min(len(each) for each in places) < 2:
         return None
-    return Association(_chance(table, own.unbiased), *_size(own, places, z))
+    _, least, _ = _size(own, places, max(z, judging))
+    return Association(_chance(table, own.unbiased), *_size(own, places, z), sure=least > 0)
 
 
 def _chance(table: CellTable, residuals: Floats) -> float:
