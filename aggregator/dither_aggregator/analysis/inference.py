@@ -6,7 +6,7 @@ of the sum of two binomials (`two_binomials`) for the share among these reports.
 """
 
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,18 @@ HALVINGS = 40
 """Steps to a quantile: to 1e-12 of a standard error."""
 LARGE_N, LARGE_COUNT = 10**7, 10**4
 """Beyond, and below: binomial counts are Poisson's, whose quantiles are computed more exactly."""
+
+
+N = TypeVar("N", float, Floats)
+
+
+def effective(n: N, repeats: int, *, permanent: bool) -> N:
+    """Return how many devices n reports may be of, at the worst: of as few as send `repeats` each.
+
+    Their law counts where noise repeats, `permanent`; fresh noise is another one in each report. Every floor, every
+    gate of a normal law and every law of small counts asks this.
+    """
+    return np.maximum(n / repeats, 1.0) if permanent else n
 
 
 def beyond_zero(lower: float, upper: float) -> int:
@@ -54,10 +66,13 @@ def open_z(alpha: float, open_part: float) -> float:
     return high
 
 
-def clopper_pearson(counts: Counts, n: int, alpha: float) -> tuple[Floats, Floats]:
-    """Return the ends of the exact intervals of confidence 1 - alpha for the rates behind binomial counts out of n."""
+def clopper_pearson(counts: Counts | Floats, n: float, alpha: float) -> tuple[Floats, Floats]:
+    """Return the ends of the exact intervals of confidence 1 - alpha for the rates behind binomial counts out of n.
+
+    Neither need be whole: then they lie between those of whole ones.
+    """
     none, all_ = counts <= 0, counts >= n
-    some, less = np.where(none, 1, counts), np.where(all_, n - 1, counts)
+    some, less = np.where(none, 1, counts), np.where(all_, max(n - 1, 0), counts)
     lower = betaincinv(some, n - some + 1, alpha / 2)
     upper = betaincinv(less + 1, n - less, 1 - alpha / 2)
     if n >= LARGE_N:
