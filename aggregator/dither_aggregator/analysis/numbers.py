@@ -15,7 +15,7 @@ from typing import Annotated, Self
 import numpy as np
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.inference import Floats, open_chance, open_z
+from dither_aggregator.analysis.inference import Floats, effective, open_chance, open_z
 from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
@@ -34,7 +34,7 @@ QUANTILES = {MEDIAN if percent == 50 else f"q{percent}": percent / 100 for perce
 LEADING = (MEDIAN, "q90")
 """The statistics that /time draws unless others are asked for."""
 REPORTS_MIN = 3_000
-"""With fewer reports the bounds of a shape hold less often than they say."""
+"""With fewer reports, or memos, the bounds of a shape hold less often than they say."""
 MEAN_REPORTS_MIN = 300
 """A mean alone needs fewer: a sum of so many bounded terms is nearly normal."""
 CELL_REPORTS_MIN = 30
@@ -163,9 +163,11 @@ class NumbersReading(Reading):
     @property
     def nothing_to_show(self) -> str:
         """Say how many reports are needed."""
-        least = _least(self.stored.plan)
-        if self.n >= least:
+        least, devices = _least(self.stored.plan), int(_effective(self.stored, self.view, self.n))
+        if devices >= least:
             return "Too few of these reports are of numbers, or one of their cells has hardly any: nothing can be told."
+        if self.n >= least:
+            return f"{self.n:,} reports may be of only {devices:,} devices. To tell numbers takes {least:,} of them."
         return f"{self.n:,} reports are too few to tell: numbers need {least:,}."
 
     def own_document(self) -> NumbersFacts:
@@ -209,7 +211,8 @@ class Numbers(Estimand[NumbersReading]):
         """Estimate all statistics, or those that the view names."""
         view = replace(view, error_of="population")
         bare = NumbersReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
-        if tally.n < _least(stored.plan) or _smallest_cell(stored.plan, tally) < CELL_REPORTS_MIN:
+        devices, of_cell = (_effective(stored, view, n) for n in (tally.n, _smallest_cell(stored.plan, tally)))
+        if devices < _least(stored.plan) or of_cell < CELL_REPORTS_MIN:
             return bare
         fitted = fit_tally(stored, tally, view)
         is_number = fitted.channel.places.is_number
@@ -231,6 +234,11 @@ class Numbers(Estimand[NumbersReading]):
 
 def _least(plan: Plan) -> int:
     return MEAN_REPORTS_MIN if isinstance(plan.domain, Range) else REPORTS_MIN
+
+
+def _effective(stored: StoredPlan, view: View, n: int) -> float:
+    """Return how many reports of different devices n reports in a view's window count for."""
+    return effective(float(n), reports_max(stored, view.days), permanent=stored.plan.cells.memoized)
 
 
 def _smallest_cell(plan: Plan, tally: Tally) -> int:

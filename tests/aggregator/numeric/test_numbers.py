@@ -180,7 +180,7 @@ def memoized_window(whole: Population, devices: int, repeats: int, seed: int) ->
 
 def test_the_mean_holds_where_the_noise_repeats_and_would_not_if_it_were_fresh() -> None:
     repeats = reports_max(MEMO, 14)
-    tallies = [memoized_window(population(np.arange(0.5, 80)), 1_000, repeats, seed) for seed in range(60)]
+    tallies = [memoized_window(population(np.arange(0.5, 80)), 3_000, repeats, seed) for seed in range(60)]
     whole = population(np.arange(0.5, 80))
     assert missed_by(MEMO, whole, tallies, 14) <= misses_max(60)
     assert missed_by(MEMO, whole, tallies, 1) > misses_max(60)  # a planted bug: a window is read as a day
