@@ -24,7 +24,7 @@ from tests.support.tallies import draw_tally
 DAY = date(2026, 11, 22)
 SEEDS = 40
 VALUES = tuple(f"v{place}" for place in range(7))
-LISTED = {
+LISTED: dict[str, dict[str, object]] = {
     "flag": {"epsilon": "2.0"},
     "choice": {"values": VALUES, "epsilon": "2.0"},
     "memoized choice": {"values": VALUES, "epsilon": "1.0", "epsilon_permanent": "4.0"},
@@ -122,7 +122,7 @@ SIXTEEN = FORMS["buckets"]
 def within(place: float, middle: float) -> Population:
     """Return numbers at one place within their ranges, in the ranges around a middle one."""
     ranges = np.arange(16)
-    return population(5 * ranges + place, np.exp(-((ranges - middle) ** 2) / 8))
+    return population(5 * ranges + place, np.exp(-((ranges - middle) ** 2) / 8).astype(np.float64))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def changes(
         else:
             (compared.append(one) if one.rows else untold.append(stored))
     chosen_by_test, within = tell([one.p_value for one in compared], alpha)
-    moved, still = [], []
+    moved: list[Comparison] = []
+    still: list[Comparison] = []
     for one, chosen in zip(compared, chosen_by_test, strict=True):
         try:
             told = compare(store, one.after.stored, before, after, within) if chosen else one

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
-from math import hypot
+from math import hypot, isnan, nan
 from statistics import NormalDist, median
 from typing import Annotated, Self
 
@@ -51,8 +51,8 @@ SURE_OF_NUMBERS = 5
 class NumberRow(Row):
     """One statistic: of the mean and quantiles in the metric's unit, of all others a share of those with a number.
 
-    The estimate of a quantile is the lower end of the range in which it seems to lie. Its standard error is half the
-    width of its interval, over the z of its level.
+    The estimate of a quantile is the lower end of the range in which it seems to lie, or not a number where it may lie
+    nearly anywhere. Its standard error is half the width of its interval, over the z of its level: for plotting.
     """
 
     statistic: Annotated[
@@ -75,13 +75,18 @@ class NumberRow(Row):
     ] = None
     """By maximum likelihood."""
 
+    @property
+    def told_error(self) -> float | None:
+        """None for a quantile, which lies in a range and has no point to be off from."""
+        return None if self.statistic == "quantile" else super().told_error
+
 
 class NumbersFacts(Lines):
     """The unit of numbers, and which of them are not said."""
 
     unit: Annotated[str, says("for numbers: the unit of mean, quantiles and the ends of ranges")]
     untold: Annotated[
-        list[str], says("for numbers: quantiles that may lie in more than a third of the axis, without a row")
+        list[str], says("for numbers: quantiles that may lie in more than a third of the axis, without an estimate")
     ]
 
 
@@ -98,7 +103,7 @@ class NumbersReading(Reading):
     """The statistics of a metric's numbers: mean, quantiles, shares above edges, shares of ranges."""
 
     rows: Sequence[NumberRow] = ()
-    untold: Sequence[str] = ()
+    untold: Sequence[NumberRow] = ()
     """Quantiles that may lie anywhere in more than a third of the axis."""
     scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
     """For each quantile: the share up to each place less the quantile, in standard errors."""
@@ -172,7 +177,7 @@ class NumbersReading(Reading):
 
     def own_document(self) -> NumbersFacts:
         """Return the unit, and what is not said."""
-        return {**NO_LINES, "unit": self.stored.plan.domain.unit, "untold": list(self.untold)}
+        return {**NO_LINES, "unit": self.stored.plan.domain.unit, "untold": [row.value for row in self.untold]}
 
 
 class Numbers(Estimand[NumbersReading]):
@@ -219,12 +224,13 @@ class Numbers(Estimand[NumbersReading]):
         if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
             return bare
         statistics = Statistics(stored.plan, fitted, view, self.names(stored))
-        rows = tuple(statistics.rows())
+        every = tuple(statistics.rows())
+        rows, untold = (tuple(row for row in every if isnan(row.estimate) == is_untold) for is_untold in (False, True))
         floor = median([row.std_error for row in rows if row.statistic.startswith("share")] or [0.0]) or None
         return replace(
             bare,
             rows=rows,
-            untold=statistics.untold(rows),
+            untold=untold,
             scores=statistics.scores(),
             mean_ends=statistics.mean_ends,
             noise_floor=floor,
@@ -284,16 +290,9 @@ class Statistics:
         """Yield the rows that the view asks for: a share only if none is named."""
         wanted = self.view.values
         for name in self.names if wanted is None else [name for name in wanted if name in self.names]:
-            row = self._mean() if name == MEAN else self._quantile(name)
-            if row is not None:
-                yield row
+            yield self._mean() if name == MEAN else self._quantile(name)
         if wanted is None and len(self.names) > 1:
             yield from self.shares()
-
-    def untold(self, rows: Sequence[NumberRow]) -> list[str]:
-        """Return the quantiles that are asked for and not said."""
-        shown = {row.value for row in rows}
-        return [name for name in self.names if name not in shown and name in (self.view.values or self.names)]
 
     def scores(self) -> dict[str, Floats]:
         """Return, by quantile, in how many standard errors the share up to each place is above it."""
@@ -349,12 +348,13 @@ class Statistics:
         ends = min(least, estimate), max(most, estimate)
         return NumberRow(MEAN, estimate, error, *ends, "mean", beginning, end, fitted)
 
-    def _quantile(self, name: str) -> NumberRow | None:
-        """Return a quantile, or None where it may lie anywhere in a large part of the axis."""
+    def _quantile(self, name: str) -> NumberRow:
+        """Return a quantile, without an estimate where it may lie anywhere in a large part of the axis."""
         places, z, probability = self.places, self._z(len(self.names)), QUANTILES[name]
         first, last = quantile_bounds(self.bounds, probability)
         if last - first + 1 > WIDEST * places.numbers:
-            return None
+            lower, upper = (float(edge) for edge in places.cut(places.lower[first], places.upper[last]))
+            return NumberRow(name, nan, nan, lower, upper, "quantile")
         fitted = np.cumsum(self.fit.shares[: places.numbers])
         at = min(max(int(np.searchsorted(fitted, probability * fitted[-1])), first), last)
         inner = [float(edge) for edge in places.cut(places.lower[first], places.upper[last], places.lower[at])]

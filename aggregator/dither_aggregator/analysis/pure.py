@@ -181,9 +181,8 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
     variance once both counts are divided by their dispersion, (1 - rate) times that of repeats. If more than half of
     the reports support a value, those that do not are counted.
     """
-    (counts_old, n_old, _), (counts_new, n_new, _) = before, after
     p, q = float(mechanism.p), float(mechanism.q)
-    share = np.clip(((counts_old + counts_new) / (n_old + n_new) - q) / (p - q), 0.0, 1.0)
+    share = np.clip(((before[0] + after[0]) / (before[1] + after[1]) - q) / (p - q), 0.0, 1.0)
     memo = mechanism.permanent if isinstance(mechanism, MemoizedPure) and max(before[2], after[2]) > 1 else mechanism
     (old, n_old, spread_old), (new, n_new, spread_new) = (
         _binomial(mechanism, memo, each, share) for each in (before, after)

@@ -118,7 +118,7 @@ def _bulk(mechanism: PureMechanism, among: Floats) -> float:
         constant, linear, square = noise_of(mechanism, among, among)
         each, most = float(linear @ among) / among.sum(), min(mechanism.ticks, int(among.sum()))
         least = min(constant + each * k + square * k**2 for k in range(most + 1))
-        return least * float(mechanism.p - mechanism.q) ** 2
+        return float(least * float(mechanism.p - mechanism.q) ** 2)
     of_points = on_points(mechanism, among)
     distance = np.abs(of_points - of_points.mean())
     third = float((distance**3).mean())

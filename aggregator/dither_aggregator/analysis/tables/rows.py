@@ -35,6 +35,11 @@ class TableRow(Row):
         says("for differences and associations: how often noise and sampling alone make as much; null for others"),
     ] = None
 
+    @property
+    def told_error(self) -> float | None:
+        """None for an association, whose size is no sum that could be off to both sides."""
+        return None if self.statistic == "association" else super().told_error
+
 
 def difference_verdict(told: bool, lower: float, upper: float) -> Verdict:
     """Return the verdict on a difference that a test tells or not, by an interval that holds together with all."""
