@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from dither_aggregator.analysis.estimands import estimand_of, read
-from dither_aggregator.analysis.inference import CONFIDENCE, beyond_zero
+from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.rows import Row
@@ -109,6 +109,6 @@ def _difference(before: Reading, after: Reading, old: Row, new: Row, p_value: fl
     moved = new.estimate - old.estimate
     lower, upper = after.move_ends(old, new, before)
     error = hypot(old.std_error, new.std_error)
-    way = beyond_zero(lower, upper) if moves else 0
+    way = after.way(new, lower, upper) if moves else 0
     verdict: Verdict | None = "rose" if way > 0 else "fell" if way < 0 else None
     return Difference(new.value, moved, error, lower, upper, old.estimate, new.estimate, p_value, verdict)

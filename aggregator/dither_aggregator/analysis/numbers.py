@@ -151,6 +151,12 @@ class NumbersReading(Reading):
         z = open_z((1 - self.view.confidence) / together, open_part)
         return least.estimate - z * least.std_error, most.estimate + z * most.std_error
 
+    def way(self, row: Row, lower: float, upper: float) -> int:
+        """Return the same. Ranges do not hold their upper ends, so no quantile moved by as much as an end says."""
+        if row.value in QUANTILES:
+            return int(lower >= 0 < upper) - int(upper <= 0 > lower)
+        return super().way(row, lower, upper)
+
     def _mean_moved(self, before: Self) -> tuple[Estimated, Estimated, float]:
         """Return the least and the most that the mean moved by, and how far these are apart, in standard errors."""
         assert before.mean_ends is not None

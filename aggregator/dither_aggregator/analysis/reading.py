@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.disclosure import CELL_MIN
-from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
+from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method, beyond_zero
 from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
@@ -172,6 +172,10 @@ class Reading(ABC):
         moved = after.estimate - before.estimate
         lower = moved - hypot(after.estimate - after.lower, before.upper - before.estimate)
         return lower, moved + hypot(after.upper - after.estimate, before.estimate - before.lower)
+
+    def way(self, row: Row, lower: float, upper: float) -> int:
+        """Return on which side of zero the interval of a row's difference lies, as 1 or -1; 0 where it holds zero."""
+        return beyond_zero(lower, upper)
 
     def significance(self) -> Significance | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""
