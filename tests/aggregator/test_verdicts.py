@@ -123,8 +123,8 @@ SIXTEEN = FORMS["buckets"]
 
 def within(place: float, middle: float) -> Population:
     """Return numbers at one place within their ranges, in the ranges around a middle one."""
-    ranges = np.arange(16)
-    return population(5 * ranges + place, np.exp(-((ranges - middle) ** 2) / 8).astype(np.float64))
+    ranges = np.arange(16, dtype=np.float64)
+    return population(5 * ranges + place, np.exp(-((ranges - middle) ** 2) / 8))
 
 
 @pytest.mark.parametrize(
