@@ -53,7 +53,7 @@ def window(mechanism: MemoizedTwoLevel, people: Counts, days: int, rng: np.rando
 
 @pytest.mark.parametrize("devices", [300, 1_000])
 def test_a_year_of_few_devices_names_no_value_that_nobody_has(devices: int) -> None:
-    """Of 400 years 5 % may name one. As if reports were normal .25 and .13 did."""
+    """In 400 years 5 % may name one. As if reports were normal .25 and .13 did."""
     kept, mechanism = memo_of(16, "4.0", "8.0")
     rng, people, named = np.random.default_rng(devices), np.zeros(16, dtype=np.int64), 0
     people[-1] = devices  # all say "other"

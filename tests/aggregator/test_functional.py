@@ -89,7 +89,7 @@ def exact(mechanism: PureMechanism, one: Sequence[int], other: Sequence[int], sh
 
 @pytest.mark.parametrize("mechanism", SMALL, ids=str)
 def test_estimates_and_errors_are_those_of_the_exact_law(mechanism: PureMechanism) -> None:
-    """Of answers of several values E[k_a k_b] is open: there a variance is at least, a covariance at most, the true."""
+    """Answers of several values leave E[k_a k_b] open: a variance is at least, a covariance at most, the true one."""
     rng = random.Random(1)
     for r in (1, 3):
         for _ in range(2):

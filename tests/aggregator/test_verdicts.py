@@ -115,7 +115,7 @@ def test_no_group_differs_whose_interval_holds_zero() -> None:
     assert min(told.values()) >= 5
 
 
-# What ranges leave open.
+# Ranges leave open where in them a number is.
 
 SIXTEEN = FORMS["buckets"]
 """Ranges of 5: a mean says where numbers lie up to that alone."""

@@ -32,19 +32,27 @@ larger, a covariance the end that makes it smaller: so a difference or a ratio i
 where it is memoized also the noise of one shot of the permanent part. It is a bound where some send fewer.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
 import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from dither_aggregator.analysis.inference import ErrorOf, Floats
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import hyperplane_sums
+from dither_aggregator.counting.supports import hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.pgr import points
 from dither_shared.mechanisms.pure import PairLaw
 from dither_shared.mechanisms.two_level import TwoLevel
+
+ENTRIES_MAX = 1 << 23
+"""The most entries of a matrix of values by points: 64 MiB of them."""
+POINTS_MIN = 512
 
 # One value: the closed form, of many values at once.
 
@@ -159,8 +167,8 @@ class Functionals:
 def noise_of(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
     """Return Cov(w_a, w_b | x) as a constant, a weight for each value that x holds, and that of k_a k_b.
 
-    The last is nothing where answers hold one value: k_a k_b is k_ab. Where reports are points there is a weight for
-    each hyperplane. Raises TypeError where two values' law is not known.
+    The last is nothing where answers hold one value: k_a k_b is k_ab. If reports are points there is a weight for each
+    hyperplane. Raises TypeError where two values' law is not known.
     """
     p, q = mechanism.p, mechanism.q
     if mechanism.geometry is not None:
@@ -192,8 +200,8 @@ def _coefficients(p: Fraction, q: Fraction, pairs: PairLaw) -> tuple[float, ...]
 def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
     assert mechanism.geometry is not None
     assert isinstance(mechanism, TwoLevel)
-    points, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
-    on, off = inside / (points * share), (1 - inside) / (points * (1 - share))
+    every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
+    on, off = inside / (every * share), (1 - inside) / (every * (1 - share))
     products = on_points(mechanism, one) * on_points(mechanism, other)
     each = (on - off) * hyperplane_sums(products, *mechanism.geometry)
     each[: mechanism.d] -= one * other
@@ -238,6 +246,155 @@ def ticked_together(one: Floats, other: Floats, shares: Floats) -> tuple[float, 
                     total += float((weights * others) @ (shares - np.maximum(0.0, 2 * shares - 1)))
         bounds.append(total)
     return bounds[0], bounds[1]
+
+
+# Cells of a product: an answer's value is in one cell, and its weight is that of the cell.
+
+
+class CellLaw(ABC):
+    """The covariance of the raw shares of m cells in the population, times n."""
+
+    @property
+    @abstractmethod
+    def variances(self) -> Floats:
+        """That of each cell, float64[m]."""
+
+    @abstractmethod
+    def covariances(self, weights: Floats) -> Floats:
+        """Return that of weighted sums of cells with each cell: float64[F, m] in and out."""
+
+    @abstractmethod
+    def covariance(self, shares: Floats) -> Floats:
+        """Return that of all cells, float64[m, m], where answers in them have these shares, float64[m]."""
+
+
+@dataclass(frozen=True)
+class PairedCells(CellLaw):
+    """The same by the law of pairs, in closed form: linear in the shares, so raw ones leave it without bias."""
+
+    mechanism: PureMechanism
+    sizes: Floats
+    """The values of each cell, M, float64[m]."""
+    shares: Floats
+    """phi, float64[m]."""
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Of each cell: A is M, and k its share."""
+        by_constant, _, by_sum = self._of_two
+        own = self._own(self.shares) + by_constant * self.sizes**2 + 2 * by_sum * self.sizes * self.shares
+        return np.asarray(own - self.shares**2)
+
+    def covariances(self, weights: Floats) -> Floats:
+        """Return those with each cell."""
+        return self._covariances(weights, self.shares)
+
+    def covariance(self, shares: Floats) -> Floats:
+        """Return those of all cells."""
+        return self._covariances(np.eye(len(shares)), shares)
+
+    def _covariances(self, weights: Floats, shares: Floats) -> Floats:
+        by_constant, _, by_sum = self._of_two
+        all_, held = (weights @ self.sizes)[:, np.newaxis], (weights @ shares)[:, np.newaxis]
+        apart = all_ * (by_constant * self.sizes + by_sum * shares) + held * (by_sum * self.sizes - shares)
+        return np.asarray(weights * self._own(shares) + apart)
+
+    def _own(self, shares: Floats) -> Floats:
+        """Return what a cell with itself has more than two cells have, its answers counted."""
+        _, by_all, _ = self._of_two
+        *_, by_own, by_product = self._coefficients
+        return by_all * self.sizes + (by_own + by_product + 1) * shares
+
+    @property
+    def _of_two(self) -> tuple[float, ...]:
+        """c_1 to c_3."""
+        return self._coefficients[:3]
+
+    @property
+    def _coefficients(self) -> tuple[float, ...]:
+        assert self.mechanism.pairs is not None
+        return _coefficients(self.mechanism.p, self.mechanism.q, self.mechanism.pairs)
+
+
+@dataclass(frozen=True)
+class PointCells(CellLaw):
+    """The same from the points that were reported: on the hyperplanes of how many values of a cell each lies.
+
+    For large tables it takes as many of the reports as ENTRIES_MAX and POINTS_MIN allow, evenly spread over all: a
+    standard error from 512 reports is itself off by 3 %.
+    """
+
+    mechanism: PureMechanism
+    cells: npt.NDArray[np.intp]
+    """The cell of each value, intp[d]."""
+    size: int
+    """m."""
+    histogram: Counts
+    """int64[K], of at least one report."""
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Of each cell."""
+        return np.asarray((self._supported**2 @ self._weights - self._means**2) / self._scale)
+
+    def covariances(self, weights: Floats) -> Floats:
+        """Return those with each cell."""
+        products = (weights @ self._supported * self._weights) @ self._supported.T
+        return np.asarray((products - np.outer(weights @ self._means, self._means)) / self._scale)
+
+    def covariance(self, shares: Floats) -> Floats:
+        """Return those of all cells, over the points that answers of these shares are expected to be reported as.
+
+        Within a cell its values are held equally often. For tables of which all points are looked at.
+        """
+        order, dimension = self._geometry
+        inside, sizes = points(order, dimension - 1), np.bincount(self.cells, minlength=self.size)
+        p, q, outside = float(self.mechanism.p), float(self.mechanism.q), len(self.histogram) - inside
+        on = (shares / sizes) @ self._supported
+        expected = on * p / inside + (shares.sum() - on) * (1 - p) / outside
+        means = sizes * q + shares * (p - q)
+        return np.asarray(((self._supported * expected) @ self._supported.T - np.outer(means, means)) / self._scale)
+
+    @property
+    def _geometry(self) -> tuple[int, int]:
+        assert self.mechanism.geometry is not None
+        return self.mechanism.geometry
+
+    @property
+    def _scale(self) -> float:
+        return float(self.mechanism.p - self.mechanism.q) ** 2
+
+    @cached_property
+    def _means(self) -> Floats:
+        """How many values of each cell a report supports on average."""
+        return self._supported @ self._weights
+
+    @cached_property
+    def _points(self) -> Counts:
+        """The points that are looked at: all of them, or those of some reports."""
+        most = max(POINTS_MIN, ENTRIES_MAX // len(self.cells))
+        if most >= len(self.histogram):
+            return np.arange(len(self.histogram))
+        upto = np.cumsum(self.histogram)
+        return np.asarray(np.searchsorted(upto, (np.arange(most) + 0.5) / most * upto[-1]))
+
+    @property
+    def _weights(self) -> Floats:
+        """How large a part of the reports each of them stands for."""
+        if len(self._points) < len(self.histogram):
+            return np.full(len(self._points), 1 / len(self._points))
+        return np.asarray(self.histogram / self.histogram.sum())
+
+    @cached_property
+    def _supported(self) -> Floats:
+        """How many values of each cell each point supports, float64[m, points]."""
+        supported = np.zeros((self.size, len(self._points)))
+        step = max(1, ENTRIES_MAX // len(self._points))
+        for first in range(0, len(self.cells), step):
+            values = np.arange(first, min(first + step, len(self.cells)))
+            folding = csr_array((np.ones(len(values)), (self.cells[values], values - first)), (self.size, len(values)))
+            supported += folding @ lies_on(*self._geometry, values, self._points).astype(np.float64)
+        return supported
 
 
 # Rows of counts whose weights are given: what a fit of several cells comes to.

@@ -9,9 +9,9 @@ The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Two 
 
 A device may report r times in a window. Then the population's part is r f (1 - f) / n. A memo repeats its noise, so
 the variance is at most [ (r - 1) V_permanent + V ] / n, with V n times the former and V_permanent that of one shot
-of the permanent part. Where counts are small, ends of fresh reports are exact ones that are moved away from the
-estimate by as much as the standard error has grown. With memos the law of small counts is that of the devices, n / r of
-them at worst (`effective`): ends are Clopper and Pearson's for them and the permanent part, joined with what the second
+of the permanent part. If counts are small, ends of fresh reports are exact ones, moved away from the estimate by
+as much as the standard error has grown. With memos the law of small counts is that of the devices, n / r of them at
+worst (`effective`): ends are Clopper and Pearson's for them and the permanent part, joined with what the second
 stage adds.
 
 The share f in them is the estimate, cut to [0, 1]. Exact intervals for the population are Clopper and Pearson's of the

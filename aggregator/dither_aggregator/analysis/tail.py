@@ -111,8 +111,8 @@ def _estimate(
 def _bulk(mechanism: PureMechanism, among: Floats) -> float:
     """Return the probability of a rare symbol whose count is about as far from a normal law as the sum is.
 
-    By the law of pairs it is the least variance of g. Of a uniform point it is Var^3 / E[|g - E g|^3]^2: a few points
-    with far more values on them than others have make it small, for then reports seldom show the variance.
+    By the law of pairs it is the least variance of g; for points Var^3 / E[|g - E g|^3]^2 of a uniform one. A few
+    points with far more values on them than others have make that small: then reports seldom show the variance.
     """
     if mechanism.geometry is None:
         constant, linear, square = noise_of(mechanism, among, among)
