@@ -202,7 +202,8 @@ def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tu
     assert isinstance(mechanism, TwoLevel)
     every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
     on, off = inside / (every * share), (1 - inside) / (every * (1 - share))
-    products = on_points(mechanism, one) * on_points(mechanism, other)
+    weight = on_points(mechanism, one)
+    products = weight * (weight if one is other else on_points(mechanism, other))
     each = (on - off) * hyperplane_sums(products, *mechanism.geometry)
     each[: mechanism.d] -= one * other
     return off * float(products.sum()), each, 0.0

@@ -5,8 +5,8 @@ With t the share of those with something to say, all cells of two columns have a
     R_ab = m_ab t - m_a. m_.b                    zero but for noise where the columns are independent
 
 The test adds up all R_ab^2 over their variances. Were the columns independent, cells would be the products of the
-one-way shares (after Norm-Sub). At these the exact covariance of all cells is known (`functional`), thus that of residuals,
-by the delta method and with what products of two errors add: for groups a, c and outcomes b, d
+one-way shares (after Norm-Sub). At these the exact covariance of all cells is known, thus that of residuals, by the
+delta method and with what products of two errors add: for groups a, c and outcomes b, d
 
     Cov[e_a e_b, e_c e_d] = Cov[e_a, e_c] Cov[e_b, e_d] + Cov[e_a, e_d] Cov[e_b, e_c]
 
