@@ -202,8 +202,7 @@ def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tu
     assert isinstance(mechanism, TwoLevel)
     every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
     on, off = inside / (every * share), (1 - inside) / (every * (1 - share))
-    weight = on_points(mechanism, one)
-    products = weight * (weight if one is other else on_points(mechanism, other))
+    products = on_points(mechanism, one) * on_points(mechanism, other)
     each = (on - off) * hyperplane_sums(products, *mechanism.geometry)
     each[: mechanism.d] -= one * other
     return off * float(products.sum()), each, 0.0
@@ -211,8 +210,13 @@ def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tu
 
 def on_points(mechanism: PureMechanism, weights: Floats) -> Floats:
     """Return w of each point that may be reported, float64[K], where reports are points."""
+    return _on_points(mechanism, weights.tobytes())
+
+
+@lru_cache(maxsize=2)  # a variance asks for it, and whoever judges the law
+def _on_points(mechanism: PureMechanism, of_values: bytes) -> Floats:
     assert mechanism.geometry is not None
-    p, q = float(mechanism.p), float(mechanism.q)
+    p, q, weights = float(mechanism.p), float(mechanism.q), np.frombuffer(of_values)
     padded = np.zeros(mechanism.shape.size)
     padded[: mechanism.d] = weights
     return np.asarray((hyperplane_sums(padded, *mechanism.geometry) - q * weights.sum()) / (p - q))
@@ -281,7 +285,7 @@ class PairedCells(CellLaw):
 
     @cached_property
     def variances(self) -> Floats:
-        """Of each cell: A is M, and k its share."""
+        """Those of each cell alone: A is M, and k its share."""
         by_constant, _, by_sum = self._of_two
         own = self._own(self.shares) + by_constant * self.sizes**2 + 2 * by_sum * self.sizes * self.shares
         return np.asarray(own - self.shares**2)
@@ -335,7 +339,7 @@ class PointCells(CellLaw):
 
     @cached_property
     def variances(self) -> Floats:
-        """Of each cell."""
+        """Those of each cell alone."""
         return np.asarray((self._supported**2 @ self._weights - self._means**2) / self._scale)
 
     def covariances(self, weights: Floats) -> Floats:
