@@ -9,13 +9,16 @@ from typing import cast
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dither_aggregator.analysis.functional import Functionals, share_variance, ticked_together
-from dither_aggregator.analysis.inference import ErrorOf, Floats
-from dither_shared.mechanisms import MECHANISMS, PureMechanism
+from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
+from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PGR, PureMechanism, SubsetSelection
 from dither_shared.mechanisms.memoized import MemoizedPure
 from tests.support.laws import Law, answers, law, repeats, supports
 from tests.support.mechanisms import memoized, one_shots
+from tests.support.soaking import scaled
+from tests.support.tallies import draw_tallies
 
 HUGE = 10**12
 """So many reports that rounding their expected counts to integers is nothing."""
@@ -141,3 +144,47 @@ def test_what_is_ticked_together_lies_between_its_bounds_and_reaches_them(mechan
     for weights, low, high in ((together, exclusive, nested), (apart, nested, exclusive)):
         ends = [float(np.mean((devices @ weights) ** 2)) for devices in (low, high)]
         assert ticked_together(weights, weights, shares) == pytest.approx(ends)
+
+
+# Intervals of sums.
+
+RUNS = scaled(400, 3_000)
+SUMS = (
+    (GRR.for_epsilon(16, Decimal(2)), 2_000),
+    (SubsetSelection.for_epsilon(30, Decimal(1)), 3_000),
+    (PGR.for_design(53, 7, 3, Decimal(2)), 3_000),
+    (OUE.for_epsilon(30, Decimal(1)), 3_000),
+)
+
+
+def misses(mechanism: PureMechanism, n: int, quadrature: bool = False) -> list[int]:
+    """How often intervals of sums miss what the population has: of neighbours, of every second value, of both signs.
+
+    The spoiled ones add the variances of values up, as if their errors had nothing in common.
+    """
+    rng, d = np.random.default_rng(mechanism.d), mechanism.d
+    shares = rng.dirichlet(np.full(d, 0.5))
+    some = np.arange(d)
+    weights = [(some < 8) * 1.0, (some % 2) * 1.0, rng.normal(size=d), np.where(some < d // 2, 1.0, -1.0)]
+    missed = [0] * len(weights)
+    for tally in draw_tallies(mechanism, rng.multinomial(n, shares, size=RUNS).astype(np.int64), rng):
+        made = Functionals(mechanism, tally, n)
+        for place, each in enumerate(weights):
+            variance = made.variance(each)
+            if quadrature:
+                variance = float(each**2 @ share_variance(mechanism, np.clip(made.shares, 0, 1), n, "population"))
+            missed[place] += abs(made.estimate(each) - float(each @ shares)) > Z * np.sqrt(variance)
+    return missed
+
+
+@pytest.mark.parametrize(("mechanism", "n"), SUMS, ids=["grr", "ss", "pgr", "oue"])
+def test_intervals_of_sums_hold_as_often_as_they_say(mechanism: PureMechanism, n: int) -> None:
+    """5 % miss; more or fewer than the bounds do with 6e-8 each, so that all 16 together stray with 1e-6 each way."""
+    for missed in misses(mechanism, n):
+        assert binom.ppf(6e-8, RUNS, 0.05) <= missed <= binom.isf(6e-8, RUNS, 0.05)
+
+
+def test_sums_of_variances_would_be_caught() -> None:
+    """The planted bug: yes less no, whose errors are each other's opposite, as if they did not know of each other."""
+    missed = misses(GRR.for_epsilon(2, Decimal(1)), 3_000, quadrature=True)
+    assert max(missed) > binom.isf(6e-8, RUNS, 0.05)
