@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.functional import Functionals, share_variance, ticked_together
+from dither_aggregator.analysis.functional import Functionals, rows_covariance, share_variance, ticked_together
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
-from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PGR, PureMechanism, SubsetSelection
+from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PGR, PureMechanism, SquareWave, SubsetSelection
 from dither_shared.mechanisms.memoized import MemoizedPure
-from tests.support.laws import Law, answers, law, repeats, supports
+from tests.support.laws import Law, answers, law, law_of_class, repeats, supports
 from tests.support.mechanisms import memoized, one_shots
 from tests.support.soaking import scaled
 from tests.support.tallies import draw_tallies
@@ -144,6 +144,26 @@ def test_what_is_ticked_together_lies_between_its_bounds_and_reaches_them(mechan
     for weights, low, high in ((together, exclusive, nested), (apart, nested, exclusive)):
         ends = [float(np.mean((devices @ weights) ** 2)) for devices in (low, high)]
         assert ticked_together(weights, weights, shares) == pytest.approx(ends)
+
+
+def test_rows_of_two_cells_covary_as_every_report_says() -> None:
+    """A window and points of the same places, with a share of the reports each, and any weights."""
+    parts = (SquareWave.for_reach(4, 1, E), PGR.for_design(4, 2, 3, E))
+    rng, answered, cells = np.random.default_rng(5), np.array([0.1, 0.2, 0.3, 0.4]), (0.4, 0.6)
+    rates, cell, exact = [], [], np.zeros((3, 3))
+    weights = rng.normal(size=(sum(each.shape.size for each in parts), 3))
+    for number, (part, share) in enumerate(zip(parts, cells, strict=True)):
+        chances = np.zeros(part.shape.size)
+        for answer, held in enumerate(answered):
+            for report, probability in law_of_class(part, answer).items():
+                chances[report] += held * float(probability)
+        own = weights[len(cell) : len(cell) + len(chances)]
+        centred = own - chances @ own
+        exact += share * centred.T @ (centred * chances[:, np.newaxis])
+        rates += (share * chances).tolist()
+        cell += [number] * len(chances)
+    made, _ = rows_covariance(weights, np.array(rates), np.array(cell))
+    assert np.allclose(made, exact, atol=1e-12)
 
 
 # Intervals of sums.
