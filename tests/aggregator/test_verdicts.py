@@ -1,17 +1,21 @@
 """Verdicts come from intervals: of every kind none is given whose simultaneous interval holds zero."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
+from typing import Literal
 
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.differences import differences, view_of
+from dither_aggregator.analysis import changes as changes_module
+from dither_aggregator.analysis.differences import Comparison, Difference, differences, view_of
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.inference import open_chance, open_z
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.tables.reading import TablesReading
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import PureMechanism
 from tests.support.drawn_numbers import Population, draw_numbers, population, stored_number
@@ -80,6 +84,19 @@ def test_no_value_moved_whose_interval_holds_zero(kind: str) -> None:
             beyond = 0.0 if row.value in QUANTILES else np.nextafter(0.0, 1.0)
             assert row.verdict in (None, "rose" if row.lower >= beyond else "fell" if row.upper <= -beyond else None)
     assert told >= 5
+
+
+def test_a_metric_without_a_verdict_is_still_whatever_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test of a metric is Bonferroni's; its values are told by intervals, too, at a level of its own."""
+    old, new = next(pairs_of("flag"))
+    row = Difference("yes", 0.1, 0.05, -0.01, 0.2, 0.4, 0.5, 1e-9)
+    window = Window.ending(DAY, 1)
+    verdicts: tuple[Literal["rose"] | None, ...] = ("rose", None)
+    for verdict in verdicts:
+        comparison = Comparison(old, new, (replace(row, verdict=verdict),), 0.05)
+        monkeypatch.setattr(changes_module, "compare", lambda *asked, told=comparison: told)
+        found = changes_module.changes(None, [new.stored], window, window)  # type: ignore[arg-type]  # nothing is read
+        assert (len(found.moved), len(found.still)) == ((1, 0) if verdict else (0, 1))
 
 
 @pytest.mark.parametrize("kind", LISTED)

@@ -151,7 +151,8 @@ def _ends_of_devices(
     """
     memo, devices = mechanism.permanent, effective(float(n), repeats, permanent=True)
     p, q, one_p, one_q = (float(each) for each in (mechanism.p, mechanism.q, memo.p, memo.q))
-    estimate = (support / n - q) / (p - q)
+    each, place = np.unique(support, return_inverse=True)
+    estimate = (each / n - q) / (p - q)
     share = np.clip(estimate, 0.0, 1.0)
     held = np.clip(devices * (one_q + estimate * (one_p - one_q)), 0.0, devices)
     of_memos = (held / devices - one_q) / (one_p - one_q)
@@ -159,11 +160,11 @@ def _ends_of_devices(
     part = np.sqrt(np.maximum(fresh, 0.0) / share_variance(mechanism, share, 1, "population"))
     ends = []
     for of_devices, of_reports in zip(
-        clopper_pearson(held, devices, alpha), clopper_pearson(support, n, alpha), strict=True
+        clopper_pearson(held, devices, alpha), clopper_pearson(each, n, alpha), strict=True
     ):
         reach = (of_devices - one_q) / (one_p - one_q) - of_memos, ((of_reports - q) / (p - q) - estimate) * part
         ends.append(np.hypot(*reach))
-    return estimate - ends[0], estimate + ends[1]
+    return (estimate - ends[0])[place], (estimate + ends[1])[place]
 
 
 def dispersion(mechanism: PureMechanism, share: Floats, error_of: ErrorOf, repeats: int) -> Floats:
