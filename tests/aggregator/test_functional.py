@@ -150,7 +150,9 @@ def test_rows_of_two_cells_covary_as_every_report_says() -> None:
     """A window and points of the same places, with a share of the reports each, and any weights."""
     parts = (SquareWave.for_reach(4, 1, E), PGR.for_design(4, 2, 3, E))
     rng, answered, cells = np.random.default_rng(5), np.array([0.1, 0.2, 0.3, 0.4]), (0.4, 0.6)
-    rates, cell, exact = [], [], np.zeros((3, 3))
+    rates: list[float] = []
+    cell: list[int] = []
+    exact = np.zeros((3, 3))
     weights = rng.normal(size=(sum(each.shape.size for each in parts), 3))
     for number, (part, share) in enumerate(zip(parts, cells, strict=True)):
         chances = np.zeros(part.shape.size)
