@@ -18,6 +18,7 @@ import requests
 from scipy.stats import binom
 
 from dither.sending.transport import HEADERS
+from dither_aggregator.analysis.inference import Z
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.simulate.fleet import Answers, send
 from dither_shared.mechanisms import PureMechanism
@@ -111,7 +112,7 @@ def check_numbers(name: str, answers: Sequence[object], rows: Sequence[dict[str,
     assert by_statistic["mean"] == 1
     assert by_statistic["share"] == {"number": 7}.get(name, by_statistic["share"])
     for row in rows:
-        least, most, error = row["estimate"], row["estimate"], 6 * row["std_error"]
+        least, most, error = row["estimate"], row["estimate"], 3 * (row["upper"] - row["lower"])
         if row["statistic"] == "mean":
             truth = sum(cut) / len(cut)
             least, most = (end if row[key] is None else row[key] for key, end in (("low", least), ("high", most)))
@@ -137,7 +138,8 @@ def check_estimates(registry: Registry, answers: Answers, url: str, service: Ser
             check_numbers(name, answers[name], reading["rows"])
             continue
         truth = Counter(value for answer in answers[name] for value in metric.names(answer))
-        error = max(row["std_error"] for row in reading["rows"])  # a value with too low a count has too small a one
+        # A value with too low a count has too small an error.
+        error = max((row["upper"] - row["lower"]) / 2 / Z for row in reading["rows"])
         for row in reading["rows"]:
             off = row["estimate"] - truth[row["value"]] / ASKED_ALL
             assert abs(off) < 7 * error, (name, row)

@@ -82,7 +82,7 @@ def test_rows_are_flat_and_the_same_in_json_and_csv(one: Site) -> None:
     assert {tuple(row) for row in rows} == {COLUMNS}
     assert (
         *("metric", "rev", "from", "to", "value", "n", "estimate", "std_error", "lower", "upper"),
-        *("verdict", "rank_lower", "rank_upper", "provisional", "snapshot", "left_out"),
+        *("error_of", "verdict", "rank_lower", "rank_upper", "provisional", "snapshot", "left_out"),
     ) == COLUMNS
     p, q = float(pure(one.plan).p), float(pure(one.plan).q)
     yesterday = one.tallies[one.plan.digest, one.store.today() - timedelta(days=1)]

@@ -29,6 +29,7 @@ def told(value: str, statistic: str, lower: float, upper: float, *ends: float | 
         "std_error": 1.0,
         "lower": lower,
         "upper": upper,
+        "verdict": None,
         "statistic": statistic,
         "low": low,
         "high": high,

@@ -79,8 +79,9 @@ def test_of_what_did_not_move_hardly_anything_is_told_to_have_moved(
 
 
 def test_verdicts_of_each_value_by_itself_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted bug: every value is tested as if there were no other."""
+    """A planted bug: every value is tested as if there were no other, and no interval is asked."""
     monkeypatch.setattr(differences_module, "holm", lambda p_values, alpha: p_values <= alpha)
+    monkeypatch.setattr(Reading, "way", lambda reading, row, lower, upper: 1 if lower + upper > 0 else -1)
     kept, rng, shares = fresh(30, "1.0", "oue"), np.random.default_rng(1), shares_of(30)
     wrong = sum(
         any(row.verdict for row in differences(*[counted(kept, rng.multinomial(3_000, shares), rng) for _ in "ab"]))

@@ -7,8 +7,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
+from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import ErrorOf, Method, clopper_pearson
-from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares, variance
+from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares
 from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import support_counts
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, PrivSet, PureMechanism, SubsetSelection, choose
@@ -95,9 +96,9 @@ def test_the_population_error_is_that_of_a_random_sample() -> None:
     mechanism, rng = GRR.for_epsilon(4, Decimal(3)), np.random.default_rng(3)
     shares, n = np.array([0.5, 0.3, 0.2, 0.0]), 2_000
     runs = _estimate(mechanism, rng.multinomial(n, shares, size=4_000), rng, error_of="population")
-    stated = np.sqrt(variance(mechanism, shares, n, "population"))
+    stated = np.sqrt(share_variance(mechanism, shares, n, "population"))
     assert np.abs(runs.estimate.std(axis=0) / stated - 1).max() < 0.07
-    assert stated[0] > 1.2 * np.sqrt(variance(mechanism, shares, n, "reports"))[0]
+    assert stated[0] > 1.2 * np.sqrt(share_variance(mechanism, shares, n, "reports"))[0]
 
 
 def test_the_population_variance_is_that_of_a_binomial_count() -> None:
@@ -106,7 +107,7 @@ def test_the_population_variance_is_that_of_a_binomial_count() -> None:
         p, q, share = float(mechanism.p), float(mechanism.q), np.linspace(0, 1, 11)
         rate = q + share * (p - q)
         binomial = rate * (1 - rate) / (50 * (p - q) ** 2)
-        assert np.allclose(variance(mechanism, share, 50, "population"), binomial, rtol=1e-12)
+        assert np.allclose(share_variance(mechanism, share, 50, "population"), binomial, rtol=1e-12)
 
 
 def test_exact_intervals_are_taken_where_counts_are_small() -> None:

@@ -25,6 +25,7 @@ from tests.aggregator.test_queries import table
 from tests.aggregator.test_snapshot_page import keep
 from tests.support.number_pages import ask, facts, numbers, share_of, two_weeks_of_numbers, words
 from tests.support.numeric import FORMS, hump, number_site, put_numbers
+from tests.support.reading_api import every_error
 from tests.support.sites import Seen, Site
 
 HOSTILE = {
@@ -46,7 +47,8 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.mark.parametrize("metric", FORMS)
 def test_mean_and_quantiles_of_the_page_are_the_apis(one: Site, metric: str) -> None:
     html = one.page(metric=metric).html
-    _, rows = ask(one, f"/v1/metrics/{metric}/estimates")
+    with every_error():
+        _, rows = ask(one, f"/v1/metrics/{metric}/estimates")
     shown = table(html)[: len([row for row in rows if row["statistic"] in ("mean", "quantile")])]
     domain = cast("Any", one.store.plans(metric)[0].plan.domain)
     first, last = (edge / 10**domain.decimals for edge in (domain.edges[0], domain.edges[-1]))
@@ -120,7 +122,8 @@ def test_what_may_lie_beyond_the_edges_is_said_to(one: Site) -> None:
 @pytest.mark.parametrize("metric", FORMS)
 def test_days_are_the_same_on_page_and_in_the_api(one: Site, metric: str) -> None:
     html = one.client.get(f"/metrics/{metric}/time").text
-    meta, rows = ask(one, f"/v1/metrics/{metric}/series")
+    with every_error():
+        meta, rows = ask(one, f"/v1/metrics/{metric}/series")
     assert meta["unit"] == one.store.plans(metric)[0].plan.domain.unit
     assert meta["values"] == (["mean"] if metric == "age" else ["median", "q90"])
     shown = table(html)
@@ -144,7 +147,8 @@ def test_days_are_the_same_on_page_and_in_the_api(one: Site, metric: str) -> Non
 def test_what_moved_is_the_same_on_page_and_in_the_api(one: Site, metric: str) -> None:
     """The numbers rose by a tenth of the axis: the mean of all, and the median, are told to have risen."""
     html = one.client.get(f"/compare?metric={metric}").text
-    meta, rows = ask(one, f"/v1/compare?metric={metric}")
+    with every_error():
+        meta, rows = ask(one, f"/v1/compare?metric={metric}")
     assert (meta["unit"], meta["detectable_difference"]) == (rows[0]["unit"], None)
     measure, shown = Measure(meta["unit"]), table(html)
     told = {row["value"]: row["verdict"] for row in rows}
@@ -282,7 +286,13 @@ def test_untold_quantiles_are_named_and_asking_for_them_is_no_error(tmp_path: Pa
         put_numbers(made, "faint", hump(plan), 5_000, np.random.default_rng(3))
         meta, rows = ask(made, "/v1/metrics/faint/estimates?values=q99&values=mean")
         assert "q99" in meta["untold"]
-        assert [row["value"] for row in rows] == ["mean"]
+        assert [(row["value"], row["verdict"]) for row in rows] == [("mean", None), ("q99", "untold")]
+        assert (rows[1]["estimate"], rows[1]["std_error"]) == (None, None)
+        assert rows[1]["lower"] < rows[1]["upper"]
+        made_csv = made.client.get("/v1/metrics/faint/estimates?values=q99&format=csv").text
+        (line,) = csv.DictReader(io.StringIO(made_csv))
+        assert (line["estimate"], line["std_error"], line["verdict"]) == ("", "", "untold")
+        assert float(line["lower"]) < float(line["upper"])
         said = " ".join(facts(made.page(metric="faint").html))
         assert "Not told, because each may lie anywhere in more than a third of the axis: " in said
         assert "99 % are below" in said

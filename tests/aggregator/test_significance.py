@@ -12,8 +12,9 @@ import pytest
 from scipy.stats import binom
 
 from dither_aggregator.analysis.estimands import estimate, read
+from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
-from dither_aggregator.analysis.pure import estimate_shares, noise_below, noise_chance, significance_shares, variance
+from dither_aggregator.analysis.pure import estimate_shares, noise_below, noise_chance, significance_shares
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.shares import ShareRow
 from dither_aggregator.analysis.significance import bin_estimates, rank
@@ -182,9 +183,11 @@ def _stays(mechanism: MemoizedPure) -> float:
 
 def test_the_population_s_part_grows_with_the_reports_of_a_device() -> None:
     mechanism, share = GRR.for_epsilon(3, Decimal(2)), np.array([0.0, 0.5])
-    once, often = (variance(mechanism, share, 700, "population", repeats) for repeats in (1, 7))
+    once, often = (share_variance(mechanism, share, 700, "population", repeats) for repeats in (1, 7))
     assert often - once == pytest.approx([0, 6 * 0.25 / 700])
-    assert variance(mechanism, share, 700, "reports", 7) == pytest.approx(variance(mechanism, share, 700, "reports"))
+    assert share_variance(mechanism, share, 700, "reports", 7) == pytest.approx(
+        share_variance(mechanism, share, 700, "reports")
+    )
 
 
 @pytest.mark.parametrize("days", [1, 3, 7])
@@ -203,7 +206,7 @@ def test_intervals_hold_for_devices_that_report_several_times(epsilon: int, days
     shares, own = (support / n - q) / (p - q), people / 700
 
     def held(of: ErrorOf, repeats: int, target: Floats) -> float:
-        errors = np.sqrt(variance(mechanism, np.clip(shares, 0, 1), n, of, repeats))
+        errors = np.sqrt(share_variance(mechanism, np.clip(shares, 0, 1), n, of, repeats))
         return float(np.mean(np.abs(shares - target) <= Z * errors))
 
     everybody = np.full(1_000, truth)

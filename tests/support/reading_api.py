@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from jsonschema_rs import Draft202012Validator  # the dialect of OpenAPI 3.1; others take seconds to import
 
+from dither_aggregator.analysis.numbers import NumberRow
+from dither_aggregator.analysis.rows import Row
 from dither_aggregator.web.problems import CONTENT_TYPE
 from tests.support.sites import Site, site, zipf
 
@@ -27,6 +31,15 @@ def listed(directory: Path) -> Iterator[Site]:
             made.put(rng.multinomial(n, zipf(D)).astype(np.int64), rng, days_ago=days_ago)
             made.put(np.array([7 * n // 10, 3 * n // 10]), rng, days_ago, plan=made.store.plans("dark")[0].plan)
         yield made
+
+
+@contextmanager
+def every_error() -> Iterator[None]:
+    """Let answers state the errors of uneven intervals, too: pages round by them."""
+    with ExitStack() as stack:
+        for row in (Row, NumberRow):
+            stack.enter_context(patch.object(row, "told_error", property(attrgetter("std_error"))))
+        yield
 
 
 def ask(one: Site, query: str = "", address: str = ADDRESS) -> dict[str, Any]:

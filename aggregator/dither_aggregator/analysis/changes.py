@@ -68,14 +68,24 @@ def changes(
         else:
             (compared.append(one) if one.rows else untold.append(stored))
     chosen_by_test, within = tell([one.p_value for one in compared], alpha)
-    moved = []
+    moved: list[Comparison] = []
+    still: list[Comparison] = []
     for one, chosen in zip(compared, chosen_by_test, strict=True):
         try:
-            moved += [compare(store, one.after.stored, before, after, within)] if chosen else []
+            told = compare(store, one.after.stored, before, after, within) if chosen else one
         except NotReady as error:
             missing.append((one.after.stored, error))
-    still = [one.after.stored for one, chosen in zip(compared, chosen_by_test, strict=True) if not chosen]
-    return Changes(before, after, sorted(moved, key=lambda one: one.p_value), still, untold, damaged, missing)
+        else:
+            (moved if chosen and told.moved else still).append(told)
+    return Changes(
+        before,
+        after,
+        sorted(moved, key=lambda one: one.p_value),
+        [one.after.stored for one in still],
+        untold,
+        damaged,
+        missing,
+    )
 
 
 def tell(p_values: Sequence[float], alpha: float = 1 - CONFIDENCE) -> tuple[Sequence[bool], float]:

@@ -2,7 +2,8 @@
 
 The windows share no day, so the noise of fresh reports is independent in them. The noise of memos is the same in both:
 a difference has less of it than the sum of both variances, which is what is used. Errors are those of the population:
-that other devices reported is no news of what people do. Intervals hold all together (Bonferroni); verdicts are Holm's.
+that other devices reported is no news of what people do. Intervals hold all together (Bonferroni). A verdict needs
+both: a test that tells it (Holm), and an interval that does not hold zero.
 """
 
 from collections.abc import Sequence
@@ -99,19 +100,15 @@ def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
     p_values = after.change_chances(before, [row.value for _, row in pairs])
     sure = holm(p_values, 1 - after.view.confidence)
     return tuple(
-        _difference(after, old, new, p_value, moves)
+        _difference(before, after, old, new, p_value, moves)
         for (old, new), p_value, moves in zip(pairs, p_values.tolist(), sure.tolist(), strict=True)
     )
 
 
-def _difference(after: Reading, old: Row, new: Row, p_value: float, moves: bool) -> Difference:
+def _difference(before: Reading, after: Reading, old: Row, new: Row, p_value: float, moves: bool) -> Difference:
     moved = new.estimate - old.estimate
-    lower, upper = after.move_ends(old, new)
+    lower, upper = after.move_ends(old, new, before)
     error = hypot(old.std_error, new.std_error)
-    verdict = _verdict(moved or lower + upper, moves)
+    way = after.way(new, lower, upper) if moves else 0
+    verdict: Verdict | None = "rose" if way > 0 else "fell" if way < 0 else None
     return Difference(new.value, moved, error, lower, upper, old.estimate, new.estimate, p_value, verdict)
-
-
-def _verdict(move: float, moves: bool) -> Verdict | None:
-    """Return which way a value moved. Quantiles of two windows may begin at one edge: then their intervals tell it."""
-    return ("rose" if move > 0 else "fell") if moves else None

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from dither_aggregator.analysis.inference import effective
 from dither_aggregator.analysis.windows import OVER_THE_EDGES, Window, reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import Store, StoredPlan, Tally
@@ -69,7 +70,8 @@ def crowded(stored: StoredPlan, pooled: Pooled) -> Counts:
     reports = sizes(cells, pooled.tally.counts)
     enough = reports
     if cells.memoized:
-        of_days = -(-reports // max(reports_max(stored, pooled.window.days), DAY_REPORTS_MAX))
+        most = max(reports_max(stored, pooled.window.days), DAY_REPORTS_MAX)
+        of_days = np.ceil(effective(reports.astype(np.float64), most, permanent=True))
         enough = np.maximum(-(-pooled.largest // DAY_REPORTS_MAX), of_days)
     kept: Counts = (enough >= CELL_MIN) | (reports == 0)
     return kept

@@ -42,8 +42,9 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
+from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import Floats, Method, Z
-from dither_aggregator.analysis.pure import estimate_shares, population_ends, variance
+from dither_aggregator.analysis.pure import estimate_shares, population_ends
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import hyperplanes_through, support_counts
 from dither_shared.domains import Hashed
@@ -97,12 +98,12 @@ class HashedShares:
 
     def _noise(self, share: Floats) -> Floats:
         """Return the variance of estimates of such shares, without what others add."""
-        return variance(self.mechanism, np.clip(share, 0.0, 1.0), self.n, "population", self.repeats)
+        return share_variance(self.mechanism, np.clip(share, 0.0, 1.0), self.n, "population", self.repeats)
 
     @property
     def noise_floor(self) -> float:
         """The standard error of a text that nobody has, without what others add to its buckets."""
-        return float(np.sqrt(variance(self.mechanism, np.zeros(1), int(self.n.max()), "reports")[0]))
+        return float(np.sqrt(share_variance(self.mechanism, np.zeros(1), int(self.n.max()), "reports")[0]))
 
     @property
     def method(self) -> Method:

@@ -6,11 +6,11 @@ of the sum of two binomials (`two_binomials`) for the share among these reports.
 """
 
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, gammaincinv
+from scipy.special import betaincinv, gammaincinv, ndtr, ndtri
 
 from dither_aggregator.counting.folding import Counts
 
@@ -25,14 +25,54 @@ COUNT_MIN = 30
 
 Farther out the skew weighs more: for z standard errors it is (z / 1.96)^4 as many.
 """
+HALVINGS = 40
+"""Steps to a quantile: to 1e-12 of a standard error."""
 LARGE_N, LARGE_COUNT = 10**7, 10**4
 """Beyond, and below: binomial counts are Poisson's, whose quantiles are computed more exactly."""
 
 
-def clopper_pearson(counts: Counts, n: int, alpha: float) -> tuple[Floats, Floats]:
-    """Return the ends of the exact intervals of confidence 1 - alpha for the rates behind binomial counts out of n."""
+N = TypeVar("N", float, Floats)
+
+
+def effective(n: N, repeats: int, *, permanent: bool) -> N:
+    """Return how many devices n reports may be of, at the worst: of as few as send `repeats` each.
+
+    Their law counts where noise repeats, `permanent`; fresh noise is another one in each report. Every floor, every
+    gate of a normal law and every law of small counts asks this.
+    """
+    return np.maximum(n / repeats, 1.0) if permanent else n
+
+
+def beyond_zero(lower: float, upper: float) -> int:
+    """Return on which side of zero an interval lies: 1 above, -1 below, 0 where it holds zero. Verdicts ask this."""
+    return int(lower > 0) - int(upper < 0)
+
+
+def open_chance(beyond: float, open_part: float = 0.0) -> float:
+    """Return the two-sided p-value of a number that its data leave open between two ends, both in standard errors.
+
+    `beyond` is how far the nearer end lies from what is tested, `open_part` how far the ends are from each other. The
+    wider, the nearer to a one-sided test (Imbens and Manski 2004).
+    """
+    return float(ndtr(-beyond) + ndtr(-beyond - open_part)) if beyond > 0 else 1.0
+
+
+def open_z(alpha: float, open_part: float) -> float:
+    """Return how many standard errors an interval of such a number reaches beyond its ends: 1.96 to 1.645 at 95 %."""
+    low, high = -float(ndtri(alpha)), -float(ndtri(alpha / 2))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if open_chance(middle, open_part) > alpha else (low, middle)
+    return high
+
+
+def clopper_pearson(counts: Counts | Floats, n: float, alpha: float) -> tuple[Floats, Floats]:
+    """Return the ends of the exact intervals of confidence 1 - alpha for the rates behind binomial counts out of n.
+
+    Neither need be whole: then they lie between those of whole ones.
+    """
     none, all_ = counts <= 0, counts >= n
-    some, less = np.where(none, 1, counts), np.where(all_, n - 1, counts)
+    some, less = np.where(none, 1, counts), np.where(all_, max(n - 1, 0), counts)
     lower = betaincinv(some, n - some + 1, alpha / 2)
     upper = betaincinv(less + 1, n - less, 1 - alpha / 2)
     if n >= LARGE_N:

@@ -8,24 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
+from math import hypot, isnan, nan
 from statistics import NormalDist, median
 from typing import Annotated, Self
 
 import numpy as np
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numeric.bounds import Bounds, quantile_bounds, ratio_bounds
+from dither_aggregator.analysis.inference import Floats, effective, open_chance, open_z
+from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
 from dither_aggregator.analysis.numeric.ranges import Statistic, share_functionals
-from dither_aggregator.analysis.numeric.repeats import repeated
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Range
+from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan
 
 MEAN, MEDIAN, A_NUMBER = "mean", "median", "a number"
@@ -33,7 +34,7 @@ QUANTILES = {MEDIAN if percent == 50 else f"q{percent}": percent / 100 for perce
 LEADING = (MEDIAN, "q90")
 """The statistics that /time draws unless others are asked for."""
 REPORTS_MIN = 3_000
-"""With fewer reports the bounds of a shape hold less often than they say."""
+"""With fewer reports, or memos, the bounds of a shape hold less often than they say."""
 MEAN_REPORTS_MIN = 300
 """A mean alone needs fewer: a sum of so many bounded terms is nearly normal."""
 CELL_REPORTS_MIN = 30
@@ -50,8 +51,8 @@ SURE_OF_NUMBERS = 5
 class NumberRow(Row):
     """One statistic: of the mean and quantiles in the metric's unit, of all others a share of those with a number.
 
-    The estimate of a quantile is the lower end of the range in which it seems to lie. Its standard error is half the
-    width of its interval, over the z of its level.
+    The estimate of a quantile is the lower end of the range in which it seems to lie, or not a number where it may lie
+    nearly anywhere. Its standard error is half the width of its interval, over the z of its level: for plotting.
     """
 
     statistic: Annotated[
@@ -74,14 +75,27 @@ class NumberRow(Row):
     ] = None
     """By maximum likelihood."""
 
+    @property
+    def told_error(self) -> float | None:
+        """None for a quantile, which lies in a range and has no point to be off from."""
+        return None if self.statistic == "quantile" else super().told_error
+
 
 class NumbersFacts(Lines):
     """The unit of numbers, and which of them are not said."""
 
     unit: Annotated[str, says("for numbers: the unit of mean, quantiles and the ends of ranges")]
     untold: Annotated[
-        list[str], says("for numbers: quantiles that may lie in more than a third of the axis, without a row")
+        list[str], says("for numbers: quantiles that may lie in more than a third of the axis, without an estimate")
     ]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """A number with its standard error."""
+
+    estimate: float
+    std_error: float
 
 
 @dataclass(frozen=True)
@@ -89,10 +103,12 @@ class NumbersReading(Reading):
     """The statistics of a metric's numbers: mean, quantiles, shares above edges, shares of ranges."""
 
     rows: Sequence[NumberRow] = ()
-    untold: Sequence[str] = ()
+    untold: Sequence[NumberRow] = ()
     """Quantiles that may lie anywhere in more than a third of the axis."""
     scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
     """For each quantile: the share up to each place less the quantile, in standard errors."""
+    mean_ends: tuple[Estimated, Estimated] | None = field(default=None, repr=False, compare=False)
+    """The means of the lower and of the upper ends of ranges, raw: the mean lies between, wherever numbers lie."""
 
     @property
     def distinct(self) -> Sequence[NumberRow]:
@@ -104,25 +120,51 @@ class NumbersReading(Reading):
         return [row for row in self.rows if row.statistic == statistic]
 
     def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
-        """Return those of means by the normal law with CAUTION, those of quantiles by the shares up to every place.
+        """Return that of the mean by the normal law with CAUTION, those of quantiles by the shares up to every place.
 
-        A quantile rose if it certainly was at most at some place before, and certainly is above that place after.
-        If it is at the same place in both, one of the two is false for each place; so each of four tails (below and
-        above, before and after) may take the same part of the risk.
+        A mean moved if it did wherever numbers lie within their ranges. A quantile rose if it certainly was at most at
+        some place before, and certainly is above that place after. If it is at the same place in both, one of the two
+        is false for each place; so each of four tails (below and above, before and after) may take the same part of
+        the risk.
         """
-        means = [value for value in values if value not in self.scores]
-        by_law = CAUTION * super().change_chances(before, means)
-        chances = dict(zip(means, np.minimum(by_law, 1.0).tolist(), strict=True))
-        for value in set(values) & set(self.scores):
-            sure = max(_sure(before.scores[value], self.scores[value]), _sure(self.scores[value], before.scores[value]))
-            chances[value] = min(1.0, 4 * float(ndtr(-sure)))
-        return np.array([chances[value] for value in values])
+        chances = []
+        for value in values:
+            if value == MEAN:
+                least, most, open_part = self._mean_moved(before)
+                beyond = max(*(way * end.estimate / end.std_error for way, end in ((1, least), (-1, most))), 0.0)
+                chance = CAUTION * open_chance(beyond, open_part)
+            else:
+                was, is_now = before.scores[value], self.scores[value]
+                chance = 4 * float(ndtr(-max(_sure(was, is_now), _sure(is_now, was))))
+            chances.append(min(1.0, chance))
+        return np.array(chances)
 
-    def move_ends(self, before: Row, after: Row) -> tuple[float, float]:
-        """Return the ends of a difference: of quantiles, which lie anywhere in their ranges, the sums of both."""
+    def move_ends(self, before: Row, after: Row, earlier: Self) -> tuple[float, float]:
+        """Return the ends of a difference: of quantiles, which lie anywhere in their ranges, the sums of both.
+
+        The mean may have moved by what the ranges leave open before and after, and by its errors beyond that.
+        """
         if before.value in QUANTILES:
             return after.lower - before.upper, after.upper - before.lower
-        return super().move_ends(before, after)
+        least, most, open_part = self._mean_moved(earlier)
+        together = (1 + len(self.scores)) * self.view.together if self.view.simultaneous else 1
+        z = open_z((1 - self.view.confidence) / together, open_part)
+        return least.estimate - z * least.std_error, most.estimate + z * most.std_error
+
+    def way(self, row: Row, lower: float, upper: float) -> int:
+        """Return the same. Ranges do not hold their upper ends, so no quantile moved by as much as an end says."""
+        if row.value in QUANTILES:
+            return int(lower >= 0 < upper) - int(upper <= 0 > lower)
+        return super().way(row, lower, upper)
+
+    def _mean_moved(self, before: Self) -> tuple[Estimated, Estimated, float]:
+        """Return the least and the most that the mean moved by, and how far these are apart, in standard errors."""
+        assert before.mean_ends is not None
+        assert self.mean_ends is not None
+        (low, high), (old_low, old_high) = self.mean_ends, before.mean_ends
+        least = Estimated(low.estimate - old_high.estimate, hypot(low.std_error, old_high.std_error))
+        most = Estimated(high.estimate - old_low.estimate, hypot(high.std_error, old_low.std_error))
+        return least, most, max(0.0, most.estimate - least.estimate) / max(least.std_error, most.std_error, TINY)
 
     @property
     def change_floor(self) -> None:
@@ -132,14 +174,16 @@ class NumbersReading(Reading):
     @property
     def nothing_to_show(self) -> str:
         """Say how many reports are needed."""
-        least = _least(self.stored.plan)
-        if self.n >= least:
+        least, devices = _least(self.stored.plan), int(_effective(self.stored, self.view, self.n))
+        if devices >= least:
             return "Too few of these reports are of numbers, or one of their cells has hardly any: nothing can be told."
+        if self.n >= least:
+            return f"{self.n:,} reports may be of only {devices:,} devices. To tell numbers takes {least:,} of them."
         return f"{self.n:,} reports are too few to tell: numbers need {least:,}."
 
     def own_document(self) -> NumbersFacts:
         """Return the unit, and what is not said."""
-        return {**NO_LINES, "unit": self.stored.plan.domain.unit, "untold": list(self.untold)}
+        return {**NO_LINES, "unit": self.stored.plan.domain.unit, "untold": [row.value for row in self.untold]}
 
 
 class Numbers(Estimand[NumbersReading]):
@@ -147,7 +191,7 @@ class Numbers(Estimand[NumbersReading]):
 
     name = "numbers"
     role = "statistic"
-    records = (NumbersReading, NumberRow)
+    records = (NumbersReading, NumberRow, Estimated)
 
     def check(self, plan: Plan, view: View, asked: frozenset[str]) -> None:
         """Refuse what is for listed values."""
@@ -178,20 +222,23 @@ class Numbers(Estimand[NumbersReading]):
         """Estimate all statistics, or those that the view names."""
         view = replace(view, error_of="population")
         bare = NumbersReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
-        if tally.n < _least(stored.plan) or _smallest_cell(stored.plan, tally) < CELL_REPORTS_MIN:
+        devices, of_cell = (_effective(stored, view, n) for n in (tally.n, _smallest_cell(stored.plan, tally)))
+        if devices < _least(stored.plan) or of_cell < CELL_REPORTS_MIN:
             return bare
         fitted = fit_tally(stored, tally, view)
         is_number = fitted.channel.places.is_number
         if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
             return bare
         statistics = Statistics(stored.plan, fitted, view, self.names(stored))
-        rows = tuple(statistics.rows())
+        every = tuple(statistics.rows())
+        rows, untold = (tuple(row for row in every if isnan(row.estimate) == is_untold) for is_untold in (False, True))
         floor = median([row.std_error for row in rows if row.statistic.startswith("share")] or [0.0]) or None
         return replace(
             bare,
             rows=rows,
-            untold=statistics.untold(rows),
+            untold=untold,
             scores=statistics.scores(),
+            mean_ends=statistics.mean_ends,
             noise_floor=floor,
             method="wald",
         )
@@ -199,6 +246,11 @@ class Numbers(Estimand[NumbersReading]):
 
 def _least(plan: Plan) -> int:
     return MEAN_REPORTS_MIN if isinstance(plan.domain, Range) else REPORTS_MIN
+
+
+def _effective(stored: StoredPlan, view: View, n: int) -> float:
+    """Return how many reports of different devices n reports in a view's window count for."""
+    return effective(float(n), reports_max(stored, view.days), permanent=stored.plan.cells.memoized)
 
 
 def _smallest_cell(plan: Plan, tally: Tally) -> int:
@@ -209,7 +261,9 @@ def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> NumberFit:
     """Fit a tally, with what devices that report repeatedly add to its variance."""
     channel = channel_of(stored.plan, tally.counts, tally.n)
     once = fit_evenly(channel) if isinstance(stored.plan.domain, Range) else fit(channel)
-    return once.adding(repeated(stored.plan, once, reports_max(stored, view.days)))
+    memo = stored.plan.cells.mechanism if stored.plan.cells.memoized else None
+    assert memo is None or isinstance(memo, MemoizedPure)
+    return once.repeated(memo, reports_max(stored, view.days))
 
 
 def _sure(before: Floats, after: Floats) -> float:
@@ -242,16 +296,9 @@ class Statistics:
         """Yield the rows that the view asks for: a share only if none is named."""
         wanted = self.view.values
         for name in self.names if wanted is None else [name for name in wanted if name in self.names]:
-            row = self._mean() if name == MEAN else self._quantile(name)
-            if row is not None:
-                yield row
+            yield self._mean() if name == MEAN else self._quantile(name)
         if wanted is None and len(self.names) > 1:
             yield from self.shares()
-
-    def untold(self, rows: Sequence[NumberRow]) -> list[str]:
-        """Return the quantiles that are asked for and not said."""
-        shown = {row.value for row in rows}
-        return [name for name in self.names if name not in shown and name in (self.view.values or self.names)]
 
     def scores(self) -> dict[str, Floats]:
         """Return, by quantile, in how many standard errors the share up to each place is above it."""
@@ -280,6 +327,14 @@ class Statistics:
     def _values(self, ends: Floats) -> Floats:
         return np.concatenate([ends, np.zeros(len(self.places.others))])
 
+    @cached_property
+    def mean_ends(self) -> tuple[Estimated, Estimated]:
+        """The means of the lower and of the upper ends of ranges."""
+        ends = [self._values(each) for each in (self.places.mean_lower, self.places.mean_upper)]
+        estimates, errors = self._ratios(np.array(ends))
+        low, high = map(Estimated, estimates.tolist(), np.maximum(errors, TINY).tolist())
+        return low, high
+
     def _mean(self) -> NumberRow:
         """Return the mean: between the means of lower and of upper ends of ranges, by strict bounds."""
         places, z = self.places, self._z(len(self.names))
@@ -299,12 +354,13 @@ class Statistics:
         ends = min(least, estimate), max(most, estimate)
         return NumberRow(MEAN, estimate, error, *ends, "mean", beginning, end, fitted)
 
-    def _quantile(self, name: str) -> NumberRow | None:
-        """Return a quantile, or None where it may lie anywhere in a large part of the axis."""
+    def _quantile(self, name: str) -> NumberRow:
+        """Return a quantile, without an estimate where it may lie anywhere in a large part of the axis."""
         places, z, probability = self.places, self._z(len(self.names)), QUANTILES[name]
         first, last = quantile_bounds(self.bounds, probability)
         if last - first + 1 > WIDEST * places.numbers:
-            return None
+            lower, upper = (float(edge) for edge in places.cut(places.lower[first], places.upper[last]))
+            return NumberRow(name, nan, nan, lower, upper, "quantile")
         fitted = np.cumsum(self.fit.shares[: places.numbers])
         at = min(max(int(np.searchsorted(fitted, probability * fitted[-1])), first), last)
         inner = [float(edge) for edge in places.cut(places.lower[first], places.upper[last], places.lower[at])]

@@ -137,8 +137,8 @@ class NumberQuestion(Question):
 
     @property
     def n_min(self) -> int:
-        """The reports of which less tell nothing."""
-        return MEAN_REPORTS_MIN if self.mean_alone else REPORTS_MIN
+        """The reports of which less tell nothing: `repeats` may be of one device."""
+        return MEAN_REPORTS_MIN if self.mean_alone else REPORTS_MIN * self.repeats
 
     @property
     def z(self) -> float:

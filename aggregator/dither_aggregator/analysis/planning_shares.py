@@ -19,8 +19,9 @@ from math import sqrt
 
 import numpy as np
 
+from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
-from dither_aggregator.analysis.pure import significance_shares, variance
+from dither_aggregator.analysis.pure import significance_shares
 from dither_aggregator.analysis.words.needed import signal_needed, verification_line
 from dither_shared.cells import one_cell
 from dither_shared.exact import EPSILON_MAX
@@ -50,7 +51,7 @@ class _Shares(Design["ShareQuestion"]):
     def figures(self, n: int) -> Mapping[str, float | None]:
         """Return the shares of a page: the noise floor, the least estimate that stands out, and the share that does."""
         repeats = self.question.repeats
-        floor = float(np.sqrt(variance(self.mechanism, np.zeros(1), n, "reports", repeats))[0])
+        floor = float(np.sqrt(share_variance(self.mechanism, np.zeros(1), n, "reports", repeats))[0])
         critical, detectable = significance_shares(self.mechanism, n, repeats=repeats)
         return {"noise_floor": floor, "critical_share": critical, "detectable_share": detectable}
 

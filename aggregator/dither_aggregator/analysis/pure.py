@@ -9,8 +9,10 @@ The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Two 
 
 A device may report r times in a window. Then the population's part is r f (1 - f) / n. A memo repeats its noise, so
 the variance is at most [ (r - 1) V_permanent + V ] / n, with V n times the former and V_permanent that of one shot
-of the permanent part. Counts are then no binomial ones: intervals are Wald's or, where counts are small, exact ones
-whose ends are moved away from the estimate by as much as the standard error has grown.
+of the permanent part. If counts are small, ends of fresh reports are exact ones, moved away from the estimate by
+as much as the standard error has grown. With memos the law of small counts is that of the devices, n / r of them at
+worst (`effective`): ends are Clopper and Pearson's for them and the permanent part, joined with what the second
+stage adds.
 
 The share f in them is the estimate, cut to [0, 1]. Exact intervals for the population are Clopper and Pearson's of the
 rate r, whose ends become those of shares by (r - q) / (p - q). For the reports they would be wider than need be: the
@@ -21,19 +23,23 @@ count of a fixed number of holders varies less than a binomial one (Hoeffding 19
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil, exp, sqrt
 from statistics import NormalDist
 
 import numpy as np
 from scipy.special import bdtr, bdtrc, bdtri, bdtrik, betainc, betaincinv, ndtr
 
+from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import (
     CONFIDENCE,
     COUNT_MIN,
+    HALVINGS,
     ErrorOf,
     Floats,
     Method,
     Z,
     clopper_pearson,
+    effective,
 )
 from dither_aggregator.analysis.two_binomials import exact_ends
 from dither_aggregator.counting.folding import Counts
@@ -43,6 +49,12 @@ from dither_shared.precision import ALPHA, POWER
 
 Counted = tuple[Counts, int, int]
 """Support counts, of how many reports, of which a device may have sent so many."""
+MEMOS_MANY = 1_000
+"""Memos of noise whose number is nearly normal."""
+LOG_LEAST = -700.0
+"""The logarithm of the least p-value that is told."""
+REACH_MAX = 40.0
+"""Standard errors beyond which no normal law has anything left."""
 STEPS = 32
 """Counts that are tried at a time where the least one is looked for that stands out."""
 
@@ -82,16 +94,18 @@ def estimate_shares(
     """
     p, q = float(mechanism.p), float(mechanism.q)
     estimate = (support / n - q) / (p - q)
-    std_error = np.sqrt(variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
-    floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
+    std_error = np.sqrt(share_variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
+    floor = float(np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
     alpha = (1 - confidence) / (mechanism.d * together if simultaneous else 1)
     z = -NormalDist().inv_cdf(alpha / 2)
     spread = dispersion(mechanism, np.clip(estimate, 0.0, 1.0), error_of, repeats)
-    method = method or _method_of(mechanism, n, z, spread, error_of)
+    method = method or _method_of(mechanism, n, z, spread, error_of, repeats)
     if method == "wald":
         lower, upper = estimate - z * std_error, estimate + z * std_error
     elif method == "exact":
         lower, upper = exact_ends(support, n, p, q, alpha)
+    elif repeats > 1 and isinstance(mechanism, MemoizedPure):
+        lower, upper = _ends_of_devices(mechanism, support, n, repeats, alpha)
     else:
         exact = [(rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha)]
         lower, upper = (estimate + (end - estimate) * np.sqrt(spread) for end in exact)
@@ -115,27 +129,49 @@ def population_ends(
     return lower, upper
 
 
-def _method_of(mechanism: PureMechanism, n: int, z: float, spread: Floats, error_of: ErrorOf) -> Method:
+def _method_of(mechanism: PureMechanism, n: int, z: float, spread: Floats, error_of: ErrorOf, repeats: int) -> Method:
     """Return the kind of interval that holds as often as it says and is the narrowest that does."""
-    p, q = float(mechanism.p), float(mechanism.q)
-    if n * min(q, 1 - p) >= COUNT_MIN * (z / Z) ** 4 * float(spread.min()):
+    p, q, needed = float(mechanism.p), float(mechanism.q), COUNT_MIN * (z / Z) ** 4
+    if repeats > 1 and isinstance(mechanism, MemoizedPure):
+        memo, devices = mechanism.permanent, effective(float(n), repeats, permanent=True)
+        rare = min(devices * min(float(memo.q), 1 - float(memo.p)), n * min(q, 1 - p))
+        return "wald" if rare >= needed else "clopper-pearson"
+    if n * min(q, 1 - p) >= needed * float(spread.min()):
         return "wald"
     return "exact" if error_of == "reports" and bool((spread == 1).all()) else "clopper-pearson"
 
 
-def variance(mechanism: PureMechanism, share: Floats, n: int | Counts, error_of: ErrorOf, repeats: int = 1) -> Floats:
-    """Return the variance of the estimates of true shares, each in [0, 1]; at most, where devices report repeatedly."""
-    of_reports = _of_reports(mechanism, share, n)
-    if isinstance(mechanism, MemoizedPure):
-        of_reports = of_reports + (repeats - 1) * _of_reports(mechanism.permanent, share, n)
-    return of_reports if error_of == "reports" else of_reports + repeats * share * (1 - share) / n
+def _ends_of_devices(
+    mechanism: MemoizedPure, support: Counts, n: int, repeats: int, alpha: float
+) -> tuple[Floats, Floats]:
+    """Return ends of intervals where devices repeat their memos: the fewest that there may be, each with one memo.
+
+    The number of memos that support a value is binomial. Fresh noise of n reports lies around it: as far as their own
+    exact intervals reach, times the part of their standard error that is not the memos'.
+    """
+    memo, devices = mechanism.permanent, effective(float(n), repeats, permanent=True)
+    p, q, one_p, one_q = (float(each) for each in (mechanism.p, mechanism.q, memo.p, memo.q))
+    each, place = np.unique(support, return_inverse=True)
+    estimate = (each / n - q) / (p - q)
+    share = np.clip(estimate, 0.0, 1.0)
+    held = np.clip(devices * (one_q + estimate * (one_p - one_q)), 0.0, devices)
+    of_memos = (held / devices - one_q) / (one_p - one_q)
+    fresh = share_variance(mechanism, share, 1, "reports") - share_variance(memo, share, 1, "reports")
+    part = np.sqrt(np.maximum(fresh, 0.0) / share_variance(mechanism, share, 1, "population"))
+    ends = []
+    for of_devices, of_reports in zip(
+        clopper_pearson(held, devices, alpha), clopper_pearson(each, n, alpha), strict=True
+    ):
+        reach = (of_devices - one_q) / (one_p - one_q) - of_memos, ((of_reports - q) / (p - q) - estimate) * part
+        ends.append(np.hypot(*reach))
+    return (estimate - ends[0])[place], (estimate + ends[1])[place]
 
 
 def dispersion(mechanism: PureMechanism, share: Floats, error_of: ErrorOf, repeats: int) -> Floats:
     """Return by how much the variance is larger than if every report were another device's: 1 at least."""
     if repeats == 1:
         return np.ones_like(share)
-    return variance(mechanism, share, 1, error_of, repeats) / variance(mechanism, share, 1, error_of)
+    return share_variance(mechanism, share, 1, error_of, repeats) / share_variance(mechanism, share, 1, error_of)
 
 
 def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> Floats:
@@ -146,12 +182,14 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
     variance once both counts are divided by their dispersion, (1 - rate) times that of repeats. If more than half of
     the reports support a value, those that do not are counted.
     """
-    (old, n_old, r_old), (new, n_new, r_new) = before, after
     p, q = float(mechanism.p), float(mechanism.q)
-    rate = (old + new) / (n_old + n_new)
-    share = np.clip((rate - q) / (p - q), 0.0, 1.0)
-    spreads = [dispersion(mechanism, share, "population", repeats) for repeats in (r_old, r_new)]
-    spread = (n_new * spreads[0] + n_old * spreads[1]) / (n_old + n_new)  # each weighs as its variance, 1 / n
+    share = np.clip(((before[0] + after[0]) / (before[1] + after[1]) - q) / (p - q), 0.0, 1.0)
+    memo = mechanism.permanent if isinstance(mechanism, MemoizedPure) and max(before[2], after[2]) > 1 else mechanism
+    (old, n_old, spread_old), (new, n_new, spread_new) = (
+        _binomial(mechanism, memo, each, share) for each in (before, after)
+    )
+    rate = float(memo.q) + share * float(memo.p - memo.q)
+    spread = (n_new * spread_old + n_old * spread_new) / (n_old + n_new)  # each weighs as its variance, 1 / n
     many = rate > 0.5
     old, new = np.where(many, n_old - old, old), np.where(many, n_new - new, new)
     scale = 1 / (spread * np.maximum(rate, 1 - rate))
@@ -162,10 +200,19 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
     return chances
 
 
-def _of_reports(mechanism: PureMechanism, share: Floats, n: int | Counts) -> Floats:
+def _binomial(
+    mechanism: PureMechanism, memo: PureMechanism, counted: Counted, share: Floats
+) -> tuple[Floats, float, Floats]:
+    """Return counts of what is nearly binomial, out of how many, and by how much their variance is larger than so.
+
+    It is reports that support a value or, where these repeat memos, devices whose memo does.
+    """
+    counts, n, repeats = counted
     p, q = float(mechanism.p), float(mechanism.q)
-    spread: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (n * (p - q) ** 2)
-    return spread
+    number = effective(float(n), repeats, permanent=memo is not mechanism)
+    held = number * (float(memo.q) + (counts / n - q) / (p - q) * float(memo.p - memo.q))
+    spread = share_variance(mechanism, share, 1, "population", repeats) / share_variance(memo, share, 1, "population")
+    return np.clip(held, 0.0, number), number, spread * (number / n)
 
 
 def significance_shares(
@@ -204,9 +251,8 @@ def significance_shares(
 def noise_below(mechanism: PureMechanism, n: int, repeats: int = 1) -> Callable[[Floats], Floats]:
     """Return the law of the estimate of a value that nobody has: its distribution function."""
     p, q = float(mechanism.p), float(mechanism.q)
-    floor = np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0]
-    if repeats > 1 and mechanism.memoized:
-        return lambda shares: ndtr(shares / floor)
+    if repeats > 1 and isinstance(mechanism, MemoizedPure):
+        return _memos_below(mechanism, n, repeats)
 
     def below(shares: Floats) -> Floats:
         counts = np.floor(n * (q + shares * (p - q)) + 1e-6)
@@ -216,17 +262,35 @@ def noise_below(mechanism: PureMechanism, n: int, repeats: int = 1) -> Callable[
     return below
 
 
+def _memos_below(mechanism: MemoizedPure, n: int, repeats: int) -> Callable[[Floats], Floats]:
+    """Return the same where devices repeat memos: a binomial number of these, with normal noise of the second stage."""
+    p, q = float(mechanism.permanent.p), float(mechanism.permanent.q)
+    none, devices = np.zeros(1), round(effective(float(n), repeats, permanent=True))
+    if devices * q >= MEMOS_MANY:
+        floor = np.sqrt(share_variance(mechanism, none, n, "reports", repeats))[0]
+        return lambda shares: np.asarray(ndtr(shares / floor))
+    memos = np.arange(min(devices, ceil(devices * q + 10 * sqrt(devices * q) + 30)) + 1)
+    chances = np.diff(bdtr(memos, devices, q), prepend=0.0)
+    fresh = share_variance(mechanism, none, n, "reports") - share_variance(mechanism.permanent, none, n, "reports")
+    places, error = (memos / devices - q) / (p - q), np.sqrt(fresh)[0]
+    return lambda shares: np.asarray(ndtr((shares[..., np.newaxis] - places) / error) @ chances)
+
+
 def noise_chance(mechanism: PureMechanism, n: int, largest: float, repeats: int = 1) -> float:
     """Return a p-value: how often noise alone makes the largest of d estimates that large, at most and two-sided.
 
-    It is the least alpha at which the exact interval of the estimate lies above zero. If reports repeat noise, its
-    lower end is moved away from the estimate: it passes zero where the unmoved one passes `bound`.
+    It is the least alpha at which the exact interval of the estimate lies above zero.
     """
     p, q = float(mechanism.p), float(mechanism.q)
-    spread = dispersion(mechanism, np.clip([largest], 0.0, 1.0), "reports", repeats)[0]
-    bound = q + largest * (1 - 1 / np.sqrt(spread)) * (p - q)
-    passing = float(bdtrc(max(round(n * (q + largest * (p - q))) - 1, 0), n, bound))
-    return min(1.0, 2 * mechanism.d * passing)
+    counts = np.array([max(round(n * (q + largest * (p - q))), 0)])
+    if repeats > 1 and isinstance(mechanism, MemoizedPure):
+        low, high = LOG_LEAST, 0.0
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            above = _ends_of_devices(mechanism, np.minimum(counts, n), n, repeats, exp(middle))[0][0] > 0
+            low, high = (low, middle) if above else (middle, high)
+        return min(1.0, mechanism.d * exp(high))
+    return min(1.0, 2 * mechanism.d * float(bdtrc(max(counts[0] - 1, 0), n, q)))
 
 
 def exact_shares(mechanism: PureMechanism, n: int, repeats: int = 1) -> tuple[float, float]:
@@ -235,9 +299,13 @@ def exact_shares(mechanism: PureMechanism, n: int, repeats: int = 1) -> tuple[fl
     The normal law of the planning figures lets noise pass too often where a bit or symbol is expected rarely.
     """
     p, q = float(mechanism.p), float(mechanism.q)
-    if repeats > 1 and mechanism.memoized:  # the counts are none of independent reports
-        floor = float(np.sqrt(variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
-        critical = -NormalDist().inv_cdf(ALPHA / mechanism.d) * floor
+    if repeats > 1 and isinstance(mechanism, MemoizedPure):  # the counts are none of independent reports
+        floor = float(np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
+        below, critical, high = _memos_below(mechanism, n, repeats), 0.0, 2 + REACH_MAX * floor
+        for _ in range(HALVINGS):
+            middle = (critical + high) / 2
+            passes = 1 - float(below(np.array([middle]))[0]) > ALPHA / mechanism.d
+            critical, high = (middle, high) if passes else (critical, middle)
         return critical, critical + NormalDist().inv_cdf(POWER) * floor
     most = np.ceil(bdtrik(1 - ALPHA / mechanism.d, n, q))  # noise exceeds this count with at most that chance
     passing = float(bdtri(most, n, 1 - POWER)) if most < n else 1.0

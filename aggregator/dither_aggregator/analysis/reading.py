@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
 from math import hypot
-from typing import Annotated, Any, Generic, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
+from typing import Annotated, Any, Generic, Literal, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 import numpy as np
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.disclosure import CELL_MIN
-from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
+from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method, beyond_zero
 from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
@@ -38,13 +38,17 @@ class EstimateRow(msgspec.Struct, frozen=True):
     last: LastDay = msgspec.field(name="to")
     value: str
     n: Annotated[int, says("reports")]
-    estimate: Annotated[float, says("a share; a mean or a quantile in the metric's unit")]
-    std_error: float
+    estimate: Annotated[float | None, says("a share; a mean or a quantile in the metric's unit; null if untold")]
+    std_error: Annotated[float | None, says("null where the interval does not reach as far to both sides")]
     lower: Annotated[float, says("the interval's lower end")]
     upper: Annotated[float, says("its upper end")]
+    error_of: Annotated[ErrorOf, says("the devices that error and interval are of")]
     verdict: Annotated[
-        Verdict | TableVerdict | None,
-        says("by simultaneous intervals, whichever are shown; of tables by tests; null where nothing is told"),
+        Verdict | TableVerdict | Literal["untold"] | None,
+        says(
+            "by simultaneous intervals, whichever are shown, and of tables and texts by tests, too; untold where the "
+            "interval says nearly nothing; null where nothing is asked"
+        ),
     ]
     rank_lower: Annotated[int | None, says("the least that its rank may be; null for what does not stand out")]
     rank_upper: Annotated[int | None, says("the most")]
@@ -132,6 +136,11 @@ class Reading(ABC):
         """One for each value, or candidate; empty while there is no report."""
 
     @property
+    def untold(self) -> Sequence[Row]:
+        """Rows whose interval says nearly nothing: without an estimate, and shown as rows of answers alone."""
+        return ()
+
+    @property
     def window(self) -> Window:
         """The epochs that were read."""
         return Window.ending(self.epoch, self.view.days)
@@ -154,8 +163,8 @@ class Reading(ABC):
         chances: Floats = 2 * ndtr(-np.abs(moved) / errors)
         return chances
 
-    def move_ends(self, before: Row, after: Row) -> tuple[float, float]:
-        """Return the ends of the interval of a row's difference from the one before.
+    def move_ends(self, before: Row, after: Row, earlier: Self) -> tuple[float, float]:
+        """Return the ends of the interval of a row's difference from the one before, of an earlier reading.
 
         They lie as far from the difference as both rows' ends lie from their estimates, squared and added (Donner and
         Zou 2012).
@@ -163,6 +172,10 @@ class Reading(ABC):
         moved = after.estimate - before.estimate
         lower = moved - hypot(after.estimate - after.lower, before.upper - before.estimate)
         return lower, moved + hypot(after.upper - after.estimate, before.estimate - before.lower)
+
+    def way(self, row: Row, lower: float, upper: float) -> int:
+        """Return on which side of zero the interval of a row's difference lies, as 1 or -1; 0 where it holds zero."""
+        return beyond_zero(lower, upper)
 
     def significance(self) -> Significance | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""
@@ -225,7 +238,8 @@ class Reading(ABC):
         before = (plan.metric, plan.rev, window.first, window.last)
         after = (self.provisional, self.snapshot, self.left_out)
         for row, *judged in rows:
-            numbers = (row.value, self.n, row.estimate, row.std_error, row.lower, row.upper)
+            estimate, error = (row.estimate, row.told_error) if row.estimate == row.estimate else (None, None)
+            numbers = (row.value, self.n, estimate, error, row.lower, row.upper, self.view.error_of)
             yield made(*before, *numbers, *judged, *after, *[getattr(row, column) for column in own])
 
     def to_document(self) -> dict[str, object]:

@@ -16,6 +16,9 @@ def says(description: str, **schema: object) -> Meta:
     return Meta(description=description, extra_json_schema=schema or None)
 
 
+EVEN = 1e-9
+"""Both sides of an interval are alike to such a part of its width."""
+
 FirstDay = Annotated[date, says("the first day (UTC)")]
 LastDay = Annotated[date, says("the last day (UTC)")]
 Provisional = Annotated[bool, says("more reports may still come")]
@@ -56,3 +59,9 @@ class Row:
     lower: float
     """The ends of its interval."""
     upper: float
+
+    @property
+    def told_error(self) -> float | None:
+        """The standard error where the interval reaches as far to both sides; None where it says less than the ends."""
+        uneven = abs((self.upper - self.estimate) - (self.estimate - self.lower))
+        return self.std_error if uneven <= EVEN * (self.upper - self.lower) else None

@@ -14,7 +14,7 @@ from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
 from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
-from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z
+from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, effective
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once
@@ -247,7 +247,8 @@ def _read_rows(
     names = with_untexts(view.candidates or (), domain)
     read = Rows(mechanism, domain, table, repeats)
     shares = read.shares(names)
-    fit = _fit_of(read.unlisted(shares), tally.n) if tally.n >= UNLISTED_REPORTS_MIN else None
+    devices = effective(float(tally.n), repeats, permanent=stored.plan.cells.memoized)
+    fit = _fit_of(read.unlisted(shares), tally.n) if devices >= UNLISTED_REPORTS_MIN else None
     lower, upper = shares.ends((1 - view.confidence) / (len(names) * view.together if view.simultaneous else 1))
     found, surely = benjamini_hochberg(shares.chances, ALPHA), holm(shares.chances, ALPHA)
     possible = np.where(found, np.clip(shares.estimate, 0.0, 1.0), 0.0)

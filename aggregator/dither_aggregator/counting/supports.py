@@ -6,6 +6,7 @@ the values on whose hyperplanes its point lies: one pass of Fourier transforms g
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -95,11 +96,15 @@ def hyperplanes_through(order: int, dimension: int, values: Counts) -> Counts:
     return hyperplane_sums(inside, order, dimension)
 
 
-def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
+Numbers = TypeVar("Numbers", Counts, npt.NDArray[np.float64])
+
+
+def hyperplane_sums(histogram: Numbers, order: int, dimension: int) -> Numbers:
     """Return, for each point v of a projective space, the sum of the histogram over the points u with <u, v> = 0.
 
-    int64[K] in, int64[K] out, both in the points' order; O(K log K) time, 50 to 160 bytes of memory a point. Points
-    are split by their first coordinate. Those of (0, ...) are a space of one dimension less: the same function. Those
+    Counts in, counts out, int64[K] and exact; or weights, float64[K], to rounding. Both are in the points' order;
+    O(K log K) time, 50 to 160 bytes of memory a point. Points are split by their first coordinate. Those of (0, ...)
+    are a space of one dimension less: the same function. Those
     of (1, u) make a grid H[u] of order^(dimension - 1). With F its Fourier transform and w a point of that space,
 
         sum of H[u] over <u, w> = -b      = 1 / order  sum over c of  e^(-2 pi i b c / order) F[c w]
@@ -109,7 +114,7 @@ def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
     take order times as long. Raises BadTally when a sum comes out too far from an integer.
     """
     if dimension == 1:
-        return np.zeros(1, dtype=np.int64)
+        return np.zeros_like(histogram)
     smaller = points(order, dimension - 1)
     inner = hyperplane_sums(histogram[:smaller], order, dimension - 1)
     grid = histogram[smaller:].reshape((order,) * (dimension - 1)).astype(np.float64)
@@ -118,17 +123,22 @@ def hyperplane_sums(histogram: Counts, order: int, dimension: int) -> Counts:
     half = fftn(grid).ravel()[multiples[:, : order // 2 + 1]]
     lines = hfft(half, n=order, axis=1)
     lines /= order
-    rounded = np.rint(lines)
-    lines -= rounded
-    if np.abs(lines, out=lines).max() > ROUNDING_MAX:
-        raise BadTally("the transform lost precision")
-    along = rounded.astype(np.int64) + inner[:, np.newaxis]
+    along = (_integers(lines) if histogram.dtype == np.int64 else lines) + inner[:, np.newaxis]
     # b = 1 / a is also the place at which the multiple a of w finds its sum.
     inverses = [pow(a, -1, order) for a in range(1, order)]
-    outer = np.empty(order ** (dimension - 1), dtype=np.int64)
+    outer = np.empty(order ** (dimension - 1), dtype=histogram.dtype)
     outer[0] = histogram[:smaller].sum()  # v = (1, 0, ...): no point (1, u), and every point (0, ...)
     outer[multiples[:, 1:]] = along[:, inverses]
     return np.concatenate([along[:, 0], outer])
+
+
+def _integers(sums: npt.NDArray[np.float64]) -> Counts:
+    """Return sums that came out of a transform as the integers that they are."""
+    rounded = np.rint(sums)
+    sums -= rounded
+    if np.abs(sums, out=sums).max() > ROUNDING_MAX:
+        raise BadTally("the transform lost precision")
+    return rounded.astype(np.int64)
 
 
 @lru_cache(maxsize=32)

@@ -110,7 +110,7 @@ class ComparingNumbers(Comparing):
             _compared(row, **_TRUTHS[row["statistic"]](metric, numbers, row))
             | {name: row[name] for name in ("statistic", "low", "high")}
             for row in estimated
-            if row["statistic"] in _TRUTHS
+            if row["statistic"] in _TRUTHS and row["verdict"] != "untold"
         ]
 
     def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:

@@ -67,8 +67,7 @@ class GRR(OneShot):
         """One of the d reports is in a value's set, and none in two of them."""
         return TwoLevelLaw.of_one_value(self.inside, share=Fraction(1, self.d), overlap=Fraction(0))
 
-    @property
-    def pairs(self) -> PairLaw:
+    def pair_law(self, inside: Fraction) -> PairLaw:
         """No report supports two values."""
         return PairLaw(Fraction(0), Fraction(0), Fraction(0))
 

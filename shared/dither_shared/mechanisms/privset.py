@@ -130,17 +130,16 @@ class PrivSet(OneShot):
             held=Fraction(holding, inside),
         )
 
-    @cached_property
-    def pairs(self) -> PairLaw:
+    def pair_law(self, inside: Fraction) -> PairLaw:
         """C(D - 2, w - 2) reports hold two given values, of which C(D - t - 2, w - 2) do not meet an answer of others.
 
         All of them meet an answer that holds one of the two.
         """
-        w, outside, inside = self.weight, self._outside, self.outputs - self._outside
+        w, missing, meeting = self.weight, self._outside, self.outputs - self._outside
         holding = self.outputs * Fraction(w * (w - 1), self.padded * (self.padded - 1))
-        holding_outside = outside * Fraction(w * (w - 1), self.d * (self.d - 1))
-        met = self.inside * holding / inside
-        missed = self.inside * (holding - holding_outside) / inside + (1 - self.inside) * holding_outside / outside
+        holding_outside = missing * Fraction(w * (w - 1), self.d * (self.d - 1))
+        met = inside * holding / meeting
+        missed = inside * (holding - holding_outside) / meeting + (1 - inside) * holding_outside / missing
         return PairLaw(both=met, one=met, neither=missed)
 
     @property

@@ -82,13 +82,12 @@ class SubsetSelection(OneShot):
         """Return d, weight and threshold."""
         return as_dict(self)
 
-    @cached_property
-    def pairs(self) -> PairLaw:
+    def pair_law(self, inside: Fraction) -> PairLaw:
         """The other w - 1 or w members of a subset are any of the d - 1 values that are not the answer."""
-        p, w, others = self.p, self.weight, self.d - 1
+        w, others = self.weight, self.d - 1
         two_of = others * max(others - 1, 1)  # of d = 2 there is one other value, and the numerators below are 0
-        neither = (p * (w - 1) * (w - 2) + (1 - p) * w * (w - 1)) / two_of
-        return PairLaw(both=Fraction(0), one=p * (w - 1) / others, neither=neither)
+        neither = (inside * (w - 1) * (w - 2) + (1 - inside) * w * (w - 1)) / two_of
+        return PairLaw(both=Fraction(0), one=inside * (w - 1) / others, neither=neither)
 
     @property
     def supported(self) -> tuple[int, int]:

@@ -32,7 +32,7 @@ from dither_shared.frozen import frozen, replaced
 from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.mechanisms.pure import MechanismRequest, PureMechanism
+from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import ReportShape
 
@@ -167,6 +167,15 @@ class OneShot(TwoLevel):
             return cls(**parameters)
         return MemoizedTwoLevel(cls(**memo), **parameters)
 
+    @cached_property
+    def pairs(self) -> PairLaw | None:
+        """The law of two values of one report."""
+        return self.pair_law(self.inside)
+
+    def pair_law(self, inside: Fraction) -> PairLaw | None:
+        """Return the law of two values, were `inside` the probability of the answer's set; None where there is none."""
+        return None
+
     @property
     def inside(self) -> Fraction:
         """threshold / 2^64."""
@@ -213,6 +222,11 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
         """The law of the permanent part, but a report lies in the answer's set less often."""
         permanent, keep = self.permanent.law, Fraction(self.threshold_keep, SCALE)
         return replaced(permanent, inside=mixed(keep, permanent.inside, permanent.share))
+
+    @cached_property
+    def pairs(self) -> PairLaw | None:
+        """That of the permanent part, but a report lies in the answer's set less often."""
+        return self.permanent.pair_law(self.law.inside)
 
     @property
     def pushes(self) -> tuple[Fraction, Fraction]:

@@ -16,13 +16,13 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, QUANTILES, NumbersReading
 from dither_aggregator.analysis.numeric.bounds import Bounds
 from dither_aggregator.analysis.numeric.fit import NumberFit
-from dither_aggregator.analysis.numeric.repeats import repeated
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains.numbers import Thresholds
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import MemoizedTwoLevel
+from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.rng import Rng
 from tests.benchmarks.numbers import coverage
 from tests.support.drawn_numbers import (
@@ -151,10 +151,12 @@ def test_reports_as_if_of_other_devices_would_be_caught(stored: StoredPlan) -> N
 def test_the_shares_of_an_even_spread_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted bug: what repeats of a mean alone add is reckoned as if all numbers were equally likely."""
 
-    def evenly(plan: object, once: NumberFit, repeats: int) -> Floats:
-        return repeated(MEAN_ALONE.plan, replace(once, shares=np.full(len(once.shares), 1 / len(once.shares))), repeats)
+    repeated = NumberFit.repeated
 
-    monkeypatch.setattr(numbers_module, "repeated", evenly)
+    def evenly(once: NumberFit, memo: MemoizedPure | None, repeats: int) -> NumberFit:
+        return repeated(replace(once, shares=np.full(len(once.shares), 1 / len(once.shares))), memo, repeats)
+
+    monkeypatch.setattr(NumberFit, "repeated", evenly)
     assert missed_by(MEAN_ALONE, TWO, windows(MEAN_ALONE, 14, 100, 1_000), 14) > misses_max(100)
 
 
@@ -178,7 +180,7 @@ def memoized_window(whole: Population, devices: int, repeats: int, seed: int) ->
 
 def test_the_mean_holds_where_the_noise_repeats_and_would_not_if_it_were_fresh() -> None:
     repeats = reports_max(MEMO, 14)
-    tallies = [memoized_window(population(np.arange(0.5, 80)), 1_000, repeats, seed) for seed in range(60)]
+    tallies = [memoized_window(population(np.arange(0.5, 80)), 3_000, repeats, seed) for seed in range(60)]
     whole = population(np.arange(0.5, 80))
     assert missed_by(MEMO, whole, tallies, 14) <= misses_max(60)
     assert missed_by(MEMO, whole, tallies, 1) > misses_max(60)  # a planted bug: a window is read as a day

@@ -3,6 +3,7 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from scipy.stats import chi2
 
 from dither_aggregator.analysis.words.sketches import Numbers, Sketch, Sketched
@@ -127,3 +128,11 @@ def test_a_count_of_none_has_a_score_with_an_end() -> None:
     scores = Sketched(np.array([-1.0, 0.0, 1.0]), np.full(3, 50), mechanism()).scores
     assert np.isfinite(scores).all()
     assert (np.diff(scores) > 0).all()
+
+
+def test_the_error_of_a_window_is_that_of_its_interval() -> None:
+    """Both know that one device may have sent nine of the reports: the same answers add to both."""
+    one = Sketched(np.array([0.3]), np.array([200_000]), mechanism())
+    for repeats in (1, 9):
+        lower, upper = one.ends(0.05, repeats)
+        assert (upper - lower) / 2 / 1.959964 == pytest.approx(one.std_errors(repeats), rel=1e-3)

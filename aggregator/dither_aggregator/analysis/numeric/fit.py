@@ -23,8 +23,10 @@ from functools import cached_property
 
 import numpy as np
 
+from dither_aggregator.analysis.functional import rows_covariance, share_variance
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numeric.channel import NumberChannel
+from dither_shared.mechanisms.memoized import MemoizedPure
 
 STEPS_MAX = 3_000
 GAIN = 0.005
@@ -56,9 +58,19 @@ class NumberFit:
         root: Floats = np.linalg.cholesky(np.linalg.inv(self.spread)).T
         return root
 
-    def adding(self, covariance: Floats) -> "NumberFit":
-        """Return the fit with a further covariance of the shares, times n."""
-        further = covariance / self.channel.n
+    def repeated(self, memo: MemoizedPure | None, repeats: int) -> "NumberFit":
+        """Return the fit of reports of which one device may have sent so many, with what that adds at most.
+
+        A fresh report says the same number with new noise. A memo repeats that of its permanent part, too, which is
+        that of a cohort's share of yes; the shares of edges are the differences of these, from one to the next.
+        """
+        if memo is None:
+            again = np.diag(self.shares) - np.outer(self.shares, self.shares)
+        else:
+            above = np.clip(1 - np.cumsum(self.shares)[:-1], 0.0, 1.0)
+            steps = np.eye(len(self.shares))[:, 1:] - np.eye(len(self.shares))[:, :-1]
+            again = (steps * share_variance(memo.permanent, above, 1, "population") * len(above)) @ steps.T
+        further = (repeats - 1) * again / self.channel.n
         return replace(self, covariance=self.covariance + further, spread=self.spread + further)
 
     def std_error(self, functional: Floats) -> Floats:
@@ -88,11 +100,8 @@ def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
     inverse = (inverse + inverse.T) / 2
     weights = weighted @ inverse
     raw = weights.T @ rates
-    for cell, size in enumerate(channel.cell_sizes.tolist()):
-        rows = channel.cell == cell
-        weights[rows] -= (rates[rows] * (n / size)) @ weights[rows]
-    covariance = weights.T @ (rates[:, np.newaxis] * weights)
-    return NumberFit(channel, shares, raw, covariance / n, inverse / n, weights / n)
+    covariance, centred = rows_covariance(weights, rates, channel.cell)
+    return NumberFit(channel, shares, raw, covariance / n, inverse / n, centred / n)
 
 
 def most_likely(channel: NumberChannel) -> Floats:

@@ -24,8 +24,8 @@ from dither_aggregator.analysis.tables.ratios import KnownRatio
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
-    Verdict,
     difference_name,
+    difference_verdict,
     mean_name,
     rate_name,
     share_name,
@@ -57,6 +57,8 @@ class Side:
     """The reports that tell the column."""
     ratios: dict[int, KnownRatio]
     """By symbol, each with its interval."""
+    judged: dict[int, KnownRatio]
+    """The same with the intervals by which verdicts are given."""
 
 
 @dataclass(frozen=True)
@@ -70,43 +72,48 @@ class ArmStatistics(TableStatistics):
         """Yield the shares or means of each column in each arm, and how they differ from all other arms'."""
         if len(self.arms) == 1:
             return
-        z = self._z(len(self.arms) * self._labels)
-        found: list[tuple[TableRow, float]] = []
+        found: list[tuple[TableRow, float, KnownRatio]] = []
         for place, arm in enumerate(self.arms):
             others = together([other for other in self.arms if other is not arm])
             for column in range(len(self.domain.names)):
-                ours, theirs = self._side(column, arm, z), self._side(column, others, z)
+                ours, theirs = self._side(column, arm), self._side(column, others)
                 if ours is None or theirs is None:
                     continue
                 chances = _chances(ours, theirs)
                 for label in sorted(ours.ratios.keys() & theirs.ratios.keys()):
                     yield self._of_arm(column, place, ours.ratios[label])
-                    less = _less(ours.ratios[label], theirs.ratios[label])
-                    found.append((self._of_arm(column, place, less, difference=True), float(chances[label])))
+                    less, judged = (
+                        _less(one[label], other[label])
+                        for one, other in ((ours.ratios, theirs.ratios), (ours.judged, theirs.judged))
+                    )
+                    found.append((self._of_arm(column, place, less, difference=True), float(chances[label]), judged))
         yield from self._compared(found)
 
-    def _compared(self, found: Sequence[tuple[TableRow, float]]) -> Iterator[TableRow]:
+    def _compared(self, found: Sequence[tuple[TableRow, float, KnownRatio]]) -> Iterator[TableRow]:
         """Yield differences with their verdicts. Two arms share one test for each value, which is counted once."""
 
         def test_of(row: TableRow) -> tuple[str | None, ...]:
             return row.column, row.label, None if len(self.arms) == 2 else row.group
 
-        p_values = {test_of(row): p_value for row, p_value in found}
+        p_values = {test_of(row): p_value for row, p_value, _ in found}
         true = dict(zip(p_values, holm(np.array([*p_values.values()]), ALPHA).tolist(), strict=True))
-        for row, _ in found:
-            direction: Verdict = "higher" if row.estimate > 0 else "lower"
-            verdict = direction if true[test_of(row)] else "cannot be told"
+        for row, _, judged in found:
+            verdict = difference_verdict(true[test_of(row)], judged.lower, judged.upper)
             yield row if self.provisional else replace(row, verdict=verdict, p_value=p_values[test_of(row)])
 
-    def _side(self, column: int, questions: Sequence[QuestionTally], z: float) -> Side | None:
+    def _side(self, column: int, questions: Sequence[QuestionTally]) -> Side | None:
         """Return what some questions say of a column; None where too few reports tell it."""
         asked = [each for each in questions if column in each.columns and each.n >= REPORTS_MIN]
         is_number = column in self._scales
         found = pooled([margin(each.table((column,)), NUMBERS if is_number else None) for each in asked])
         if found is None:
             return None
-        ratios = {each.place[0]: each for each in found.ratios.tell(z) if not is_number or each.place == (HIGH,)}
-        return Side(found, sum(each.n for each in asked), ratios)
+        together = len(self.arms) * self._labels
+        ratios, judged = (
+            {each.place[0]: each for each in found.ratios.tell(z(together)) if not is_number or each.place == (HIGH,)}
+            for z in (self._z, self._judging_z)
+        )
+        return Side(found, sum(each.n for each in asked), ratios, judged)
 
     def _of_arm(self, column: int, place: int, ratio: KnownRatio, *, difference: bool = False) -> TableRow:
         name, (public, *values) = self.domain.names[column], self.domain.public

@@ -5,8 +5,8 @@ With t the share of those with something to say, all cells of two columns have a
     R_ab = m_ab t - m_a. m_.b                    zero but for noise where the columns are independent
 
 The test adds up all R_ab^2 over their variances. Were the columns independent, cells would be the products of the
-one-way shares (after Norm-Sub). At these the exact covariance of all cells is known (`laws`), thus that of residuals,
-by the delta method and with what products of two errors add: for groups a, c and outcomes b, d
+one-way shares (after Norm-Sub). At these the exact covariance of all cells is known, thus that of residuals, by the
+delta method and with what products of two errors add: for groups a, c and outcomes b, d
 
     Cov[e_a e_b, e_c e_d] = Cov[e_a, e_c] Cov[e_b, e_d] + Cov[e_a, e_d] Cov[e_b, e_c]
 
@@ -48,17 +48,23 @@ class Association:
     """Cramer's V."""
     lower: float
     upper: float
+    sure: bool
+    """Whether the interval by which verdicts are given lies above zero."""
 
 
-def association(table: CellTable, z: float) -> Association | None:
-    """Test two columns; None where there are too many symbols, or fewer than two symbols of a column are told."""
+def association(table: CellTable, z: float, judging: float = 0.0) -> Association | None:
+    """Test two columns, with the interval at z; a verdict is given by the wider one of z and `judging`.
+
+    None where there are too many symbols, or fewer than two symbols of a column are told.
+    """
     if table.question.mechanism.d > CELLS_MAX:
         return None
     own = _Residuals(table, table.shares)
     places = [_known_places(own, axis) for axis in (0, 1)]
     if min(len(each) for each in places) < 2:
         return None
-    return Association(_chance(table, own.unbiased), *_size(own, places, z))
+    _, least, _ = _size(own, places, max(z, judging))
+    return Association(_chance(table, own.unbiased), *_size(own, places, z), sure=least > 0)
 
 
 def _chance(table: CellTable, residuals: Floats) -> float:

@@ -5,9 +5,9 @@
     OUTCOME   of those with the outcome, whatever the group
     ALL       of those with something to say
 
-All four are sums of the cells of one pair of columns. So are their covariances: exact, by the mechanism's design
-(`laws`). Devices that were asked other questions say the same of a group or an outcome, with independent noise. Least
-squares joins all their answers. With u the four, S their covariance, and c = H u + an error of variance V the share of
+All four are sums of the cells of one pair of columns. So are their covariances: exact, by the mechanism's design.
+Devices that were asked other questions say the same of a group or an outcome, with independent noise. Least squares
+joins all their answers. With u the four, S their covariance, and c = H u + an error of variance V the share of
 the group, or of the outcome, in all other questions
 
     u + K (c - H u)        S - K H S        K = S H' (H S H' + V)^-1

@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from dither_aggregator.analysis.functional import CellLaw, PairedCells, PointCells
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.laws import PairedSupports, PointSupports, SupportLaw
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import support_counts
 from dither_shared.domains.scatter import scatter
@@ -82,22 +82,19 @@ class CellTable:
         """The variance of each share, float64[size]: that of a share of zero at least, also where no report came."""
         held = np.maximum(self.shares, 0.0)
         repeated = (self.question.repeats - 1) * held * (1 - np.minimum(held, 1.0))
-        designed = (self.law.squares - self.law.means**2) * self._scale
+        designed = self.law.variances / self.question.n
         least = float(self.question.mechanism.noise_variance) / self.question.n
         return np.asarray(np.maximum(designed, least) + repeated / self.question.n)
 
     def covariances(self, functionals: Floats) -> Floats:
         """Return the covariance of weighted sums of cells, float64[F, size], with each cell: float64[F, size]."""
-        means = self.law.means
-        designed = self.law.with_sums(functionals) - np.outer(functionals @ means, means)
-        return designed * self._scale + self._repeated(functionals, np.maximum(self.shares, 0.0))
+        return self.law.covariances(functionals) / self.question.n + self._repeated(
+            functionals, np.maximum(self.shares, 0.0)
+        )
 
     def covariance(self, shares: Floats) -> Floats:
         """Return the covariance of all cells, float64[size, size], where their true shares are these."""
-        p, q = float(self.question.mechanism.p), float(self.question.mechanism.q)
-        means = np.bincount(self.cells, minlength=self.size) * q + shares * (p - q)
-        designed = self.law.matrix(shares) - np.outer(means, means)
-        return designed * self._scale + self._repeated(np.eye(self.size), shares)
+        return self.law.covariance(shares) / self.question.n + self._repeated(np.eye(self.size), shares)
 
     @property
     def steepness(self) -> float:
@@ -109,23 +106,17 @@ class CellTable:
         return ((1 - 2 * q) / (p - q) + self.question.repeats - 1) / self.question.n
 
     @cached_property
-    def law(self) -> SupportLaw:
-        """How cells are supported together."""
+    def law(self) -> CellLaw:
+        """How cells vary together in the population, if every report is another device's."""
         question = self.question
         if question.mechanism.geometry is not None:
-            geometry = question.mechanism.geometry
-            return PointSupports(question.mechanism, geometry, self.cells, self.size, question.counts)
-        assert question.mechanism.pairs is not None
+            return PointCells(question.mechanism, self.cells, self.size, question.counts)
         sizes = np.bincount(self.cells, minlength=self.size).astype(np.float64)
-        return PairedSupports(question.mechanism, question.mechanism.pairs, sizes, self.shares)
+        return PairedCells(question.mechanism, sizes, self.shares)
 
     def _repeated(self, functionals: Floats, shares: Floats) -> Floats:
         answers = functionals * shares - np.outer(functionals @ shares, shares)
         return np.asarray((self.question.repeats - 1) / self.question.n * answers)
-
-    @cached_property
-    def _scale(self) -> float:
-        return float(1 / (self.question.mechanism.p - self.question.mechanism.q) ** 2) / self.question.n
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from dither_aggregator.analysis.inference import beyond_zero
 from dither_aggregator.analysis.rows import Row, says
 
 Statistic = Literal["share", "mean", "cell", "rate", "difference", "association"]
@@ -33,6 +34,17 @@ class TableRow(Row):
         float | None,
         says("for differences and associations: how often noise and sampling alone make as much; null for others"),
     ] = None
+
+    @property
+    def told_error(self) -> float | None:
+        """None for an association, whose size is no sum that could be off to both sides."""
+        return None if self.statistic == "association" else super().told_error
+
+
+def difference_verdict(told: bool, lower: float, upper: float) -> Verdict:
+    """Return the verdict on a difference that a test tells or not, by an interval that holds together with all."""
+    way = beyond_zero(lower, upper) if told else 0
+    return "higher" if way > 0 else "lower" if way < 0 else "cannot be told"
 
 
 def share_name(column: str, label: str) -> str:

@@ -12,7 +12,7 @@ from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.association import Association, association
 from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
-from dither_aggregator.analysis.tables.comparisons import chances, differences, residuals
+from dither_aggregator.analysis.tables.comparisons import chances, differences
 from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourfold_of_numbers
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.ratios import KnownRatio, tell
@@ -23,6 +23,7 @@ from dither_aggregator.analysis.tables.rows import (
     association_name,
     cell_name,
     difference_name,
+    difference_verdict,
     mean_name,
     rate_name,
     share_name,
@@ -131,6 +132,10 @@ class TableStatistics:
         alpha = (1 - self.view.confidence) / (max(together, 1) * self.view.together if self.view.simultaneous else 1)
         return -NormalDist().inv_cdf(alpha / 2)
 
+    def _judging_z(self, together: int) -> float:
+        """Return that of the intervals by which verdicts are given: of all together, whichever are shown."""
+        return max(self._z(together), -NormalDist().inv_cdf(ALPHA / max(together, 1) / 2))
+
     # Rows.
 
     @cached_property
@@ -156,11 +161,12 @@ class TableStatistics:
     def _tested(self) -> list[tuple[int, int, Association, float, bool]]:
         """Each pair of columns: the two, their association, its p-value, and whether it is told."""
         pairs = [(question, a, b) for question, a, b in self._pairs if a < b]
-        found = [association(question.table((a, b)), self._z(len(pairs))) for question, a, b in pairs]
+        levels = self._z(len(pairs)), self._judging_z(len(pairs))
+        found = [association(question.table((a, b)), *levels) for question, a, b in pairs]
         p_values = np.array([1.0 if each is None else min(1.0, CAUTION * each.p_value) for each in found])
         true = holm(p_values, ALPHA)
         return [
-            (a, b, each, p_value, is_true)
+            (a, b, each, p_value, is_true and each.sure)
             for (_, a, b), each, p_value, is_true in zip(pairs, found, p_values.tolist(), true.tolist(), strict=True)
             if each is not None
         ]
@@ -226,11 +232,9 @@ class TableStatistics:
     def _differences(self, found: Fourfold, a: int, b: int) -> Iterator[TableRow]:
         p_values = chances(found)
         true = holm(p_values.ravel(), ALPHA).reshape(p_values.shape)
-        direction, _ = residuals(found)
-        against = differences(found, self._z(self._rates))
+        against, judging = (differences(found, z(self._rates)) for z in (self._z, self._judging_z))
         for each in tell(against.known, against.estimate, against.std_error, against.lower, against.upper):
-            verdict: Verdict = "cannot be told"
             # Readers look at the clearest pair: of many that are noise its groups would often seem to differ.
-            if true[each.place] and (a, b) in self._associated:
-                verdict = "higher" if direction[each.place] > 0 else "lower"
+            told = true[each.place] and (a, b) in self._associated
+            verdict = difference_verdict(told, judging.lower[each.place], judging.upper[each.place])
             yield self._by_group(a, b, each, self._judged(verdict, float(p_values[each.place])))

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtrc, bdtrik, ndtr, ndtri
 
+from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.pure import population_ends
 from dither_aggregator.counting.folding import Counts
@@ -63,11 +64,11 @@ class Sketched:
         chances = bdtrc(self.support - 1.0, self.n, null_rate(self.mechanism))
         return np.asarray(-ndtri(np.clip(chances, CHANCE_MIN, CHANCE_MAX)))
 
-    @property
-    def std_errors(self) -> Floats:
-        """Those of the shares in the population."""
-        rates = np.clip(self.rates, null_rate(self.mechanism), float(self.mechanism.p))
-        return np.asarray(np.sqrt(rates * (1 - rates) / self.n) / float(self.mechanism.p - self.mechanism.q))
+    def std_errors(self, repeats: int = 1) -> Floats:
+        """Return those of the shares in the population; `repeats` is how many reports one device may have sent."""
+        buckets = self.mechanism.d
+        held = np.clip((self.shares * (buckets - 1) + 1) / buckets, 1 / buckets, 1.0)
+        return np.sqrt(share_variance(self.mechanism, held, self.n, "population", repeats))
 
     def ends(self, alpha: float, repeats: int = 1) -> tuple[Floats, Floats]:
         """Return the ends of each candidate's interval of confidence 1 - alpha, exact where counts are few.

@@ -124,7 +124,7 @@ def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: 
         for place, share, error, low, high, z in zip(
             counted.tolist(),
             estimates.shares.tolist(),
-            estimates.std_errors.tolist(),
+            estimates.std_errors(wanted.repeats).tolist(),
             lower.tolist(),
             upper.tolist(),
             estimates.scores.tolist(),

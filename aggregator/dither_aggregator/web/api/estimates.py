@@ -181,7 +181,7 @@ def _choose(reading: Reading, significance: Significance | None, asked: QueryPar
 def _tell(reading: Reading, significance: Significance | None) -> list[JudgedRow]:
     """Return each row of a reading with what is told of it."""
     if significance is None:
-        return [JudgedRow(row) for row in reading.rows]
+        return [*(JudgedRow(row) for row in reading.rows), *(JudgedRow(row, "untold") for row in reading.untold)]
     judged = {each.row.value: each for each in significance.tell(provisional=reading.provisional)}
     if reading.view.simultaneous:  # and the intervals that standing out was told by
         return [judged.get(row.value) or JudgedRow(row) for row in reading.rows]

@@ -175,7 +175,7 @@ def series(store: Store, asked: QueryParameters, metric: str) -> RowSet[SeriesMe
     rows = [
         SeriesRow(
             *(metric, point.rev, point.epoch, point.epoch, point.value, point.n),
-            *(point.estimate, point.std_error, point.lower, point.upper),
+            *(point.estimate, point.told_error, point.lower, point.upper, "population"),
             *(None, None, None),
             *(point.provisional, None, point.left_out),
         )
@@ -256,7 +256,8 @@ def _differences(comparison: Comparison, *, moved: bool) -> Iterator[DifferenceR
     for row in comparison.moved if moved else comparison.rows:
         yield DifferenceRow(
             *(plan.metric, plan.rev, after.window.first, after.window.last, row.value, after.n),
-            *(row.estimate, row.std_error, row.lower, row.upper, row.verdict or "cannot be told to have moved"),
+            *(row.estimate, row.told_error, row.lower, row.upper, "population"),
+            row.verdict or "cannot be told to have moved",
             *(None, None, False, None, after.left_out),  # nothing provisional is compared
             *(before.window.first, before.window.last, before.n, before.left_out),
             *(row.before, row.after, row.p_value, plan.domain.unit),

@@ -134,7 +134,7 @@ def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
             f"{share} ({lower} to {upper}) of the reports are of a number: all else on this page is of these alone."
         )
     if reading.untold:
-        names = ", ".join(measure.called(name) for name in reading.untold)
+        names = ", ".join(measure.called(row.value) for row in reading.untold)
         sentences.append(f"Not told, because each may lie anywhere in more than a third of the axis: {names}.")
     plan = reading.stored.plan
     if plan.cells.memoized:

@@ -1,0 +1,418 @@
+"""Functionals: weighted sums of the shares of a metric's values, g = sum of a_v f_v, and the law of their errors.
+
+A share, a group of values, a rate and a difference are functionals. A pure mechanism estimates each of them by the mean
+over n reports y of
+
+    w(y) = (sum of a_v over the values that y supports - q A) / (p - q)          A = sum of all a_v
+
+It is unbiased for every answer x: E[w | x] = k(x), the sum of a_v over the values that x holds. So two functionals,
+with weights a and b and A, B, k_a, k_b as above, covary by
+
+    of the reports       E[Cov(w_a, w_b | x)] / n                    around the answers of the n devices
+    of the population    that + Cov(k_a(x), k_b(x)) / n              around what the devices are a sample of
+
+**The noise is known for each answer**, so its mean is a functional itself: it is estimated like any other one, and cut
+to what some answer has. Let B2, O, N be the chances that a report supports two values of which the answer holds both,
+one, neither (`PairLaw`), and k_ab the sum of a_v b_v over the answer's values. Then
+
+    (p - q)^2 Cov(w_a, w_b | x) = c_1 A B + c_2 (sum of all a_v b_v) + c_3 (A k_b + B k_a) + c_4 k_ab + c_5 k_a k_b
+
+    c_1 = N - q^2    c_2 = q - N    c_3 = O - N - q (p - q)    c_4 = p - q + N - B2    c_5 = B2 - 2 O + N - (p - q)^2
+
+A projective geometry (PGR) has no such law, for it matters which values lie on a line. Its reports are points of two
+probabilities, in on the answer's hyperplane and out off it, and w is a number for each point:
+
+    Cov(w_a, w_b | x) = out (sum of all w_a w_b) + (in - out) (their sum on the hyperplane of x) - a_x b_x
+
+**Answers that hold several values** leave E[k_a k_b] open: no tally counts which values are ticked together. Values of
+shares f and g are ticked together by max(0, f + g - 1) to min(f, g) of all. A variance takes the end that makes it
+larger, a covariance the end that makes it smaller: so a difference or a ratio is never shown as too sure.
+
+**Devices that report r times** add r - 1 times what their reports have in common: the answers where noise is fresh;
+where it is memoized also the noise of one shot of the permanent part. It is a bound where some send fewer.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+
+from dither_aggregator.analysis.inference import ErrorOf, Floats
+from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting.supports import hyperplane_sums, lies_on
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.mechanisms.pgr import points
+from dither_shared.mechanisms.pure import PairLaw
+from dither_shared.mechanisms.two_level import TwoLevel
+
+ENTRIES_MAX = 1 << 23
+"""The most entries of a matrix of values by points: 64 MiB of them."""
+POINTS_MIN = 512
+
+# One value: the closed form, of many values at once.
+
+
+def share_variance(
+    mechanism: PureMechanism, share: Floats, n: int | Counts, error_of: ErrorOf, repeats: int = 1
+) -> Floats:
+    """Return the variance of the estimates of true shares, each in [0, 1]; at most, where devices report repeatedly."""
+    noise = _share_noise(mechanism, share)
+    if isinstance(mechanism, MemoizedPure):
+        noise = noise + (repeats - 1) * _share_noise(mechanism.permanent, share)
+    answers = repeats * share * (1 - share) if error_of == "population" else 0.0
+    return np.asarray((noise + answers) / n)
+
+
+def _share_noise(mechanism: PureMechanism, share: Floats) -> Floats:
+    p, q = float(mechanism.p), float(mechanism.q)
+    spread: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (p - q) ** 2
+    return spread
+
+
+# Any weights.
+
+
+@dataclass(frozen=True)
+class Functionals:
+    """All functionals of a metric with listed values, as n reports of one mechanism tell them.
+
+    Weights are float64[d], one for each value, fixed before the counts are looked at.
+    """
+
+    mechanism: PureMechanism
+    counts: Counts
+    """The tally's, once they are known to be those of n reports (`counting.damage`)."""
+    n: int
+    repeats: int = 1
+    """How many of the reports one device may have sent."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the mechanism says how two values vary together."""
+        return self.mechanism.pairs is not None or self.mechanism.geometry is not None
+
+    @property
+    def shares(self) -> Floats:
+        """The raw share of each value, float64[d]."""
+        return self._everything[: self.mechanism.d]
+
+    @cached_property
+    def _everything(self) -> Floats:
+        """The same, and where reports are points that of each further hyperplane, which no value has: float64[K]."""
+        p, q, geometry = float(self.mechanism.p), float(self.mechanism.q), self.mechanism.geometry
+        support = hyperplane_sums(self.counts, *geometry) if geometry else self.counts[: self.mechanism.d]
+        return np.asarray((support / self.n - q) / (p - q))
+
+    def estimate(self, weights: Floats) -> float:
+        """Return the functional: raw and unbiased."""
+        return float(weights @ self.shares)
+
+    def variance(self, weights: Floats, error_of: ErrorOf = "population") -> float:
+        """Return its variance; the largest that the answers leave possible."""
+        return max(0.0, float(self._covariances(weights, weights, error_of).max()))
+
+    def covariance(self, one: Floats, other: Floats, error_of: ErrorOf = "population") -> float:
+        """Return the covariance of two; the least that the answers leave possible."""
+        return float(self._covariances(one, other, error_of).min())
+
+    def _covariances(self, one: Floats, other: Floats, error_of: ErrorOf) -> Floats:
+        """Return the covariance at each end of what E[k_a k_b] may be, float64[1 or 2]."""
+        products = self._products(one, other)
+        noise = self._noise(self.mechanism, one, other, products)
+        again = np.zeros_like(noise)
+        if isinstance(self.mechanism, MemoizedPure):
+            again = self._noise(self.mechanism.permanent, one, other, products)
+        if error_of == "population":
+            answers = products - self._possible(one) * self._possible(other)
+            noise, again = noise + answers, again + answers
+        return np.asarray((noise + (self.repeats - 1) * again) / self.n)
+
+    def _noise(self, mechanism: PureMechanism, one: Floats, other: Floats, products: Floats) -> Floats:
+        """Return the mean of Cov(w_a, w_b | x) over answers, at each end of E[k_a k_b]."""
+        constant, linear, square = noise_of(mechanism, one, other)
+        if mechanism.ticks == 1:
+            return np.array([constant + self._possible(linear)])
+        return np.asarray(constant + self._possible(linear) + square * products)
+
+    def _products(self, one: Floats, other: Floats) -> Floats:
+        """Return what E[k_a k_b] may be, the least and the most: one number where answers hold one value."""
+        together = self._possible(one * other)
+        if self.mechanism.ticks == 1:
+            return np.array([together if one is not other else max(together, self._possible(one) ** 2)])
+        least, most = ticked_together(one, other, np.clip(self.shares, 0.0, 1.0))
+        if one is other:
+            mean = self._possible(one)
+            whole = np.array_equal(one, np.rint(one))  # then k is, too: beside its mean it has some spread
+            part = mean - np.floor(mean) if whole else 0.0
+            least = max(least, mean**2 + part * (1 - part))
+            held = min(self.mechanism.ticks, int(np.count_nonzero(one)))
+            most = max(min(most, held * together), least)
+        return np.array([least, most])
+
+    def _possible(self, weights: Floats) -> float:
+        """Return the estimate of a functional, cut to what an answer may have."""
+        estimate, ticks = float(weights @ self._everything[: len(weights)]), self.mechanism.ticks
+        ordered = np.sort(weights[: self.mechanism.d])
+        if ticks == 1:
+            return min(max(estimate, float(ordered[0])), float(ordered[-1]))
+        low, high = np.minimum(ordered[:ticks], 0.0).sum(), np.maximum(ordered[-ticks:], 0.0).sum()
+        return min(max(estimate, float(low)), float(high))
+
+
+def noise_of(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
+    """Return Cov(w_a, w_b | x) as a constant, a weight for each value that x holds, and that of k_a k_b.
+
+    The last is nothing where answers hold one value: k_a k_b is k_ab. If reports are points there is a weight for each
+    hyperplane. Raises TypeError where two values' law is not known.
+    """
+    p, q = mechanism.p, mechanism.q
+    if mechanism.geometry is not None:
+        return _noise_of_points(mechanism, one, other)
+    if mechanism.pairs is None:
+        raise TypeError(f"{mechanism.name} does not say how two values are supported together")
+    by_constant, by_all, by_sum, by_own, by_product = _coefficients(p, q, mechanism.pairs)
+    all_one, all_other = float(one.sum()), float(other.sum())
+    constant = by_constant * all_one * all_other + by_all * float(one @ other)
+    if mechanism.ticks == 1:
+        by_own, by_product = by_own + by_product, 0.0
+    return constant, by_sum * (all_one * other + all_other * one) + by_own * one * other, by_product
+
+
+@lru_cache(maxsize=64)
+def _coefficients(p: Fraction, q: Fraction, pairs: PairLaw) -> tuple[float, ...]:
+    """Return c_1 to c_5 over (p - q)^2, computed exactly: large terms cancel."""
+    both, one, neither, apart = pairs.both, pairs.one, pairs.neither, p - q
+    exact = (
+        neither - q * q,
+        q - neither,
+        one - neither - q * apart,
+        apart + neither - both,
+        both - 2 * one + neither - apart * apart,
+    )
+    return tuple(float(each / apart**2) for each in exact)
+
+
+def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
+    assert mechanism.geometry is not None
+    assert isinstance(mechanism, TwoLevel)
+    every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
+    on, off = inside / (every * share), (1 - inside) / (every * (1 - share))
+    products = on_points(mechanism, one) * on_points(mechanism, other)
+    each = (on - off) * hyperplane_sums(products, *mechanism.geometry)
+    each[: mechanism.d] -= one * other
+    return off * float(products.sum()), each, 0.0
+
+
+def on_points(mechanism: PureMechanism, weights: Floats) -> Floats:
+    """Return w of each point that may be reported, float64[K], where reports are points."""
+    return _on_points(mechanism, weights.tobytes())
+
+
+@lru_cache(maxsize=2)  # a variance asks for it, and whoever judges the law
+def _on_points(mechanism: PureMechanism, of_values: bytes) -> Floats:
+    assert mechanism.geometry is not None
+    p, q, weights = float(mechanism.p), float(mechanism.q), np.frombuffer(of_values)
+    padded = np.zeros(mechanism.shape.size)
+    padded[: mechanism.d] = weights
+    return np.asarray((hyperplane_sums(padded, *mechanism.geometry) - q * weights.sum()) / (p - q))
+
+
+def ticked_together(one: Floats, other: Floats, shares: Floats) -> tuple[float, float]:
+    """Return the least and the most of sum over u, v of a_u b_v P[u and v are ticked], where values have these shares.
+
+    min(f, g) is the length of what [0, f] and [0, g] have in common, max(0, f + g - 1) that of [0, f] and [1 - g, 1]:
+    both sums are integrals over [0, 1] of how much weight lies over each point. A value is ticked with itself by f.
+    """
+    cuts = np.unique(np.concatenate([[0.0, 1.0], shares, 1 - shares]))
+    middles, lengths = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts)
+
+    def over(weights: Floats, ends: Floats) -> Floats:
+        """Return how much weight has an end above each of the middles."""
+        ordered = np.argsort(ends)
+        passing = np.append(np.cumsum(weights[ordered][::-1])[::-1], 0.0)
+        return np.asarray(passing[np.searchsorted(ends[ordered], middles)])
+
+    signs = [(np.maximum(each, 0.0), np.minimum(each, 0.0)) for each in (one, other)]
+    bounds = []
+    for alike in (False, True):  # whether values whose weights have one sign are ticked together as often as can be
+        total = 0.0
+        for same, pairs in ((True, ((0, 0), (1, 1))), (False, ((0, 1), (1, 0)))):
+            often = same == alike
+            for a, b in pairs:
+                weights, others = signs[0][a], signs[1][b]
+                across = over(others, shares) if often else others.sum() - over(others, 1 - shares)
+                total += float(lengths @ (over(weights, shares) * across))
+                if not often:
+                    total += float((weights * others) @ (shares - np.maximum(0.0, 2 * shares - 1)))
+        bounds.append(total)
+    return bounds[0], bounds[1]
+
+
+# Cells of a product: an answer's value is in one cell, and its weight is that of the cell.
+
+
+class CellLaw(ABC):
+    """The covariance of the raw shares of m cells in the population, times n."""
+
+    @property
+    @abstractmethod
+    def variances(self) -> Floats:
+        """That of each cell, float64[m]."""
+
+    @abstractmethod
+    def covariances(self, weights: Floats) -> Floats:
+        """Return that of weighted sums of cells with each cell: float64[F, m] in and out."""
+
+    @abstractmethod
+    def covariance(self, shares: Floats) -> Floats:
+        """Return that of all cells, float64[m, m], where answers in them have these shares, float64[m]."""
+
+
+@dataclass(frozen=True)
+class PairedCells(CellLaw):
+    """The same by the law of pairs, in closed form: linear in the shares, so raw ones leave it without bias."""
+
+    mechanism: PureMechanism
+    sizes: Floats
+    """The values of each cell, M, float64[m]."""
+    shares: Floats
+    """phi, float64[m]."""
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Those of each cell alone: A is M, and k its share."""
+        by_constant, _, by_sum = self._of_two
+        own = self._own(self.shares) + by_constant * self.sizes**2 + 2 * by_sum * self.sizes * self.shares
+        return np.asarray(own - self.shares**2)
+
+    def covariances(self, weights: Floats) -> Floats:
+        """Return those with each cell."""
+        return self._covariances(weights, self.shares)
+
+    def covariance(self, shares: Floats) -> Floats:
+        """Return those of all cells."""
+        return self._covariances(np.eye(len(shares)), shares)
+
+    def _covariances(self, weights: Floats, shares: Floats) -> Floats:
+        by_constant, _, by_sum = self._of_two
+        all_, held = (weights @ self.sizes)[:, np.newaxis], (weights @ shares)[:, np.newaxis]
+        apart = all_ * (by_constant * self.sizes + by_sum * shares) + held * (by_sum * self.sizes - shares)
+        return np.asarray(weights * self._own(shares) + apart)
+
+    def _own(self, shares: Floats) -> Floats:
+        """Return what a cell with itself has more than two cells have, its answers counted."""
+        _, by_all, _ = self._of_two
+        *_, by_own, by_product = self._coefficients
+        return by_all * self.sizes + (by_own + by_product + 1) * shares
+
+    @property
+    def _of_two(self) -> tuple[float, ...]:
+        """c_1 to c_3."""
+        return self._coefficients[:3]
+
+    @property
+    def _coefficients(self) -> tuple[float, ...]:
+        assert self.mechanism.pairs is not None
+        return _coefficients(self.mechanism.p, self.mechanism.q, self.mechanism.pairs)
+
+
+@dataclass(frozen=True)
+class PointCells(CellLaw):
+    """The same from the points that were reported: on the hyperplanes of how many values of a cell each lies.
+
+    For large tables it takes as many of the reports as ENTRIES_MAX and POINTS_MIN allow, evenly spread over all: a
+    standard error from 512 reports is itself off by 3 %.
+    """
+
+    mechanism: PureMechanism
+    cells: npt.NDArray[np.intp]
+    """The cell of each value, intp[d]."""
+    size: int
+    """m."""
+    histogram: Counts
+    """int64[K], of at least one report."""
+
+    @cached_property
+    def variances(self) -> Floats:
+        """Those of each cell alone."""
+        return np.asarray((self._supported**2 @ self._weights - self._means**2) / self._scale)
+
+    def covariances(self, weights: Floats) -> Floats:
+        """Return those with each cell."""
+        products = (weights @ self._supported * self._weights) @ self._supported.T
+        return np.asarray((products - np.outer(weights @ self._means, self._means)) / self._scale)
+
+    def covariance(self, shares: Floats) -> Floats:
+        """Return those of all cells, over the points that answers of these shares are expected to be reported as.
+
+        Within a cell its values are held equally often. For tables of which all points are looked at.
+        """
+        order, dimension = self._geometry
+        inside, sizes = points(order, dimension - 1), np.bincount(self.cells, minlength=self.size)
+        p, q, outside = float(self.mechanism.p), float(self.mechanism.q), len(self.histogram) - inside
+        on = (shares / sizes) @ self._supported
+        expected = on * p / inside + (shares.sum() - on) * (1 - p) / outside
+        means = sizes * q + shares * (p - q)
+        return np.asarray(((self._supported * expected) @ self._supported.T - np.outer(means, means)) / self._scale)
+
+    @property
+    def _geometry(self) -> tuple[int, int]:
+        assert self.mechanism.geometry is not None
+        return self.mechanism.geometry
+
+    @property
+    def _scale(self) -> float:
+        return float(self.mechanism.p - self.mechanism.q) ** 2
+
+    @cached_property
+    def _means(self) -> Floats:
+        """How many values of each cell a report supports on average."""
+        return self._supported @ self._weights
+
+    @cached_property
+    def _points(self) -> Counts:
+        """The points that are looked at: all of them, or those of some reports."""
+        most = max(POINTS_MIN, ENTRIES_MAX // len(self.cells))
+        if most >= len(self.histogram):
+            return np.arange(len(self.histogram))
+        upto = np.cumsum(self.histogram)
+        return np.asarray(np.searchsorted(upto, (np.arange(most) + 0.5) / most * upto[-1]))
+
+    @property
+    def _weights(self) -> Floats:
+        """How large a part of the reports each of them stands for."""
+        if len(self._points) < len(self.histogram):
+            return np.full(len(self._points), 1 / len(self._points))
+        return np.asarray(self.histogram / self.histogram.sum())
+
+    @cached_property
+    def _supported(self) -> Floats:
+        """How many values of each cell each point supports, float64[m, points]."""
+        supported = np.zeros((self.size, len(self._points)))
+        step = max(1, ENTRIES_MAX // len(self._points))
+        for first in range(0, len(self.cells), step):
+            values = np.arange(first, min(first + step, len(self.cells)))
+            folding = csr_array((np.ones(len(values)), (self.cells[values], values - first)), (self.size, len(values)))
+            supported += folding @ lies_on(*self._geometry, values, self._points).astype(np.float64)
+        return supported
+
+
+# Rows of counts whose weights are given: what a fit of several cells comes to.
+
+
+def rows_covariance(weights: Floats, rates: Floats, cell: Counts) -> tuple[Floats, Floats]:
+    """Return n times the covariance of sums of rates, float64[rows, F] times float64[rows], and centred weights.
+
+    A row is an output of a cell, and its rate its part of all n reports. How many reports a cell has tells nothing, so
+    weights are centred within it. The covariance, float64[F, F], is that of the population.
+    """
+    centred = weights.copy()
+    for number in range(int(cell.max()) + 1):
+        rows = cell == number
+        centred[rows] -= rates[rows] / rates[rows].sum() @ weights[rows]
+    return np.asarray(centred.T @ (rates[:, np.newaxis] * centred)), centred

@@ -1,0 +1,123 @@
+"""Reports are not devices: windows of memos that few devices sent name nobody's values, and say where they are too few.
+
+A bound on a count of misses is that which 5 % of misses exceed with 1e-7: of ten such bounds one strays with 1e-6.
+"""
+
+from datetime import date
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.inference import ErrorOf, effective
+from dither_aggregator.analysis.pure import change_chance, estimate_shares, noise_below, noise_chance
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.mechanisms import GRR, MemoizedTwoLevel
+from tests.support.drawn_numbers import read_numbers, stored_number, tally_of
+from tests.support.laws import pure
+from tests.support.registries import registry
+from tests.support.tallies import Counts
+
+DAY = date(2026, 11, 22)
+RUNS = 400
+MISSES_MAX = int(binom.isf(1e-7, RUNS, 0.05))
+
+
+def memo_of(values: int, epsilon: str, permanent: str) -> tuple[StoredPlan, MemoizedTwoLevel]:
+    """Return a memoized choice of so many values, "other" among them, that is answered by GRR."""
+    named = tuple(f"v{place}" for place in range(values - 1))
+    metric = registry(
+        values=named, epsilon=epsilon, epsilon_permanent=permanent, color='mechanism = "grr"', device_epsilon="400"
+    ).metrics["color"]
+    kept = StoredPlan(1, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
+    mechanism = pure(kept.plan)
+    assert isinstance(mechanism, MemoizedTwoLevel)
+    assert isinstance(mechanism.permanent, GRR)
+    return kept, mechanism
+
+
+def window(mechanism: MemoizedTwoLevel, people: Counts, days: int, rng: np.random.Generator) -> Counts:
+    """Draw the reports of devices, so many with each value, that each repeat one memo every day."""
+    d, keep = mechanism.d, mechanism.threshold_keep / 2**64
+
+    def answered(true: Counts, kept: float) -> Counts:
+        """Return what comes of true symbols that are sent as they are, or else as any one."""
+        as_they_are = rng.binomial(true, kept)
+        return np.asarray(as_they_are + rng.multinomial(true.sum() - as_they_are.sum(), np.full(d, 1 / d)))
+
+    return answered(answered(people, float(mechanism.permanent.p - mechanism.permanent.q)) * days, keep)
+
+
+@pytest.mark.parametrize("devices", [300, 1_000])
+def test_a_year_of_few_devices_names_no_value_that_nobody_has(devices: int) -> None:
+    """In 400 years 5 % may name one. As if reports were normal .25 and .13 did."""
+    kept, mechanism = memo_of(16, "4.0", "8.0")
+    rng, people, named = np.random.default_rng(devices), np.zeros(16, dtype=np.int64), 0
+    people[-1] = devices  # all say "other"
+    for _ in range(RUNS):
+        counts = window(mechanism, people, 366, rng)
+        tally = Tally(devices * 366, np.append(devices * 366, counts))
+        reading = estimate(kept, DAY, tally, View(simultaneous=True, days=366))
+        named += any(row.lower > 0 for row in reading.rows[:-1])
+    assert named <= MISSES_MAX
+
+
+@pytest.mark.parametrize("error_of", ["reports", "population"])
+@pytest.mark.parametrize(("epsilon", "permanent"), [("1.0", "2.0"), ("4.0", "8.0")])
+@pytest.mark.parametrize(("devices", "days"), [(30, 120), (300, 31), (1_000, 7)])
+def test_intervals_of_few_devices_hold(
+    devices: int, days: int, epsilon: str, permanent: str, error_of: ErrorOf
+) -> None:
+    _, mechanism = memo_of(4, epsilon, permanent)
+    rng, shares, missed = np.random.default_rng(days), np.array([0.6, 0.37, 0.03, 0.0]), np.zeros(4, dtype=np.int64)
+    for _ in range(RUNS):
+        people = rng.multinomial(devices, shares)
+        counts, truth = window(mechanism, people, days, rng), people / devices if error_of == "reports" else shares
+        read = estimate_shares(mechanism, counts, devices * days, error_of=error_of, repeats=days)
+        missed += (read.lower > truth) | (truth > read.upper)
+    assert (missed <= MISSES_MAX).all()
+
+
+def test_laws_of_noise_are_those_of_few_memos() -> None:
+    """P-values of noise are at most 5 % in 5 % of the windows, and estimates of nobody follow the law that is drawn."""
+    _, mechanism = memo_of(16, "4.0", "8.0")
+    rng, devices, days, people = np.random.default_rng(3), 300, 31, np.zeros(16, dtype=np.int64)
+    people[-1] = devices
+    p, q, n = float(mechanism.p), float(mechanism.q), devices * days
+    rare = moved = 0
+    estimates = []
+    for _ in range(RUNS):
+        one, other = (window(mechanism, people, days, rng) for _ in "ab")
+        estimates.append((one[:-1] / n - q) / (p - q))
+        rare += noise_chance(mechanism, n, float(estimates[-1].max()), days) <= 0.05
+        moved += bool((15 * change_chance(mechanism, (one, n, days), (other, n, days))[:-1] <= 0.05).any())
+    assert max(rare, moved) <= MISSES_MAX
+    below = noise_below(mechanism, n, days)
+    for share in np.array([-0.002, 0.0, 0.002, 0.005]):
+        chance = float(below(np.array([share]))[0])
+        met = float((np.concatenate(estimates) <= share).sum())
+        assert binom.ppf(1e-7, 15 * RUNS, chance) <= met <= binom.isf(1e-7, 15 * RUNS, chance)
+
+
+def test_few_devices_that_report_numbers_often_are_told_to_be_too_few() -> None:
+    """100 devices for 31 days pass any floor of reports: their means held .90, and those of 30 for 120 days .73."""
+    kept = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="2", memo="8")
+    for devices, days in ((100, 31), (30, 120), (2_900, 7)):
+        each = devices * days // 16
+        tally = tally_of(kept.plan, [np.array([each, each]) for _ in range(8)])
+        assert tally.n >= 3_000
+        reading = read_numbers(kept, tally, View(days=days))
+        assert not reading.rows
+        most = int(tally.n / reports_max(kept, days))
+        said = f"may be of only {most:,} devices. To tell numbers takes 3,000 of them."
+        assert said in reading.nothing_to_show
+    assert read_numbers(kept, tally_of(kept.plan, [np.array([3_500, 3_500]) for _ in range(8)]), View(days=7)).rows
+
+
+def test_fresh_noise_is_of_as_many_reports_and_repeated_noise_of_the_fewest_devices() -> None:
+    assert effective(3_000.0, 9, permanent=False) == 3_000
+    assert effective(2_700.0, 9, permanent=True) == 300
+    assert effective(5.0, 9, permanent=True) == 1

@@ -1,0 +1,212 @@
+"""Functionals: their estimates, variances and covariances are those of the exact law, for every mechanism."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import cast
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dither_aggregator.analysis.functional import Functionals, rows_covariance, share_variance, ticked_together
+from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
+from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PGR, PureMechanism, SquareWave, SubsetSelection
+from dither_shared.mechanisms.memoized import MemoizedPure
+from tests.support.laws import Law, answers, law, law_of_class, repeats, supports
+from tests.support.mechanisms import memoized, one_shots
+from tests.support.soaking import scaled
+from tests.support.tallies import draw_tallies
+
+HUGE = 10**12
+"""So many reports that rounding their expected counts to integers is nothing."""
+E = Decimal("1.5")
+SMALL: list[PureMechanism] = [*one_shots(E), *memoized(Decimal(3), E)]
+Weights = dict[tuple[int, ...], Fraction]
+
+
+def test_every_mechanism_of_listed_values_is_enumerated() -> None:
+    """One that is registered beside them must be added here; RAPPOR and the window are read as rows of counts."""
+    listed = {name for name, each in MECHANISMS.items() if issubclass(each, PureMechanism)}
+    assert {each.name for each in SMALL} == listed
+
+
+def drawn(mechanism: PureMechanism, rng: random.Random) -> tuple[list[int], list[int], Weights]:
+    """Return two lists of weights over the values, and shares of a few answers."""
+    one, other = ([rng.randint(-3, 3) for _ in range(mechanism.d)] for _ in "ab")
+    some = rng.sample(answers(mechanism), min(3, len(answers(mechanism))))
+    parts = [rng.randint(1, 9) for _ in some]
+    return one, other, {answer: Fraction(part, sum(parts)) for answer, part in zip(some, parts, strict=True)}
+
+
+def counted(mechanism: PureMechanism, shares: Weights) -> Functionals:
+    """Return the functionals of reports whose answers have these shares, from their expected counts."""
+    counts = [Fraction(0)] * mechanism.shape.size
+    for answer, share in shares.items():
+        for report, probability in law(mechanism, answer).items():
+            if mechanism.geometry:
+                counts[report] += share * probability
+            else:
+                for value in range(mechanism.d):
+                    counts[value] += share * probability * supports(mechanism, report, value)
+    whole = np.array([round(HUGE * count) for count in counts], dtype=np.int64)
+    if mechanism.shape.raises is not None:  # dummies, and what rounding left
+        whole[-1] += HUGE * mechanism.shape.raises - whole.sum()
+    return Functionals(mechanism, whole, HUGE)
+
+
+def exact(mechanism: PureMechanism, one: Sequence[int], other: Sequence[int], shares: Weights, r: int) -> Floats:
+    """Return the covariance of the reports and of the population, times n, where each device sends r reports.
+
+    By enumeration of every report of every answer and, where memos repeat, of every pair of reports of one memo.
+    """
+
+    def w(weights: Sequence[int], report: int) -> Fraction:
+        held = sum((a for value, a in enumerate(weights) if supports(mechanism, report, value)), Fraction(0))
+        return (held - mechanism.q * sum(weights)) / (mechanism.p - mechanism.q)
+
+    def mean(of: Law, weights: Sequence[int]) -> Fraction:
+        return sum((p * w(weights, report) for report, p in of.items()), Fraction(0))
+
+    noise = answer_part = Fraction(0)
+    means = [Fraction(0), Fraction(0)]
+    for answer, share in shares.items():
+        of_answer = law(mechanism, answer)
+        k_one, k_other = (Fraction(sum(weights[value] for value in answer)) for weights in (one, other))
+        assert (mean(of_answer, one), mean(of_answer, other)) == (k_one, k_other)
+        second = sum((p * w(one, report) * w(other, report) for report, p in of_answer.items()), Fraction(0))
+        noise += share * (second - k_one * k_other)
+        if isinstance(mechanism, MemoizedPure) and r > 1:
+            memos = law(mechanism.permanent, answer)
+            both = sum(
+                (p * mean(of, one) * mean(of, other) for memo, p in memos.items() for of in [repeats(mechanism, memo)]),
+                Fraction(0),
+            )
+            noise += share * (r - 1) * (both - k_one * k_other)
+        answer_part += share * k_one * k_other
+        means = [means[0] + share * k_one, means[1] + share * k_other]
+    return np.array([float(noise), float(noise + r * (answer_part - means[0] * means[1]))])
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=str)
+def test_estimates_and_errors_are_those_of_the_exact_law(mechanism: PureMechanism) -> None:
+    """Answers of several values leave E[k_a k_b] open: a variance is at least, a covariance at most, the true one."""
+    rng = random.Random(1)
+    for r in (1, 3):
+        for _ in range(2):
+            one, other, shares = drawn(mechanism, rng)
+            a, b = np.array(one, dtype=np.float64), np.array(other, dtype=np.float64)
+            made = replace(counted(mechanism, shares), repeats=r)
+            truth = sum(share * sum(one[value] for value in answer) for answer, share in shares.items())
+            assert made.estimate(a) == pytest.approx(float(truth), abs=1e-8)
+            for place, error_of in enumerate(cast("tuple[ErrorOf, ...]", ("reports", "population"))):
+                variance, covariance = (float(exact(mechanism, one, each, shares, r)[place]) for each in (one, other))
+                told = made.variance(a, error_of) * HUGE, made.covariance(a, b, error_of) * HUGE
+                close = 1e-6 * max(1.0, variance)
+                if mechanism.ticks == 1:
+                    assert told == pytest.approx((variance, covariance), abs=close)
+                else:
+                    assert told[0] >= variance - close
+                    assert told[1] <= covariance + close
+
+
+@pytest.mark.parametrize("mechanism", SMALL, ids=str)
+def test_a_functional_of_one_value_has_the_closed_forms_variance(mechanism: PureMechanism) -> None:
+    """Also where the estimate lies below nothing or above all, as few reports have it."""
+    rng = np.random.default_rng(1)
+    size, raises, n = mechanism.shape.size, mechanism.shape.raises, 12
+    for repeats_max in (1, 8):
+        counts = rng.integers(0, n + 1, size)
+        if raises is not None:
+            counts = rng.multivariate_hypergeometric([n] * size, n * raises)
+        made = Functionals(mechanism, counts, n, repeats_max)
+        for error_of in cast("tuple[ErrorOf, ...]", ("reports", "population")):
+            closed = share_variance(mechanism, np.clip(made.shares, 0, 1), n, error_of, repeats_max)
+            each = [made.variance(weights, error_of) for weights in np.eye(mechanism.d)]
+            assert each == pytest.approx(closed, rel=1e-9)
+
+
+@pytest.mark.parametrize("mechanism", [each for each in SMALL if each.ticks > 1 and each.d > 2], ids=str)
+def test_what_is_ticked_together_lies_between_its_bounds_and_reaches_them(mechanism: PureMechanism) -> None:
+    """Two values that exclude each other, or that always come together, reach the ends: no bound is tighter."""
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        devices = rng.random((40, mechanism.d)) < rng.random(mechanism.d)
+        one, other = rng.integers(-3, 4, (2, mechanism.d)).astype(np.float64)
+        least, most = ticked_together(one, other, devices.mean(axis=0))
+        assert least - 1e-12 <= float(np.mean((devices @ one) * (devices @ other))) <= most + 1e-12
+    together, apart = np.array([1.0, 1, 0]), np.array([1.0, -1, 0])
+    nested = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=np.float64)
+    exclusive = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]], dtype=np.float64)
+    shares = np.array([0.5, 0.25, 0.0])
+    for weights, low, high in ((together, exclusive, nested), (apart, nested, exclusive)):
+        ends = [float(np.mean((devices @ weights) ** 2)) for devices in (low, high)]
+        assert ticked_together(weights, weights, shares) == pytest.approx(ends)
+
+
+def test_rows_of_two_cells_covary_as_every_report_says() -> None:
+    """A window and points of the same places, with a share of the reports each, and any weights."""
+    parts = (SquareWave.for_reach(4, 1, E), PGR.for_design(4, 2, 3, E))
+    rng, answered, cells = np.random.default_rng(5), np.array([0.1, 0.2, 0.3, 0.4]), (0.4, 0.6)
+    rates: list[float] = []
+    cell: list[int] = []
+    exact = np.zeros((3, 3))
+    weights = rng.normal(size=(sum(each.shape.size for each in parts), 3))
+    for number, (part, share) in enumerate(zip(parts, cells, strict=True)):
+        chances = np.zeros(part.shape.size)
+        for answer, held in enumerate(answered):
+            for report, probability in law_of_class(part, answer).items():
+                chances[report] += held * float(probability)
+        own = weights[len(cell) : len(cell) + len(chances)]
+        centred = own - chances @ own
+        exact += share * centred.T @ (centred * chances[:, np.newaxis])
+        rates += (share * chances).tolist()
+        cell += [number] * len(chances)
+    made, _ = rows_covariance(weights, np.array(rates), np.array(cell))
+    assert np.allclose(made, exact, atol=1e-12)
+
+
+# Intervals of sums.
+
+RUNS = scaled(400, 3_000)
+SUMS = (
+    (GRR.for_epsilon(16, Decimal(2)), 2_000),
+    (SubsetSelection.for_epsilon(30, Decimal(1)), 3_000),
+    (PGR.for_design(53, 7, 3, Decimal(2)), 3_000),
+    (OUE.for_epsilon(30, Decimal(1)), 3_000),
+)
+
+
+def misses(mechanism: PureMechanism, n: int, quadrature: bool = False) -> list[int]:
+    """How often intervals of sums miss what the population has: of neighbours, of every second value, of both signs.
+
+    The spoiled ones add the variances of values up, as if their errors had nothing in common.
+    """
+    rng, d = np.random.default_rng(mechanism.d), mechanism.d
+    shares = rng.dirichlet(np.full(d, 0.5))
+    some = np.arange(d)
+    weights = [(some < 8) * 1.0, (some % 2) * 1.0, rng.normal(size=d), np.where(some < d // 2, 1.0, -1.0)]
+    missed = [0] * len(weights)
+    for tally in draw_tallies(mechanism, rng.multinomial(n, shares, size=RUNS).astype(np.int64), rng):
+        made = Functionals(mechanism, tally, n)
+        for place, each in enumerate(weights):
+            variance = made.variance(each)
+            if quadrature:
+                variance = float(each**2 @ share_variance(mechanism, np.clip(made.shares, 0, 1), n, "population"))
+            missed[place] += abs(made.estimate(each) - float(each @ shares)) > Z * np.sqrt(variance)
+    return missed
+
+
+@pytest.mark.parametrize(("mechanism", "n"), SUMS, ids=["grr", "ss", "pgr", "oue"])
+def test_intervals_of_sums_hold_as_often_as_they_say(mechanism: PureMechanism, n: int) -> None:
+    """5 % miss; more or fewer than the bounds do with 6e-8 each, so that all 16 together stray with 1e-6 each way."""
+    for missed in misses(mechanism, n):
+        assert binom.ppf(6e-8, RUNS, 0.05) <= missed <= binom.isf(6e-8, RUNS, 0.05)
+
+
+def test_sums_of_variances_would_be_caught() -> None:
+    """The planted bug: yes less no, whose errors are each other's opposite, as if they did not know of each other."""
+    missed = misses(GRR.for_epsilon(2, Decimal(1)), 3_000, quadrature=True)
+    assert max(missed) > binom.isf(6e-8, RUNS, 0.05)

@@ -1,0 +1,169 @@
+"""Verdicts come from intervals: of every kind none is given whose simultaneous interval holds zero."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from dither_aggregator.analysis import changes as changes_module
+from dither_aggregator.analysis.differences import Comparison, Difference, differences, view_of
+from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.inference import open_chance, open_z
+from dither_aggregator.analysis.numbers import MEAN, QUANTILES
+from dither_aggregator.analysis.reading import Reading, View
+from dither_aggregator.analysis.tables.reading import TablesReading
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.mechanisms import PureMechanism
+from tests.support.drawn_numbers import Population, draw_numbers, population, stored_number
+from tests.support.drawn_tables import draw_table, shape_of, stored_table
+from tests.support.laws import pure
+from tests.support.registries import registry
+from tests.support.tables import table
+from tests.support.tallies import draw_tally
+
+DAY = date(2026, 11, 22)
+SEEDS = 40
+VALUES = tuple(f"v{place}" for place in range(7))
+LISTED: dict[str, dict[str, object]] = {
+    "flag": {"epsilon": "2.0"},
+    "choice": {"values": VALUES, "epsilon": "2.0"},
+    "memoized choice": {"values": VALUES, "epsilon": "1.0", "epsilon_permanent": "4.0"},
+    "choices": {"kind": "choices", "values": VALUES, "epsilon": "2.0", "color": 'mechanism = "oue"\nticks_max = 3'},
+}
+FORMS = {
+    "buckets": stored_number("low = 0\nhigh = 80\nbuckets = 16", epsilon="2"),
+    "mean alone": stored_number('low = 0\nhigh = 80\nasks = ["mean"]', epsilon="2"),
+    "memoized": stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="4", memo="8"),
+}
+
+
+def stored(kind: str) -> StoredPlan:
+    metric = registry(device_epsilon="400.0", **LISTED[kind]).metrics["dark" if kind == "flag" else "color"]
+    return StoredPlan(1, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
+
+
+def draw_listed(mechanism: PureMechanism, shares: np.ndarray[tuple[int], np.dtype[np.float64]], seed: int) -> Tally:
+    """Draw 5,000 reports; where answers hold several values, each is ticked by a part of its own."""
+    rng, n = np.random.default_rng(seed), 5_000
+    if mechanism.ticks == 1:
+        drawn = draw_tally(mechanism, rng.multinomial(n, shares), rng)
+    else:
+        held = rng.binomial(n, shares)
+        drawn = rng.binomial(held, float(mechanism.p)) + rng.binomial(n - held, float(mechanism.q))
+    return Tally(n, np.append(n, drawn))
+
+
+def pairs_of(kind: str) -> Iterator[tuple[Reading, Reading]]:
+    """Yield two windows of a kind, of which some values moved by about what can be told."""
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        if kind in LISTED:
+            kept = stored(kind)
+            shares = rng.dirichlet(np.ones(len(kept.plan.values)))
+            moved = 0.75 * shares + 0.25 * np.roll(shares, 1)
+            tallies = [draw_listed(pure(kept.plan), each, 2 * seed + at) for at, each in enumerate((shares, moved))]
+        else:
+            kept = FORMS[kind]
+            worlds = [population(np.arange(0.25, 80, 0.5), rng.dirichlet(np.full(160, 0.2))) for _ in "ab"]
+            tallies = [draw_numbers(kept.plan, world.places(kept.plan), 20_000, rng) for world in worlds]
+        old, new = (estimate(kept, DAY, tally, view_of(1, 0.05)) for tally in tallies)
+        yield old, new
+
+
+@pytest.mark.parametrize("kind", [*LISTED, *FORMS])
+def test_no_value_moved_whose_interval_holds_zero(kind: str) -> None:
+    """Ranges do not hold their upper ends: the interval of a quantile's move does not hold its own ones."""
+    told = 0
+    for old, new in pairs_of(kind):
+        for row in differences(old, new):
+            told += row.verdict is not None
+            beyond = 0.0 if row.value in QUANTILES else np.nextafter(0.0, 1.0)
+            assert row.verdict in (None, "rose" if row.lower >= beyond else "fell" if row.upper <= -beyond else None)
+    assert told >= 5
+
+
+def test_a_metric_without_a_verdict_is_still_whatever_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test of a metric is Bonferroni's; its values are told by intervals, too, at a level of its own."""
+    old, new = next(pairs_of("flag"))
+    row = Difference("yes", 0.1, 0.05, -0.01, 0.2, 0.4, 0.5, 1e-9)
+    window = Window.ending(DAY, 1)
+    verdicts: tuple[Literal["rose"] | None, ...] = ("rose", None)
+    for verdict in verdicts:
+        comparison = Comparison(old, new, (replace(row, verdict=verdict),), 0.05)
+        monkeypatch.setattr(changes_module, "compare", lambda *asked, told=comparison: told)
+        found = changes_module.changes(None, [new.stored], window, window)  # type: ignore[arg-type]  # nothing is read
+        assert (len(found.moved), len(found.still)) == ((1, 0) if verdict else (0, 1))
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_nothing_stands_out_whose_interval_holds_zero(kind: str) -> None:
+    for reading, _ in pairs_of(kind):
+        significance = reading.significance()
+        assert significance is not None
+        for row, verdict, *_ in significance.tell(provisional=False):
+            assert verdict != "stands out" or row.lower > 0
+
+
+def test_no_group_differs_whose_interval_holds_zero() -> None:
+    """Also where intervals are shown that hold each by itself: verdicts come from those that hold together."""
+    columns = 'theme = ["light", "dark"], version = ["a", "b", "c"]'
+    metric = table(columns, 'arm = ["one", "two"]', epsilon=3, reports=1)
+    told = {"difference": 0, "association": 0}
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        shape = shape_of(metric.plan)
+        arms = [rng.dirichlet(np.ones(np.prod(shape))).reshape(shape) for _ in "ab"]
+        mixed = [0.7 * arms[0] + 0.3 * each for each in arms]
+        tally = draw_table(metric.plan, mixed, [4_000, 4_000], rng)
+        kept, shown = stored_table(metric), {}
+        for simultaneous in (True, False):
+            reading = estimate(kept, DAY, tally, View(simultaneous=simultaneous))
+            assert isinstance(reading, TablesReading)
+            shown[simultaneous] = {row.value: row for row in reading.rows}
+        for name, row in shown[True].items():
+            if row.verdict in ("higher", "lower", "associated"):
+                assert row.upper < 0 if row.verdict == "lower" else row.lower > 0
+                told[row.statistic] += 1
+            assert shown[False][name].verdict == row.verdict
+    assert min(told.values()) >= 5
+
+
+# Ranges leave open where in them a number is.
+
+SIXTEEN = FORMS["buckets"]
+"""Ranges of 5: a mean says where numbers lie up to that alone."""
+
+
+def within(place: float, middle: float) -> Population:
+    """Return numbers at one place within their ranges, in the ranges around a middle one."""
+    ranges = np.arange(16, dtype=np.float64)
+    return population(5 * ranges + place, np.exp(-((ranges - middle) ** 2) / 8))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(within(4.95, 5.6), within(0.05, 6.4)), (within(4.9, 6), within(0.1, 7))]
+)
+def test_a_mean_that_moves_within_its_ranges_is_not_told_to_have_moved(before: Population, after: Population) -> None:
+    """The middles of ranges rise by 4 and by 5, 6 standard errors, while the mean falls by 1 or stays: nothing is told.
+
+    No seed may tell it: the numbers lie so that the mean is at the end of what the ranges leave open.
+    """
+    assert -1.2 < after.mean(0, 80) - before.mean(0, 80) < 0.5
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        tallies = [draw_numbers(SIXTEEN.plan, each.places(SIXTEEN.plan), 100_000, rng) for each in (before, after)]
+        readings = [estimate(SIXTEEN, DAY, tally, view_of(1, 0.05)) for tally in tallies]
+        (row,) = [row for row in differences(*readings) if row.value == MEAN]
+        assert row.estimate > 5 * row.std_error
+        assert row.verdict is None
+        assert row.lower < after.mean(0, 80) - before.mean(0, 80) < row.upper
+
+
+def test_an_interval_of_an_open_number_reaches_as_far_as_imbens_and_manski_say() -> None:
+    for part, z in ((0.0, 1.96), (0.5, 1.77), (1.0, 1.68), (2.0, 1.65), (3.0, 1.645)):
+        assert open_z(0.05, part) == pytest.approx(z, abs=0.006)
+        assert open_chance(open_z(0.05, part), part) == pytest.approx(0.05)
