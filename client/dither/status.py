@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from types import MappingProxyType
 
 from dither.device import Device, Sending
-from dither.schedule import EPOCH
+from dither.device.days import EPOCH
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen
@@ -91,7 +91,7 @@ def status_of(
         all_silent
         if silent
         else {
-            name: MetricStatus(skip_reason.reason, day_of(skip_reason.until))
+            name: MetricStatus(skip_reason.reason.value if skip_reason.reason else "", day_of(skip_reason.until))
             for name, skip_reason in device.skip_reasons().items()
         },
         device.sending(),

@@ -11,8 +11,7 @@ from weakref import WeakSet
 
 from dither import forks
 from dither.device import Device, DeviceBusy, DeviceUnusable
-from dither.device.connected import WAIT_S
-from dither.device.sqlite_thread import within
+from dither.device.connection import WAIT_S, within
 from dither.handles import HANDLES
 from dither.say import DEBUG, WARNING, say
 from dither.sending.courier import delay

@@ -15,7 +15,7 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME
-from dither.schedule import EPOCH
+from dither.device.days import EPOCH
 from dither.sending.transport import Answer, DryRun, HttpTransport, Outcome, Transport
 from dither.settings import Settings
 from dither.status import NOT_ASKED, REFUSED

@@ -351,7 +351,7 @@ def let_an_answer_open_its_period(self: Device, metric: Metric, answer: object) 
     """Be the fault that this is about, as it once was."""
     with self._file.transaction():
         self._slots.open_periods()
-        return self._slots.replace(metric, metric.read(answer))
+        return self._slots.replace(metric, metric.read(answer)) or ""
 
 
 def main(directory: Path, planted: bool) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME
-from dither.device.connected import DURABLE_WAIT_S
+from dither.device.connection import DURABLE_WAIT_S
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.answers import App, Receive, Scope, Send

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from dither import forks
 from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
-from dither.device.connected import WAIT_S
-from dither.device.sqlite_thread import within
+from dither.device.connection import WAIT_S, within
 from dither.randomness import jitter
 from dither.say import DEBUG, WARNING, say
 from dither.sending.sender import BUSY, Sender

@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable
 
 from dither.device import BuiltUpload, Device
-from dither.device.connected import DURABLE_WAIT_S
-from dither.device.sqlite_thread import left_s
+from dither.device.connection import DURABLE_WAIT_S, left_s
 from dither.randomness import jitter
 from dither.say import DEBUG, WARNING, say
 from dither.sending.lock import SenderLock

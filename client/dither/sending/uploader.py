@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from dither import forks
 from dither.device import Device, DeviceUnusable
+from dither.device.connection import left_s
 from dither.device.send_schedule import NO_ANSWER_YET
-from dither.device.sqlite_thread import left_s
 from dither.sending.courier import LOG_BYTES_MAX, Courier, delay, passes
 from dither.sending.transport import Transport
 from dither.status import CLOSED

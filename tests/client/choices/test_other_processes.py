@@ -139,7 +139,7 @@ def test_an_agreement_from_before_undoes_no_refusal_that_is_not_in_the_file(
     assert one.status().silent == ""
     with locked(tmp_path / "d"), monkeypatch.context() as patched:
         if not marked:
-            patched.setattr("dither.device.refusals.Refusals.note", lambda *_: False)
+            patched.setattr("dither.device.agreement.Refusals.note", lambda *_: False)
         assert one.set_consent(False) == marked
     one.color.record("red")
     assert (one.status().silent, one.flush(0.1).sent) == (REFUSED, 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceBusy
-from dither.device.connected import WAIT_S
+from dither.device.connection import WAIT_S
 from dither.sending import uploader
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings

@@ -12,7 +12,7 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME, REFUSED_NAME, DeviceUnusable
-from dither.device.refusals import EVERYTHING, Refusals
+from dither.device.agreement import EVERYTHING, Refusals
 from dither.device.schema import connect
 from dither.sending.lock import SenderLock
 from dither.telemetry import Telemetry

@@ -40,7 +40,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def look_and_note(self: Device, *arguments: Callable[[], float]) -> object:
         found = look(self, *arguments)
-        days.append(self._file.clock_day())
+        days.append(self._file.day)
         return found
 
     monkeypatch.setattr(Device, "look", look_and_note)
