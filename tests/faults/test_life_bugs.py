@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dither.device import BuiltUpload, Device, Reason
+from dither.device import BuiltUpload, Device, Silence
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
 from dither.device.days import end_of_period
@@ -88,7 +88,7 @@ def fall_silent_when_a_memo_is_used_up(patch: pytest.MonkeyPatch) -> None:
         with suppress(UsedUp):
             fill(self, metric, answer)
 
-    def replace_or_not(self: Slots, metric: Metric, answer: Any) -> Reason | None:
+    def replace_or_not(self: Slots, metric: Metric, answer: Any) -> Silence | None:
         with suppress(UsedUp):
             return replace(self, metric, answer)
         return None
@@ -102,7 +102,7 @@ def let_an_answer_open_its_period(patch: pytest.MonkeyPatch) -> None:
     """As before: who answers reports of a period in which nobody looks."""
     replace = Slots.replace
 
-    def open_and_replace(self: Slots, metric: Metric, answer: Any) -> Reason | None:
+    def open_and_replace(self: Slots, metric: Metric, answer: Any) -> Silence | None:
         self.open_periods()
         return replace(self, metric, answer)
 
@@ -197,7 +197,7 @@ def let_only_an_answer_end_a_period(patch: pytest.MonkeyPatch) -> None:
     """Keep with an answer, and not with a "none", that the period is over, and all before it."""
     replace = Slots.replace
 
-    def replace_and_end(self: Slots, metric: Metric, answer: Any) -> Reason | None:
+    def replace_and_end(self: Slots, metric: Metric, answer: Any) -> Silence | None:
         reason = replace(self, metric, answer)
         if not reason:
             self._days.use(metric.name, 0, end_of_period(metric, self._days.today()))

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import dither.device.slots
-from dither.device import DAY_S, FILE_NAME, Device, Reason
+from dither.device import DAY_S, FILE_NAME, Device, Silence
 from dither.device.days import SILENT_DAYS, period_start
 from dither.sending.sender import Sender
 from dither.sending.transport import Answer, Outcome, read_answer
@@ -174,7 +174,7 @@ class Witness:
         self._replaces = False
         takes_place = self.device._slots.replace
 
-        def replace(metric: Metric, answer: Any) -> Reason | None:
+        def replace(metric: Metric, answer: Any) -> Silence | None:
             self._replaces = True
             try:
                 return takes_place(metric, answer)

@@ -15,7 +15,7 @@ from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
 from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.send_schedule import SendSchedule
-from dither.device.skip_reason import REASONS, Reason, SkipReasons
+from dither.device.skip_reason import REASONS, Silence, SkipReasons
 from dither.randomness import SYSTEM
 from dither.starting import default_data_dir
 from dither.status import day_of
@@ -187,7 +187,7 @@ def _moment(seconds: float | None) -> str | None:
 
 
 def _silence(metric: dict[str, str | None]) -> str:
-    reason = Reason(metric["silent"]) if metric["silent"] else None
+    reason = Silence(metric["silent"]) if metric["silent"] else None
     until = f", until {metric['until']}" if metric["until"] else ""
     return f"{reason} ({REASONS[reason]}{until})" if reason else "answers"
 

@@ -23,7 +23,7 @@ from dither.device.file import DAY_S, DeviceFile
 from dither.device.outbox import BuiltUpload, Outbox
 from dither.device.schema import FILE_NAME, DeviceDamaged, DeviceFault, DeviceUnusable, OtherVersion
 from dither.device.send_schedule import Sending, SendSchedule
-from dither.device.skip_reason import Reason, SkipReason, SkipReasons
+from dither.device.skip_reason import Silence, SkipReason, SkipReasons
 from dither.device.slots import Answer, Slots
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
@@ -31,8 +31,18 @@ from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 
 __all__ = [
-    "DAY_S", "FILE_NAME", "REFUSED_NAME", "BuiltUpload", "Device", "DeviceBusy", "DeviceFault", "DeviceUnusable",
-    "Look", "Reason", "Sending", "SkipReason",
+    "DAY_S",
+    "FILE_NAME",
+    "REFUSED_NAME",
+    "BuiltUpload",
+    "Device",
+    "DeviceBusy",
+    "DeviceFault",
+    "DeviceUnusable",
+    "Look",
+    "Sending",
+    "Silence",
+    "SkipReason",
 ]  # fmt: skip
 
 
@@ -142,12 +152,12 @@ class Device:
         """
         if metric.hidden:
             return self._replace(metric, answer)
-        reason: Reason | None = self._file.recall(metric.name)
+        reason: Silence | None = self._file.recall(metric.name)
         if reason is None:
             # Before the transaction: an answer's own methods may do anything, recording included.
             read = metric.read(answer)
             if self._refusals.pending and not self._keep_refusals_but(metric.name):
-                reason = Reason.REFUSED
+                reason = Silence.REFUSED
             else:
                 try:
                     reason = self._take(metric, read, delay)
@@ -160,24 +170,24 @@ class Device:
         self._file.noted[reason.value] += 1
         return reason.value
 
-    def _take(self, metric: Metric, answer: Answer, delay: Callable[[], float]) -> Reason | None:
-        with self._file.transaction(answer=True):
+    def _take(self, metric: Metric, answer: Answer, delay: Callable[[], float]) -> Silence | None:
+        with self._file.transaction(keeps_era=True):
             self._notice_clock()
             reason = self._slots.record(metric, answer)
             if reason is None:
                 self._send_schedule.planned(delay)
-            self._file.learn(metric.name, reason or Reason.ANSWERED)
+            self._file.learn(metric.name, reason or Silence.ANSWERED)
         return reason
 
     def _replace(self, metric: Metric, answer: object) -> str:
         refused = self._refusals.of(metric.name)
-        reason: Reason | None = Reason.REFUSED if refused else self._file.recall(metric.name)
+        reason: Silence | None = Silence.REFUSED if refused else self._file.recall(metric.name)
         if reason is None:
             read = metric.read(answer)
             # A kill may lose what was noted of other metrics: a hidden answer must not decide whether it does.
             with self._file.transaction(brief=True):
                 reason = self._slots.replace(metric, read)
-                self._file.learn(metric.name, reason or Reason.ANSWERED)
+                self._file.learn(metric.name, reason or Silence.ANSWERED)
         return reason.value if reason else ""
 
     def _notice_clock(self) -> None:
@@ -202,7 +212,7 @@ class Device:
         """Open and close periods, and return what to wait for; plan an attempt after a `delay` if one is due."""
         if self._refusals.pending:
             self.keep_refusals()
-        with self._file.transaction():
+        with self._file.transaction(keeps_era=True):
             self._file.keep_noted()
             self._notice_clock()
             self._outbox.see_clock()

@@ -128,6 +128,7 @@ class Days:
         if file.day < since + SILENT_DAYS:
             file.set("behind_since", since)
             return
+        file.end_era()
         file.set("behind_since", None)
         self._fall_back()
         if self._forgot_ahead():

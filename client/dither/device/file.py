@@ -23,8 +23,8 @@ class DeviceFile(Connected):
     The methods under "Within a transaction" are for use there.
 
     What is known of the file holds for an *era*. It ends with the day, with whatever another connection writes, and
-    with whatever this one writes, unless that is an answer and nothing else: an answer changes no more than what its
-    own call says of it.
+    with whatever this one writes: but for answers and looks, which may keep it, and call `end_era` where they change
+    more than what they say themselves.
     """
 
     def __init__(
@@ -66,21 +66,21 @@ class DeviceFile(Connected):
 
     @contextmanager
     def transaction(
-        self, durable: bool = False, *, wait_s: float | None = None, answer: bool = False, brief: bool = False
+        self, durable: bool = False, *, wait_s: float | None = None, keeps_era: bool = False, brief: bool = False
     ) -> Iterator[None]:
         """Run the block as one transaction, undone if it changes nothing.
 
         `durable` waits longer for its turn, if not for `wait_s`, and syncs what it and all before have written to the
-        disk. `answer` says that it takes an answer; what it does beside calls `end_era`. `brief` is for hidden ones: it
-        hardly waits, raises DeviceFault if the file is not open, since opening makes files beside it, and leaves what
-        was counted in memory to the next one.
+        disk. `keeps_era` is for what calls `end_era` itself. `brief` is for hidden answers: it keeps the era, hardly
+        waits, raises DeviceFault if the file is not open, since opening makes files beside it, and leaves what was
+        counted in memory to the next one.
         """
         wait_s = wait_s or (DURABLE_WAIT_S if durable else BRIEF_WAIT_S if brief else WAIT_S)
         lock = self._take(wait_s)
         try:
             db, version = self._begin("BEGIN IMMEDIATE", wait_s, durable=durable, opens=not brief)
             before = db.total_changes
-            self._ends_era = not (answer or brief)
+            self._ends_era = not (keeps_era or brief)
             committed = False
             try:
                 self._look(db, version)
@@ -212,7 +212,7 @@ class DeviceFile(Connected):
         self._era += 1
 
     def end_era(self) -> None:
-        """Let the era end with what this transaction writes, though it takes an answer."""
+        """Let the era end with what this transaction writes, though it began as one that keeps it."""
         self._ends_era = True
 
     def recall(self, what: Hashable) -> Any:

@@ -14,7 +14,7 @@ from dither.device.file import DeviceFile
 from dither.device.outbox import RETIRED_DAYS
 
 
-class Reason(StrEnum):
+class Silence(StrEnum):
     """Why nothing of a metric is recorded, or leaves."""
 
     REFUSED = "refused"
@@ -33,19 +33,19 @@ class Reason(StrEnum):
 
 
 REASONS = {
-    Reason.REFUSED: "the person refused",
-    Reason.NOT_AGREED: "the person was not asked, or agreed to less",
-    Reason.CLOCK_BEHIND: "the clock reads more than a day earlier than when something was last recorded or charged",
-    Reason.EXPIRED: "the metric has expired",
-    Reason.QUIET: "the device is new",
-    Reason.FORGOTTEN: "the person had everything forgotten",
-    Reason.RETIRED: "the aggregator takes this plan no more",
-    Reason.ANSWERED: "this period was answered",
-    Reason.UNOPENED: 'the period has not been opened yet: a hidden answer only ever replaces a "none"',
-    Reason.UNSCHEDULED: "this period was not drawn",
-    Reason.WAITING: "an older report still waits to be sent",
-    Reason.SPENT: "what the metric may cost is spent, or does not fit beside the others",
-    Reason.WRONG_KEY: "the aggregator does not know the key, or no longer",
+    Silence.REFUSED: "the person refused",
+    Silence.NOT_AGREED: "the person was not asked, or agreed to less",
+    Silence.CLOCK_BEHIND: "the clock reads more than a day earlier than when something was last recorded or charged",
+    Silence.EXPIRED: "the metric has expired",
+    Silence.QUIET: "the device is new",
+    Silence.FORGOTTEN: "the person had everything forgotten",
+    Silence.RETIRED: "the aggregator takes this plan no more",
+    Silence.ANSWERED: "this period was answered",
+    Silence.UNOPENED: 'the period has not been opened yet: a hidden answer only ever replaces a "none"',
+    Silence.UNSCHEDULED: "this period was not drawn",
+    Silence.WAITING: "an older report still waits to be sent",
+    Silence.SPENT: "what the metric may cost is spent, or does not fit beside the others",
+    Silence.WRONG_KEY: "the aggregator does not know the key, or no longer",
 }
 """Every reason, in words for `status()` and `dither device inspect`."""
 
@@ -53,7 +53,7 @@ REASONS = {
 class SkipReason(NamedTuple):
     """Why a metric is silent."""
 
-    reason: Reason | None
+    reason: Silence | None
     """None where it is not silent."""
     until: int | None = None
     """The first day on which this reason may be over, counted from 1 January 1970; None if it is not over by itself."""
@@ -117,51 +117,51 @@ class SkipReasons:
         spent, *terms, agreed, refused, leaves, plan = row[:8]
         replaceable, charge, built, has_memo, building, retired, used_until, next_scheduled = row[8:]
         if self._agreement.refuses(metric.name, bool(refused)):
-            return _skip(Reason.REFUSED)
+            return _skip(Silence.REFUSED)
         if not self._agreement.covers(metric, agreed or ""):
-            return _skip(Reason.NOT_AGREED)
+            return _skip(Silence.NOT_AGREED)
         if today > file.day + 1:
-            return _skip(Reason.CLOCK_BEHIND, days.behind_until())
+            return _skip(Silence.CLOCK_BEHIND, days.behind_until())
         if today >= silent_from(metric, today):
-            return _skip(Reason.EXPIRED)
+            return _skip(Silence.EXPIRED)
         if today < (until := days.quiet_until(self._quiet_days)):
-            return _skip(Reason.QUIET, until)
+            return _skip(Silence.QUIET, until)
         if today < (until := days.forgotten_until()):
-            return _skip(Reason.FORGOTTEN, until)
+            return _skip(Silence.FORGOTTEN, until)
         if today < retired <= today + RETIRED_DAYS + 1:  # one that lies further ahead was set by another clock
-            return _skip(Reason.RETIRED, retired)
+            return _skip(Silence.RETIRED, retired)
         if not prepared and tuple(terms) != self._budget.terms(metric):
             return Verdict(Step.PREPARE)
         # One of another plan stays: what leaves, and when, would tell whether there was an answer since.
         if replaceable and today < leaves <= used_until and plan == metric.plan.digest:
             return Verdict(Step.REPLACE)
         if today < used_until:
-            return _skip(Reason.ANSWERED, used_until)
+            return _skip(Silence.ANSWERED, used_until)
         if next_scheduled != start and not answers_always(metric):
-            return _skip(Reason.UNSCHEDULED, next_scheduled)
+            return _skip(Silence.UNSCHEDULED, next_scheduled)
         if leaves is not None and (built or leaves > today):
-            return _skip(Reason.WAITING)
+            return _skip(Silence.WAITING)
         if not self._budget.bears(metric, (spent or 0) + building + charge, bool(has_memo)):
-            return _skip(Reason.SPENT)
+            return _skip(Silence.SPENT)
         return Verdict(Step.FILL if leaves is None else Step.MAKE_ROOM)
 
     def not_taken(self, metric: Asked) -> SkipReason:
         """Return why an answer is not taken now: of a hidden metric none is, unless a look has opened the period."""
         step, skip = self.verdict(metric)
         unopened = metric.hidden and step in (Step.PREPARE, Step.MAKE_ROOM, Step.FILL)
-        return SkipReason(Reason.UNOPENED) if unopened else skip
+        return SkipReason(Silence.UNOPENED) if unopened else skip
 
     def nothing_leaves(self, metric: Asked) -> SkipReason:
         """Return why a metric is silent, or why what it takes does not leave, for people."""
         skip = self.not_taken(metric)
         if self._file.get("key_refused") and skip.reason in _WAIT_FOR_A_KEY:
-            return SkipReason(Reason.WRONG_KEY)
+            return SkipReason(Silence.WRONG_KEY)
         return skip
 
 
-_WAIT_FOR_A_KEY = (None, Reason.ANSWERED, Reason.UNOPENED, Reason.WAITING)
+_WAIT_FOR_A_KEY = (None, Silence.ANSWERED, Silence.UNOPENED, Silence.WAITING)
 """Where the aggregator refused the key, an answer is taken all the same, and waits."""
 
 
-def _skip(reason: Reason, until: int | None = None) -> Verdict:
+def _skip(reason: Silence, until: int | None = None) -> Verdict:
     return Verdict(Step.SKIP, SkipReason(reason, until))

@@ -11,7 +11,7 @@ from dither.device.budget import Budget
 from dither.device.days import Days, end_of_period, period_start
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
-from dither.device.skip_reason import Reason, SkipReasons, Step, Verdict
+from dither.device.skip_reason import Silence, SkipReasons, Step, Verdict
 from dither_shared.cells import DEVICE_CELLS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
@@ -47,18 +47,18 @@ class Slots:
 
     # Recording.
 
-    def record(self, metric: Metric, answer: Answer) -> Reason | None:
+    def record(self, metric: Metric, answer: Answer) -> Silence | None:
         """Randomize an answer into the metric's slot; return None, or why the metric is silent."""
         if self._hidden:
             self.open_periods()
         step, skip = self._decide(metric)
         if step is not Step.FILL:
-            return skip.reason or Reason.ANSWERED
+            return skip.reason or Silence.ANSWERED
         self._fill(metric, answer)
         self._days.reach()
         return None
 
-    def replace(self, metric: Metric, answer: Answer) -> Reason | None:
+    def replace(self, metric: Metric, answer: Answer) -> Silence | None:
         """Let an answer take the place of the "none" of a hidden metric's open period; return None, or why it does not.
 
         Write nothing but what the slot says, and of a memo the class that it would cost: no day, no row of its own.

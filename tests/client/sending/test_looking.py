@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device
-from dither.sending import courier
+from dither.sending import uploader
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
 from dither.telemetry import Telemetry
@@ -44,7 +44,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return found
 
     monkeypatch.setattr(Device, "look", look_and_note)
-    monkeypatch.setattr(courier, "CLOCK_EVERY_S", 0.005)
+    monkeypatch.setattr(uploader, "CLOCK_EVERY_S", 0.005)
     return days
 
 
@@ -108,7 +108,7 @@ def test_a_thread_that_cannot_be_started_is_tried_again_by_a_public_answer_and_n
 
 
 def runs(telemetry: Telemetry) -> bool:
-    return telemetry._uploader is not None and telemetry._uploader._thread is not None
+    return telemetry._session.uploader is not None and telemetry._session.uploader._thread is not None
 
 
 @pytest.mark.parametrize("silent", ["http://example.org is no https address", "DO_NOT_TRACK is set"])
