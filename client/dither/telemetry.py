@@ -129,8 +129,11 @@ class Telemetry:
             return
         say(DEBUG, "%s: %s", metric.name, skip_reason or "recorded")
         if not skip_reason or uploader.wakes:
-            # Recorded answers wait in the file, also if no thread can be started now.
-            self._guarded(uploader.recorded, lambda error: None)
+            try:
+                uploader.recorded()
+            except Exception:  # the answer waits in the file, also if no thread can be started now
+                if self._settings.strict:
+                    raise
 
     def _replace(self, metric: Metric, answer: object) -> None:
         """Put a hidden answer into its slot, if a look has opened one; count, log and wake nothing, whatever happens.

@@ -167,7 +167,7 @@ class Agreement:
 
     def choice(self) -> bool | None:
         """Return what the person chose for the whole app, or None if they did not choose."""
-        chosen = self._file.get("consent")
+        chosen = self._file.state.get("consent")
         return None if chosen is None else bool(chosen)
 
     def choose(self, given: bool) -> None:
@@ -176,7 +176,7 @@ class Agreement:
 
     def agreed(self) -> bool:
         """Tell whether anything was ever agreed to."""
-        return self._file.get("agreed_epsilon") is not None
+        return self._file.state.get("agreed_epsilon") is not None
 
     def agree(self) -> None:
         """Keep the terms of the whole registry as agreed to."""
@@ -206,7 +206,7 @@ class Agreement:
 
     def epsilon(self) -> int:
         """Return the most that this device may be charged, in micro-epsilon: what was agreed to, and no more."""
-        agreed = self._file.get("agreed_epsilon")
+        agreed = self._file.state.get("agreed_epsilon")
         return 0 if agreed is None else int(agreed)
 
     def allows(self, metric: Metric) -> bool:
@@ -272,9 +272,9 @@ class Agreement:
 
         Before terms said how far it links, that was the memos which go on, or what needs no `linkable`.
         """
-        linked = self._file.get("agreed_linked")
+        linked = self._file.state.get("agreed_linked")
         if linked is not None:
-            return DeviceTerms(self.epsilon(), int(linked), bool(self._file.get("agreed_linkable")))
+            return DeviceTerms(self.epsilon(), int(linked), bool(self._file.state.get("agreed_linkable")))
         if self._links_more():
             return DeviceTerms(self.epsilon(), round(10_000 * LINKED_MAX))
         return replaced(DeviceTerms.of(self._registry), epsilon=self.epsilon())

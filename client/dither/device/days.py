@@ -74,7 +74,7 @@ def end_of_period(metric: Scheduled, today: int) -> int:
 def silent_from(metric: Scheduled, today: int) -> int:
     """Return the first day on which a metric is silent because it expires; a hidden one, whose report would be late."""
     expires = day_number(metric.expires)
-    late = metric.hidden and end_of_period(metric, today) >= expires + GRACE_DAYS
+    late = end_of_period(metric, today) >= expires + GRACE_DAYS and metric.hidden
     return min(expires, today) if late else expires
 
 
@@ -122,7 +122,8 @@ class Days:
         """Take note whether the clock is behind, and fall back when it was for long enough."""
         file = self._file
         if not self._is_behind():
-            file.set("behind_since", None)
+            if file.state.get("behind_since") is not None:
+                file.set("behind_since", None)
             return
         since = self._behind_since()
         if file.day < since + SILENT_DAYS:
@@ -193,8 +194,9 @@ class Days:
         """
         file = self._file
         spans = file.execute("SELECT first, until FROM used WHERE metric = ? ORDER BY first", metric).fetchall()
-        gaps = ((spans[place][0] - spans[place - 1][1], place) for place in range(1, len(spans)))
-        gap, place = min(gaps, default=(1, 0))
+        gap, place = 1, 0
+        if len(spans) > 1:
+            gap, place = min((spans[place][0] - spans[place - 1][1], place) for place in range(1, len(spans)))
         if gap <= 0 or len(spans) >= SPANS_MAX:
             (before, ends), (after, ends_later) = spans[place - 1 : place + 1]
             file.execute("DELETE FROM used WHERE metric = ? AND first = ?", metric, after)

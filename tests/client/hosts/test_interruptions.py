@@ -85,6 +85,7 @@ def test_a_signal_handler_that_forks_in_the_middle_of_a_record_costs_the_parent_
         for _ in range(2):
             flag(0)  # answered: it is known now, and asked first whether the file has changed
         at_line(moment, lambda: signal.raise_signal(signal.SIGUSR1))
+        flag(0)
         flag(2)
         assert ended(*children) == [0]
         flag(3)
@@ -118,6 +119,7 @@ def test_a_child_that_returns_into_the_parents_record_undoes_nothing(world: Worl
         for _ in range(2):
             flag(0)
         at_line(moment, lambda: signal.raise_signal(signal.SIGUSR1))
+        flag(0)
         flag(1)
         if child == 0:
             telemetry.close()
