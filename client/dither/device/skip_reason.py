@@ -5,13 +5,13 @@ to. Only whether the present period of a hidden metric was answered does, and no
 """
 
 from enum import Enum, StrEnum
-from typing import NamedTuple
 
 from dither.device.agreement import Agreement, Asked
 from dither.device.budget import Budget
 from dither.device.days import Days, answers_always, end_of_period, period_start, silent_from
 from dither.device.file import DeviceFile
 from dither.device.outbox import RETIRED_DAYS
+from dither_shared.frozen import frozen
 
 
 class Silence(StrEnum):
@@ -50,15 +50,6 @@ REASONS = {
 """Every reason, in words for `status()` and `dither device inspect`."""
 
 
-class SkipReason(NamedTuple):
-    """Why a metric is silent."""
-
-    reason: Silence | None
-    """None where it is not silent."""
-    until: int | None = None
-    """The first day on which this reason may be over, counted from 1 January 1970; None if it is not over by itself."""
-
-
 class Step(Enum):
     """The next step towards a report."""
 
@@ -74,12 +65,18 @@ class Step(Enum):
     """The slot is empty."""
 
 
-class Verdict(NamedTuple):
-    """The next step of a metric, and why it is silent if that is to skip."""
+@frozen
+class SkipReason:
+    """Why a metric is silent, or the next step where it is not."""
 
-    step: Step
-    skip: SkipReason = SkipReason(None)
+    reason: Silence | None
+    """None where it is not silent."""
+    until: int | None = None
+    """The first day on which this reason may be over, counted from 1 January 1970; None if it is not over by itself."""
+    step: Step = Step.SKIP
 
+
+_NO_REASON = {step: SkipReason(None, None, step) for step in Step}
 
 _ROW = """
 SELECT m.spent, m.terms, m.memo_key, m.reserved, a.terms, COALESCE(a.refused, 0), s.leaves, s.plan, s.replaceable,
@@ -104,8 +101,8 @@ class SkipReasons:
         self._budget = budget
         self._quiet_days = quiet_days
 
-    def verdict(self, metric: Asked, *, prepared: bool = False) -> Verdict:
-        """Return the next step towards a report of a metric. The first reason that holds counts.
+    def decide(self, metric: Asked, *, prepared: bool = False) -> SkipReason:
+        """Return why no report of a metric is made, or the next step towards one. The first reason that holds counts.
 
         `prepared` says that the budget's row is that of its present terms.
         """
@@ -117,38 +114,38 @@ class SkipReasons:
         spent, *terms, agreed, refused, leaves, plan = row[:8]
         replaceable, charge, built, has_memo, building, retired, used_until, next_scheduled = row[8:]
         if self._agreement.refuses(metric.name, bool(refused)):
-            return _skip(Silence.REFUSED)
+            return SkipReason(Silence.REFUSED)
         if not self._agreement.covers(metric, agreed or ""):
-            return _skip(Silence.NOT_AGREED)
+            return SkipReason(Silence.NOT_AGREED)
         if today > file.day + 1:
-            return _skip(Silence.CLOCK_BEHIND, days.behind_until())
+            return SkipReason(Silence.CLOCK_BEHIND, days.behind_until())
         if today >= silent_from(metric, today):
-            return _skip(Silence.EXPIRED)
+            return SkipReason(Silence.EXPIRED)
         if today < (until := days.quiet_until(self._quiet_days)):
-            return _skip(Silence.QUIET, until)
+            return SkipReason(Silence.QUIET, until)
         if today < (until := days.forgotten_until()):
-            return _skip(Silence.FORGOTTEN, until)
+            return SkipReason(Silence.FORGOTTEN, until)
         if today < retired <= today + RETIRED_DAYS + 1:  # one that lies further ahead was set by another clock
-            return _skip(Silence.RETIRED, retired)
+            return SkipReason(Silence.RETIRED, retired)
         if not prepared and tuple(terms) != self._budget.terms(metric):
-            return Verdict(Step.PREPARE)
+            return _NO_REASON[Step.PREPARE]
         # One of another plan stays: what leaves, and when, would tell whether there was an answer since.
         if replaceable and today < leaves <= used_until and plan == metric.plan.digest:
-            return Verdict(Step.REPLACE)
+            return _NO_REASON[Step.REPLACE]
         if today < used_until:
-            return _skip(Silence.ANSWERED, used_until)
+            return SkipReason(Silence.ANSWERED, used_until)
         if next_scheduled != start and not answers_always(metric):
-            return _skip(Silence.UNSCHEDULED, next_scheduled)
+            return SkipReason(Silence.UNSCHEDULED, next_scheduled)
         if leaves is not None and (built or leaves > today):
-            return _skip(Silence.WAITING)
+            return SkipReason(Silence.WAITING)
         if not self._budget.bears(metric, (spent or 0) + building + charge, bool(has_memo)):
-            return _skip(Silence.SPENT)
-        return Verdict(Step.FILL if leaves is None else Step.MAKE_ROOM)
+            return SkipReason(Silence.SPENT)
+        return _NO_REASON[Step.FILL if leaves is None else Step.MAKE_ROOM]
 
     def not_taken(self, metric: Asked) -> SkipReason:
         """Return why an answer is not taken now: of a hidden metric none is, unless a look has opened the period."""
-        step, skip = self.verdict(metric)
-        unopened = metric.hidden and step in (Step.PREPARE, Step.MAKE_ROOM, Step.FILL)
+        skip = self.decide(metric)
+        unopened = metric.hidden and skip.step in (Step.PREPARE, Step.MAKE_ROOM, Step.FILL)
         return SkipReason(Silence.UNOPENED) if unopened else skip
 
     def nothing_leaves(self, metric: Asked) -> SkipReason:
@@ -161,7 +158,3 @@ class SkipReasons:
 
 _WAIT_FOR_A_KEY = (None, Silence.ANSWERED, Silence.UNOPENED, Silence.WAITING)
 """Where the aggregator refused the key, an answer is taken all the same, and waits."""
-
-
-def _skip(reason: Silence, until: int | None = None) -> Verdict:
-    return Verdict(Step.SKIP, SkipReason(reason, until))

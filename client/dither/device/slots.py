@@ -11,7 +11,7 @@ from dither.device.budget import Budget
 from dither.device.days import Days, end_of_period, period_start
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
-from dither.device.skip_reason import Silence, SkipReasons, Step, Verdict
+from dither.device.skip_reason import Silence, SkipReason, SkipReasons, Step
 from dither_shared.cells import DEVICE_CELLS_MAX
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
@@ -51,8 +51,8 @@ class Slots:
         """Randomize an answer into the metric's slot; return None, or why the metric is silent."""
         if self._hidden:
             self.open_periods()
-        step, skip = self._decide(metric)
-        if step is not Step.FILL:
+        skip = self._decide(metric)
+        if skip.step is not Step.FILL:
             return skip.reason or Silence.ANSWERED
         self._fill(metric, answer)
         self._days.reach()
@@ -116,16 +116,16 @@ class Slots:
             self.close_periods()
         return ended
 
-    def _decide(self, metric: Metric) -> Verdict:
-        """Return the next step, which is to fill a new slot, or not to. Prepare the budget and make room before it."""
-        verdict = self._skip_reasons.verdict(metric)
-        if verdict.step is Step.PREPARE:
+    def _decide(self, metric: Metric) -> SkipReason:
+        """Return why no slot is to be filled, or that one is. Prepare the budget and make room before it."""
+        skip = self._skip_reasons.decide(metric)
+        if skip.step is Step.PREPARE:
             self._budget.prepare(metric)
-            verdict = self._skip_reasons.verdict(metric, prepared=True)
-        if verdict.step is Step.MAKE_ROOM:
+            skip = self._skip_reasons.decide(metric, prepared=True)
+        if skip.step is Step.MAKE_ROOM:
             self._outbox.build()
-            verdict = self._skip_reasons.verdict(metric, prepared=True)
-        return verdict
+            skip = self._skip_reasons.decide(metric, prepared=True)
+        return skip
 
     # Filling.
 
