@@ -41,14 +41,12 @@ class SendSchedule:
 
     def planned(self, delay: Callable[[], float]) -> float:
         """Return when the next attempt is planned; plan one after a `delay`, in seconds, if none is."""
-        now = self._file.clock()
-        when: float | None = self._file.state.get("planned")
+        now, state = self._file.clock(), self._file.state
+        when: float | None = state.get("planned")
         if when is None:
             when = now + delay()
             self._plan(when)
-        elif now < (
-            made := self._file.state.get("planned_at")
-        ):  # the clock was set back: nothing waits longer than it would
+        elif now < (made := state["planned_at"]):  # the clock was set back: nothing waits longer than it would
             when = now + min(delay(), when - made)
             self._plan(when)
         return when
@@ -63,13 +61,14 @@ class SendSchedule:
 
     def notice_clock(self) -> None:
         """Let a wait be over for good where the clock reads earlier than at the attempt that it comes from."""
-        if self._file.state.get("held_until") and self._file.clock() < self._file.state.get("outcome_at"):
+        state = self._file.state
+        if state.get("held_until") and self._file.clock() < state["outcome_at"]:
             self._file.set("held_until", None)
 
     def held_until(self) -> float:
         """Return until when not even a flush sends: the aggregator asked to wait, or could not be reached; or 0."""
-        until: float = self._file.state.get("held_until") or 0.0
-        return until if until and self._file.state.get("outcome_at") <= self._file.clock() < until else 0.0
+        until: float = self._file.get("held_until") or 0.0
+        return until if until and self._file.get("outcome_at") <= self._file.clock() < until else 0.0
 
     # The outcome of an attempt.
 
@@ -79,15 +78,13 @@ class SendSchedule:
         That is once, after an hour of attempts that failed the same way, until one is accepted.
         """
         now = self._file.clock()
-        if self._file.state.get("failing") != outcome or now < self._file.state.get(
-            "failing_since"
-        ):  # the clock was set back
+        if self._file.get("failing") != outcome or now < self._file.get("failing_since"):  # the clock was set back
             self._file.set("failing", outcome)
             self._file.set("failing_since", now)
         self._note(outcome)
         self._plan(when)
         self._file.set("held_until", held_until)
-        warn = now - self._file.state.get("failing_since") >= WARN_AFTER_S and not self._file.state.get("warned")
+        warn = now - self._file.get("failing_since") >= WARN_AFTER_S and not self._file.get("warned")
         if warn:
             self._file.set("warned", 1)
         return warn
@@ -116,7 +113,7 @@ class SendSchedule:
 
     def sending(self) -> Sending:
         """Return what became of the last attempt, and when the next one is."""
-        get = self._file.state.get
+        get = self._file.get
         held_until = self.held_until()
         planned = max(get("planned"), held_until) if get("planned") and not get("key_refused") else 0.0
         return Sending(
@@ -128,9 +125,9 @@ class SendSchedule:
     def lease(self) -> bool:
         """Take or renew the lease to send; False if another process has it."""
         now = self._file.clock()
-        until: float = self._file.state.get("lease_until") or 0.0
+        until: float = self._file.get("lease_until") or 0.0
         # One that would last much longer was taken by another clock.
-        if now < until <= now + 2 * LEASE_S and self._file.state.get("lease_holder") != self._holder():
+        if now < until <= now + 2 * LEASE_S and self._file.get("lease_holder") != self._holder():
             return False
         self._file.set("lease_until", now + LEASE_S)
         self._file.set("lease_holder", self._holder())
@@ -138,7 +135,7 @@ class SendSchedule:
 
     def release(self) -> None:
         """End the lease, unless another process has it by now."""
-        if self._file.state.get("lease_holder") == self._holder():
+        if self._file.get("lease_holder") == self._holder():
             self._file.set("lease_until", None)
 
     def _holder(self) -> str:
