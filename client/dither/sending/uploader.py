@@ -15,7 +15,7 @@ from dither.device.connection import WAIT_S, left_s, within
 from dither.device.send_schedule import NO_ANSWER_YET
 from dither.randomness import jitter
 from dither.say import DEBUG, WARNING, say
-from dither.sending.sender import BUSY, Sender
+from dither.sending.sender import Sender
 from dither.sending.states import TABLE, Situation, State, state_of
 from dither.sending.transport import Outcome, Transport
 from dither.status import CLOSED
@@ -369,7 +369,7 @@ class Uploader:
         """Let flushes say why nothing is sent."""
         if state is State.HELD and not self._sender.detail:
             self._sender.detail = situation.look.outcome
-        elif not situation.look.due and (self._sender.detail == BUSY or self._faults):
+        elif not situation.look.due and (self._sender.elsewhere or self._faults):
             self._sender.detail = (
                 ""  # that process has sent everything, or the fault is over and there is nothing to send
             )
