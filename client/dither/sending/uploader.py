@@ -108,6 +108,8 @@ class Uploader:
         self._pauses = self._faults = 0  # in a row: while another process sends, or in a flush; of the file
         self._rests = True  # the thread may have found nothing to send
         self._called = False  # somebody has asked for a look since the last one began
+        self._looking = False  # the thread is in the middle of one
+        self._news = False  # an answer was taken since the last one began
         self._shortened_on = -1  # the day on which the log was last shortened before a look
         self._forks = 0  # that have begun and are not over
         self._answered_open = 0  # flushes that were done when it was closed: later ones were cut short
@@ -132,8 +134,12 @@ class Uploader:
             self.wake()
 
     def recorded(self) -> None:
-        """Let the thread know of a public answer that was taken. A hidden one leaves no trace here."""
-        if self._rests or self._thread is None:
+        """Let the thread know of a public answer that was taken. A hidden one leaves no trace here.
+
+        A thread in the middle of a look is not waited for: it sees afterwards that there was an answer.
+        """
+        self._news = True  # first: a look that is over by the next line has seen it, or has left `_rests`
+        if not self._looking and (self._rests or self._thread is None):
             self.wake()
         self._unmeasured += 1
         if self._unmeasured >= MEASURE_EVERY and not self._situation.hidden:
@@ -277,6 +283,7 @@ class Uploader:
             if changed is not self._changed:
                 return None  # another thread goes on, of the kind that the app has by now
             self._looked = self._asked
+            self._looking, self._news = True, False
             try:
                 with self._in_time():
                     state, wait_s = self.decide()
@@ -288,7 +295,9 @@ class Uploader:
                     return None
                 self._bear(error)
                 state, wait_s = State.PAUSING, 0.0
-            if self._called and state is not State.CLOSED:
+            finally:
+                self._looking = False
+            if (self._called or (self._news and self._rests)) and state is not State.CLOSED:
                 return State.PAUSING  # that is, look again
             rule = TABLE[state]
             if rule.answers:
@@ -462,6 +471,7 @@ class Uploader:
         if changed.acquire(timeout=FORK_WAIT_S):
             self._changed = threading.Condition()
             self._thread = None
+            self._looking = False
             self._sender.forget_attempt()
             self.wakes = True
             changed.notify_all()
@@ -471,6 +481,7 @@ class Uploader:
         """Go on, by itself where presence is hidden: whether the app calls may depend on an answer."""
         self._changed = threading.Condition()
         self._thread = None
+        self._looking = False
         self._flushes = []
         self._rests = True
         self._forks = 0
