@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dither.sending import connection as sending
-from dither.sending.courier import LOG_BYTES_MAX
+from dither.sending.uploader import LOG_BYTES_MAX
 from dither_aggregator.arguments import key_files, sources
 from dither_aggregator.health import capacity
 from dither_aggregator.ingest import limits, service

@@ -15,4 +15,5 @@ LOGGER.addHandler(logging.NullHandler())
 def say(level: int, message: str, *arguments: object) -> None:
     """Log a message, whatever the host app's handlers and filters do with it."""
     with suppress(Exception):
-        LOGGER.log(level, message, *(each if isinstance(each, int) else visible(str(each)) for each in arguments))
+        if LOGGER.isEnabledFor(level):
+            LOGGER.log(level, message, *(each if isinstance(each, int) else visible(str(each)) for each in arguments))

@@ -4,17 +4,46 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, timedelta
+from enum import Enum
 from types import MappingProxyType
 
-from dither.device import Device, Sending
-from dither.schedule import EPOCH
+from dither.device import Device, Sending, SkipReason
+from dither.device.days import EPOCH
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen
 
+
+class Mode(Enum):
+    """Whether telemetry records and sends, or what keeps it from both."""
+
+    SPEAKS = "speaks"
+    NOT_ASKED = "not asked"
+    REFUSED = "refused"
+    CLOSED = "closed"
+    FAULT = "fault"
+    """The file cannot be used now; it is tried again."""
+    OFF = "off"
+    """The environment, or what `start()` was given, allows nothing, or the file is not this app's to use."""
+
+
 NOT_ASKED = "the person was not asked yet: set_consent(True) when they agree"
 REFUSED = "the person refused"
 CLOSED = "closed"
+_SILENT = {Mode.SPEAKS: "", Mode.NOT_ASKED: NOT_ASKED, Mode.REFUSED: REFUSED, Mode.CLOSED: CLOSED}
+
+
+@frozen
+class Standing:
+    """The mode of telemetry, with the fault where it has one."""
+
+    mode: Mode
+    fault: str = ""
+
+    @property
+    def silent(self) -> str:
+        """Why nothing is recorded or sent at all, in words; "" while something is."""
+        return _SILENT.get(self.mode, self.fault)
 
 
 @frozen
@@ -51,11 +80,8 @@ class Status:
     """Whether what was forgotten is still to be erased, because another process reads the file."""
     development: bool = False
     """Whether telemetry was started with `development`: nothing reaches an aggregator beyond this machine."""
-
-    @property
-    def ask(self) -> bool:
-        """Whether to ask the person: they have not chosen yet, or not agreed to all that the registry asks."""
-        return self.silent == NOT_ASKED or (bool(self.asks) and self.silent != REFUSED)
+    ask: bool = False
+    """Whether to ask the person: they have not chosen yet, or not agreed to all that the registry asks."""
 
 
 @frozen
@@ -71,33 +97,43 @@ class Preview:
 def status_of(
     device: Device | None,
     metrics: Collection[str],
-    silent: str,
+    standing: Standing,
     failures: Mapping[str, int],
     *,
     development: bool,
 ) -> Status:
     """Return the status of a device, or of none where nothing is recorded."""
-    word = {NOT_ASKED: "not-agreed", REFUSED: "refused"}.get(silent, "off")
+    word = {Mode.NOT_ASKED: "not-agreed", Mode.REFUSED: "refused"}.get(standing.mode, "off")
     all_silent = dict.fromkeys(metrics, MetricStatus(word))
     if device is None:
-        return Status(silent, counts=dict(failures), metrics=all_silent, development=development)
+        return Status(
+            standing.silent,
+            counts=dict(failures),
+            metrics=all_silent,
+            development=development,
+            ask=standing.mode is Mode.NOT_ASKED,
+        )
+    speaks = standing.mode is Mode.SPEAKS
+    if speaks and device.choice() is False:  # said in another process
+        standing = Standing(Mode.REFUSED)
+    asks = device.asks()
     return Status(
-        silent or (REFUSED if device.choice() is False else ""),  # said in another process
+        standing.silent,
         device.waiting(),
         {metric: from_micro(micro) for metric, micro in device.spent().items()},
         dict(Counter(device.counters()) + Counter(failures)),
-        device.asks(),
+        asks,
         tuple(device.refused()),
-        all_silent
-        if silent
-        else {
-            name: MetricStatus(skip_reason.reason, day_of(skip_reason.until))
-            for name, skip_reason in device.skip_reasons().items()
-        },
+        {name: _metric_status(skip) for name, skip in device.skip_reasons().items()} if speaks else all_silent,
         device.sending(),
         device.erasing(),
         development,
+        ask=standing.mode is Mode.NOT_ASKED or (bool(asks) and standing.mode is not Mode.REFUSED),
     )
+
+
+def _metric_status(skip: SkipReason) -> MetricStatus:
+    return MetricStatus(skip.reason.value if skip.reason else "", day_of(skip.until))
 
 
 def day_of(number: int | None) -> date | None:

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -11,15 +12,13 @@ from weakref import WeakSet
 
 from dither import forks
 from dither.device import Device, DeviceBusy, DeviceUnusable
-from dither.device.connected import WAIT_S
-from dither.device.sqlite_thread import within
+from dither.device.connection import WAIT_S, within
 from dither.handles import HANDLES
 from dither.say import DEBUG, WARNING, say
-from dither.sending.courier import delay
-from dither.sending.uploader import FlushResult
+from dither.sending.uploader import FlushResult, delay
 from dither.session import CATCH_UP_EVERY_S, Session
 from dither.settings import Settings
-from dither.status import CLOSED, Preview, Status, describe_error, status_of
+from dither.status import Mode, Preview, Standing, Status, describe_error, status_of
 from dither_shared.domains import OTHER
 from dither_shared.errors import ConfigurationError, InvalidAnswer
 from dither_shared.exact import from_micro
@@ -42,22 +41,24 @@ _made: "WeakSet[Telemetry]" = WeakSet()
 """Those that there are: a test's own stands in for them."""
 
 
-class Telemetry(Session):
+class Telemetry:
     """An app's telemetry: an attribute for each metric of the registry. Made by `start()`.
 
     Nothing but asking for a metric that there is not raises, unless it is strict.
     """
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
         _made.add(self)
+        self._settings = settings
+        self._session = self._new_session(settings)
+        self._failures: Counter[str] = Counter()
         self._warned: set[str] = set()
         metrics = settings.registry.metrics
         self._handles = {name: HANDLES[metric.kind.name](metric, self._record) for name, metric in metrics.items()}
-        if not self._silent:
-            self._guarded(self._begin, self._failed_to_begin)
-        else:
-            self._guarded(self._erase_rest, lambda error: None)
+        self._guarded(self._session.begin, self._session.fail if self._session.speaks else lambda error: None)
+
+    def _new_session(self, settings: Settings) -> Session:
+        return Session(settings)
 
     def __getattr__(self, name: str) -> Any:
         """Return the handle of a metric: a Flag, a Choice, Choices or a Text, as its kind says."""
@@ -71,11 +72,6 @@ class Telemetry(Session):
 
     # Beginning and ending.
 
-    def _failed_to_begin(self, error: Exception) -> None:
-        self._stop()
-        self._silent = str(error)
-        say(WARNING, "telemetry is off: %s", error)
-
     def __enter__(self) -> Self:
         """Return this object; the context's end closes it."""
         return self
@@ -88,9 +84,8 @@ class Telemetry(Session):
 
         A flush that waits in another thread or task returns at once.
         """
-        self._closed = True
-        self._silent = self._silent or CLOSED
-        self._guarded(self._end, lambda error: None)
+        self._session.close()
+        self._guarded(self._session.end, lambda error: None)
 
     def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
         """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
@@ -105,21 +100,21 @@ class Telemetry(Session):
     # Recording and sending.
 
     def _record(self, metric: Metric, answer: object) -> None:
-        if self._settings.strict and not metric.takes(answer):
-            place = metric.misplaced(answer)
-            came = f"what came in {place}" if place else "what came"
-            misread = metric.kind.misread(metric.asked.domain)
-            becomes = f"it {misread}" if misread else f'it would be sent as "{OTHER}"'
-            raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for; {becomes}")
+        if self._settings.strict:
+            _check(metric, answer)
         with within(WAIT_S):
-            (self._replace if metric.hidden else self._record_public)(metric, answer)
+            if metric.hidden:
+                self._replace(metric, answer)
+            else:
+                self._record_public(metric, answer)
 
     def _record_public(self, metric: Metric, answer: object) -> None:
         forks.notice()
-        if self._silent or self._uploader is None:
-            self._guarded(lambda: self._catch_up(CATCH_UP_EVERY_S), lambda error: None)
-        device, uploader = self._device, self._uploader
-        if device is None or uploader is None or self._silent:
+        session = self._session
+        if session.standing.mode is not Mode.SPEAKS or session.uploader is None:
+            self._guarded(lambda: session.catch_up(CATCH_UP_EVERY_S), lambda error: None)
+        device, uploader = session.device, session.uploader
+        if device is None or uploader is None or session.standing.mode is not Mode.SPEAKS:
             return
         try:
             skip_reason = device.record(metric, answer, delay)
@@ -134,16 +129,20 @@ class Telemetry(Session):
             return
         say(DEBUG, "%s: %s", metric.name, skip_reason or "recorded")
         if not skip_reason or uploader.wakes:
-            # Recorded answers wait in the file, also if no thread can be started now.
-            self._guarded(uploader.recorded, lambda error: None)
+            try:
+                uploader.recorded()
+            except Exception:  # the answer waits in the file, also if no thread can be started now
+                if self._settings.strict:
+                    raise
 
     def _replace(self, metric: Metric, answer: object) -> None:
         """Put a hidden answer into its slot, if a look has opened one; count, log and wake nothing, whatever happens.
 
         Telemetry does not begin because of it either: that would tell that there is an answer.
         """
-        device = self._device if self._uploader else None
-        if device is not None and not self._silent:
+        session = self._session
+        device = session.device if session.uploader else None
+        if device is not None and session.standing.mode is Mode.SPEAKS:
             with suppress(DeviceUnusable, DeviceBusy, sqlite3.Error):  # strict telemetry raises what else goes wrong
                 try:
                     device.record(metric, answer)
@@ -166,19 +165,21 @@ class Telemetry(Session):
         returns at once where there certainly is no connection, and while the wait after such a failure lasts.
         """
 
+        session = self._session
+
         def send() -> FlushResult:
             until = time.monotonic() + _seconds(timeout)
             with within(_seconds(timeout) + WAIT_S):
-                self._guarded(self._catch_up, lambda error: None)
-                uploader, silent = self._uploader, self._silent
-                if uploader is None or silent:
-                    return FlushResult(0, 0, silent)
+                self._guarded(session.catch_up, lambda error: None)
+                uploader, standing = session.uploader, session.standing
+                if uploader is None or standing.mode is not Mode.SPEAKS:
+                    return FlushResult(0, 0, standing.silent)
                 try:
                     return uploader.flush(until - time.monotonic())
                 except Exception:
-                    if not self._silent:
+                    if session.speaks:
                         raise
-                    return FlushResult(0, 0, self._silent)  # closed or refused meanwhile: nothing has failed
+                    return FlushResult(0, 0, session.standing.silent)  # closed or refused: nothing has failed
 
         def failed(error: Exception) -> FlushResult:
             say(WARNING, "telemetry could not be flushed: %s", describe_error(error))
@@ -244,22 +245,24 @@ class Telemetry(Session):
     def status(self) -> Status:
         """Return what this device has done, why each metric is silent if it is, and what became of sending."""
 
-        def look(device: Device | None, silent: str) -> Status:
-            settings = self._settings
+        session, settings = self._session, self._settings
+
+        def look(device: Device | None, standing: Standing) -> Status:
             with within(LOOK_WITHIN_S):
                 return status_of(
-                    device, settings.registry.metrics, silent, self._failures, development=settings.development
+                    device, settings.registry.metrics, standing, self._failures, development=settings.development
                 )
 
-        self._guarded(self._catch_up, lambda error: None)
-        device = self._device if self._uploader else None
-        return self._guarded(
-            lambda: look(device, self._silent), lambda error: look(None, self._silent or describe_error(error))
-        )
+        def failed(error: Exception) -> Status:
+            return look(None, Standing(Mode.FAULT, describe_error(error)) if session.speaks else session.standing)
+
+        self._guarded(session.catch_up, lambda error: None)
+        device = session.device if session.uploader else None
+        return self._guarded(lambda: look(device, session.standing), failed)
 
     def preview(self) -> Preview:
         """Return the upload that is sent next and what it costs, without building or charging it."""
-        device = self._device if self._uploader else None
+        device = self._session.device if self._session.uploader else None
         if device is None:
             return Preview(b"", {})
 
@@ -293,7 +296,8 @@ class Telemetry(Session):
         if given is not True and given is not False:
             say(WARNING, "set_consent takes True or False, and got neither: nothing has changed")
             return False
-        return self._guarded(lambda: self._agree(metric) if given is True else self._refuse(metric), self._not_kept)
+        session = self._session
+        return self._guarded(lambda: session.agree(metric) if given is True else session.refuse(metric), self._not_kept)
 
     def forget(self) -> None:
         """Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days.
@@ -303,7 +307,7 @@ class Telemetry(Session):
         """
 
         def erase() -> bool:
-            self._erase()
+            self._session.erase()
             return True
 
         self._guarded(erase, self._not_kept)
@@ -312,6 +316,17 @@ class Telemetry(Session):
         self._failures["failed"] += 1
         say(WARNING, "not kept on this device: %s", describe_error(error))
         return False
+
+
+def _check(metric: Metric, answer: object) -> None:
+    """Refuse, in strict telemetry, an answer that the metric does not ask for."""
+    if metric.takes(answer):
+        return
+    place = metric.misplaced(answer)
+    came = f"what came in {place}" if place else "what came"
+    misread = metric.kind.misread(metric.asked.domain)
+    becomes = f"it {misread}" if misread else f'it would be sent as "{OTHER}"'
+    raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for; {becomes}")
 
 
 def _seconds(timeout: float) -> float:

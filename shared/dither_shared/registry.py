@@ -84,7 +84,7 @@ class Metric:
         """
         return self.asked.domain.values
 
-    @property
+    @cached_property
     def cells(self) -> Cells:
         """The cells: how answers are randomized, and the public part of a report."""
         return self.asked.cells
@@ -118,17 +118,17 @@ class Metric:
         """How many answers are told apart: listed values, ranges of numbers, or of a text the candidates."""
         return self.asked.domain.size or max(len(self.asked.candidates), self.asked.candidates_expected)
 
-    @property
+    @cached_property
     def memoized(self) -> bool:
         """Whether a repeated answer costs nothing more."""
         return self.cells.memoized
 
-    @property
+    @cached_property
     def charge(self) -> int:
         """The cost of a report or, memoized, of a different answer with all its reports, in micro-epsilon."""
         return self.cells.first_charge
 
-    @property
+    @cached_property
     def reservation(self) -> int:
         """The most that the metric may ever charge one device, in micro-epsilon."""
         return self.charges * self.charge
@@ -140,7 +140,7 @@ class Metric:
 
         return linked_share((self.cells,))
 
-    @property
+    @cached_property
     def hidden(self) -> bool:
         """Whether it is hidden if a device has anything to say: then it says "none" where it has not."""
         return self.presence == "hidden"

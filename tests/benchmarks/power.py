@@ -19,8 +19,7 @@ from dither.auditing.devices import device_claims
 from dither.auditing.plans import claims_of
 from dither.commands.audit import DEVICES, REPORTS
 from dither.device import Device, outbox, slots
-from dither.device.file import DeviceFile
-from dither.device.reached import today
+from dither.device.days import Days
 from dither.device.slots import Slots
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import Metric, Registry
@@ -239,7 +238,7 @@ def _losing(share: Fraction) -> Iterator[None]:
 
         def losing(self: Slots) -> None:
             if bad(self):
-                self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", today(self._file))
+                self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", self._days.today())
             opens(self)
 
         with patch.object(Slots, "open_periods", losing):
@@ -269,14 +268,14 @@ def _clear(share: Fraction) -> Iterator[None]:
 
 @contextmanager
 def _anew(days: int) -> Iterator[None]:
-    noted, whole = [0], today
+    noted, whole = [0], Days.today
 
-    def noting(file: DeviceFile) -> int:
-        noted[0] = whole(file)
+    def noting(self: Days) -> int:
+        noted[0] = whole(self)
         return noted[0]
 
     def anew(secret: bytes, context: bytes) -> Rng:
         return keyed_rng(secret, context + b" %d" % (noted[0] // days))
 
-    with patch.object(slots, "today", noting), patch.object(slots, "keyed_rng", anew):
+    with patch.object(Days, "today", noting), patch.object(slots, "keyed_rng", anew):
         yield

@@ -146,8 +146,8 @@ def expires(telemetry: Telemetry, clock: Clock) -> None:
 def goes_back(telemetry: Telemetry, clock: Clock) -> None:
     telemetry.color.record("red")
     clock.travel(-3)
-    assert telemetry._uploader
-    telemetry._uploader.start()  # it looks, and plans anew
+    assert telemetry._session.uploader
+    telemetry._session.uploader.start()  # it looks, and plans anew
 
 
 class TaskHandlers:

@@ -191,7 +191,7 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path, monke
         assert counted(service) == {}
         # The rest is sent when the process that delivers has given up, and has been left alone for as long as it must.
         transport = HttpTransport(app.url, write_key(service.store))
-        monkeypatch.setattr("dither.sending.courier.PAUSE_MAX_S", 0.2)  # how often it is asked whether it has given up
+        monkeypatch.setattr("dither.sending.uploader.PAUSE_MAX_S", 0.2)  # how often it is asked whether it has given up
         directory = app.home / ".local" / "share" / "dither" / "notes"
         later = Telemetry(
             Settings(app.registry, transport, directory, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)

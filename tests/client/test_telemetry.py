@@ -200,7 +200,7 @@ def test_a_flush_in_asyncio_without_a_thread_raises_nothing_into_the_app(monkeyp
 @pytest.fixture
 def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a flush that failed try again soon: its first pause is up to half a second, the next ones longer."""
-    monkeypatch.setattr("dither.sending.courier.PAUSE_S", 0.02)
+    monkeypatch.setattr("dither.sending.uploader.PAUSE_S", 0.02)
 
 
 @pytest.mark.usefixtures("soon_again")
@@ -354,7 +354,7 @@ def test_a_flush_says_what_of_an_accepted_upload_was_refused() -> None:
 
 
 def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.sending.courier.SEND_WITHIN_S", 0.1)
+    monkeypatch.setattr("dither.sending.uploader.SEND_WITHIN_S", 0.1)
     with telemetry() as (device, requests):
         device.color.record("red")
         wait_until(lambda: not device.status().waiting)
@@ -419,13 +419,14 @@ def test_a_flush_that_comes_while_it_is_closed_does_not_say_that_all_was_accepte
     results: list[dither.FlushResult] = []
     with telemetry() as (device, _):
         device.color.record("red")
-        stop = device._stop
+        session = device._session
+        stop = session.stop
 
         def stop_and_flush() -> None:
             stop()
             results.append(device.flush(1))
 
-        monkeypatch.setattr(device, "_stop", stop_and_flush)
+        monkeypatch.setattr(session, "stop", stop_and_flush)
         device.close()
     assert set(results) == {dither.FlushResult(0, 0, "closed")}
 

@@ -44,7 +44,7 @@ def main(path: str, directory: str, url: str, key: str, seed: str) -> None:
     silent = look(telemetry).silent
     reasons: dict[str, str] = {}
     slowest_s = 0.0
-    device = telemetry._device
+    device = telemetry._session.device
     assert device, silent
     record = device.record
 

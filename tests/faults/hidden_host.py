@@ -380,17 +380,17 @@ SCENES: dict[str, type[Scene]] = {
 
 def start(url: str, directory: Path, clock: Clock, scene: Scene) -> "Telemetry":
     import dither
-    from dither.device import connected, file, schema
-    from dither.sending import courier, uploader
+    from dither.device import connection, file, schema
+    from dither.sending import uploader
     from dither.sending.transport import HttpTransport
     from dither.settings import Settings
 
-    courier.SEND_WITHIN_S = courier.LOOK_AGAIN_S = 0.05
-    courier.PAUSE_S, courier.PAUSE_MAX_S = 0.02, 0.1
+    uploader.SEND_WITHIN_S = uploader.LOOK_AGAIN_S = 0.05
+    uploader.PAUSE_S, uploader.PAUSE_MAX_S = 0.02, 0.1
     uploader.FORK_WAIT_S = FORK_WAIT_S
     uploader.SETTLE_S = uploader.SETTLE_S if scene.settle_s is None else scene.settle_s
     if scene.lock_wait_s is not None:
-        for module, name in ((schema, "OPEN_WAIT_S"), (file, "DURABLE_WAIT_S"), (connected, "DURABLE_WAIT_S")):
+        for module, name in ((schema, "OPEN_WAIT_S"), (file, "DURABLE_WAIT_S"), (connection, "DURABLE_WAIT_S")):
             setattr(module, name, scene.lock_wait_s)
     registry = dither.Registry.load(directory.parent / "metrics.toml")
     return dither.Telemetry(

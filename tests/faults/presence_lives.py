@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from dither.device import DAY_S, FILE_NAME, Device, budget
-from dither.sending import courier, sender
+from dither.sending import sender, uploader
 from dither.sending.states import State
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
@@ -142,7 +142,7 @@ class Life:
         coins = Rng(random.Random(f"{self.starts}").getrandbits)
         with mock.patch("dither.session.SYSTEM", coins):
             telemetry = Telemetry(settings)
-        device = telemetry._device
+        device = telemetry._session.device
         assert device, telemetry.status()
         # How many coins an answer takes must not decide what else is drawn.
         device._slots._rng = Rng(random.Random(f"{self.starts} {self.says}").getrandbits)
@@ -258,7 +258,7 @@ def no_more_looks() -> None:
 
 def look(telemetry: Telemetry) -> None:
     """Have the thread look, and wait until it sleeps again or has ended."""
-    uploader_ = telemetry._uploader
+    uploader_ = telemetry._session.uploader
     if uploader_:
         with uploader_._changed:
             asleep.discard(uploader_)
@@ -266,17 +266,17 @@ def look(telemetry: Telemetry) -> None:
             uploader_._changed.wait_for(lambda: uploader_ in asleep or uploader_._thread is None, LIFE_MAX_S)
 
 
-asleep: set[courier.Courier] = set()
-decide = courier.Courier.decide
+asleep: set[uploader.Uploader] = set()
+decide = uploader.Uploader.decide
 
 
-def decide_if_any(self: courier.Courier) -> tuple[State, float]:
+def decide_if_any(self: uploader.Uploader) -> tuple[State, float]:
     if no_look.is_set() and not (self._forks or self._situation.closed):  # it ends then, and does not look either
         return State.WAITING, float(LIFE_MAX_S)
     return decide(self)
 
 
-def sleep_until_woken(self: courier.Courier, seconds: float) -> None:
+def sleep_until_woken(self: uploader.Uploader, seconds: float) -> None:
     if seconds > 0:
         asleep.add(self)
         self._changed.notify_all()
@@ -351,14 +351,14 @@ def let_an_answer_open_its_period(self: Device, metric: Metric, answer: object) 
     """Be the fault that this is about, as it once was."""
     with self._file.transaction():
         self._slots.open_periods()
-        return self._slots.replace(metric, metric.read(answer))
+        return self._slots.replace(metric, metric.read(answer)) or ""
 
 
 def main(directory: Path, planted: bool) -> None:
     """Live through all cases."""
-    courier.Courier.decide = decide_if_any  # type: ignore[method-assign]
-    courier.Courier._sleep = sleep_until_woken  # type: ignore[method-assign]
-    for module in (courier, sender):
+    uploader.Uploader.decide = decide_if_any  # type: ignore[method-assign]
+    uploader.Uploader._sleep = sleep_until_woken  # type: ignore[method-assign]
+    for module in (uploader, sender):
         setattr(module, "jitter", lambda most_s: most_s / 2)  # noqa: B010
     sqlite3.connect = partial(sqlite3.connect, factory=FailingConnection)  # type: ignore[assignment]
     # "spread": all days but each third one, such as the second.

@@ -78,7 +78,7 @@ def run(registry: Registry, directory: Path, transport: HttpTransport, day: int)
     clock = Clock()
     clock.travel(day)
     telemetry = Telemetry(Settings(registry, transport, directory, consent=True, clock=clock))
-    device = telemetry._device
+    device = telemetry._session.device
     assert device
     record = device.record
 

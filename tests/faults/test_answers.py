@@ -29,7 +29,7 @@ OURS = Reply(body=accepted)
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow server for tenths of a second and not for tens, and between the attempts of a flush for less."""
-    monkeypatch.setattr("dither.sending.courier.PAUSE_S", 0.02)
+    monkeypatch.setattr("dither.sending.uploader.PAUSE_S", 0.02)
     monkeypatch.setattr("dither.sending.connection.CONNECT_TIMEOUT_S", 0.4)
     monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 0.4)
     monkeypatch.setattr("dither.sending.connection.EXCHANGE_TIMEOUT_S", 0.4)
@@ -231,7 +231,7 @@ def test_the_next_attempt_waits_as_long_as_the_server_asks_rounded_up(
     reply = problem(503, "unavailable", **({"Retry-After": header} if header else {}))
     clock = Clock()
     with scripted(reply) as (url, requests), an_app(home, url, clock) as telemetry:
-        device = telemetry._device
+        device = telemetry._session.device
         assert device
         assert Sender(device, HttpTransport(url, "k"), clock).attempt() is Outcome.KEPT
         assert len(requests) == 1

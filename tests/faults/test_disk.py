@@ -232,7 +232,7 @@ def test_a_database_that_may_not_grow_fails_closed(home: Path, pages: int) -> No
     asked = type(ASKED).parse(f"[registry]\napp = 'full'\ndevice_epsilon = 50\nquiet_days = 0\n{text}")
     clock, taker = Clock(), Taker()
     telemetry = start(asked, home / "d", taker, clock)
-    device = telemetry._device
+    device = telemetry._session.device
     assert device
     assert device._file._db
     (used,) = device._file._db.execute("PRAGMA page_count").fetchone()

@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-import dither.device.choosing
-from dither.device import BuiltUpload, Device
+from dither.device import BuiltUpload, Device, Silence
 from dither.device.agreement import Agreement
 from dither.device.budget import Budget
+from dither.device.days import end_of_period
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
-from dither.device.reached import today, use
 from dither.device.slots import Slots
-from dither.device.withdrawal import forget
-from dither.schedule import end_of_period
 from dither.sending.transport import Answer
 from dither_shared.registry import Metric
 from dither_shared.terms import Terms
@@ -70,9 +67,9 @@ def charge_a_memo_what_it_gave(patch: pytest.MonkeyPatch) -> None:
     """When a memo cannot go on, charge the answers that it gave instead of all that it might have given."""
     prepare = Budget.prepare
 
-    def prepare_cheaply(self: Budget, metric: Metric, today: int) -> None:
+    def prepare_cheaply(self: Budget, metric: Metric) -> None:
         spent = self.spent().get(metric.name, 0)
-        prepare(self, metric, today)
+        prepare(self, metric)
         self._file.execute("UPDATE metric SET spent = ? WHERE name = ?", spent, metric.name)
 
     patch.setattr(Budget, "prepare", prepare_cheaply)
@@ -91,10 +88,10 @@ def fall_silent_when_a_memo_is_used_up(patch: pytest.MonkeyPatch) -> None:
         with suppress(UsedUp):
             fill(self, metric, answer)
 
-    def replace_or_not(self: Slots, metric: Metric, answer: Any) -> str:
+    def replace_or_not(self: Slots, metric: Metric, answer: Any) -> Silence | None:
         with suppress(UsedUp):
             return replace(self, metric, answer)
-        return ""
+        return None
 
     patch.setattr(Budget, "pay_class", pay_or_raise)
     patch.setattr(Slots, "_fill", fill_or_not)
@@ -105,7 +102,7 @@ def let_an_answer_open_its_period(patch: pytest.MonkeyPatch) -> None:
     """As before: who answers reports of a period in which nobody looks."""
     replace = Slots.replace
 
-    def open_and_replace(self: Slots, metric: Metric, answer: Any) -> str:
+    def open_and_replace(self: Slots, metric: Metric, answer: Any) -> Silence | None:
         self.open_periods()
         return replace(self, metric, answer)
 
@@ -113,13 +110,13 @@ def let_an_answer_open_its_period(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_was_spent(patch: pytest.MonkeyPatch) -> None:
-    def forget_all(file: DeviceFile) -> bool:
-        forgotten = forget(file)
-        with file.transaction():
-            file.execute("DELETE FROM metric")
-        return forgotten
+    forget = Budget.forget
 
-    patch.setattr(dither.device.choosing, "forget", forget_all)
+    def forget_all(self: Budget) -> None:
+        forget(self)
+        self._file.execute("DELETE FROM metric")
+
+    patch.setattr(Budget, "forget", forget_all)
 
 
 def forget_metrics_that_left(patch: pytest.MonkeyPatch) -> None:
@@ -137,11 +134,11 @@ def forget_metrics_that_left(patch: pytest.MonkeyPatch) -> None:
 def refresh_at_new_terms(patch: pytest.MonkeyPatch) -> None:
     prepare = Budget.prepare
 
-    def prepare_anew(self: Budget, metric: Metric, today: int) -> None:
+    def prepare_anew(self: Budget, metric: Metric) -> None:
         self._file.execute(
             "UPDATE metric SET spent = 0 WHERE name = ? AND memo_key <> ?", metric.name, metric.plan.memo_key
         )
-        prepare(self, metric, today)
+        prepare(self, metric)
 
     patch.setattr(Budget, "prepare", prepare_anew)
 
@@ -162,7 +159,7 @@ def ask_about_the_sum_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_what_was_refused(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(dither.device.choosing, "drop", lambda file, reason, metric=None: None)
+    patch.setattr(Outbox, "drop", lambda self, reason, metric=None: None)
 
 
 def send_before_the_disk_has_it(patch: pytest.MonkeyPatch) -> None:
@@ -200,10 +197,10 @@ def let_only_an_answer_end_a_period(patch: pytest.MonkeyPatch) -> None:
     """Keep with an answer, and not with a "none", that the period is over, and all before it."""
     replace = Slots.replace
 
-    def replace_and_end(self: Slots, metric: Metric, answer: Any) -> str:
+    def replace_and_end(self: Slots, metric: Metric, answer: Any) -> Silence | None:
         reason = replace(self, metric, answer)
         if not reason:
-            use(self._file, metric.name, 0, end_of_period(metric, today(self._file)))
+            self._days.use(metric.name, 0, end_of_period(metric, self._days.today()))
         return reason
 
     patch.setattr(Slots, "replace", replace_and_end)

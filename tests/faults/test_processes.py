@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME
-from dither.device.connected import DURABLE_WAIT_S
+from dither.device.connection import DURABLE_WAIT_S
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.answers import App, Receive, Scope, Send
@@ -124,14 +124,14 @@ def test_what_was_forgotten_is_erased_once_nobody_reads_it(
 ) -> None:
     """Whether the person refuses as well or not; until then the status says that it is still to be done."""
     monkeypatch.setattr("dither.device.ERASE_AGAIN_S", 0.05)
-    monkeypatch.setattr("dither.sending.courier.TIDY_AGAIN_S", 0.05)
+    monkeypatch.setattr("dither.sending.uploader.TIDY_AGAIN_S", 0.05)
     asked, clock = registry(**MEMO), Clock()
     telemetry = start(asked, home, Taker(), clock)
     telemetry.color.record("red")
     assert telemetry.flush(5).sent == 1
-    assert telemetry._device
-    with telemetry._device._file.peek():
-        secret = telemetry._device._file.get("secret")
+    assert telemetry._session.device
+    with telemetry._session.device._file.peek():
+        secret = telemetry._session.device._file.get("secret")
     assert files_with(home, secret)
     with closing(sqlite3.connect(home / FILE_NAME, isolation_level=None)) as other:
         other.execute("BEGIN")

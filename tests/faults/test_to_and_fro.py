@@ -11,9 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-import dither.device.slots
-from dither.device import Device, reached
-from dither.device.file import DeviceFile
+from dither.device import Device
+from dither.device.days import Days
 from dither.device.outbox import Outbox
 from tests.faults.schedules import live_to_and_fro
 from tests.support.soaking import SOAK
@@ -36,45 +35,45 @@ def test_no_clock_answers_a_period_twice_exceeds_a_budget_or_silences_a_device_f
 
 
 def go_by_a_servers_date_alone(patch: pytest.MonkeyPatch) -> None:
-    def go(file: DeviceFile, date: float | None) -> None:
+    def go(self: Days, date: float | None) -> None:
         if date is not None:
-            file.set("last_day", int(date // 86_400))
+            self._file.set("last_day", int(date // 86_400))
 
-    patch.setattr(reached, "agree", go)
+    patch.setattr(Days, "agree", go)
 
 
 def fall_back_on_any_receipt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reached, "agree", lambda file, date: reached._fall_back(file))
+    patch.setattr(Days, "agree", lambda self, date: self._fall_back())
 
 
 def fall_back_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reached, "SILENT_DAYS", 0)
+    patch.setattr("dither.device.days.SILENT_DAYS", 0)
 
 
 def forget_used_periods(patch: pytest.MonkeyPatch) -> None:
-    fall_back = reached._fall_back
+    fall_back = Days._fall_back
 
-    def forget(file: DeviceFile) -> None:
-        fall_back(file)
-        file.execute("DELETE FROM used WHERE until > ?", file.clock_day())
+    def forget(self: Days) -> None:
+        fall_back(self)
+        self._file.execute("DELETE FROM used WHERE until > ?", self._file.day)
 
-    patch.setattr(reached, "_fall_back", forget)
+    patch.setattr(Days, "_fall_back", forget)
 
 
 def keep_the_latest_period_alone(patch: pytest.MonkeyPatch) -> None:
-    use = reached.use
+    use = Days.use
 
-    def keep(file: DeviceFile, metric: str, first: int, until: int) -> None:
-        file.execute("DELETE FROM used WHERE metric = ?", metric)
-        use(file, metric, first, until)
+    def keep(self: Days, metric: str, first: int, until: int) -> None:
+        self._file.execute("DELETE FROM used WHERE metric = ?", metric)
+        use(self, metric, first, until)
 
-    patch.setattr(dither.device.slots, "use", keep)
+    patch.setattr(Days, "use", keep)
 
 
 def take_all_days_before_for_used(patch: pytest.MonkeyPatch) -> None:
     """As before."""
-    use = reached.use
-    patch.setattr(dither.device.slots, "use", lambda file, metric, first, until: use(file, metric, 0, until))
+    use = Days.use
+    patch.setattr(Days, "use", lambda self, metric, first, until: use(self, metric, 0, until))
 
 
 def reach_a_day_by_a_look(patch: pytest.MonkeyPatch) -> None:
@@ -83,20 +82,20 @@ def reach_a_day_by_a_look(patch: pytest.MonkeyPatch) -> None:
 
     def keep(self: Device, *arguments: Callable[[], float]) -> object:
         with self._file.transaction():
-            reached.reach(self._file)
+            self._days.reach()
         return look(self, *arguments)
 
     patch.setattr(Device, "look", keep)
 
 
 def refund_what_a_false_future_cost(patch: pytest.MonkeyPatch) -> None:
-    fall_back = reached._fall_back
+    fall_back = Days._fall_back
 
-    def refund(file: DeviceFile) -> None:
-        fall_back(file)
-        file.execute("UPDATE metric SET spent = 0")
+    def refund(self: Days) -> None:
+        fall_back(self)
+        self._file.execute("UPDATE metric SET spent = 0")
 
-    patch.setattr(reached, "_fall_back", refund)
+    patch.setattr(Days, "_fall_back", refund)
 
 
 def see_no_clock_but_at_attempts(patch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import dither.device.slots
-from dither.device import DAY_S, FILE_NAME, Device
-from dither.device.reached import SILENT_DAYS, today
-from dither.schedule import period_start
+from dither.device import DAY_S, FILE_NAME, Device, Silence
+from dither.device.days import SILENT_DAYS, period_start
 from dither.sending.sender import Sender
 from dither.sending.transport import Answer, Outcome, read_answer
 from dither_shared.registry import Metric, Registry
@@ -164,7 +163,7 @@ class Witness:
             if self._replaces:
                 period = self.account.slots[metric.name].period
             else:
-                first = period_start(today(self.device._file), metric.period_days)
+                first = period_start(self.device._days.today(), metric.period_days)
                 period = first, first + metric.period_days
             self.used.add((metric.name, period))
             self._moves += "" if metric.hidden else "use "
@@ -175,7 +174,7 @@ class Witness:
         self._replaces = False
         takes_place = self.device._slots.replace
 
-        def replace(metric: Metric, answer: Any) -> str:
+        def replace(metric: Metric, answer: Any) -> Silence | None:
             self._replaces = True
             try:
                 return takes_place(metric, answer)

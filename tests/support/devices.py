@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dither.device import BuiltUpload, Device
-from dither.schedule import EPOCH
+from dither.device.days import EPOCH
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import Clock

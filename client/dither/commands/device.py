@@ -5,24 +5,29 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
+from dither.device.agreement import EVERYTHING, Agreement, Refusals, agreed_metrics
+from dither.device.budget import Budget
+from dither.device.days import SILENT_DAYS, Days
 from dither.device.file import DeviceFile
-from dither.device.inspection import skip_reasons
-from dither.device.reached import SILENT_DAYS, forgotten_until
-from dither.device.refusals import EVERYTHING, Refusals
+from dither.device.outbox import Outbox
 from dither.device.schema import FILE_NAME, DeviceUnusable
 from dither.device.send_schedule import SendSchedule
-from dither.device.skip_reason import REASONS
-from dither.device.withdrawal import forget
+from dither.device.skip_reason import REASONS, Silence, SkipReasons
+from dither.randomness import SYSTEM
 from dither.starting import default_data_dir
 from dither.status import day_of
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
+from dither_shared.registry import Registry
 from dither_shared.terms import Terms
 
 EXAMPLE = "dither device inspect ~/.local/share/dither/example"
 
+_UNKNOWN = Registry("", Decimal(1_000), 0, {})
+"""In place of the app's registry: by the file alone the terms count that were agreed to, and no `device_epsilon`."""
 _ACTIONS = {
     "inspect": "show what a device keeps, and why it may be silent; it keeps no answer",
     "budget": "show what a device was charged, and what it may still be",
@@ -49,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     """Open the device's file and do what is asked."""
     with _opened(args.directory) as file:
         if args.action == "forget":
-            erased = forget(file)
+            with file.transaction(durable=True):
+                _Parts(file).outbox.forget_everything()
+            erased = file.erase()
             document: dict[str, object] = {"silent_for_days": SILENT_DAYS, "erased": erased}
             lines = [f"forgotten: secret, memos, cohort and what waited; silent for {SILENT_DAYS} days"]
             if not erased:
@@ -81,6 +88,18 @@ def _opened(directory: Path) -> Iterator[DeviceFile]:
         file.close()
 
 
+class _Parts:
+    """The parts of a device as the file alone has them, without the app's registry."""
+
+    def __init__(self, file: DeviceFile) -> None:
+        self.refusals = Refusals(file.directory)
+        self.days = Days(file)
+        self.agreement = Agreement(file, _UNKNOWN, self.refusals)
+        budget = Budget(file, self.days, _UNKNOWN, self.agreement, SYSTEM)
+        self.outbox = Outbox(file, self.days, budget, SYSTEM)
+        self.skip_reasons = SkipReasons(file, self.days, self.agreement, budget, file.get("quiet_days") or 0)
+
+
 def inspect(file: DeviceFile) -> dict[str, object]:
     """Return what the file holds, as plain values: no answer is among it."""
     with file.peek():
@@ -92,13 +111,12 @@ def inspect(file: DeviceFile) -> dict[str, object]:
             "SELECT (SELECT COUNT(*) FROM report WHERE upload = id), charged, failures, first_attempt "
             "FROM upload ORDER BY place"
         ).fetchall()
-        pending = Refusals(file.directory).pending
-        kept = {row[0] for row in file.execute("SELECT metric FROM agreement WHERE refused")}
-        refused = sorted({*kept, *pending} - {EVERYTHING})
-        choice = 0 if EVERYTHING in pending else state.get("consent")
-        counts = dict(file.execute("SELECT name, count FROM counter ORDER BY name").fetchall())
-        metrics = skip_reasons(file)
-        silent_until = forgotten_until(file)
+        parts = _Parts(file)
+        refused = sorted({*parts.agreement.refused(), *parts.refusals.pending} - {EVERYTHING})
+        choice = 0 if EVERYTHING in parts.refusals.pending else state.get("consent")
+        counts = file.counts()
+        skips = {metric.name: parts.skip_reasons.nothing_leaves(metric) for metric in agreed_metrics(file)}
+        silent_until = parts.days.forgotten_until()
         sending = SendSchedule(file).sending()
     return {
         "app": state["app"],
@@ -107,8 +125,8 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         "choice": {None: None, 0: "refused", 1: "agreed"}[choice],
         "refused": refused,
         "metrics": {
-            name: {"silent": skip_reason.reason, "until": _day(skip_reason.until)}
-            for name, skip_reason in metrics.items()
+            name: {"silent": skip.reason.value if skip.reason else "", "until": _day(skip.until)}
+            for name, skip in skips.items()
         },
         "silent_until": _day(silent_until or None),
         "erasing": bool(state.get("erasing")),
@@ -169,7 +187,7 @@ def _moment(seconds: float | None) -> str | None:
 
 
 def _silence(metric: dict[str, str | None]) -> str:
-    reason = metric["silent"] or ""
+    reason = Silence(metric["silent"]) if metric["silent"] else None
     until = f", until {metric['until']}" if metric["until"] else ""
     return f"{reason} ({REASONS[reason]}{until})" if reason else "answers"
 

@@ -5,29 +5,44 @@ file holds public facts, random bits and counts, with two exceptions: which list
 since each costs once, and whether a hidden metric's present period was answered. Life of a report: `record` puts it in
 its metric's slot; building moves what the slots hold into one upload and freezes its bytes and id; `charge` charges it
 when a connection stands; `settle` forgets it.
+
+Each table has one object that writes it: `Agreement`, `Budget`, `Days`, `Slots`, `Outbox`, `SendSchedule`. They are
+told what they need, and reason about nothing else; `SkipReasons` asks them all why a metric is silent.
 """
 
 import math
 import sqlite3
+import time
 from collections.abc import Callable
 
-from dither.device import reached
-from dither.device.choosing import Choosing
-from dither.device.connected import DeviceBusy
-from dither.device.file import DAY_S
-from dither.device.outbox import BuiltUpload
-from dither.device.refusals import REFUSED_NAME
-from dither.device.schema import FILE_NAME, DeviceFault, DeviceUnusable
-from dither.device.send_schedule import Sending
-from dither.device.skip_reason import SkipReason
-from dither.device.slots import Answer
-from dither.device.withdrawal import erase, is_untidy
+from dither.device.agreement import EVERYTHING, REFUSED_NAME, Agreement, Refusals
+from dither.device.budget import Budget
+from dither.device.connection import DURABLE_WAIT_S, WAIT_S, DeviceBusy
+from dither.device.days import Days
+from dither.device.file import DAY_S, DeviceFile
+from dither.device.outbox import BuiltUpload, Outbox
+from dither.device.schema import FILE_NAME, DeviceDamaged, DeviceFault, DeviceUnusable, OtherVersion
+from dither.device.send_schedule import Sending, SendSchedule
+from dither.device.skip_reason import Silence, SkipReason, SkipReasons
+from dither.device.slots import Answer, Slots
+from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
-from dither_shared.registry import Metric
+from dither_shared.registry import Metric, Registry
+from dither_shared.rng import Rng
 
 __all__ = [
-    "DAY_S", "FILE_NAME", "REFUSED_NAME", "BuiltUpload", "Device", "DeviceBusy", "DeviceFault", "DeviceUnusable",
-    "Look", "Sending", "SkipReason",
+    "DAY_S",
+    "FILE_NAME",
+    "REFUSED_NAME",
+    "BuiltUpload",
+    "Device",
+    "DeviceBusy",
+    "DeviceFault",
+    "DeviceUnusable",
+    "Look",
+    "Sending",
+    "Silence",
+    "SkipReason",
 ]  # fmt: skip
 
 
@@ -57,12 +72,71 @@ class Look:
     """Whether what was forgotten or replaced is still in the log: `tidy` erases it, unless another process reads it."""
 
 
-class Device(Choosing):
+class Device:
     """The state of one device. Safe to share between threads; processes share the file, which is opened on first use.
 
     `directory` None keeps the state in memory: for trials and simulated devices, which then have no quiet days. Each
     method raises DeviceUnusable for a file that cannot be used. Nothing is recorded before `agree`.
     """
+
+    def __init__(
+        self,
+        registry: Registry,
+        directory: StrPath | None,
+        rng: Rng,
+        clock: Callable[[], float] = time.time,
+        *,
+        goes_on: "Device | None" = None,
+        follows: "Device | None" = None,
+    ) -> None:
+        """Make the parts. `goes_on` is a device in memory whose state goes on, as a file's does at another start.
+
+        `follows` is one that has ended, which nobody uses again: nothing but its connection goes on.
+        """
+        self._registry = registry
+        before = goes_on or follows
+        self._file: DeviceFile = before._file if before else DeviceFile(directory, clock)
+        if follows:
+            self._file.start_over(clock)
+        self._file.begin_era()  # what was known may have been known of another registry
+        self.directory = self._file.directory
+        """The directory of the file, or None for a device in memory."""
+        self.hidden = any(metric.hidden for metric in registry.metrics.values())
+        """Whether the presence of a metric is hidden: it may open or close a period, also an expired one's."""
+        self._quiet_days = registry.quiet_days if self.directory else 0
+        self._begun = False
+        self._refusals = Refusals(directory)
+        self._days = Days(self._file)
+        self._agreement = Agreement(self._file, registry, self._refusals)
+        self._budget = Budget(self._file, self._days, registry, self._agreement, rng)
+        self._skip_reasons = SkipReasons(self._file, self._days, self._agreement, self._budget, self._quiet_days)
+        self._outbox = Outbox(self._file, self._days, self._budget, rng)
+        self._send_schedule = SendSchedule(self._file)
+        self._slots = Slots(self._file, self._days, registry, self._skip_reasons, self._budget, rng, self._outbox)
+
+    def set_public(self, place: int) -> None:
+        """Let tables' reports say this value of the registry's public column from now on."""
+        self._slots.public = place
+
+    def open(self) -> None:
+        """Make the file this app's if it is new; raise DeviceUnusable if it is another's."""
+        if self.directory:  # a look first: of a file that there is it needs no more
+            with self._file.peek():
+                owner = self._file.get("app")
+        else:
+            owner = None
+        if owner is None:
+            with self._file.transaction(durable=True):
+                owner = self._file.get("app")
+                if owner is None:
+                    self._file.set("app", self._registry.app)
+                    self._file.set("first_day", self._file.day)
+        if owner not in (None, self._registry.app):
+            raise DeviceUnusable(f"the device file belongs to the app {owner!r}")
+
+    def close(self) -> None:
+        """Close the file. The next start sends its waiting reports."""
+        self._file.close()
 
     # Recording.
 
@@ -78,47 +152,46 @@ class Device(Choosing):
         """
         if metric.hidden:
             return self._replace(metric, answer)
-        reason = self._file.recall(metric.name)
-        if not reason:
+        reason: Silence | None = self._file.recall(metric.name)
+        if reason is None:
             # Before the transaction: an answer's own methods may do anything, recording included.
             read = metric.read(answer)
             if self._refusals.pending and not self._keep_refusals_but(metric.name):
-                reason = "refused"
+                reason = Silence.REFUSED
             else:
                 try:
                     reason = self._take(metric, read, delay)
                 except (sqlite3.Error, DeviceBusy, DeviceFault):
                     reason = self._file.lately(metric.name)
-                    if not reason:
+                    if reason is None:
                         raise
-        if reason:
-            self._file.noted[reason] += 1
-        return reason
+        if reason is None:
+            return ""
+        self._file.noted[reason.value] += 1
+        return reason.value
 
-    def _take(self, metric: Metric, answer: Answer, delay: Callable[[], float]) -> str:
-        with self._file.transaction():
+    def _take(self, metric: Metric, answer: Answer, delay: Callable[[], float]) -> Silence | None:
+        with self._file.transaction(keeps_era=True):
             self._notice_clock()
             reason = self._slots.record(metric, answer)
-            if reason:
-                self._file.remember(metric.name, reason)
-            else:
-                self._file.remember_answered(metric.name)
+            if reason is None:
                 self._send_schedule.planned(delay)
-        self._file.keep_lately(metric.name, reason)
+            self._file.learn(metric.name, reason or Silence.ANSWERED)
         return reason
 
     def _replace(self, metric: Metric, answer: object) -> str:
-        reason = "refused" if self._refusals.of(metric.name) else self._file.recall(metric.name)
-        if not reason:
+        refused = self._refusals.of(metric.name)
+        reason: Silence | None = Silence.REFUSED if refused else self._file.recall(metric.name)
+        if reason is None:
             read = metric.read(answer)
             # A kill may lose what was noted of other metrics: a hidden answer must not decide whether it does.
             with self._file.transaction(brief=True):
                 reason = self._slots.replace(metric, read)
-                self._file.remember_replaced(metric.name, reason)
-        return reason
+                self._file.learn(metric.name, reason or Silence.ANSWERED)
+        return reason.value if reason else ""
 
     def _notice_clock(self) -> None:
-        reached.notice(self._file)
+        self._days.notice()
         self._outbox.notice_clock()
         self._send_schedule.notice_clock()
 
@@ -129,28 +202,29 @@ class Device(Choosing):
         with self._file.transaction():
             if not self._begun:  # the app's configuration may be another one only at a start
                 self._send_schedule.key_refused(refused=False)
-            reached.notice(self._file)
-            self._slots.begin()
-            self._budget.prepare_all(reached.today(self._file))
+            self._days.notice()
+            self._file.set("quiet_days", self._quiet_days)  # for `dither device`
+            self._outbox.take_up(self._registry.metrics)
+            self._budget.prepare_all()
         self._begun = True
 
     def look(self, delay: Callable[[], float] = _at_once) -> Look:
         """Open and close periods, and return what to wait for; plan an attempt after a `delay` if one is due."""
         if self._refusals.pending:
             self.keep_refusals()
-        with self._file.transaction():
+        with self._file.transaction(keeps_era=True):
             self._file.keep_noted()
             self._notice_clock()
             self._outbox.see_clock()
             self._slots.open_periods()
             due, held_until = self._outbox.due(), self._send_schedule.held_until()
-            midnight = (self._file.clock_day() + 1.0) * DAY_S if self._slots.more_comes() else None
+            midnight = (self._file.day + 1.0) * DAY_S if self.hidden else None
             when = midnight
             if due:
                 when = max(self._send_schedule.planned(delay), held_until)
             else:
                 self._send_schedule.plan_nothing()
-            untidy = is_untidy(self._file)
+            untidy = self._file.untidy()
             if untidy:
                 when = min(when or math.inf, self._file.clock() + ERASE_AGAIN_S)
             return Look(when, due, held_until, self._file.get("outcome") or "", midnight, untidy)
@@ -193,7 +267,7 @@ class Device(Choosing):
         seconds since 1970.
         """
         with self._file.transaction():
-            reached.agree(self._file, date)
+            self._days.agree(date)
             self._slots.open_periods()
             self._outbox.retire(upload_id, retired)
             self._send_schedule.ended(detail, accepted=outcome == "accepted")
@@ -208,7 +282,7 @@ class Device(Choosing):
         Return whether to warn: attempts have failed the same way for an hour.
         """
         with self._file.transaction():
-            self._file.execute("UPDATE upload SET failures = failures + 1 WHERE id = ?", upload_id)
+            self._outbox.failed(upload_id)
             return self._send_schedule.failed(detail, when, held_until)
 
     def hold(self, until: float) -> None:
@@ -238,12 +312,176 @@ class Device(Choosing):
         with self._file.transaction():
             self._send_schedule.release()
 
+    # The person's choices.
+
+    def choice(self) -> bool | None:
+        """Return what the person chose for the whole app, in whichever process, or None if they did not choose."""
+        self._refusals.look()
+        if EVERYTHING in self._refusals.pending:
+            return False
+        with self._file.peek():
+            return self._agreement.choice()
+
+    def agree(self, *, chosen: bool = False) -> None:
+        """Keep the registry's terms as agreed to, and, where the person said so here, that they chose it."""
+        refused_before = self._unwritten(EVERYTHING)
+        with self._file.transaction(durable=True):
+            if refused_before:
+                self._outbox.drop("refused")
+            self._agreement.agree()
+            if chosen:
+                self._agreement.choose(True)
+        self._refusals.clear(EVERYTHING)
+
+    def agree_once(self) -> None:
+        """Keep the registry's terms as agreed to, unless any ever were."""
+        with self._file.peek():
+            agreed = self._agreement.agreed()
+        if not agreed:
+            self.agree()
+
+    def refuse(self) -> None:
+        """Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows.
+
+        If the file cannot be written, the choice is kept beside it. Raises where that cannot be either: then it holds
+        in this process alone.
+        """
+        self._refuse(EVERYTHING)
+
+    def refuse_metric(self, metric: str, refused: bool) -> None:
+        """Keep that the person refuses one metric, and drop what of it waits; or that they no longer do."""
+        if refused:
+            self._refuse(metric)
+            return
+        refused_before = self._unwritten(metric)
+        with self._file.transaction(durable=True):
+            if refused_before:
+                self._outbox.drop("refused", metric)
+            self._agreement.refuse(metric, refused)
+        self._refusals.clear(metric)
+
+    def _unwritten(self, metric: str) -> bool:
+        """Tell whether a refusal is still to be written: what waited then must not leave, whatever is chosen since."""
+        self._refusals.look()
+        return metric in self._refusals.pending
+
+    def _refuse(self, metric: str) -> None:
+        try:
+            self.open()
+            self._write_refusals({metric}, DURABLE_WAIT_S)
+        except Exception as error:
+            # The mark waits for the disk, for the dither of the file's version, or for a new file in place of a damaged
+            # one. Beside the file of another app it would be read as that app's.
+            waits = isinstance(error, DeviceDamaged | DeviceFault | OtherVersion) or not isinstance(
+                error, DeviceUnusable
+            )
+            if not (waits and self._refusals.note(metric)):
+                raise
+
+    def keep_refusals(self) -> None:
+        """Write the refusals that could not be written before, ours and other processes'."""
+        self._refusals.look()
+        if self._refusals.pending:
+            self._write_refusals(set(self._refusals.pending), WAIT_S)
+
+    def _keep_refusals_but(self, metric: str) -> bool:
+        """Write the refusals; return False where that cannot be, and a metric is refused by one of them."""
+        try:
+            self.keep_refusals()
+        except Exception:
+            if not self._refusals.of(metric):
+                raise
+            return False
+        return True
+
+    def _write_refusals(self, metrics: set[str], wait_s: float) -> None:
+        with self._file.transaction(durable=True, wait_s=wait_s):  # the disk has it before the mark beside it goes
+            for metric in metrics:
+                if metric == EVERYTHING:
+                    self._agreement.choose(False)
+                    self._outbox.drop("refused")
+                else:
+                    self._agreement.refuse(metric, refused=True)
+                    self._outbox.drop("refused", metric)
+        self._refusals.clear(*metrics)
+
+    def drop(self) -> None:
+        """Drop what waits: the app says that the person does not agree."""
+        with self._file.transaction(durable=True):
+            self._outbox.drop("refused")
+
+    def refused(self) -> list[str]:
+        """Return the metrics that the person refuses."""
+        with self._file.peek():
+            return sorted({*self._agreement.refused(), *self._refusals.pending} - {EVERYTHING})
+
+    def asks(self) -> dict[str, list[str]]:
+        """Return what the registry asks beyond what was agreed to, by metric, and by "" for the whole device."""
+        with self._file.peek():
+            return self._agreement.asks()
+
+    def forget(self) -> bool:
+        """Erase the secret, memos, cohort, and what waits; keep what was spent; say nothing for 30 days.
+
+        Return False while another process still reads what was: `look` goes on with it.
+        """
+        with self._file.transaction(durable=True):
+            self._outbox.forget_everything()
+        return self._file.erase()
+
+    def end_periods(self) -> bool:
+        """Close all periods, and open none: nothing is recorded. Tell whether the log is to be erased."""
+        with self._file.transaction():
+            return self._slots.end_periods()
+
     # The disk.
 
     def tidy(self) -> bool:
         """Write the log into the file, and what was forgotten out of both; False if it must be tried again."""
-        return erase(self._file)
+        return self._file.erase()
 
     def log_bytes(self) -> int:
         """Return how long the log is that `tidy` writes into the file."""
         return self._file.log_bytes()
+
+    def erasing(self) -> bool:
+        """Tell whether what was forgotten is still to be erased, because another process reads it."""
+        with self._file.peek():
+            return bool(self._file.get("erasing"))
+
+    # Looking, without changing anything.
+
+    def waiting(self) -> int:
+        """Return how many reports wait in slots and in built uploads."""
+        with self._file.peek():
+            return self._outbox.waiting()
+
+    def preview(self) -> tuple[bytes, dict[str, int]]:
+        """Return the upload that is sent next and its micro-epsilon by metric, without building or charging it.
+
+        Its bytes are those that are sent if it is built, else but for the id; b"" if nothing is due.
+        """
+        with self._file.peek(tries=True):
+            self._slots.open_periods()
+            return self._outbox.preview()
+
+    def spent(self) -> dict[str, int]:
+        """Return the micro-epsilon charged so far, by metric."""
+        with self._file.peek():
+            return self._budget.spent()
+
+    def counters(self) -> dict[str, int]:
+        """Return how many reports were accepted, and how many answers and reports were not sent, by reason."""
+        with self._file.peek():
+            return self._file.counts()
+
+    def skip_reasons(self) -> dict[str, SkipReason]:
+        """Return why each metric of the registry is silent today, and until when."""
+        with self._file.peek():
+            metrics = self._registry.metrics
+            return {name: self._skip_reasons.nothing_leaves(metric) for name, metric in metrics.items()}
+
+    def sending(self) -> Sending:
+        """Return what became of the last attempt to send, and when the next one is."""
+        with self._file.peek():
+            return self._send_schedule.sending()

@@ -2,11 +2,13 @@
 
 It only grows: a new rev, other terms, a memo that ends, a metric that leaves take nothing back. The cost of a built
 upload counts as reserved until a connection stands; then it is charged.
+
+The budget owns the tables `metric` and `class`, and sets the prices of what waits in slots and uploads.
 """
 
-from dither.device.agreement import Agreement
+from dither.device.agreement import Agreement, Asked
+from dither.device.days import Days, answers_always, draw_periods, period_start
 from dither.device.file import DeviceFile
-from dither.schedule import answers_always, draw_periods, period_start
 from dither_shared.exact import to_micro
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
@@ -15,15 +17,13 @@ from dither_shared.rng import Rng
 class Budget:
     """The budget in a device's file."""
 
-    def __init__(self, file: DeviceFile, registry: Registry, agreement: Agreement, rng: Rng) -> None:
+    def __init__(self, file: DeviceFile, days: Days, registry: Registry, agreement: Agreement, rng: Rng) -> None:
         self._file = file
+        self._days = days
         self._registry = registry
         self._agreement = agreement
         self._rng = rng
         self._asked_epsilon = to_micro(registry.device_epsilon)
-        self._always: dict[str, bool] = {}
-        self._terms: dict[str, tuple[str, str, int]] = {}
-        self._all_fit, self._all_fit_in = False, -1
 
     def spent(self) -> dict[str, int]:
         """Return the micro-epsilon charged so far, by metric."""
@@ -40,30 +40,30 @@ class Budget:
 
     # Recording.
 
-    def bears(self, metric: Metric, committed: int, has_memo: bool) -> bool:
+    def bears(self, metric: Asked, committed: int, has_memo: bool) -> bool:
         """Tell whether one more answer of a metric that is committed to so much fits."""
         if metric.memoized and has_memo:
             return True  # all its answers were reserved when it began
-        if not committed and not (self._everything_fits() or self._fits(metric.name, metric.reservation)):
+        fits = committed or (metric.name in self._registry.metrics and self._everything_fits())
+        if not (fits or self._fits(metric.name, metric.reservation)):
             return False
         # A memo begins with all of its answers left, or not at all.
         needed = metric.reservation if metric.memoized else metric.charge
         return committed + needed <= metric.reservation
 
-    def _has_memo(self, name: str) -> bool:
-        return self._file.one("SELECT 1 FROM class WHERE metric = ?", name) is not None
-
     def _everything_fits(self) -> bool:
         """Tell whether the device's epsilon bears all that every metric may reserve: the usual case, and a quick one.
 
-        No answer that is taken changes it, so it is asked once in an era.
+        No answer that is taken changes it.
         """
-        if self._all_fit_in != self._file.era:
+        fits: bool | None = self._file.known("everything fits")
+        if fits is None:
             reserved = dict(self._file.execute("SELECT name, MAX(spent, reserved) FROM metric").fetchall())
             for name, metric in self._registry.metrics.items():
                 reserved[name] = max(reserved.get(name, 0), metric.reservation)
-            self._all_fit, self._all_fit_in = sum(reserved.values()) <= self.epsilon(), self._file.era
-        return self._all_fit
+            fits = sum(reserved.values()) <= self.epsilon()
+            self._file.learn("everything fits", fits)
+        return fits
 
     def _fits(self, name: str, reservation: int) -> bool:
         """Tell whether the device's epsilon bears a metric's reservation beside what the others have begun to spend.
@@ -71,7 +71,12 @@ class Budget:
         Those count with all that they reserved, also where they have left the registry: how much of it was spent would
         tell how many answers there were.
         """
-        return others_begun(self._file, name) + reservation <= self.epsilon()
+        sql = (
+            "SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ? AND (spent > 0 OR name IN "
+            "(SELECT metric FROM class UNION SELECT metric FROM slot UNION SELECT metric FROM report))"
+        )
+        (others,) = self._file.one(sql, name) or (0,)
+        return int(others or 0) + reservation <= self.epsilon()
 
     def pay_class(self, metric: Metric, key: str) -> tuple[str, int]:
         """Return the class that a memoized metric answers with, and what its report costs; note a class that is new.
@@ -139,27 +144,26 @@ class Budget:
 
     # Preparing.
 
-    def prepare_all(self, today: int) -> None:
+    def prepare_all(self) -> None:
         """Take note of what has changed: a metric that reserves less makes room for others. Draw periods in advance."""
         sql = "SELECT name, terms, memo_key, reserved FROM metric"
         known = {name: tuple(terms) for name, *terms in self._file.execute(sql).fetchall()}
         for name, metric in self._registry.metrics.items():
             if known.get(name) != self.terms(metric) and self._agreement.allows(metric):
-                self.prepare(metric, today)
+                self.prepare(metric)
 
-    def terms(self, metric: Metric) -> tuple[str, str, int]:
+    def terms(self, metric: Asked) -> tuple[str, str, int]:
         """Return what a metric's row is prepared for: its periods' terms, its memo's key, its reservation."""
-        if metric.name not in self._terms:
-            terms = f"{metric.schedule} {metric.charges} {metric.period_days} {metric.expires}"
-            self._terms[metric.name] = terms, metric.plan.memo_key, metric.reservation
-        return self._terms[metric.name]
+        terms = f"{metric.schedule} {metric.charges} {metric.period_days} {metric.expires}"
+        return terms, metric.plan.memo_key, metric.reservation
 
-    def prepare(self, metric: Metric, today: int) -> bool:
-        """Make the metric's row that of its present terms; draw its periods if they are new. Tell if it had no row."""
+    def prepare(self, metric: Metric) -> None:
+        """Make the metric's row that of its present terms; draw its periods if they are new."""
+        self._file.end_era()
         terms, memo_key, reserved = self.terms(metric)
         row = self._file.one("SELECT spent, terms, memo_key, reserved FROM metric WHERE name = ?", metric.name)
         spent = row[0] if row else 0
-        if row and self._has_memo(metric.name):
+        if row and self._file.one("SELECT 1 FROM class WHERE metric = ?", metric.name):
             if row[2] == memo_key:
                 # A reservation never shrinks, and grows only if the device's epsilon bears it.
                 reserved = reserved if reserved > row[3] and self._fits(metric.name, reserved) else row[3]
@@ -172,10 +176,7 @@ class Budget:
         if now != row:
             self._file.execute("INSERT OR REPLACE INTO metric VALUES (?, ?, ?, ?, ?)", metric.name, *now)
         if not row or row[1] != terms:
-            if row:
-                self._file.execute("DELETE FROM schedule WHERE metric = ?", metric.name)
-            self._draw_periods(metric, period_start(today, metric.period_days), is_new=not row)
-        return not row
+            self._days.schedule(metric.name, self._drawn(metric, is_new=not row))
 
     def _end_memo(self, name: str) -> None:
         self._file.execute("DELETE FROM class WHERE metric = ?", name)
@@ -186,43 +187,42 @@ class Budget:
             name,
         )
 
-    def _draw_periods(self, metric: Metric, present: int, *, is_new: bool) -> None:
-        """Draw the periods in which the metric answers.
+    def _drawn(self, metric: Metric, *, is_new: bool) -> list[int]:
+        """Draw the periods in which the metric answers; none where it answers in all of them.
 
         After an upgrade, keep of those that have not begun as many as reports remain, and not the present one, which
         was decided under the old terms. The draw's order is random, so its first ones are a fair choice. Those that
         are over stay, too: the clock may have strayed ahead.
         """
-        if not self._answers_always(metric):
-            left = max(0, metric.reservation - self._committed()[metric.name]) // metric.charge
-            drawn = draw_periods(metric, self._rng)
-            begins = [day for day in drawn if day > present or (is_new and day == present)]
-            for day in begins[:left] + [day for day in drawn if day < present]:
-                self._file.execute("INSERT INTO schedule VALUES (?, ?)", metric.name, day)
+        if answers_always(metric):
+            return []
+        left = max(0, metric.reservation - self._committed()[metric.name]) // metric.charge
+        present = period_start(self._days.today(), metric.period_days)
+        drawn = draw_periods(metric, self._rng)
+        begins = [day for day in drawn if day > present or (is_new and day == present)]
+        return begins[:left] + [day for day in drawn if day < present]
 
-    def _answers_always(self, metric: Metric) -> bool:
-        if metric.name not in self._always:
-            self._always[metric.name] = answers_always(metric)
-        return self._always[metric.name]
+    # Forgetting.
 
-    def scheduled(self, metric: Metric, today: int) -> tuple[bool, int | None]:
-        """Tell whether the metric answers in today's period, and if not on which day the next one begins."""
-        if self._answers_always(metric):
-            return True, None
-        day = period_start(today, metric.period_days)
-        sql = "SELECT MIN(day) FROM schedule WHERE metric = ? AND day >= ?"
-        (next_day,) = self._file.one(sql, metric.name, day) or (None,)
-        return next_day == day, next_day
+    def forget(self) -> None:
+        """Forget all answers of memoized metrics.
 
+        All that a memo reserved counts as spent once a report of it was built: the rest would tell how many answers it
+        had. Before what waits is dropped.
+        """
+        self._file.execute(
+            "UPDATE metric SET spent = MAX(spent, reserved) WHERE name IN "
+            "(SELECT metric FROM class WHERE charged UNION SELECT metric FROM report WHERE class IS NOT NULL)"
+        )
+        self._file.execute("DELETE FROM class")
 
-def others_begun(file: DeviceFile, name: str) -> int:
-    """Return what all metrics but one may charge that have begun to spend, in micro-epsilon."""
-    sql = (
-        "SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ? AND (spent > 0 OR name IN "
-        "(SELECT metric FROM class UNION SELECT metric FROM slot UNION SELECT metric FROM report))"
-    )
-    (others,) = file.one(sql, name) or (0,)
-    return int(others or 0)
+    def forget_unused(self) -> None:
+        """Forget the answers of memoized metrics that were not charged and wait no more."""
+        self._file.execute(
+            "DELETE FROM class WHERE NOT charged "
+            "AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.metric = class.metric AND slot.class = class.class) "
+            "AND NOT EXISTS (SELECT 1 FROM report WHERE report.metric = class.metric AND report.class = class.class)"
+        )
 
 
 class Commitments:

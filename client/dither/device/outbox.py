@@ -2,15 +2,19 @@
 
 An upload's bytes and id never change. It is charged when a connection stands, before its first byte leaves; until then
 what it costs is reserved, and it may be dropped, or built anew without what the budget no longer bears.
+
+The outbox owns the tables `upload`, `report` and `retired`, and empties the slots that `Slots` has filled: into an
+upload, or because the person takes back what waits.
 """
 
 import json
+from collections.abc import Mapping
 
 from dither.device.budget import Budget
+from dither.device.days import Days
 from dither.device.file import DAY_S, DeviceFile
-from dither.device.reached import reach, today
-from dither.device.withdrawal import drop_slots, drop_upload, forget_unused_classes
 from dither_shared.frozen import frozen
+from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.wire import GROUPS_MAX
 from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
@@ -34,10 +38,11 @@ class BuiltUpload:
 
 
 class Outbox:
-    """The uploads in a device's file."""
+    """What waits in a device's file, and how it leaves."""
 
-    def __init__(self, file: DeviceFile, budget: Budget, rng: Rng) -> None:
+    def __init__(self, file: DeviceFile, days: Days, budget: Budget, rng: Rng) -> None:
         self._file = file
+        self._days = days
         self._budget = budget
         self._rng = rng
 
@@ -52,9 +57,10 @@ class Outbox:
             "SELECT metric, plan, charge, class, cell, report FROM slot "
             "WHERE leaves <= ? AND NOT EXISTS (SELECT 1 FROM upload) LIMIT ?"
         )
-        slots = self._file.execute(sql, today(self._file), GROUPS_MAX).fetchall()
+        slots = self._file.execute(sql, self._days.today(), GROUPS_MAX).fetchall()
         if not slots:
             return False
+        self._file.end_era()
         upload_id, commitments = new_upload_id(self._rng.randbits), self._budget.commitments()
         groups: list[WireGroup] = []
         for metric, plan, charge, key, cell, report in slots:
@@ -123,7 +129,7 @@ class Outbox:
             ).fetchall()
         }
         groups = self._groups(upload_id)
-        drop_upload(self._file, upload_id)
+        self._drop_upload(upload_id)
         new_id = new_upload_id(self._rng.randbits)
         commitments = self._budget.commitments()
         kept = []
@@ -150,7 +156,7 @@ class Outbox:
             if not self._budget.affords_upload(upload_id):
                 return False
             self._budget.charge_upload(upload_id)
-            reach(self._file)
+            self._days.reach()
         now = self._file.clock()
         sql = (
             "UPDATE upload SET charged = 1, sent = sent + 1, first_attempt = COALESCE(first_attempt, ?), seen = ? "
@@ -179,8 +185,8 @@ class Outbox:
 
         Return how many came under `outcome`: none if the upload was forgotten before.
         """
-        reports = drop_upload(self._file, upload_id)
-        forget_unused_classes(self._file)
+        reports = self._drop_upload(upload_id)
+        self._budget.forget_unused()
         refused = min(refused, reports)
         for name, count in ((outcome, reports - refused), ("dropped", refused)):
             if count:
@@ -191,9 +197,9 @@ class Outbox:
         """Silence the plans of some groups of an upload for a while, and drop what waits under them."""
         groups = self._groups(upload_id) if places else []
         for metric, plan, *_ in (groups[place] for place in places if place < len(groups)):
-            until = today(self._file) + RETIRED_DAYS
+            until = self._days.today() + RETIRED_DAYS
             self._file.execute("INSERT OR REPLACE INTO retired VALUES (?, ?, ?)", metric, plan, until)
-            if dropped := drop_slots(self._file, metric, plan):
+            if dropped := self.drop_slots(metric, plan):
                 self._file.count("dropped", dropped)
 
     def split(self, upload_id: str) -> bool:
@@ -215,6 +221,60 @@ class Outbox:
             self._add(new_id, half, charged=True)
         return True
 
+    def failed(self, upload_id: str) -> None:
+        """Count an attempt that has failed."""
+        self._file.execute("UPDATE upload SET failures = failures + 1 WHERE id = ?", upload_id)
+
+    def take_up(self, metrics: Mapping[str, Metric]) -> None:
+        """Let metrics speak again whose plan has replaced one that was retired."""
+        for name, plan in self._file.execute("SELECT metric, plan FROM retired").fetchall():
+            if name in metrics and metrics[name].plan.digest != plan:
+                self._file.execute("DELETE FROM retired WHERE metric = ?", name)
+
+    # Taking back. Charges stay.
+
+    def drop(self, reason: str, metric: str | None = None) -> None:
+        """Drop what waits of a metric, or everything, and count it.
+
+        A built upload that holds the metric goes with all that is in it: its bytes are frozen. Its reservations are
+        free again. A hidden metric's period stays over: opening it again would tell that it was not answered yet.
+        """
+        dropped = self.drop_slots(metric)
+        sql = "SELECT DISTINCT upload FROM report WHERE metric = COALESCE(?, metric)"
+        for (upload_id,) in self._file.execute(sql, metric).fetchall():
+            dropped += self._drop_upload(upload_id)
+        self._budget.forget_unused()
+        if dropped:
+            self._file.count(reason, dropped)
+
+    def drop_slots(self, metric: str | None = None, plan: str | None = None) -> int:
+        """Forget what waits in slots, of a metric or of its plan alone; return how many there were.
+
+        The log is to be erased: until then it shows which of a hidden metric's slots were answered.
+        """
+        sql = "DELETE FROM slot WHERE metric = COALESCE(?, metric) AND plan = COALESCE(?, plan)"
+        dropped = self._file.execute(sql, metric, plan).rowcount
+        if dropped:
+            self._file.set("replaced", 1)
+        return dropped
+
+    def _drop_upload(self, upload_id: str) -> int:
+        """Forget an upload; return how many reports it held."""
+        self._file.execute("DELETE FROM upload WHERE id = ?", upload_id)
+        return self._file.execute("DELETE FROM report WHERE upload = ?", upload_id).rowcount
+
+    def forget_everything(self) -> None:
+        """Erase the secret, memos, cohort and what waits, keep what was spent, and begin 30 days of silence.
+
+        What was erased is still in the log, until `erase`.
+        """
+        self._budget.forget()
+        self.drop("forgotten")
+        self._file.set("secret", None)
+        self._file.set("cohort", None)
+        self._days.begin_silence()
+        self._file.set("erasing", 1)
+
     # Looking.
 
     def preview(self) -> tuple[bytes, dict[str, int]]:
@@ -228,7 +288,7 @@ class Outbox:
     def due(self) -> bool:
         """Tell whether anything may be sent."""
         sql = "SELECT EXISTS (SELECT 1 FROM upload) OR EXISTS (SELECT 1 FROM slot WHERE leaves <= ?)"
-        row = self._file.one(sql, today(self._file))
+        row = self._file.one(sql, self._days.today())
         return bool(row and row[0])
 
     def waiting(self) -> int:

@@ -41,12 +41,12 @@ class SendSchedule:
 
     def planned(self, delay: Callable[[], float]) -> float:
         """Return when the next attempt is planned; plan one after a `delay`, in seconds, if none is."""
-        now = self._file.clock()
-        when: float | None = self._file.get("planned")
+        now, state = self._file.clock(), self._file.state
+        when: float | None = state.get("planned")
         if when is None:
             when = now + delay()
             self._plan(when)
-        elif now < (made := self._file.get("planned_at")):  # the clock was set back: nothing waits longer than it would
+        elif now < (made := state["planned_at"]):  # the clock was set back: nothing waits longer than it would
             when = now + min(delay(), when - made)
             self._plan(when)
         return when
@@ -61,7 +61,8 @@ class SendSchedule:
 
     def notice_clock(self) -> None:
         """Let a wait be over for good where the clock reads earlier than at the attempt that it comes from."""
-        if self._file.get("held_until") and self._file.clock() < self._file.get("outcome_at"):
+        state = self._file.state
+        if state.get("held_until") and self._file.clock() < state["outcome_at"]:
             self._file.set("held_until", None)
 
     def held_until(self) -> float:

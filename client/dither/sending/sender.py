@@ -1,21 +1,44 @@
-"""One attempt: the upload that is due, its charge once a connection stands, and what its answer means for it."""
+"""One attempt: the upload that is due, its charge once a connection stands, and what its answer means for it.
 
+The process that sends is the one that holds a lock, which ends with its process, however that ends. It is on a file of
+its own, beside the device's: closing any descriptor of the database would take away SQLite's locks on it. On a file
+system without locks a lease in the device's file stands in, which ends after two minutes.
+"""
+
+import errno
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 
+from dither import forks
 from dither.device import BuiltUpload, Device
-from dither.device.connected import DURABLE_WAIT_S
-from dither.device.sqlite_thread import left_s
+from dither.device.connection import DURABLE_WAIT_S, left_s
+from dither.device.schema import SENDER_NAME
 from dither.randomness import jitter
 from dither.say import DEBUG, WARNING, say
-from dither.sending.lock import SenderLock
 from dither.sending.transport import Answer, Outcome, Transport
 from dither_shared.errors import DitherError
+from dither_shared.ownership import NO_LINK
 
 BACKOFF_S = 60.0
 BACKOFF_MAX_S = 6 * 3_600.0
 BUSY = "another process is sending"
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP})
+_HELD = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK})
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class TakenBack(DitherError):
@@ -36,6 +59,8 @@ class Sender:
         """Reports that the aggregator has acknowledged."""
         self.detail = ""
         """Why the latest attempt was not accepted, or not all of it; "" if it was."""
+        self.elsewhere = False
+        """Whether another process was sending at the latest attempt."""
         self.held = False
         """Whether flushes, too, leave it alone for now, since the latest attempt."""
 
@@ -44,7 +69,8 @@ class Sender:
 
         None where nothing was sent: there is nothing to send, or another process is at it, as `detail` says then.
         """
-        if not self._lock.take():
+        self.elsewhere = not self._lock.take()
+        if self.elsewhere:
             self.detail = BUSY
             return None
         try:
@@ -125,3 +151,62 @@ class Sender:
 
 def _backoff_s(upload: BuiltUpload) -> float:
     return jitter(min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(upload.failures + 1, 20)))
+
+
+class SenderLock:
+    """The lock of one telemetry object; also two in one process keep each other out. A device in memory needs none."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._path = f"{device.directory}/{SENDER_NAME}" if device.directory else ""
+        self._descriptor = -1
+        self._leased = False
+        forks.files.add(self)
+
+    def take(self) -> bool:
+        """Take the lock and return True, or False if somebody else has it.
+
+        Raises OSError where there are no file descriptors left, or what the device raises for its lease.
+        """
+        if not self._path:
+            return True
+        # On the file that has that name by now: what is not inherited by programs that the app starts.
+        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | NO_LINK | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            _lock(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in _NO_LOCKS:
+                self._leased = self._device.lease()
+                return self._leased
+            if error.errno in _HELD:
+                return False
+            raise
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Let others send."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+        if self._leased:
+            self._leased = False
+            self._device.release()
+
+    # Around a fork: the child has a copy of the descriptor, and with it would hold the lock after its parent's end.
+
+    def before_fork(self) -> None:
+        """Do nothing: the parent goes on."""
+
+    def after_fork_in_parent(self) -> None:
+        """Do nothing."""
+
+    def after_patch(self) -> None:
+        """Do nothing: it is the system's lock."""
+
+    def after_fork_in_child(self) -> None:
+        """Close the child's copy. The parent's lock stays, and so does its lease."""
+        descriptor, self._descriptor, self._leased = self._descriptor, -1, False
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -1,19 +1,40 @@
-"""The uploader: a daemon thread that starts when there is something to wait for and ends when there is not."""
+"""The uploader: a daemon thread that looks, and then waits or sends; it ends when there is nothing to wait for.
 
+Calls of the app and its forks ask it: to look, to send at a planned moment, or at once in a flush.
+"""
+
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from dither import forks
-from dither.device import Device, DeviceUnusable
+from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
+from dither.device.connection import WAIT_S, left_s, within
 from dither.device.send_schedule import NO_ANSWER_YET
-from dither.device.sqlite_thread import left_s
-from dither.sending.courier import LOG_BYTES_MAX, Courier, delay, passes
-from dither.sending.transport import Transport
+from dither.randomness import jitter
+from dither.say import DEBUG, WARNING, say
+from dither.sending.sender import Sender
+from dither.sending.states import TABLE, Situation, State, state_of
+from dither.sending.transport import Outcome, Transport
 from dither.status import CLOSED
-from dither_shared.frozen import frozen
+from dither_shared.frozen import frozen, replaced
 
+SEND_WITHIN_S = 3_600.0
+"""A report leaves at a random moment of the hour after it was recorded, or after its hidden period has closed."""
+PAUSE_S = 0.25
+PAUSE_MAX_S = 5.0
+"""The longest pause while another process sends, or in a flush."""
+FAULT_PAUSE_MAX_S = 6 * 3_600.0
+LOOK_AGAIN_S = 3_600.0
+"""The longest that the thread sleeps without a look: the clock may be set."""
+CLOCK_EVERY_S = 60.0
+"""So often it compares the clock where presence is hidden: a suspended machine's sleeps go on when it wakes up."""
+LOG_BYTES_MAX = 512 * 1_024
+"""A longer log is written into the device's file."""
+TIDY_AGAIN_S = 5.0
+"""How long until that is tried again, where another process was in the way."""
 FLUSH_MAX_S = 3_600.0
 NO_THREAD = (
     "no thread can be started now, as while the program ends: it is tried again at the next answer, flush or start"
@@ -45,8 +66,21 @@ class FlushResult:
     """Why the last attempt was not accepted, or not all of it, or that it still goes on; "" if it was."""
 
 
-class Uploader(Courier):
-    """The requests of the app and its forks to the thread: to send at a planned moment, or at once in a flush.
+def delay() -> float:
+    """Return after how many seconds something leaves for which nothing was planned yet."""
+    return jitter(SEND_WITHIN_S)
+
+
+def passes(error: Exception) -> bool:
+    """Tell whether a fault of the file may be over the next time."""
+    return isinstance(error, DeviceFault) or not isinstance(error, DeviceUnusable)
+
+
+class Uploader:
+    """The sending thread of one telemetry object. Nothing that it does depends on an answer to a hidden metric.
+
+    `begin` opens the device: it may fail and is tried again. It returns whether there is anything to do, or None where
+    that is to erase what was forgotten and nothing else.
 
     A fork of the host app ends the thread if it only waits, so that the app forks with no thread of ours; where
     presence is hidden it goes on in either process, else with the next call.
@@ -59,12 +93,32 @@ class Uploader(Courier):
         begin: Callable[[], bool | None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(device, transport, begin, clock)
+        self._device = device
+        self._transport = transport
+        self._begin = begin
+        self._clock = clock
+        self._sender = Sender(device, transport, clock)
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._situation = Situation(hidden=device.hidden)
+        self._begun = False
+        self._flushes: list[float] = []  # until when each goes on, by time.monotonic
+        self._asked = self._looked = self._answered = 0  # flushes: begun, seen by the thread, done as far as can be
+        self._settled = self._paused = self._tidied = 0.0  # until when, by time.monotonic
+        self._pauses = self._faults = 0  # in a row: while another process sends, or in a flush; of the file
+        self._rests = True  # the thread may have found nothing to send
+        self._called = False  # somebody has asked for a look since the last one began
+        self._looking = False  # the thread is in the middle of one
+        self._news = False  # an answer was taken since the last one began
+        self._shortened_on = -1  # the day on which the log was last shortened before a look
+        self._forks = 0  # that have begun and are not over
         self._answered_open = 0  # flushes that were done when it was closed: later ones were cut short
         self._unmeasured = 0  # answers that were taken since the log was measured
         self.wakes = False
         """Whether a fork has ended the thread, or none could be started: the next call should start it."""
         forks.senders.add(self)
+
+    # What the app asks.
 
     def start(self) -> None:
         """Take note of the registry and of what today opens; start the thread if there is anything to wait for."""
@@ -80,8 +134,12 @@ class Uploader(Courier):
             self.wake()
 
     def recorded(self) -> None:
-        """Let the thread know of a public answer that was taken. A hidden one leaves no trace here."""
-        if self._rests or self._thread is None:
+        """Let the thread know of a public answer that was taken. A hidden one leaves no trace here.
+
+        A thread in the middle of a look is not waited for: it sees afterwards that there was an answer.
+        """
+        self._news = True  # first: a look that is over by the next line has seen it, or has left `_rests`
+        if not self._looking and (self._rests or self._thread is None):
             self.wake()
         self._unmeasured += 1
         if self._unmeasured >= MEASURE_EVERY and not self._situation.hidden:
@@ -184,6 +242,207 @@ class Uploader(Courier):
         with suppress(RuntimeError):  # none can be started now
             threading.Thread(target=self._tidy, name="dither-uploader", daemon=True).start()
 
+    # The thread.
+
+    def _set(self, **facts: object) -> None:
+        self._situation = replaced(self._situation, **facts)
+
+    def _start_thread(self) -> bool:
+        """Start the thread, or let the one there is look again; return False where none can be started now."""
+        ended = self._situation.closed or (self._situation.stopped and not self._situation.hidden)
+        if self._thread is None and not (ended or self._forks or forks.comes_untold()):
+            thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
+            try:
+                thread.start()  # it waits for the lock that we hold
+            except RuntimeError:
+                return False
+            self._thread = thread
+        self._changed.notify_all()
+        return True
+
+    def _begin_once(self) -> bool | None:
+        """Open the device, if it is not open yet; return what `begin` did."""
+        begun = self._begun or self._begin()
+        self._begun = bool(begun)
+        return begun
+
+    def _run(self) -> None:
+        changed = self._changed
+        while (state := self._turn(changed)) is not None:
+            if state is State.SENDING:
+                self._send()
+            elif state is State.TIDYING:
+                self._tidy()
+
+    def _turn(self, changed: threading.Condition) -> State | None:
+        """Look; then wait, or return that it is time to send, or end the thread and return None.
+
+        Both under one lock, so that whoever records meanwhile finds either a thread that looks again or none.
+        """
+        with changed:
+            if changed is not self._changed:
+                return None  # another thread goes on, of the kind that the app has by now
+            self._looked = self._asked
+            self._looking, self._news = True, False
+            try:
+                with self._in_time():
+                    state, wait_s = self.decide()
+            except Exception as error:
+                if not passes(error):
+                    self._sender.detail = str(error)
+                    self._answered = self._looked
+                    self._end()
+                    return None
+                self._bear(error)
+                state, wait_s = State.PAUSING, 0.0
+            finally:
+                self._looking = False
+            if (self._called or (self._news and self._rests)) and state is not State.CLOSED:
+                return State.PAUSING  # that is, look again
+            rule = TABLE[state]
+            if rule.answers:
+                self._answered = self._looked
+                self._changed.notify_all()
+            if rule.ends:
+                self._end()
+                return None
+            self._sleep(wait_s)
+            return state
+
+    def _in_time(self) -> AbstractContextManager[None]:
+        """Let a look be over when the first flush is: it needs the lock to return."""
+        return within(max(0.0, min(self._flushes) - time.monotonic()) + WAIT_S / 2) if self._flushes else nullcontext()
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait until it is time to look again, or somebody asks for it.
+
+        With hidden presence the time by the clock counts: nobody else looks when a suspend ends, or the day, or when
+        the clock is set back.
+        """
+        changed = self._changed
+        left_s, now = min(seconds, LOOK_AGAIN_S), self._clock()
+        until = min(now + seconds, (now // DAY_S + 1) * DAY_S)
+        while left_s > 0:
+            step_s = min(left_s, CLOCK_EVERY_S) if self._situation.hidden else left_s
+            if changed.wait(step_s) or changed is not self._changed or not now <= self._clock() < until:
+                return
+            left_s -= step_s
+
+    def decide(self) -> tuple[State, float]:
+        """Look, and return the state that sending is in, with the seconds after which to look again."""
+        # Before the look: what is recorded after it finds this, and wakes the thread.
+        self._rests, self._called = True, False
+        now = time.monotonic()
+        situation = replaced(
+            self._situation,
+            forking=self._forks > 0,
+            settle_s=self._settled - now,
+            pause_s=self._paused - now,
+            flushing=self._flushing(),
+            now=self._clock(),
+        )
+        state = state_of(situation)
+        if state is State.DONE:  # as far as can be told without a look
+            begun = self._begin_once()
+            if begun is None:
+                situation = replaced(situation, untidy=True, pause_s=self._tidied - now)
+                state = state_of(situation)
+            elif begun and self._shortens_first():
+                return State.TIDYING, 0.0
+            elif begun:
+                look = self._device.look(delay)
+                untidy = now > self._tidied and (look.untidy or self._has_long_log())
+                situation = replaced(situation, look=look, untidy=untidy)
+                state = state_of(situation)
+            self._explain(situation, state)
+            self._rests = state in (State.DONE, State.RESTING)
+            if state is not State.SENDING:
+                self._faults = 0
+        return state, TABLE[state].wait_s(situation)
+
+    def _shortens_first(self) -> bool:
+        """Tell whether to shorten the log before a day's first look: answers to hidden metrics have lengthened it.
+
+        Else a look might not find the room on the disk that it finds where there were no answers.
+        """
+        day = int(self._clock() // DAY_S)
+        due = self._situation.hidden and self._shortened_on != day and self._device.log_bytes() > 0
+        self._shortened_on = day
+        return due
+
+    def _has_long_log(self) -> bool:
+        """Tell whether the log is to be shortened for its length: of hidden metrics that depends on their answers."""
+        return not self._situation.hidden and self._device.log_bytes() > LOG_BYTES_MAX
+
+    def _explain(self, situation: Situation, state: State) -> None:
+        """Let flushes say why nothing is sent."""
+        if state is State.HELD and not self._sender.detail:
+            self._sender.detail = situation.look.outcome
+        elif not situation.look.due and (self._sender.elsewhere or self._faults):
+            self._sender.detail = (
+                ""  # that process has sent everything, or the fault is over and there is nothing to send
+            )
+
+    def _send(self) -> None:
+        """Make one attempt, unless another process is at it."""
+        try:
+            outcome = self._sender.attempt()
+        except Exception as error:
+            with self._changed:
+                self._bear(error)
+            return
+        with self._changed:
+            self._faults = 0
+            if outcome is Outcome.STOPPED:
+                self._set(stopped=True)
+            elif outcome is None or (outcome is Outcome.KEPT and self._flushing() and not self._sender.held):
+                self._pauses += 1
+                self._pause(PAUSE_MAX_S, self._pauses)
+            else:
+                self._pauses = 0
+        if outcome is Outcome.STOPPED:  # not under the lock, which a fork needs: the host's handlers may wait for it
+            say(WARNING, "telemetry stopped sending: %s", self._sender.detail)
+
+    def _tidy(self) -> None:
+        """Write the log into the file: beside the app's calls, which do not wait for it."""
+        try:
+            done = self._device.tidy()
+        except Exception as error:
+            done = False
+            say(DEBUG, "the log is not written into the file yet: %s", type(error).__name__)
+        with self._changed:
+            self._tidied = 0.0 if done else time.monotonic() + TIDY_AGAIN_S
+
+    def _end(self) -> None:
+        self._thread = None
+        self._rests = True
+        self._transport.idle()
+        if self._situation.closed:
+            self._device.close()
+        self._changed.notify_all()
+
+    def _flushing(self) -> bool:
+        return any(time.monotonic() < until for until in self._flushes)
+
+    def _bear(self, error: Exception) -> None:
+        """Look again ever more seldom after a fault of the file; what waits stays there.
+
+        A flush goes on where another process has the file, and ends where it would have to wait for room on the disk.
+        """
+        self._sender.detail = f"failed ({type(error).__name__})"
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_BUSY) & 0xFF != sqlite3.SQLITE_BUSY:
+            self._answered = self._looked
+            self._changed.notify_all()
+        self._shortened_on = -1  # the look may have had no room
+        self._faults += 1
+        # Periods open and close meanwhile, if anything of the file can be used.
+        self._pause(CLOCK_EVERY_S if self._situation.hidden else FAULT_PAUSE_MAX_S, self._faults)
+
+    def _pause(self, longest_s: float, times: int) -> None:
+        """Leave it alone for a random while that doubles each time, and is shorter in a flush."""
+        most_s = min(PAUSE_MAX_S if self._flushing() else longest_s, PAUSE_S * 2.0 ** min(times, 20))
+        self._paused = time.monotonic() + jitter(most_s)
+
     # Around a fork.
 
     def before_fork(self) -> None:
@@ -212,6 +471,7 @@ class Uploader(Courier):
         if changed.acquire(timeout=FORK_WAIT_S):
             self._changed = threading.Condition()
             self._thread = None
+            self._looking = False
             self._sender.forget_attempt()
             self.wakes = True
             changed.notify_all()
@@ -221,6 +481,7 @@ class Uploader(Courier):
         """Go on, by itself where presence is hidden: whether the app calls may depend on an answer."""
         self._changed = threading.Condition()
         self._thread = None
+        self._looking = False
         self._flushes = []
         self._rests = True
         self._forks = 0

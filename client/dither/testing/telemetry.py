@@ -11,6 +11,7 @@ from dither.device import DAY_S, Device
 from dither.sending.states import State
 from dither.sending.transport import Answer, Outcome, Transport
 from dither.sending.uploader import Uploader
+from dither.session import Session
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_shared.frozen import replaced
@@ -63,6 +64,8 @@ class TelemetryForTests(Telemetry):
     `consent` counts where the app says nothing else.
     """
 
+    _session: "_InMemory"
+
     def __init__(
         self,
         registry: Registry | str | PathLike[str],
@@ -74,10 +77,12 @@ class TelemetryForTests(Telemetry):
         self._clock = clock or Clock()
         self._consent = consent
         self._recorded: list[Recorded] = []
-        self._memory: _Memory | None = None
         super().__init__(
             Settings(without_waiting(registry), transport or NoNetwork(), None, consent, strict=True, clock=self._clock)
         )
+
+    def _new_session(self, settings: Settings) -> "_InMemory":
+        return _InMemory(settings, self._note)
 
     def recorded(self) -> list[Recorded]:
         """Return what the app recorded so far, in order."""
@@ -89,48 +94,56 @@ class TelemetryForTests(Telemetry):
         As for a device that was off meanwhile: travel day by day for one that is on.
         """
         self._clock.now += days * DAY_S
-        if self._uploader is not None:
-            self._uploader.start()
+        if self._session.uploader is not None:
+            self._session.uploader.start()
 
     # Starting again, as an app does that closes its telemetry or that runs twice in a test.
 
     def _start_again(self, settings: Settings) -> "TelemetryForTests":
         """Return this object for what the app asks of `start`: open, and silent if it says that nobody agreed."""
-        self._end()
-        self._closed = False
         consent = self._consent if settings.consent is None else settings.consent
-        self._settings = replaced(self._settings, consent=consent, public=settings.public)
-        self._silent = ""
-        self._begin()
+        self._session.reopen(replaced(self._settings, consent=consent, public=settings.public))
         return self
 
     def _end_test(self) -> None:
         self.close()
-        if self._memory is not None:
-            self._memory.end()
+        self._session.end_test()
 
     # The differences from an app's.
 
     def _record(self, metric: Metric, answer: object) -> None:
         super()._record(metric, answer)
-        if self._device is None or self._silent:
-            self._note(metric, answer, self._silent)
+        if self._session.device is None or not self._session.speaks:
+            self._note(metric, answer, self._session.standing.silent)
 
     def _note(self, metric: Metric, answer: object, silence: str) -> None:
         # A copy: the app may go on to change what it gave.
         kept = answer.copy() if isinstance(answer, list | set | dict) else answer
         self._recorded.append(Recorded(metric.name, kept, silence))
 
-    def _file_exists(self) -> bool:
+
+class _InMemory(Session):
+    """The session of a test's telemetry: its device stays when it is closed."""
+
+    def __init__(self, settings: Settings, note: Callable[[Metric, object, str], None]) -> None:
+        self._note = note
+        self._memory: _Memory | None = None
+        super().__init__(settings)
+
+    def file_exists(self) -> bool:
         return self._memory is not None
 
-    def _open(self) -> Device:
+    def open_device(self) -> Device:
         if self._memory is None:
-            self._memory = _Memory(self._settings.registry, self._clock, self._note)
+            self._memory = _Memory(self.settings.registry, self.settings.clock, self._note)
         return self._memory
 
-    def _make_uploader(self, device: Device) -> Uploader:
-        return _InFlushes(device, self._settings.transport, self._begin_device, self._clock)
+    def make_uploader(self, device: Device) -> Uploader:
+        return _InFlushes(device, self.settings.transport, self.begin_device, self.settings.clock)
+
+    def end_test(self) -> None:
+        if self._memory is not None:
+            self._memory.end()
 
 
 class _Memory(Device):

@@ -13,9 +13,8 @@ from dither.auditing.lives import SHOWS, Life, life_claim
 from dither.auditing.plans import NOTHING
 from dither.auditing.traced import AGAIN, ANEW, FEW, OTHERWISE, SHARED, draws_claim
 from dither.device import Device, slots
-from dither.device.file import DeviceFile
+from dither.device.days import Days
 from dither.device.outbox import Outbox
-from dither.device.reached import today
 from dither.device.slots import Slots
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
@@ -88,13 +87,13 @@ def test_a_life_has_ninety_days_and_all_that_happens_to_devices() -> None:
 @pytest.fixture
 def _today(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the day on which a device was last used."""
-    noted, whole = [0], today
+    noted, whole = [0], Days.today
 
-    def noting(file: DeviceFile) -> int:
-        noted[0] = whole(file)
+    def noting(self: Days) -> int:
+        noted[0] = whole(self)
         return noted[0]
 
-    monkeypatch.setattr(slots, "today", noting)
+    monkeypatch.setattr(Days, "today", noting)
     return noted
 
 
@@ -182,7 +181,7 @@ def test_a_report_that_is_put_in_the_place_of_the_drawn_one_is_caught(monkeypatc
 def test_reports_that_get_lost_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(EVERY["flag"])
     record = Device.record
-    monkeypatch.setattr(Device, "record", lambda self, *given: "" if today(self._file) % 3 else record(self, *given))
+    monkeypatch.setattr(Device, "record", lambda self, *given: "" if self._days.today() % 3 else record(self, *given))
     assert draws_of(registry, 1) == {FEW}
 
 
@@ -292,7 +291,7 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def losing(self: Slots) -> None:
         if broken[id(self)]:
-            self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", today(self._file))
+            self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", self._days.today())
         opens(self)
 
     monkeypatch.setattr(Slots, "__init__", spoiled)

@@ -38,7 +38,7 @@ def test_until_the_person_is_asked_nothing_is_made_or_kept(start: Start, tmp_pat
     telemetry = start()
     telemetry.color.record("red")
     silent = dither.MetricStatus("not-agreed")
-    assert telemetry.status() == dither.Status(NOT_ASKED, metrics={"color": silent, "dark": silent})
+    assert telemetry.status() == dither.Status(NOT_ASKED, metrics={"color": silent, "dark": silent}, ask=True)
     assert telemetry.status().ask
     assert telemetry.preview() == dither.Preview(b"", {})
     telemetry.forget()
@@ -84,7 +84,7 @@ def test_what_the_app_says_drops_what_waits_as_a_refusal_does(start: Start) -> N
     """In its slot, and built; what a connection has charged stays charged."""
     telemetry = start(True)
     telemetry.color.record("red")
-    with telemetry._any_device() as device:
+    with telemetry._session._any_device() as device:
         upload = device.next_upload()
         assert upload is not None
         assert device.charge(upload.id)

@@ -43,7 +43,7 @@ def locked(directory: Path) -> Iterator[None]:
         closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as other,
         pytest.MonkeyPatch.context() as m,
     ):
-        for name in ("file.DURABLE_WAIT_S", "choosing.DURABLE_WAIT_S", "file.WAIT_S", "connected.WAIT_S"):
+        for name in ("file.DURABLE_WAIT_S", "DURABLE_WAIT_S", "file.WAIT_S", "connection.WAIT_S"):
             m.setattr(f"dither.device.{name}", 0.05)
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -109,7 +109,7 @@ def test_a_refusal_that_can_be_kept_nowhere_holds_and_is_written_when_telemetry_
     telemetry = start(True)
     telemetry.color.record("red")
     with locked(tmp_path / "d"), monkeypatch.context() as patched:
-        patched.setattr("dither.device.refusals.Refusals.note", lambda *_: False)
+        patched.setattr("dither.device.agreement.Refusals.note", lambda *_: False)
         assert not telemetry.set_consent(False)
         assert telemetry.status().silent == REFUSED
         assert telemetry.status().counts["failed"] == 1
@@ -134,7 +134,7 @@ def test_a_refusal_on_a_disk_so_full_that_no_file_can_be_made_or_opened_holds_at
     else:
         (tmp_path / "d").mkdir()
     with monkeypatch.context() as patched:
-        patched.setattr("dither.device.connected.connect", full)
+        patched.setattr("dither.device.connection.connect", full)
         telemetry = start(True)
         assert "disk is full" in telemetry.status().silent
         assert telemetry.set_consent(False)

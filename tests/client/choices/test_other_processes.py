@@ -11,8 +11,9 @@ import dither
 from dither.device import FILE_NAME, Device
 from dither.sending.transport import DryRun
 from dither.sending.uploader import Uploader
+from dither.session import Session
 from dither.settings import Settings
-from dither.status import CLOSED, NOT_ASKED, REFUSED
+from dither.status import CLOSED, NOT_ASKED, REFUSED, Mode
 from dither.telemetry import Telemetry
 from tests.client.choices.conftest import Start
 from tests.client.choices.test_keeping import locked
@@ -139,7 +140,7 @@ def test_an_agreement_from_before_undoes_no_refusal_that_is_not_in_the_file(
     assert one.status().silent == ""
     with locked(tmp_path / "d"), monkeypatch.context() as patched:
         if not marked:
-            patched.setattr("dither.device.refusals.Refusals.note", lambda *_: False)
+            patched.setattr("dither.device.agreement.Refusals.note", lambda *_: False)
         assert one.set_consent(False) == marked
     one.color.record("red")
     assert (one.status().silent, one.flush(0.1).sent) == (REFUSED, 0)
@@ -153,17 +154,17 @@ def test_a_refusal_in_the_middle_of_a_look_holds(start: Start, monkeypatch: pyte
     """From another thread or a signal handler, though it can be kept nowhere."""
     one, other = start(), start()
     other.set_consent(True)
-    speak = Telemetry._speak
+    speak = Session.speak
 
-    def refuse_meanwhile(telemetry: Telemetry) -> None:
-        if telemetry is one:
+    def refuse_meanwhile(session: Session) -> None:
+        if session is one._session:
             with monkeypatch.context() as patched:
                 patched.setattr("dither.device.Device.refuse", lambda _: 1 / 0)
                 assert not one.set_consent(False)
-        speak(telemetry)
+        speak(session)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Telemetry, "_speak", refuse_meanwhile)
+        patched.setattr(Session, "speak", refuse_meanwhile)
         one.color.record("red")
     one.color.record("red")
     assert one.status().silent == REFUSED
@@ -179,8 +180,8 @@ def test_a_hidden_answer_begins_nothing(start: Start) -> None:
     other.close()
     one.color.record("red")
     one.dark.record(True)
-    assert one._device is None
-    assert one._silent == NOT_ASKED
+    assert one._session.device is None
+    assert one._session.standing.mode is Mode.NOT_ASKED
     assert one.status().silent == ""
 
 
@@ -210,14 +211,14 @@ def test_another_apps_file_says_nothing(start: Start, tmp_path: Path) -> None:
 
 def test_many_threads_begin_it_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = start(), start()
-    made: list[Telemetry] = []
-    make = Telemetry._make_uploader
+    made: list[Session] = []
+    make = Session.make_uploader
 
-    def noted(telemetry: Telemetry, device: Device) -> Uploader:
-        made.append(telemetry)
-        return make(telemetry, device)
+    def noted(session: Session, device: Device) -> Uploader:
+        made.append(session)
+        return make(session, device)
 
-    monkeypatch.setattr(Telemetry, "_make_uploader", noted)
+    monkeypatch.setattr(Session, "make_uploader", noted)
     other.set_consent(True)
     threads = [threading.Thread(target=one.status) for _ in range(20)]
     for thread in threads:
@@ -225,7 +226,7 @@ def test_many_threads_begin_it_once(start: Start, monkeypatch: pytest.MonkeyPatc
     for thread in threads:
         thread.join()
     wait_until(lambda: one.status().silent == "")
-    assert made.count(one) == 1
+    assert made.count(one._session) == 1
 
 
 def test_a_choice_is_read_of_a_file_that_another_process_writes(start: Start, tmp_path: Path) -> None:

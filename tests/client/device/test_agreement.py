@@ -485,7 +485,7 @@ def unwritable(directory: Path) -> Iterator[None]:
         closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as other,
         pytest.MonkeyPatch.context() as m,
     ):
-        m.setattr("dither.device.choosing.DURABLE_WAIT_S", 0.05)
+        m.setattr("dither.device.DURABLE_WAIT_S", 0.05)
         other.execute("BEGIN IMMEDIATE")
         yield
         other.execute("ROLLBACK")

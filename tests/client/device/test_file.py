@@ -175,17 +175,6 @@ def test_an_accepted_answer_is_one_transaction_and_the_look_after_it_writes_noth
     assert given.count("COMMIT") == 0
 
 
-def test_a_silent_answer_asks_only_whether_the_file_has_changed(tmp_path: Path) -> None:
-    device, asked = make(Clock(), tmp_path)
-    record(device, asked)
-    for _ in range(2):  # the second finds that the file is as the first left it
-        assert record(device, asked) == "answered"
-    with statements(device) as given:
-        for _ in range(10):
-            assert record(device, asked) == "answered"
-    assert given == ["PRAGMA"] * 10
-
-
 def test_no_call_of_the_apps_writes_the_log_into_the_file(tmp_path: Path) -> None:
     """That waits for the disk: the sending thread does it, and who closes the file."""
     clock = Clock()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceBusy
-from dither.device.connected import WAIT_S
+from dither.device.connection import WAIT_S
 from dither.sending import uploader
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
@@ -69,18 +69,6 @@ def test_a_silent_record_writes_nothing(tmp_path: Path, silence: str) -> None:
     assert device.counters()[silence] >= 100
 
 
-def test_reasons_are_kept_with_the_next_answer_that_is_taken(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
-    record(device, asked)
-    for _ in range(5):
-        record(device, asked)
-    record(device, asked, "dark", True)
-    other, _ = make(clock, tmp_path, seed=2)
-    assert other.counters() == {"answered": 5}
-    assert device.counters() == {"answered": 5}
-
-
 def test_reasons_that_a_transaction_did_not_keep_are_kept_by_the_next(tmp_path: Path) -> None:
     device, asked = make(Clock(), tmp_path)
     record(device, asked)
@@ -130,6 +118,44 @@ def test_an_answer_that_is_taken_is_one_transaction(statements: tuple[Device, Re
     seen.clear()
     record(device, asked)
     assert [statement.split()[0] for statement in seen] == ["PRAGMA"]  # data_version
+
+
+def test_what_is_known_outlasts_answers_to_other_metrics_and_looks(
+    statements: tuple[Device, Registry, list[str]],
+) -> None:
+    """Neither lets a silent metric speak, though a look writes what was counted."""
+    device, asked, seen = statements
+    for _ in range(3):
+        record(device, asked)
+    assert record(device, asked, "dark", True) == ""
+    assert record(device, asked) == "answered"
+    device.look()
+    seen.clear()
+    assert record(device, asked) == "answered"
+    assert seen == ["PRAGMA data_version"]
+
+
+def test_a_metric_of_which_nothing_is_known_is_not_asked_for_it(
+    statements: tuple[Device, Registry, list[str]],
+) -> None:
+    device, asked, seen = statements
+    record(device, asked)
+    seen.clear()
+    assert record(device, asked, "dark", True) == ""
+    assert seen.count("PRAGMA data_version") == 1  # its transaction's own
+
+
+def test_what_is_known_ends_with_an_upload_that_an_answer_builds(tmp_path: Path) -> None:
+    """It empties the slots of others, and drops from them what the budget no longer bears."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    record(device, asked)
+    clock.travel(1)
+    assert record(device, asked, "dark", True) == ""
+    assert device._file.recall("dark") == "answered"
+    assert record(device, asked) == ""  # yesterday's is built to make room
+    assert device._file.recall("dark") is None
+    assert device._file.lately("dark") == "answered"
 
 
 class Thinking(Taker):

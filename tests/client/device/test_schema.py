@@ -12,9 +12,9 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME, REFUSED_NAME, DeviceUnusable
-from dither.device.refusals import EVERYTHING, Refusals
+from dither.device.agreement import EVERYTHING, Refusals
 from dither.device.schema import connect
-from dither.sending.lock import SenderLock
+from dither.sending.sender import SenderLock
 from dither.telemetry import Telemetry
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock

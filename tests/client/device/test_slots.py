@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceBusy, DeviceFault, Look
-from dither.device.connected import FORK_WAIT_S
+from dither.device.connection import FORK_WAIT_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock
@@ -511,6 +511,7 @@ def test_a_public_answer_opens_the_periods_of_hidden_metrics() -> None:
     asked = Registry.parse(text)
     assert (asked.metrics["color"].hidden, asked.metrics["dark"].hidden) == (False, True)
     device = open_device(asked, None, Clock())
+    device.begin()  # all is prepared: the answer opens the period, and changes nothing else of the hidden metric
     assert record(device, asked, "dark", answer=True) == "unopened"
     assert record(device, asked) == ""
     assert record(device, asked, "dark", answer=True) == ""

@@ -16,7 +16,7 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME
-from dither.device.connected import WAIT_S
+from dither.device.connection import WAIT_S
 from tests.support.hosts import World, flag, forks, has_proc, once, telemetry, until
 from tests.support.keys import write_key
 from tests.support.soaking import scaled
@@ -105,7 +105,7 @@ def test_locks_that_another_process_never_gives_back_hold_no_call_up(world: Worl
                 within(0.3 + WAIT_S + SLOW_S, lambda: device.flush(0.3))
                 within(4 * WAIT_S + SLOW_S, device.status)
             lost = device.status().counts.get("failed", 0)
-            assert until(lambda: not device._device._file._lent)  # type: ignore[union-attr]
+            assert until(lambda: not device._session.device._file._lent)  # type: ignore[union-attr]
             getattr(device, f"m{number}").record(True)
             assert device.flush(20).waiting == 0
             assert device.status().counts.get("failed", 0) == lost
@@ -140,7 +140,7 @@ def test_a_slow_disk_holds_no_call_up_and_its_work_is_not_lost(
     with dither.start(world.registry, consent=True, **settings) as device:  # type: ignore[arg-type]
         device.m0.record(True)
         assert device.flush(20).sent == 1
-        file = device._device._file  # type: ignore[union-attr]
+        file = device._session.device._file  # type: ignore[union-attr]
         file.before_fork()  # closes it
         file.after_fork_in_parent()
         monkeypatch.setattr(sqlite3, "connect", counted)

@@ -58,8 +58,8 @@ def test_what_is_recorded_at_exit_is_kept_and_a_flush_says_why_it_waits(
         assert telemetry.flush(20) == dither.FlushResult(0, 0, "")
         assert until(lambda: not our_threads())
         if not open_:
-            telemetry._device._file.before_fork()  # type: ignore[union-attr]
-            telemetry._device._file.after_fork_in_parent()  # type: ignore[union-attr]
+            telemetry._session.device._file.before_fork()  # type: ignore[union-attr]
+            telemetry._session.device._file.after_fork_in_parent()  # type: ignore[union-attr]
 
     said = world.run(host, open_, python=python, needs=[no_thread_starts])
     assert "sent=0, waiting=1" in said

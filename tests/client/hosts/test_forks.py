@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dither
-import dither.sending.courier
+import dither.sending.uploader
 from tests.support.hosts import (
     World,
     a_world,
@@ -178,7 +178,7 @@ def test_hidden_presence_goes_on_after_a_fork(tmp_path: Path) -> None:
     """A device that was there says "none" for the day, whether or not its host had anything to record after a fork."""
 
     def host() -> None:
-        dither.sending.courier.SEND_WITHIN_S = dither.sending.courier.LOOK_AGAIN_S = 0.05
+        dither.sending.uploader.SEND_WITHIN_S = dither.sending.uploader.LOOK_AGAIN_S = 0.05
         url, key, directory, metrics = sys.argv[1:5]
         asked, later_s = dither.Registry.load(metrics), 0.0
         settings = dither.settings.Settings(

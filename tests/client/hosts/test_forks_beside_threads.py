@@ -13,7 +13,7 @@ from weakref import WeakSet
 import pytest
 
 import dither
-import dither.sending.courier
+import dither.sending.uploader
 from dither.device.file import DeviceFile
 from dither.forks import Forking, _each
 from tests.support.hosts import (
@@ -224,8 +224,8 @@ def test_an_answer_recorded_while_another_thread_forks_is_sent(world: World) -> 
     first = "import os\nhooks = []\nos.register_at_fork(before=lambda: [hook() for hook in hooks])"
 
     def host() -> None:
-        dither.sending.courier.SEND_WITHIN_S = 0.1
-        uploader = telemetry._uploader
+        dither.sending.uploader.SEND_WITHIN_S = 0.1
+        uploader = telemetry._session.uploader
         assert uploader
         wake, committed, forking, woken = uploader.wake, threading.Event(), threading.Event(), threading.Event()
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 import dither
-import dither.sending.courier
+import dither.sending.uploader
 from tests.support.hosts import (
     World,
     at_line,
@@ -30,7 +30,7 @@ from tests.support.keys import write_key
 @pytest.mark.slow
 def test_a_fork_does_not_wait_for_a_request_in_flight(world: World) -> None:
     def host(delay_s: float) -> None:
-        dither.sending.courier.PAUSE_S = 0.02
+        dither.sending.uploader.PAUSE_S = 0.02
         flag(0)
         flusher = threading.Thread(target=telemetry.flush, args=(20,))
         flusher.start()
@@ -68,7 +68,7 @@ MOMENTS = [
 
 def thread_waits() -> bool:
     """Tell whether our thread has looked, and waits for its moment: what a look finds makes nothing known."""
-    uploader = telemetry._uploader
+    uploader = telemetry._session.uploader
     return uploader is not None and bool(uploader._changed._waiters)  # type: ignore[attr-defined]
 
 
@@ -85,6 +85,7 @@ def test_a_signal_handler_that_forks_in_the_middle_of_a_record_costs_the_parent_
         for _ in range(2):
             flag(0)  # answered: it is known now, and asked first whether the file has changed
         at_line(moment, lambda: signal.raise_signal(signal.SIGUSR1))
+        flag(0)
         flag(2)
         assert ended(*children) == [0]
         flag(3)
@@ -118,6 +119,7 @@ def test_a_child_that_returns_into_the_parents_record_undoes_nothing(world: Worl
         for _ in range(2):
             flag(0)
         at_line(moment, lambda: signal.raise_signal(signal.SIGUSR1))
+        flag(0)
         flag(1)
         if child == 0:
             telemetry.close()
@@ -161,7 +163,7 @@ def test_a_fork_within_a_fork_leaves_the_device_free(world: World) -> None:
 @forks
 def test_a_child_killed_in_the_middle_of_a_request_holds_nobody_back(world: World) -> None:
     def host() -> None:
-        dither.sending.courier.PAUSE_S = 0.02
+        dither.sending.uploader.PAUSE_S = 0.02
         flag(0)
         pid = fork(lambda: telemetry.flush(30))
         assert until(request_came)

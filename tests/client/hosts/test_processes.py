@@ -101,9 +101,9 @@ def test_processes_that_start_at_the_same_time_on_a_new_directory_are_one_device
 TASKS = """
 import sys
 from celery import Celery
-import dither, dither.sending.courier
+import dither, dither.sending.uploader
 
-dither.sending.courier.SEND_WITHIN_S = 0.5
+dither.sending.uploader.SEND_WITHIN_S = 0.5
 url, key, directory, metrics, broker = {settings!r}
 telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=directory, consent=True)
 app = Celery("tasks", broker=broker)

@@ -36,7 +36,7 @@ def test_a_flush_goes_on_though_the_fork_that_ended_the_thread_could_not_start_i
     telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy machine: whoever forks cannot have the lock for as long as a fork may take."""
-    uploader = telemetry._uploader
+    uploader = telemetry._session.uploader
     assert uploader
     telemetry.dark.record(True)
     uploader.before_fork()
@@ -53,7 +53,7 @@ def test_a_flush_goes_on_though_the_fork_that_ended_the_thread_could_not_start_i
 def test_a_flush_of_a_device_that_cannot_be_used_returns_at_once(
     telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uploader = telemetry._uploader
+    uploader = telemetry._session.uploader
     assert uploader
 
     def unusable() -> bool:
@@ -69,7 +69,7 @@ def test_a_flush_of_a_device_that_cannot_be_used_returns_at_once(
 
 def held_late(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch, until: Callable[[], object]) -> None:
     """Let a flush that gives up hold others back only when something is so, or after a while."""
-    device = telemetry._device
+    device = telemetry._session.device
     assert device
     hold = device.hold
 
@@ -88,7 +88,7 @@ def test_a_flush_that_gives_up_does_not_end_another(monkeypatch: pytest.MonkeyPa
         scripted(*replies) as (url, requests),
         dither.start(registry(), endpoint=url, key="k", data_dir=":memory:", consent=True) as telemetry,
     ):
-        uploader = telemetry._uploader
+        uploader = telemetry._session.uploader
         assert uploader
         held_late(telemetry, monkeypatch, lambda: not uploader._sender.busy)
         telemetry.dark.record(True)

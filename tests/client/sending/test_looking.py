@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device
-from dither.sending import courier
+from dither.sending import uploader
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
 from dither.telemetry import Telemetry
@@ -40,11 +40,11 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def look_and_note(self: Device, *arguments: Callable[[], float]) -> object:
         found = look(self, *arguments)
-        days.append(self._file.clock_day())
+        days.append(self._file.day)
         return found
 
     monkeypatch.setattr(Device, "look", look_and_note)
-    monkeypatch.setattr(courier, "CLOCK_EVERY_S", 0.005)
+    monkeypatch.setattr(uploader, "CLOCK_EVERY_S", 0.005)
     return days
 
 
@@ -107,8 +107,55 @@ def test_a_thread_that_cannot_be_started_is_tried_again_by_a_public_answer_and_n
     telemetry.close()
 
 
+class Held:
+    """The looks of the thread, of which the first is over when it is told to be."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.goes_on, self.looks = threading.Event(), threading.Event(), 0
+        look = Device.look
+
+        def held(device: Device, *arguments: Callable[[], float]) -> object:
+            found = look(device, *arguments)
+            if threading.current_thread().name == "dither-uploader":
+                self.looks += 1
+                self.begun.set()
+                assert self.goes_on.wait(WITHIN_S)
+            return found
+
+        monkeypatch.setattr(Device, "look", held)
+
+    def answered_meanwhile(self, telemetry: Telemetry, record: Callable[[], None]) -> int:
+        """Record in the middle of that look, and return how many there were when the thread waits."""
+        assert self.begun.wait(WITHIN_S)
+        record()
+        assert not self.goes_on.is_set()
+        self.goes_on.set()
+        uploader_ = telemetry._session.uploader
+        assert uploader_
+        wait_for(lambda: uploader_._changed._waiters)  # type: ignore[attr-defined]
+        return self.looks
+
+
+def test_an_answer_in_the_middle_of_a_look_asks_for_no_other_where_a_moment_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    with start(registry(expires=EXPIRES), tmp_path, Taker(), Clock()) as telemetry:
+        telemetry.color.record("red")
+        assert held.answered_meanwhile(telemetry, lambda: telemetry.dark.record(True)) == 1
+
+
+def test_an_answer_in_the_middle_of_a_look_that_found_nothing_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = registry_text(expires=EXPIRES, presence="hidden").replace('presence = "hidden"', 'presence = "public"', 1)
+    held = Held(monkeypatch)
+    with start(Registry.parse(text), tmp_path, Taker(), Clock()) as telemetry:
+        assert held.answered_meanwhile(telemetry, lambda: telemetry.color.record("red")) == 2
+
+
 def runs(telemetry: Telemetry) -> bool:
-    return telemetry._uploader is not None and telemetry._uploader._thread is not None
+    return telemetry._session.uploader is not None and telemetry._session.uploader._thread is not None
 
 
 @pytest.mark.parametrize("silent", ["http://example.org is no https address", "DO_NOT_TRACK is set"])

@@ -2,21 +2,27 @@
 
 It is closed before a fork, and opened again by whichever side needs it. If that cannot be (a call is in the middle, or
 the state is in memory), the child has no device.
+
+SQLite waits by itself, whatever it was told: for ten seconds where locks cannot be had, and for a disk as long as that
+takes. Nothing can call it back, so a thread of ours enters it for the app's calls, which can so stop waiting.
 """
 
+import _thread
 import atexit
 import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TypeVar
+from contextvars import ContextVar
+from math import inf
+from time import monotonic
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from dither import forks
-from dither.device.inherited import Probe, Sentinel, keep_forever, probe_of_process
 from dither.device.schema import FILE_NAME, OPEN_WAIT_S, DeviceDamaged, DeviceFault, DeviceUnusable, blank, connect
-from dither.device.sqlite_thread import Helper, Overdue, left_s
 from dither.say import WARNING, say
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath
@@ -29,7 +35,8 @@ DURABLE_WAIT_S = 5.0
 """The longest that is waited for SQLite where nothing else bounds it, whatever it waits for beside locks."""
 FORK_WAIT_S = 0.25
 """The longest that a fork of the host app waits for a call in the middle to end."""
-
+ANSWER_WITHIN_S = 0.25
+"""How long a forked child waits to see whether it can use SQLite."""
 
 T = TypeVar("T")
 
@@ -286,3 +293,222 @@ def _keep_all_forever() -> None:
 
 
 atexit.register(_keep_all_forever)
+
+
+# How long a call may wait, and the thread that waits in its place.
+
+_until: ContextVar[float] = ContextVar("_until", default=inf)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Let all that this thread waits for within the block be over after so many seconds, all in all."""
+    before = _until.set(min(_until.get(), monotonic() + seconds))
+    try:
+        yield
+    finally:
+        _until.reset(before)
+
+
+def left_s(wait_s: float) -> float:
+    """Return how long this thread may wait, of so many seconds."""
+    until = _until.get()
+    return wait_s if until == inf else min(wait_s, max(0.0, until - monotonic()))
+
+
+class Overdue(Exception):
+    """The job was not done in time, or one before it is not done yet."""
+
+
+class Helper:
+    """One thread, which ends with `end`, or when nothing refers to this."""
+
+    def __init__(self) -> None:
+        self._new_lock = _native("allocate_lock")
+        self._asked, self._over = self._new_lock(), self._new_lock()
+        self._asked.acquire()
+        self._over.acquire()
+        self._jobs: list[Callable[[], None] | None] = []
+        self.overdue = False
+        """Whether it is still at a job that nobody waits for any more."""
+        self._thread: threading.Thread | None = None
+        work = (self._jobs, self._asked, self._over)
+        if self._new_lock is _thread.allocate_lock:
+            self._thread = threading.Thread(target=_work, args=work, name="dither-file", daemon=True)
+            self._thread.start()
+        else:  # the app's threads are gevent's: all of them would wait for SQLite with this one
+            _native("start_new_thread")(_work, work)
+
+    def do(self, job: Callable[[], T], wait_s: float, late: Callable[[T | None], object]) -> T:
+        """Return what `job` returns, or raise what it raises; raise Overdue after so many seconds.
+
+        Then the thread goes on, and `late` takes what came of it, None for an error. A busy machine may be slow to let
+        the thread begin: it is waited for once more.
+        """
+        if self.overdue:
+            raise Overdue
+        claim, done = self._new_lock(), self._new_lock()
+        done.acquire()
+        came: list[Any] = [None, None]
+        begun: list[bool] = []
+
+        def work() -> None:
+            begun.append(True)
+            try:
+                came[0] = job()
+            except BaseException as error:
+                came[1] = error
+            if not claim.acquire(False):
+                with suppress(Exception):
+                    late(came[0])
+                self.overdue = False
+            done.release()
+
+        try:
+            self._jobs.append(work)
+            self._tell()
+            in_time = done.acquire(timeout=wait_s) or (not begun and done.acquire(timeout=wait_s))
+        except BaseException:  # a signal handler's, which may come before the thread was told
+            in_time = False
+            self._tell()
+            self._give_up(claim, lambda: late(came[0]))
+            raise
+        if not in_time and self._give_up(claim, done.acquire):
+            raise Overdue
+        if came[1] is not None:
+            raise came[1]
+        result: T = came[0]
+        return result
+
+    def _give_up(self, claim: Any, otherwise: Callable[[], object]) -> bool:
+        """Wait no longer; do something else where the job is done after all."""
+        self.overdue = True
+        gives_up = bool(claim.acquire(False))
+        if not gives_up:
+            self.overdue = False
+            otherwise()
+        return gives_up
+
+    def end(self, wait_s: float) -> None:
+        """Let the thread end, and wait a little for it, unless it is still at a job."""
+        self._stop()
+        if self.overdue:
+            return
+        if self._thread is None:
+            self._over.acquire(timeout=wait_s)
+        else:
+            self._thread.join(wait_s)
+
+    def _stop(self) -> None:
+        self._jobs.append(None)
+        self._tell()
+
+    def _tell(self) -> None:
+        with suppress(RuntimeError):  # it was told, and has not begun yet
+            self._asked.release()
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self._stop()
+
+
+def _work(jobs: list[Callable[[], None] | None], asked: Any, over: Any) -> None:
+    while True:
+        if not jobs:
+            asked.acquire()
+            continue
+        job = jobs.pop(0)
+        if job is None:
+            break
+        job()
+        del job  # it refers to the helper, which may go while this waits
+    over.release()
+
+
+def _native(name: str) -> Any:
+    """Return a function of `_thread` as the system has it, whatever gevent has put in its place."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey.get_original("_thread", name) if monkey else getattr(_thread, name)
+
+
+# Connections that a process must not use or close: inherited, open at its end, or closed by the app itself.
+
+
+class Probe:
+    """Whether a child can use SQLite: a fork copies SQLite's own locks as other threads of the host had taken them."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def answers(self) -> bool:
+        """Tell whether SQLite can be used. The first call waits for a moment to find out, a further one does not.
+
+        Raises RuntimeError where no thread can be started to find out.
+        """
+        wait_s = 0.0
+        if self._thread is None:
+            thread = threading.Thread(target=_use_sqlite, daemon=True)
+            thread.start()
+            self._thread, wait_s = thread, left_s(ANSWER_WITHIN_S)
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+
+_IMPORTED_BY = os.getpid()
+_probes: dict[int, Probe] = {}
+
+
+def probe_of_process() -> Probe | None:
+    """Return the one probe of a process that was forked since this was imported; None where no fork copied locks."""
+    process = os.getpid()
+    return None if process == _IMPORTED_BY else _probes.setdefault(process, Probe())
+
+
+class Sentinel:
+    """A descriptor of ours beside those of SQLite, by which to tell whether the app has closed all that it finds.
+
+    SQLite would go on with the numbers of its own, whatever file of the app's has them by now.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor, other = os.pipe()  # unlike any file's, its identity is never another's
+        os.close(other)
+        self._identity = self._look()
+
+    def stands(self) -> bool:
+        """Tell whether it is as it was."""
+        try:
+            return self._look() == self._identity
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close it, unless its number is another file's."""
+        if self.stands():
+            os.close(self._descriptor)
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.close()
+
+    def _look(self) -> tuple[int, int]:
+        found = os.fstat(self._descriptor)
+        return found.st_dev, found.st_ino
+
+
+def _use_sqlite() -> None:
+    with suppress(sqlite3.Error), closing(sqlite3.connect(":memory:")) as db:
+        db.execute("CREATE TABLE x (y)")
+
+
+def keep_forever(connection: sqlite3.Connection | None) -> None:
+    """Never let go of a connection, so that it is never closed.
+
+    One that came with a fork must not be: SQLite forbids to use it, and closing it is a use.
+    """
+    try:
+        from _ctypes import Py_INCREF  # ctypes.pythonapi.Py_IncRef, without the time that ctypes takes
+    except ImportError:  # a Python that was built without it
+        return
+    if connection is not None:
+        Py_INCREF(connection)
