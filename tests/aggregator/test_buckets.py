@@ -24,6 +24,9 @@ class Nanoseconds:
         return self.now
 
 
+STEPS = scaled(5_000, 20_000)
+
+
 class Dripping:
     """The reference: a number of tokens for each, exact, filled up to the burst as time goes by."""
 
@@ -66,7 +69,7 @@ def differences(rate: Rate, steps: int, longest_ns: int) -> int:
     ids=str,
 )
 def test_a_bucket_is_the_same_as_tokens_that_drip(rate: Rate, longest_ns: int) -> None:
-    assert differences(rate, 20_000, longest_ns) == 0
+    assert differences(rate, STEPS, longest_ns) == 0
 
 
 def forgetting(self: TokenBuckets, now: int) -> None:
@@ -85,7 +88,7 @@ def generous(
 @pytest.mark.parametrize(("name", "planted"), [("_turn", forgetting), ("take", generous)])
 def test_a_planted_bug_is_seen(name: str, planted: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TokenBuckets, name, planted)
-    assert differences(Rate(3 * 60 * SECOND_NS, 20), 20_000, HOUR_NS // 60) > 0
+    assert differences(Rate(3 * 60 * SECOND_NS, 20), STEPS, HOUR_NS // 60) > 0
 
 
 def test_the_change_of_the_hour_gives_no_second_burst() -> None:

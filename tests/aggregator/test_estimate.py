@@ -269,21 +269,21 @@ def test_exact_intervals_hold_their_estimate_however_many_reports_there_are() ->
     ids=str,
 )
 def test_shares_of_several_ticks_and_their_errors_hold(mechanism: PureMechanism) -> None:
-    """300 seeded runs of the real randomizer and fold, each of answers of no, one or two values: within 6 sigma.
+    """150 seeded runs of the real randomizer and fold, each of answers of no, one or two values: within 6 sigma.
 
-    The error's spread is the stated one within 25 %, and intervals hold the truth in 95 % within 8 points.
+    The error's spread is the stated one within 35 %, and intervals hold the truth in 95 % within 11 points.
     """
     rng = Rng(random.Random(12).getrandbits)
     answers = [mechanism.class_of(held) for held in ((), (0,), (0, 1), (0, 2), (1, 5), (3,)) * ANSWERS]
     truth = np.array([sum(answer >> value & 1 for answer in answers) for value in range(6)]) / len(answers)
     runs = []
-    for _ in range(300):
+    for _ in range(150):
         packed = mechanism.shape.pack([mechanism.randomize(answer, rng) for answer in answers])
         support = support_counts(mechanism, fold(mechanism.shape, packed), len(answers))
         runs.append(estimate_shares(mechanism, support, len(answers)))
     errors = np.array([run.estimate for run in runs]) - truth
     stated = np.mean([run.std_error for run in runs], axis=0)
-    assert np.abs(errors.mean(axis=0) / stated).max() < 6 / sqrt(300)
-    assert np.abs(errors.std(axis=0) / stated - 1).max() < 0.25
+    assert np.abs(errors.mean(axis=0) / stated).max() < 6 / sqrt(150)
+    assert np.abs(errors.std(axis=0) / stated - 1).max() < 0.35
     held = np.mean([(run.lower <= truth) & (truth <= run.upper) for run in runs], axis=0)
-    assert np.abs(held - 0.95).max() < 0.08
+    assert np.abs(held - 0.95).max() < 0.11

@@ -30,7 +30,7 @@ from dither_shared.registry import Metric, Registry, utc_today
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.drawn_tables import alone, draw_table, stored_table
 from tests.support.registries import registry
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 from tests.support.tables import domain_of
 
 EXPERIMENTS = scaled(70, 150)
@@ -83,7 +83,7 @@ def told(planned: Planned[TableQuestion]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", thinned([*QUESTIONS], 0, 2, 4))
 def test_a_planned_effect_is_told_four_times_in_five(name: str) -> None:
     """Experiments, seeded, by the arms' own verdicts."""
     question, n, epsilon = QUESTIONS[name]

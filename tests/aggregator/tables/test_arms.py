@@ -22,7 +22,7 @@ from tests.support.arms import (
     read,
 )
 from tests.support.questions import PAIRS, PRODUCT
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 
 PAGES = scaled(60, 120)
 
@@ -33,7 +33,7 @@ def false_max(pages: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize("case", thinned(range(len(CASES)), 1, 2))
 def test_intervals_of_arms_and_of_their_differences_hold(case: int) -> None:
     """Some 2,500 intervals of 95 %: rows of a seed depend on each other, so that they count as 800 at least."""
     held = coverage(case, 80)
@@ -41,7 +41,7 @@ def test_intervals_of_arms_and_of_their_differences_hold(case: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arms", [2, 3])
+@pytest.mark.parametrize("arms", thinned([2, 3], 1))
 def test_where_arms_are_the_same_a_verdict_is_on_few_pages(arms: int) -> None:
     assert false_pages(PAGES, arms) <= false_max(PAGES) / PAGES
 
