@@ -9,11 +9,10 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import differences as differences_module
 from dither_aggregator.analysis.changes import side_by_side, tell
-from dither_aggregator.analysis.differences import Comparison, compare, differences, view_of
+from dither_aggregator.analysis.differences import Comparison, differences, view_of
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.pure import change_chance
-from dither_aggregator.analysis.reading import BadView, Reading
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import GRR
 from dither_shared.mechanisms.memoized import MemoizedPure
@@ -190,12 +189,6 @@ def test_a_memoized_week_of_nothing_hardly_ever_stands_out(devices: int) -> None
         assert significance
         rare += significance.p_value <= 0.05
     assert rare <= binom.isf(1e-6, WEEKS, 0.05)
-
-
-def test_windows_that_share_days_are_not_compared(tmp_path: object) -> None:
-    week = Window.ending(DAY, 7)
-    with pytest.raises(BadView, match="share days"):
-        compare(None, fresh(4, "1.0", "grr"), week, Window.ending(DAY - timedelta(days=6), 7))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("age", "days"), [(400, 7), (14, 7), (13, 6), (7, 3), (2, 1), (1, 1)])

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.store import SQLiteStore, StoreError, archive
-from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import DayMark, Retention
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, kept_key, schema
 from tests.support.registries import registry
@@ -163,75 +161,13 @@ def test_keys_of_version_4_that_cannot_be_written_to_a_file_change_nothing(
 # From version 6, in which plans, keys, marks and the journal had a table each, and the retention two rows.
 
 
-def test_the_documents_of_version_6_are_all_there(directory: Path) -> None:
-    marks = [DayMark(date(2026, 11, 20), "version 158"), DayMark(date(2026, 11, 20), "a day that was \N{SNOWMAN}")]
-    say_version(directory, schema.VERSION)
-    with closing(SQLiteStore(directory)) as store:
-        keys = [store.create_key(scope)[0] for scope in ("write", "read")]
-        for number in range(3):
-            store.note("command line", "mark add", f"number {number}")
-        before = store.plans(), store.keys.listed(), store.journal()
-    with closing(sqlite3.connect(directory / FILE_NAME)) as db, db:
-        db.executescript(AS_IN_6)
-        db.execute("CREATE TABLE mark (day TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (day, text)) WITHOUT ROWID")
-        db.executemany("INSERT INTO mark VALUES (?, ?)", [(mark.day.isoformat(), mark.text) for mark in marks])
-        db.execute("INSERT INTO state VALUES ('tallies_days', 400)")
-    for _ in range(2):
-        with closing(SQLiteStore(directory)) as store:
-            assert (store.plans(), store.keys.listed(), store.journal()) == before
-            assert (store.marks(), store.retention()) == (sorted(marks), Retention(400, None))
-            assert list(check(store)) == []
-    with closing(SQLiteStore(directory)) as store:  # and they can be changed
-        assert store.remove_mark(marks[0])
-        store.revoke_key(keys[0].id)
-        store.retire("dark", 1)
-        store.note("command line", "mark remove", "version 158")
-        assert [entry.what for entry in store.journal()] == ["number 0", "number 1", "number 2", "version 158"]
-    with closing(sqlite3.connect(directory / FILE_NAME)) as db:
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert not tables & {"plan", "key", "mark", "journal"}
-
-
 # A backup of version 4, in which keys and retention stood in the identity, and marks and the journal by themselves.
-
-
-def as_in_4(backup: Path) -> None:
-    """Rewrite a backup as version 4 wrote it."""
-    with gzip.open(backup) as file:
-        head, identity, *lines = [json.loads(line) for line in file][:-1]
-    kept = {line["documents"]["kind"]: line["documents"]["documents"] for line in lines if "documents" in line}
-    identity["identity"] |= {"keys": kept["keys"], "retention": kept["retention"][0]}
-    lines = [
-        {**head, "version": 4},
-        identity,
-        *({"plan": plan} for plan in kept["plans"]),
-        {"marks": {"marks": kept["marks"]}},
-        {"journal": {"entries": kept["journal"]}},
-        *(line for line in lines if "documents" not in line),
-    ]
-    sign(backup, lines)
 
 
 def sign(backup: Path, lines: list[dict[str, object]]) -> None:
     written = [json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines]
     end = {"records": len(written), "sha256": hashlib.sha256(b"".join(written)).hexdigest()}
     backup.write_bytes(gzip.compress(b"".join(written) + json.dumps({"end": end}).encode() + b"\n"))
-
-
-def test_a_backup_of_version_4_brings_all_its_documents(tmp_path: Path) -> None:
-    with closing(SQLiteStore.create(tmp_path / "old", "example")) as store:
-        store.load(ASKED)
-        store.create_key("write")
-        store.set_retention(Retention(400, 30))
-        store.add_mark(DayMark(date(2026, 11, 20), "version 158"))
-        store.note("command line", "mark add", "version 158")
-        archive.write(tmp_path / "backup", store.dump())
-        as_in_4(tmp_path / "backup")
-        with closing(SQLiteStore.create(tmp_path / "new", "example", unfinished=True)) as made:
-            restore(made, archive.read(tmp_path / "backup"))
-            for kind in KINDS:
-                assert made.documents(kind) == store.documents(kind) != []
-            assert made.signing_secret(b"sessions") == store.signing_secret(b"sessions")
 
 
 # A backup of version 2, which has the text of that key.

@@ -14,13 +14,16 @@ import pytest
 from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import planning_shares
-from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
-from dither_aggregator.analysis.planning_shares import ShareQuestion
+from dither_aggregator.analysis.planning import Planned, Question, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning_numbers import NumberQuestion
+from dither_aggregator.analysis.planning_shares import TEXT, WORDS, ShareQuestion, TextQuestion
+from dither_aggregator.analysis.planning_tables import TableQuestion
 from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today
+from dither_shared.words.groups import PROPOSED
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry
 from tests.support.sites import site
@@ -65,18 +68,75 @@ def test_a_detectable_share_by_the_normal_law_would_be_seen() -> None:
     assert abs(seen(planned, detectable_share(mechanism_of(planned), planned.question.d, n)) - POWER) > 10 * SIGMAS_5
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_the_reports_that_are_computed_show_the_share_and_one_less_does_not(name: str) -> None:
-    question, _, epsilon = QUESTIONS[name]
-    for share in (0.2, 0.03, 0.004):
-        planned = plan(question, None, Decimal(epsilon), share)
-        assert planned.computed == "n"
-        again = plan(question, planned.n, Decimal(epsilon), None).target
-        assert planned.target == again
-        assert again is not None
-        assert again <= share
+# Two given, of every kind of question.
+
+RANGES, MEMOIZED = NumberQuestion("number", 64), NumberQuestion("number", 16, days=7, epsilon_permanent=Decimal(4))
+THREE_ARMS = TableQuestion("table", 3, arms=3)
+OTHERS: dict[str, tuple[Question, int, str]] = {
+    "ranges": (RANGES, 200_000, "1"),
+    "memoized number": (MEMOIZED, 200_000, "1"),
+    "mean": (NumberQuestion("number", 30, mean_alone=True), 200_000, "1"),
+    "flags": (TableQuestion("table", 2), 200_000, "1"),
+    "three arms": (THREE_ARMS, 200_000, "1"),
+    "geometry": (TableQuestion("table", 30, columns=2), 200_000, "1"),
+    "text": (TextQuestion(TEXT, 100), 100_000, "2"),
+    "words": (TextQuestion(WORDS, PROPOSED), 100_000, "2"),
+}
+EVERY: dict[str, tuple[Question, int, str]] = {**QUESTIONS, **OTHERS}
+Targets = dict[type[Question], tuple[float, ...]]
+TARGETS: Targets = {
+    ShareQuestion: (0.2, 0.03, 0.004),
+    NumberQuestion: (0.3, 0.22, 0.18),
+    TableQuestion: (0.4, 0.1, 0.01),
+    TextQuestion: (0.2, 0.01, 0.001),
+}
+"""Shares, widths and effects that reports are computed for, at these epsilons."""
+LARGER: Targets = {
+    ShareQuestion: (0.5, 0.2, 0.1),
+    NumberQuestion: (0.3, 0.22, 0.18),
+    TableQuestion: (0.3, 0.1, 0.03),
+    TextQuestion: (0.02,),
+}
+"""The same that an epsilon is computed for, of so many reports."""
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_reports_that_are_computed_reach_the_target_and_one_less_does_not(name: str) -> None:
+    question, _, epsilon = EVERY[name]
+    for target in TARGETS[type(question)]:
+        planned = plan(question, None, Decimal(epsilon), target)
+        assert (planned.computed, planned.target) == ("n", plan(question, planned.n, Decimal(epsilon), None).target)
+        assert planned.target is not None
+        assert planned.target <= target
         less = plan(question, planned.n - 1, Decimal(epsilon), None).target
-        assert less is None or less > share
+        assert less is None or less > target
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_epsilon_that_is_computed_reaches_the_target_and_the_step_before_does_not(name: str) -> None:
+    question, n, _ = EVERY[name]
+    for target in LARGER[type(question)]:
+        planned = plan(question, n, None, target)
+        assert planned.computed == "epsilon"
+        assert planned.target is not None
+        assert planned.target <= target
+        less = plan(question, n, planned.epsilon - Decimal("0.01"), None).target
+        assert less is None or less > target
+
+
+@pytest.mark.parametrize("question", [ShareQuestion("choice", 30), RANGES, THREE_ARMS])
+def test_neighbours_have_half_and_twice_as_much(question: Question) -> None:
+    planned = plan(question, 60_000, Decimal(1), None)
+    around = {(each.n, each.epsilon): each.target for each in neighbours(planned)}
+    epsilons = (Decimal(1), Decimal(1), Decimal(1), Decimal("0.50"), Decimal(2))
+    assert list(around) == list(zip((30_000, 60_000, 120_000, 60_000, 60_000), epsilons, strict=True))
+    assert around[60_000, Decimal(1)] == planned.target
+
+
+def test_a_neighbours_epsilon_is_one_that_a_registry_takes() -> None:
+    assert neighbours(plan(ShareQuestion("choice", 30), 12_000, Decimal("15.5"), None))[-1].epsilon == Decimal("7.75")
+    memoized = plan(ShareQuestion("choice", 30, epsilon_permanent=Decimal(2)), 12_000, Decimal("1.2"), None)
+    assert [each.epsilon for each in neighbours(memoized)][-1] == Decimal("0.60")
 
 
 def test_more_reports_than_were_computed_show_the_share_too() -> None:
@@ -95,18 +155,6 @@ def test_more_reports_than_were_computed_show_the_share_too() -> None:
     assert undone
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_the_epsilon_that_is_computed_shows_the_share_and_the_step_before_does_not(name: str) -> None:
-    question, n, _ = QUESTIONS[name]
-    for share in (0.5, 0.2, 0.1):
-        planned = plan(question, n, None, share)
-        assert planned.computed == "epsilon"
-        assert planned.target is not None
-        assert planned.target <= share
-        less = plan(question, n, planned.epsilon - Decimal("0.01"), None).target
-        assert less is None or less > share
-
-
 def test_memoized_noise_that_comes_again_takes_more_reports() -> None:
     one, week = (
         plan(ShareQuestion("choice", 40, epsilon_permanent=Decimal(2), days=days), None, Decimal(1), 0.05)
@@ -114,20 +162,6 @@ def test_memoized_noise_that_comes_again_takes_more_reports() -> None:
     )
     assert week.n > 1.5 * one.n
     assert (one.question.repeats, week.question.repeats) == (1, 4)
-
-
-def test_neighbours_have_half_and_twice_as_much() -> None:
-    planned = plan(ShareQuestion("choice", 30), 12_000, Decimal("15.5"), None)
-    around = [(each.n, each.epsilon, each.target) for each in neighbours(planned)]
-    assert [(n, epsilon) for n, epsilon, _ in around] == [
-        (6_000, Decimal("15.5")),
-        (12_000, Decimal("15.5")),
-        (24_000, Decimal("15.5")),
-        (12_000, Decimal("7.75")),
-    ]
-    assert around[1][2] == planned.target
-    memoized = plan(ShareQuestion("choice", 30, epsilon_permanent=Decimal(2)), 12_000, Decimal("1.2"), None)
-    assert [each.epsilon for each in neighbours(memoized)][-1] == Decimal("0.60")
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -16,7 +16,7 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.numeric.laws import law_matrix
-from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning import Planned, Unplannable, plan, registry_lines
 from dither_aggregator.analysis.planning_numbers import HIGH, LOW, NumberQuestion
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting.folding import tables
@@ -45,7 +45,6 @@ QUESTIONS = {
     "mean": (MEAN, 1_000, "1"),
     "mean, little noise": (MEAN, 300, "4"),
 }
-ASKED = {"ranges": RANGES, "memoized": replace(MEMOIZED, days=7), "mean": MEAN}
 
 
 def metric_of(planned: Planned[NumberQuestion]) -> Metric:
@@ -158,30 +157,6 @@ def test_a_plan_by_the_unbiased_error_of_many_ranges_would_be_seen() -> None:
 # Two given.
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_the_reports_that_are_computed_have_the_width_and_one_less_has_not(name: str) -> None:
-    question = ASKED[name]
-    for width in (0.3, 0.22, 0.18):
-        planned = plan(question, None, Decimal(1), width)
-        assert (planned.computed, planned.target) == ("n", plan(question, planned.n, Decimal(1), None).target)
-        assert planned.target is not None
-        assert planned.target <= width
-        less = plan(question, planned.n - 1, Decimal(1), None).target
-        assert less is None or less > width
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_the_epsilon_that_is_computed_has_the_width_and_the_step_before_has_not(name: str) -> None:
-    question = ASKED[name]
-    for width in (0.3, 0.22, 0.18):
-        planned = plan(question, 200_000, None, width)
-        assert planned.computed == "epsilon"
-        assert planned.target is not None
-        assert planned.target <= width
-        less = plan(question, planned.n, planned.epsilon - Decimal("0.01"), None).target
-        assert less is None or less > width
-
-
 @pytest.mark.parametrize(("question", "least"), [(RANGES, 3_000), (MEMOIZED, 3_000), (MEAN, 300)])
 def test_as_many_reports_as_tell_anything_are_planned(question: NumberQuestion, least: int) -> None:
     assert plan(question, None, Decimal("3.9"), 1.0).n == least
@@ -207,19 +182,6 @@ def test_a_median_that_may_lie_in_a_third_of_the_range_is_not_told() -> None:
     planned = plan(NumberQuestion("number", 256), 3_000, Decimal(1), None)
     assert planned.figures["median_width"] is None
     assert planned.figures["mean_width"] == pytest.approx(0.13, abs=0.01)
-
-
-def test_neighbours_have_half_and_twice_as_much() -> None:
-    planned = plan(RANGES, 60_000, Decimal(1), None)
-    widths = {(each.n, each.epsilon): each.figures["median_width"] for each in neighbours(planned)}
-    assert list(widths) == [
-        (30_000, Decimal(1)),
-        (60_000, Decimal(1)),
-        (120_000, Decimal(1)),
-        (60_000, Decimal("0.50")),
-        (60_000, Decimal(2)),
-    ]
-    assert widths[60_000, Decimal(1)] == planned.figures["median_width"]
 
 
 @pytest.mark.parametrize("d", [2, 7, 50, 256])
@@ -343,14 +305,6 @@ def test_the_width_that_is_asked_for_is_in_the_answer_of_the_api(client: FlaskCl
     alone = client.get("/v1/plan?kind=number&asks=mean&n=9000&epsilon=1").get_json()
     assert alone["meta"]["width_percent"] == alone["rows"][0]["mean_width_percent"]
     assert (alone["rows"][0]["d"], alone["rows"][0]["asks"]) == (None, "mean")
-
-
-def test_the_lines_in_the_answer_pass_the_check(client: FlaskClient) -> None:
-    for query in ("d=64", "asks=mean", "d=8&epsilon_permanent=3"):
-        lines = client.get(f"/v1/plan?kind=number&n=12000&epsilon=1.5&{query}").get_json()["meta"]["registry"]
-        parsed = Registry.parse(lines)
-        parsed.check_dates(utc_today())
-        assert parsed.metrics["planned"].kind.name == "number"
 
 
 @pytest.mark.parametrize(

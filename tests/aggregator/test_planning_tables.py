@@ -18,7 +18,7 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import planning_tables
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning import Planned, Unplannable, plan, registry_lines
 from dither_aggregator.analysis.planning_tables import TableQuestion, share_variance
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
@@ -45,7 +45,6 @@ QUESTIONS = {
     "five arms": (TableQuestion("table", 3, columns=2, arms=5), 40_000, "2"),
     "points of a geometry": (TableQuestion("table", 16, columns=2), 100_000, "3"),
 }
-ASKED = {"flags": FLAGS, "three": THREE, "geometry": TableQuestion("table", 30, columns=2)}
 
 
 def metric_of(planned: Planned[TableQuestion]) -> Metric:
@@ -169,28 +168,6 @@ def test_the_variance_of_subsets_is_that_of_every_report() -> None:
 # Two given.
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_the_reports_that_are_computed_tell_the_effect_and_one_less_does_not(name: str) -> None:
-    for effect in (0.4, 0.1, 0.01):
-        planned = plan(ASKED[name], None, Decimal(1), effect)
-        assert (planned.computed, planned.target) == ("n", plan(ASKED[name], planned.n, Decimal(1), None).target)
-        assert planned.target is not None
-        assert planned.target <= effect
-        less = plan(ASKED[name], planned.n - 1, Decimal(1), None).target
-        assert less is None or less > effect
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_the_epsilon_that_is_computed_tells_the_effect_and_the_step_before_does_not(name: str) -> None:
-    for effect in (0.3, 0.1, 0.03):
-        planned = plan(ASKED[name], 200_000, None, effect)
-        assert planned.computed == "epsilon"
-        assert planned.target is not None
-        assert planned.target <= effect
-        less = plan(ASKED[name], planned.n, planned.epsilon - Decimal("0.01"), None).target
-        assert less is None or less > effect
-
-
 def test_more_arms_and_more_columns_take_more_reports() -> None:
     needs = [plan(TableQuestion("table", 2, arms=arms), None, Decimal(2), 0.05).n for arms in (2, 3, 16)]
     needs_of = [plan(TableQuestion("table", 3, columns=columns), None, Decimal(2), 0.05).n for columns in (2, 5, 8)]
@@ -215,14 +192,6 @@ def test_an_effect_that_no_arm_can_have_is_none() -> None:
     assert effects[0] is None
     assert effects[1] is not None
     assert effects[1] < 16 / 30
-
-
-def test_neighbours_have_half_and_twice_as_much() -> None:
-    planned = plan(THREE, 60_000, Decimal(1), None)
-    effects = {(each.n, each.epsilon): each.target for each in neighbours(planned)}
-    epsilons = (Decimal(1), Decimal(1), Decimal(1), Decimal("0.50"), Decimal(2))
-    assert list(effects) == list(zip((30_000, 60_000, 120_000, 60_000, 60_000), epsilons, strict=True))
-    assert effects[60_000, Decimal(1)] == planned.target
 
 
 @pytest.mark.parametrize("arms", [2, 16])
@@ -319,13 +288,6 @@ def test_the_page_and_the_api_have_the_same_plan(client: FlaskClient) -> None:
     assert "two columns by lot" in html
     assert len(others) == 5
     assert '<input name="effect_percent" value="4"' in html
-
-
-def test_the_lines_in_the_answer_pass_the_check(client: FlaskClient) -> None:
-    lines = client.get("/v1/plan?kind=table&d=30&n=900000&epsilon=1.5").get_json()["meta"]["registry"]
-    parsed = Registry.parse(lines)
-    parsed.check_dates(utc_today())
-    assert parsed.metrics["planned"].kind.name == "table"
 
 
 @pytest.mark.parametrize("query", ["d=64&n=1000000&effect_percent=5", "d=64&columns=2&arms=16&n=9&effect_percent=5"])

@@ -127,13 +127,6 @@ def test_candidates_with_equal_bits_are_one_group() -> None:
     assert any("'v2'" in sentence and "together" in sentence for sentence in decoded.sentences)
 
 
-def test_a_bit_that_is_set_twice_counts_once() -> None:
-    channel = Channel(4, 2, 8, 0.25, 0.75)
-    bits = np.zeros((1, 8, 2), dtype=np.int64)
-    decoded = decode(expected_tally(channel, bits, np.ones(1)), ["a"], bits, channel)
-    assert decoded.rows[0].estimate == pytest.approx(1)
-
-
 def test_cohorts_without_reports_say_nothing() -> None:
     tally, values, bits = drawn(CHANNEL, SHARES, 100_000)
     empty = np.arange(32) % 3 == 1
@@ -215,13 +208,6 @@ def test_the_order_of_candidates_changes_nothing() -> None:
     forward, backward = decode(tally, values, bits, CHANNEL), decode(tally, values[::-1], bits[::-1], CHANNEL)
     for name in ("estimate", "std_error", "significant"):
         assert np.allclose(column(forward, name), column(backward, name)[::-1], atol=1e-9)
-
-
-@pytest.mark.parametrize("false", [5, 600])
-def test_decoding_twice_gives_the_same(false: int) -> None:
-    tally, values, bits = drawn(CHANNEL, np.append(SHARES, np.zeros(false)), 100_000)
-    first, second = (decode(tally, values, bits, CHANNEL) for _ in range(2))
-    assert replace(first, seconds=0.0) == replace(second, seconds=0.0)
 
 
 @pytest.mark.parametrize("n", [0, 1, 100_000])

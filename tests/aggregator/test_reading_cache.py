@@ -290,19 +290,6 @@ def test_a_search_of_words_is_made_once_for_all_views_and_processes(one: Site) -
     assert searching.call_count == 1
 
 
-def test_a_kept_reading_of_words_takes_a_tenth_of_a_fresh_one_at_most(one: Site) -> None:
-    """By the time of this process alone, in the same run."""
-    took = []
-    for made in (None, computing(one.store), Kept(one.store)):
-        forget()
-        with keeper(one.store, made):
-            began = time.process_time()
-            read(one.store, stored_of(one, "words"), one.day(1), SIMULTANEOUS)
-            took.append(time.process_time() - began)
-    fresh, _, kept = took
-    assert kept < fresh / 10
-
-
 def test_a_search_says_at_which_level_it_is(one: Site) -> None:
     stored, kept, clock = stored_of(one, "words"), list[KeptReading](), iter(range(100, 10**9))
     with (

@@ -89,15 +89,6 @@ def test_noise_stands_out_on_one_page_in_twenty_at_most(epsilon: int, d: int, n:
         assert binom.sf(count - 1, n, q + detectable * (p - q)) == pytest.approx(0.8, abs=1e-6)
 
 
-def test_a_line_too_low_lets_noise_out() -> None:
-    """Intervals that hold each on its own would fail the test above."""
-    mechanism = choose(300, Decimal(4))
-    q = float(mechanism.q)
-    each = estimate_shares(mechanism, np.arange(3_000), 3_000)
-    least = int(np.argmax(each.lower > 0))
-    assert 299 * binom.sf(least - 1, 3_000, q) > 1
-
-
 def test_ranks_are_what_the_intervals_leave_open() -> None:
     rng = random.Random(1)
     for _ in range(200):

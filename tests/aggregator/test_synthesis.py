@@ -232,11 +232,6 @@ def test_pairs_that_contradict_each_other_end_without_agreement() -> None:
     assert fitted.weights.sum() == pytest.approx(1)
 
 
-def test_equal_pairs_give_equal_bits() -> None:
-    assert synthesise(drawn()).weights.tobytes() == synthesise(drawn()).weights.tobytes()
-    assert synthesise(drawn()).weights.tobytes() != synthesise(drawn(seed=1)).weights.tobytes()
-
-
 def test_a_fit_ends_when_its_watcher_raises() -> None:
     def stop(steps: int, ratio: float) -> None:
         if steps == 2:

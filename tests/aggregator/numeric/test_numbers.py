@@ -296,15 +296,6 @@ def test_quantiles_of_shares_that_are_compared_anywhere_would_be_caught(monkeypa
     assert coverage.told_falsely(DIFFERING[0], SPOILED_PAIRS) > misses_max(SPOILED_PAIRS)
 
 
-def test_a_difference_that_is_there_is_told() -> None:
-    readings = [
-        read_numbers(FRESH, drawn(FRESH, population(np.arange(0.5, end)), 100_000, 11), View(simultaneous=True))
-        for end in (60, 90)
-    ]
-    found = {each.value: each.verdict for each in differences(*readings)}
-    assert found[MEDIAN] == found[MEAN] == "rose"
-
-
 def test_the_test_of_a_mean_keeps_below_its_level() -> None:
     """A p-value is a quarter more than the normal law's, and never above one."""
     for pair in range(10):
