@@ -175,9 +175,7 @@ def test_a_broker_that_hangs_is_not_felt_by_uploads(whole: tuple[Site, Crowd]) -
             crowd.upload(50)
             assert crowd.refused == before
             assert crowd.slowest_s < 5
-            began = time.monotonic()
             assert api.stop()[0] == 0
-            assert time.monotonic() - began < 10
     wait_until(lambda: site.backlog() == 0)  # beat publishes what this API could not
     crowd.check_counted(site)
 
