@@ -28,6 +28,7 @@ from tests.support.decoding import (
     expected_tally,
     names,
 )
+from tests.support.soaking import thinned
 
 
 @pytest.mark.parametrize(("k", "h"), [(8, 2), (11, 3), (256, 16)])
@@ -38,7 +39,7 @@ def test_the_bits_of_many_cohorts_are_those_of_each(k: int, h: int) -> None:
     assert bits_in(cohorts, (), k, h).shape == (0, 12, h)
 
 
-@pytest.mark.parametrize("h", [1, 2, 4])
+@pytest.mark.parametrize("h", thinned([1, 2, 4], 0, 2))
 @pytest.mark.parametrize("false", [0, 50, 1000])
 def test_expected_counts_give_the_truth(false: int, h: int) -> None:
     """With 50 and 1,000 false candidates for 512 equations by folds; the inverted channel reads the same."""
@@ -105,15 +106,6 @@ def test_intervals_of_found_candidates_allow_for_being_found() -> None:
         half = (z if row.significant else Z) * row.std_error
         assert (shown.lower, shown.upper) == pytest.approx((row.estimate - half, row.estimate + half), abs=1e-12)
     assert decoded.to_document()["rows"] == [vars(row) for row in decoded.shown]
-
-
-def test_the_proportion_is_a_distribution_of_what_is_selected() -> None:
-    draw_ = draw_case(TYPICAL, 1)
-    decoded = decode(draw_.tally, draw_.candidates, draw_.bits, TYPICAL.channel)
-    proportion = column(decoded, "proportion")
-    assert proportion.min() == 0
-    assert 0.5 < proportion.sum() <= 1
-    assert column(decoded, "estimate").min() < 0, "the raw one is not clamped"
 
 
 def test_candidates_with_equal_bits_are_one_group() -> None:

@@ -472,17 +472,18 @@ for line in sys.stdin:
 """
 GROWTH_KB_MAX, PROCESSOR_S_MAX = scaled(100, 200) * 1024, scaled(5, 60)
 TIMES = scaled(1, 10)
+"""Once, what has a bound is just above it."""
 MOST = (("candidates", "long values"), ("map", "a row over many lines"), ("counts", "a row of many cells"))
 TAKEN = (("candidates", "blank lines"), ("candidates", "high exponents"))
 """One value that comes again and again is that one value, up to a bound."""
 HOSTILE: dict[str, Callable[[], bytes]] = {
-    "a row over many lines": lambda: b'"\n' + b'","\n' * (2_000_000 * TIMES),
-    "a row of many cells": lambda: b"," * (4_000_000 * TIMES),
-    "a line without end": lambda: b"0" * (10_000_000 * TIMES),
-    "returns within quotes": lambda: b'"' + b"\r" * (4_000_000 * TIMES),
-    "blank lines": lambda: b"\n" * (1_000_000 * TIMES),
-    "quotes": lambda: b'"' * (4_000_000 * TIMES),
-    "long values": lambda: b"".join(b"%d%b\n" % (number, b"a" * 60_000) for number in range(3_000)),
+    "a row over many lines": lambda: b'"\n' + b'","\n' * (1_100_000 * TIMES),
+    "a row of many cells": lambda: b"," * (1_000_000 * TIMES),
+    "a line without end": lambda: b"0" * (5_000_000 * TIMES),
+    "returns within quotes": lambda: b'"' + b"\r" * (1_000_000 * TIMES),
+    "blank lines": lambda: b"\n" * (250_000 * TIMES),
+    "quotes": lambda: b'"' * (1_000_000 * TIMES),
+    "long values": lambda: b"".join(b"%d%b\n" % (number, b"a" * 60_000) for number in range(scaled(1_200, 3_000))),
     "no text": lambda: b"\xff" * 1_000_000,
     "high exponents": lambda: b"1e999999999,2,3,4,5\n" * 100_000,
 }

@@ -172,13 +172,6 @@ def _stays(mechanism: MemoizedPure) -> float:
     return (p - (1 - permanent) / others) / (permanent - (1 - permanent) / others)
 
 
-def test_the_population_s_part_grows_with_the_reports_of_a_device() -> None:
-    mechanism, share = GRR.for_epsilon(3, Decimal(2)), np.array([0.0, 0.5])
-    once, often = (variance(mechanism, share, 700, "population", repeats) for repeats in (1, 7))
-    assert often - once == pytest.approx([0, 6 * 0.25 / 700])
-    assert variance(mechanism, share, 700, "reports", 7) == pytest.approx(variance(mechanism, share, 700, "reports"))
-
-
 @pytest.mark.parametrize("days", [1, 3, 7])
 @pytest.mark.parametrize("epsilon", [1, 2, 4])
 def test_intervals_hold_for_devices_that_report_several_times(epsilon: int, days: int) -> None:

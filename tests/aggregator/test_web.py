@@ -272,13 +272,6 @@ def test_counts_that_are_damaged_are_refused_in_words(damage: str, damaged: Dama
     assert client.get("/metrics/dark?window=today").status_code == 200
 
 
-def test_a_day_without_reports_has_no_rows(client: Client) -> None:
-    reading = client.get("/v1/metrics/dark/estimates?epoch=2020-01-01").json()
-    assert (reading["meta"]["n"], reading["rows"], reading["meta"]["noise_floor"]) == (0, [], None)
-    assert "No reports of these days" in client.get("/metrics/dark?epoch=2020-01-01").text
-    assert "No reports of these days" in client.get("/metrics/color").text
-
-
 def test_pages_load_nothing_from_elsewhere(client: Client) -> None:
     for path in ("/", "/metrics/dark", "/static/dither.css", "/static/dither.js"):
         answer = client.get(path)

@@ -86,23 +86,6 @@ def test_a_covariance_without_what_a_cells_size_explains_would_be_caught() -> No
     assert (said / found).max() < 1.3 < (ignorant.std_error(functionals) / found).max()
 
 
-def gains(channel: NumberChannel, steps: int) -> Floats:
-    """The log-likelihood that each step gains."""
-    likelihoods = []
-    for most in range(1, steps):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fit_module, "STEPS_MAX", most)
-            patch.setattr(fit_module, "GAIN", -1e9)
-            likelihoods.append(float(channel.counts @ np.log(channel.law @ most_likely(channel))))
-    return np.diff(likelihoods)
-
-
-@FORMS
-def test_each_step_gains_likelihood(stored: StoredPlan) -> None:
-    tally = draw_numbers(stored.plan, spread(places_of(stored.plan)), 20_000, np.random.default_rng(3))
-    assert gains(channel_of(stored.plan, tally.counts, tally.n), 40).min() > -1e-6
-
-
 def test_the_steps_end() -> None:
     tally = draw_numbers(FRESH.plan, spread(places_of(FRESH.plan)), 100_000, np.random.default_rng(4))
     channel = channel_of(FRESH.plan, tally.counts, tally.n)

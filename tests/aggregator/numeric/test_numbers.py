@@ -20,10 +20,7 @@ from dither_aggregator.analysis.numeric.repeats import repeated
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.domains.numbers import Thresholds
-from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import MemoizedTwoLevel
-from dither_shared.rng import Rng
 from tests.benchmarks.numbers import coverage
 from tests.support.drawn_numbers import (
     DEFAULT,
@@ -187,18 +184,6 @@ def test_the_mean_holds_where_the_noise_repeats_and_would_not_if_it_were_fresh()
 
 
 # The private threshold.
-
-
-def test_private_thresholds_keep_the_mean() -> None:
-    """40,000 devices of the SDK's own code, without noise: the standard deviation of the average is 0.2; 6 sigma."""
-    rng, kind, domain = np.random.default_rng(6), KINDS["number"], MEMO.plan.domain
-    assert isinstance(domain, Thresholds)
-    coins = Rng(lambda bits: int.from_bytes(rng.bytes(bits // 8 + 1), "little") >> (-bits % 8 + 8 * (bits % 8 == 0)))
-    number = 37.25
-    placed = kind.read(number, domain)
-    assert isinstance(placed, tuple)
-    above = [Thresholds.passes(placed, cohort % 8, coins) for cohort in range(40_000)]
-    assert 80 * np.mean(above) == pytest.approx(number, abs=6 * 80 * sqrt(0.25 / 8 / 40_000))
 
 
 # Odd populations.

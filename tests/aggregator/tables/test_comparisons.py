@@ -137,10 +137,3 @@ def test_no_group_stands_out_where_there_is_nothing() -> None:
     most = binom.isf(1e-6, 400, 0.05)
     assert sum(bool(holm(each, 0.05).any()) for each in p_values) <= most
     assert (p_values.min(axis=1) < 0.05).sum() > most
-
-
-def test_a_difference_that_is_there_is_found_with_its_sign() -> None:
-    found = drawn(EVEN, 4_000, "4", 1)
-    value, _ = residuals(found)
-    assert holm(chances(found).ravel(), 0.05).all()
-    assert (np.sign(value) == [[1, -1], [-1, 1]]).all()
