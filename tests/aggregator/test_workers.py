@@ -12,6 +12,8 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from billiard.common import human_status
+from billiard.exceptions import WorkerLostError
 
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.ingest.service import MAINTAIN_EVERY_S, Service
@@ -25,6 +27,7 @@ from dither_aggregator.workers.handlers import TaskHandlers
 from dither_aggregator.workers.publisher import Publisher
 from dither_aggregator.workers.tasks import ESTIMATE, FOLD, MAINTAIN, READ, BrokerError, Task
 from dither_aggregator.workers.watchdog import Watchdog
+from dither_aggregator.workers.worker import _filter_logs
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 from dither_shared.wire.reading import parse_upload
@@ -474,3 +477,22 @@ def test_what_cannot_be_a_broker_is_refused(broker: str, says: str) -> None:
 
 def test_a_broker_need_not_be_reachable() -> None:
     check_broker("redis://127.0.0.1:2/0", "redis://127.0.0.1:1/0")
+
+
+# The lines of a worker's log that are left out while it stops.
+
+
+@pytest.mark.parametrize(
+    ("stops", "exitcode", "said"), [(False, 0, True), (True, 0, False), (True, -9, True), (True, 1, True)]
+)
+def test_a_process_that_ended_well_while_its_worker_stops_is_not_called_lost(
+    stops: bool, exitcode: int, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy parent may not have read the last result in time: billiard then says that the process was lost."""
+    handler = logging.NullHandler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    _filter_logs("redis://127.0.0.1:6379/0", lambda: stops)
+    lost = WorkerLostError(f"Worker exited prematurely: {human_status(exitcode)} Job: 0.")
+    words = ("Task handler raised error: %r", (lost,))
+    record = logging.LogRecord("celery.worker.request", logging.ERROR, "request.py", 1, *words, None)
+    assert bool(handler.filter(record)) is said
