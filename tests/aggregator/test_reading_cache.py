@@ -150,7 +150,7 @@ def views(name: str, days: int = 2) -> list[View]:
     return [whole, View(), view_of(days, 0.05), *normalised]
 
 
-@pytest.mark.parametrize("name", thinned(KINDS, 1, 5, 7, 9))
+@pytest.mark.parametrize("name", thinned(KINDS, 1, 5, 9))
 def test_a_kept_reading_is_the_fresh_one_in_all_its_parts(one: Site, name: str) -> None:
     store, stored, epoch = one.store, stored_of(one, name), one.day(1)
     for view in views(name):
