@@ -1,7 +1,6 @@
 """Addresses: which are answered, however they are written, below a path of a site, and where something fails."""
 
 import json
-import pickle
 import random
 import re
 import socket
@@ -207,12 +206,6 @@ def test_what_is_no_path_of_a_site_is_refused(path: str, caplog: pytest.LogCaptu
     assert [record.getMessage() for record in caplog.records] == [
         "a trusted proxy sends an X-Forwarded-Prefix that is no path; the setting's counts"
     ]
-
-
-def test_a_base_path_goes_to_every_process() -> None:
-    scope: dict[str, Any] = {"raw_path": b"/x/plan", "headers": [], "client": None}
-    pickle.loads(pickle.dumps(BasePath("/x", TRUSTED))).place(scope)
-    assert (scope["root_path"], scope["path"]) == ("/x", "/plan")
 
 
 def test_the_session_is_for_the_path_and_leads_nowhere_else(locked: Below) -> None:

@@ -15,8 +15,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis import shares as shares_module
-from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.analysis.reading import COLUMNS
 from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.api.rowsets import RowSet, respond
@@ -28,7 +26,7 @@ from tests.support.clocks import Clock
 from tests.support.laws import pure
 from tests.support.reading_api import ADDRESS, ROOT, D, N, ask, listed, refused
 from tests.support.registries import registry
-from tests.support.sites import EXPIRES, Seen, Site, site
+from tests.support.sites import EXPIRES, Seen, Site
 
 
 @pytest.fixture(scope="module")
@@ -179,29 +177,6 @@ def test_the_largest_are_those_that_stand_out_in_the_order_of_their_ranks(one: S
     assert "intervals=simultaneous" in refused(one, "top=4&intervals=each")
 
 
-def test_noise_is_never_among_the_largest(tmp_path: Path) -> None:
-    """200 readings of 300 values that nobody has: fewer than 27 with a largest value (5 % each: 1e-6). With intervals
-    that hold each on its own, which is the bug that is planted, most of 20 readings have one."""
-    rng = np.random.default_rng(3)
-    counts = np.zeros(300, dtype=np.int64)
-    counts[-1] = 3_000
-
-    def each_alone(*args: object, **how: object) -> object:
-        return estimate_shares(*args, **{**how, "simultaneous": False})  # type: ignore[arg-type]
-
-    def found(one: Site, number: int) -> int:
-        out = 0
-        for _ in range(number):
-            one.put(counts, rng)
-            out += bool(ask(one, "top=25")["rows"])
-        return out
-
-    with site(tmp_path, 300, 'mechanism = "oue"') as one:
-        assert found(one, 200) < 27
-        with patch.object(shares_module, "estimate_shares", each_alone):
-            assert found(one, 20) > 15
-
-
 def test_rows_are_chosen_by_value_by_a_part_of_it_and_by_place(one: Site) -> None:
     rows = ask(one)["rows"]
     named = ask(one, "values=model 7&values=other&values=model 2")
@@ -275,17 +250,6 @@ def test_no_spreadsheet_runs_a_cell() -> None:
     assert [row[0] for row in rows] == ["'=1+1", "'+1", "'-1", "'@A1", "'\tx", "'\rx", *texts[6:]]
     assert {row[1] for row in rows} == {"-1.5"}
     assert to_csv(["a"], [(True,), (7,), (-0.25,)]) == "a\r\ntrue\r\n7\r\n-0.25\r\n"
-
-
-def test_values_that_a_spreadsheet_would_run_come_as_texts(tmp_path: Path) -> None:
-    values = ("=cmd|' /C calc'!A0", "@SUM(A1)", "plain")
-    asked = registry(values=values, expires=EXPIRES, reports=1)
-    with aggregator(asked, tmp_path, Clock()) as (url, service):
-        client = Client(url, service, Clock())
-        answer = client.get("/v1/metrics/color/values?format=csv")
-        client.session.close()
-    lines = [line["value"] for line in csv.DictReader(io.StringIO(answer.text))]
-    assert lines == [f"'{values[0]}", f"'{values[1]}", "plain", "other"]
 
 
 def test_a_value_is_found_in_every_form_of_its_name(tmp_path: Path) -> None:

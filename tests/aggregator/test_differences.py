@@ -9,17 +9,16 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import differences as differences_module
 from dither_aggregator.analysis.changes import side_by_side, tell
-from dither_aggregator.analysis.differences import Comparison, compare, differences, view_of
+from dither_aggregator.analysis.differences import Comparison, differences, view_of
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.pure import change_chance
-from dither_aggregator.analysis.reading import BadView, Reading
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import GRR
 from dither_shared.mechanisms.memoized import MemoizedPure
 from tests.aggregator.test_significance import stored, weeks_of
 from tests.support.laws import pure
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 from tests.support.tallies import Counts, draw_tally
 
 DAY = date(2026, 11, 22)
@@ -59,10 +58,11 @@ CASES = [
     (300, "4.0", "oue", 500, 500),
     (8, "2.0", "grr", 60, 40),
 ]
-PAIRS, WEEKS = scaled(200, 1_000), scaled(500, 1_000)
+PAIRS, WEEKS, DETECTED = scaled(150, 1_000), scaled(500, 1_000), scaled(150, 400)
+MONTHS = scaled(100, 200)
 
 
-@pytest.mark.parametrize(("d", "epsilon", "mechanism", "before", "after"), CASES)
+@pytest.mark.parametrize(("d", "epsilon", "mechanism", "before", "after"), thinned(CASES, 0, 2, 4))
 def test_of_what_did_not_move_hardly_anything_is_told_to_have_moved(
     d: int, epsilon: str, mechanism: str, before: int, after: int
 ) -> None:
@@ -91,7 +91,7 @@ def test_verdicts_of_each_value_by_itself_would_be_seen(monkeypatch: pytest.Monk
 
 
 def test_what_moved_by_the_detectable_difference_is_found_four_times_in_five() -> None:
-    """A value that had nobody moves by the stated reach: 400 pairs, 80 % within 65 and 92 % (1e-9)."""
+    """A value that had nobody moves by the stated reach: pairs, 80 % at a chance of 1e-6 each way."""
     kept, rng, n = fresh(30, "2.0", "oue"), np.random.default_rng(3), 5_000
     nobody = np.zeros(30, dtype=np.int64)
     nobody[:2] = n // 2
@@ -99,18 +99,18 @@ def test_what_moved_by_the_detectable_difference_is_found_four_times_in_five() -
     reach = Comparison(pair[0], pair[1], differences(pair[0], pair[1]), ALPHA).detectable
     assert reach
     found = 0
-    for _ in range(400):
+    for _ in range(DETECTED):
         moved = nobody.copy()
         moved[0] -= round(reach * n)
         moved[5] += round(reach * n)
         rows = differences(counted(kept, nobody, rng), counted(kept, moved, rng))
         found += rows[5].verdict == "rose"
-    assert 260 < found < 368
+    assert binom.ppf(1e-6, DETECTED, 0.8) <= found <= binom.isf(1e-6, DETECTED, 0.8)
 
 
 @pytest.mark.parametrize("same_devices", [True, False])
 def test_a_memoized_month_beside_another_one(same_devices: bool) -> None:
-    """200 pairs of months of 400 devices that report each day, nobody of whom changed: at most 5 % wrong, 13 % is 1e-5.
+    """Pairs of months of 400 devices that report each day, nobody of whom changed: 5 % wrong at most, more is 1e-6.
 
     With the variance of fresh reports most pairs would have a wrong verdict where the devices are others.
     """
@@ -119,14 +119,14 @@ def test_a_memoized_month_beside_another_one(same_devices: bool) -> None:
     assert isinstance(mechanism, MemoizedPure)
     rng, days, shares = np.random.default_rng(5), 30, np.array([0.5, 0.3, 0.2, 0.0])
     wrong = blind = 0
-    for _ in range(200):
+    for _ in range(MONTHS):
         people = [rng.multinomial(400, shares)] * 2 if same_devices else [rng.multinomial(400, shares) for _ in "ab"]
         months = [read(kept, 400 * days, weeks_of(mechanism, counts, days, rng), days) for counts in people]
         wrong += any(row.verdict for row in differences(months[0], months[1]))
         naive = [read(kept, 400 * days, _counts(month), 1) for month in months]
         blind += any(row.verdict for row in differences(naive[0], naive[1]))
-    assert wrong <= 26
-    assert blind > 60
+    assert wrong <= binom.isf(1e-6, MONTHS, 0.05)
+    assert blind > 0.3 * MONTHS
 
 
 def _counts(reading: Reading) -> Counts:
@@ -172,7 +172,7 @@ def test_a_share_near_one_moves_as_visibly_as_one_near_none() -> None:
     assert change_chance(mechanism, (np.array([1_455]), 1_500, 1), (np.array([1_410]), 1_500, 1))[0] < 0.01
 
 
-@pytest.mark.parametrize("devices", [30, 300])
+@pytest.mark.parametrize("devices", thinned([30, 300], 0))
 def test_a_memoized_week_of_nothing_hardly_ever_stands_out(devices: int) -> None:
     """Weeks in which all say "other": p-values are at most 5 % on 5 % of them, and more than allowed would be 1e-6."""
     kept = stored(
@@ -191,12 +191,6 @@ def test_a_memoized_week_of_nothing_hardly_ever_stands_out(devices: int) -> None
         assert significance
         rare += significance.p_value <= 0.05
     assert rare <= binom.isf(1e-6, WEEKS, 0.05)
-
-
-def test_windows_that_share_days_are_not_compared(tmp_path: object) -> None:
-    week = Window.ending(DAY, 7)
-    with pytest.raises(BadView, match="share days"):
-        compare(None, fresh(4, "1.0", "grr"), week, Window.ending(DAY - timedelta(days=6), 7))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("age", "days"), [(400, 7), (14, 7), (13, 6), (7, 3), (2, 1), (1, 1)])

@@ -91,16 +91,6 @@ def _estimate(
     return estimate_shares(mechanism, np.array(support), n, error_of=error_of, method=method, simultaneous=simultaneous)
 
 
-def test_the_population_error_is_that_of_a_random_sample() -> None:
-    """4,000 samples of devices: the spread around the population's share, within 7 % (6 sigma: 1e-8 for 4 values)."""
-    mechanism, rng = GRR.for_epsilon(4, Decimal(3)), np.random.default_rng(3)
-    shares, n = np.array([0.5, 0.3, 0.2, 0.0]), 2_000
-    runs = _estimate(mechanism, rng.multinomial(n, shares, size=4_000), rng, error_of="population")
-    stated = np.sqrt(share_variance(mechanism, shares, n, "population"))
-    assert np.abs(runs.estimate.std(axis=0) / stated - 1).max() < 0.07
-    assert stated[0] > 1.2 * np.sqrt(share_variance(mechanism, shares, n, "reports"))[0]
-
-
 def test_the_population_variance_is_that_of_a_binomial_count() -> None:
     """r (1 - r) / (n (p - q)^2) = the fixed one + f (1 - f) / n, whatever f is."""
     for mechanism in (GRR.for_epsilon(9, Decimal(1)), OUE.for_epsilon(9, Decimal(2)), SUE.for_epsilon(9, Decimal(3))):
@@ -138,24 +128,6 @@ def test_clopper_pearson_is_the_inversion_of_the_binomial_tails() -> None:
         if count < n:
             tail = sum(comb(n, k) * high**k * (1 - high) ** (n - k) for k in range(count + 1))
             assert tail == pytest.approx(alpha / 2, rel=1e-9)
-
-
-@pytest.mark.parametrize("n", [40, 400])
-def test_exact_intervals_hold_at_least_as_often_as_they_say(n: int) -> None:
-    """By enumeration: how likely each count of a value's supports is, and whether its interval holds the truth."""
-    mechanism = GRR.for_epsilon(20, Decimal(4))
-    ends = np.zeros((2, n + 1))
-    for support in range(n + 1):
-        estimates = estimate_shares(mechanism, np.array([support, n - support, *[0] * 18]), n)
-        assert estimates.method == "exact"
-        ends[:, support] = estimates.lower[0], estimates.upper[0]
-    lower, upper = ends
-    for holders in (0, n // 4, n // 2):
-        of_holders = binom.pmf(np.arange(holders + 1), holders, float(mechanism.p))
-        of_others = binom.pmf(np.arange(n - holders + 1), n - holders, float(mechanism.q))
-        law = np.convolve(of_holders, of_others)
-        assert law.sum() == pytest.approx(1)
-        assert law[(lower <= holders / n) & (holders / n <= upper)].sum() >= 0.95
 
 
 def test_simultaneous_intervals_hold_all_at_once() -> None:
@@ -270,21 +242,21 @@ def test_exact_intervals_hold_their_estimate_however_many_reports_there_are() ->
     ids=str,
 )
 def test_shares_of_several_ticks_and_their_errors_hold(mechanism: PureMechanism) -> None:
-    """300 seeded runs of the real randomizer and fold, each of answers of no, one or two values: within 6 sigma.
+    """150 seeded runs of the real randomizer and fold, each of answers of no, one or two values: within 6 sigma.
 
-    The error's spread is the stated one within 25 %, and intervals hold the truth in 95 % within 8 points.
+    The error's spread is the stated one within 35 %, and intervals hold the truth in 95 % within 11 points.
     """
     rng = Rng(random.Random(12).getrandbits)
     answers = [mechanism.class_of(held) for held in ((), (0,), (0, 1), (0, 2), (1, 5), (3,)) * ANSWERS]
     truth = np.array([sum(answer >> value & 1 for answer in answers) for value in range(6)]) / len(answers)
     runs = []
-    for _ in range(300):
+    for _ in range(150):
         packed = mechanism.shape.pack([mechanism.randomize(answer, rng) for answer in answers])
         support = support_counts(mechanism, fold(mechanism.shape, packed), len(answers))
         runs.append(estimate_shares(mechanism, support, len(answers)))
     errors = np.array([run.estimate for run in runs]) - truth
     stated = np.mean([run.std_error for run in runs], axis=0)
-    assert np.abs(errors.mean(axis=0) / stated).max() < 6 / sqrt(300)
-    assert np.abs(errors.std(axis=0) / stated - 1).max() < 0.25
+    assert np.abs(errors.mean(axis=0) / stated).max() < 6 / sqrt(150)
+    assert np.abs(errors.std(axis=0) / stated - 1).max() < 0.35
     held = np.mean([(run.lower <= truth) & (truth <= run.upper) for run in runs], axis=0)
-    assert np.abs(held - 0.95).max() < 0.08
+    assert np.abs(held - 0.95).max() < 0.11

@@ -23,6 +23,7 @@ from dither_aggregator.web import bounds
 from dither_shared.errors import ConfigurationError
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.ports import free_port
+from tests.support.soaking import thinned
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -126,7 +127,9 @@ def test_nobody_is_served_from_elsewhere_before_reading_needs_a_key(tmp_path: Pa
         must_have_read_key(store, str(tmp_path), "because")
 
 
-@pytest.mark.parametrize(("soft", "hard", "most"), [(256, 1_024, 832), (256, 256, 64), (1_024, 4_096, 2_000)])
+@pytest.mark.parametrize(
+    ("soft", "hard", "most"), thinned([(256, 1_024, 832), (256, 256, 64), (1_024, 4_096, 2_000)], 1, 2)
+)
 def test_the_soft_limit_of_files_is_raised_and_connections_fit_below(soft: int, hard: int, most: int) -> None:
     code = (
         f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"

@@ -20,7 +20,6 @@ from dither_aggregator.web.charts.series import (
     MARK_HEIGHT,
     MARK_PERCENT,
     MARK_TOP,
-    REPORTS_HEIGHT,
     MarkLabel,
     draw_series,
 )
@@ -155,14 +154,6 @@ def test_labels_overlap_nothing_and_a_mark_without_room_keeps_its_line() -> None
         assert {round(bar.y + bar.height, 2) for bar in chart.bars} == {chart.reports_height}
 
 
-def test_a_label_alone_always_finds_room() -> None:
-    for day in range(28):
-        for text in TEXTS:
-            chart = draw_series(points(), WINDOW, [DayMark(FIRST + timedelta(days=day), text)])
-            assert len(chart.labels) == 1
-            assert not overlaps(chart.labels)
-
-
 def test_labels_that_may_overlap_are_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bug that is planted: labels are thought to be a tenth as wide."""
     monkeypatch.setattr(series_module, "label_width", lambda label: label_width(label) / 10)
@@ -177,11 +168,6 @@ def test_plans_that_begin_are_marked_before_what_the_operator_named() -> None:
     assert chart.labels[0].text == "rev 2"
     assert 1 < len(chart.labels) < 20
     assert len(chart.marks) == 1
-
-
-def test_without_marks_nothing_takes_room() -> None:
-    chart = draw_series(points(), WINDOW)
-    assert (chart.marks, chart.labels, chart.reports_height) == ([], [], REPORTS_HEIGHT)
 
 
 def test_the_page_lists_where_a_plan_begins(tmp_path: Path) -> None:

@@ -32,9 +32,8 @@ from dither_shared.wire.writing import new_upload_id
 from tests.support.aggregators import aggregator, operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.keys import write_key
-from tests.support.redis_servers import running_redis
 from tests.support.registries import registry, registry_text
-from tests.support.stores import answer, append, body_of, fold_all, store_on
+from tests.support.stores import answer, append, body_of, fold_all
 
 EXPIRES = date(2027, 3, 1)
 ASKED = registry(expires=EXPIRES)
@@ -359,27 +358,3 @@ def test_a_page_of_a_thousand_metrics_is_short(tmp_path: Path) -> None:
         assert "and 900 more rows" in html
         assert "and 900 more metrics" in html
         assert "in 1,000 rows of the ledger" in html
-
-
-def test_a_store_of_shards_is_read_alike(tmp_path: Path) -> None:
-    with running_redis(tmp_path / "redis") as server, closing(store_on(server, ASKED)) as store:
-        for shard in range(store.shards):
-            maintenance.maintain(store, shard)
-        for _ in range(20):
-            append(store, body_of(ASKED, {"dark": [1], "color": [1]}))
-        fold_all(store)
-        append(store, body_of(ASKED, {"dark": [1]}))
-        html = operators_app(store).test_client().get("/pipeline").text
-        assert headline(html) == "41 accepted = 40 folded + 1 pending + 0 quarantined: all is well."
-        shards = table(html, "shards")
-        assert [row[0] for row in shards] == ["0", "1", "2", "3"]
-        assert sum(int(row[1]) for row in shards) == 21
-        assert [row[3] for row in shards].count("1") == 1
-        assert server.url not in html
-
-
-def test_there_is_nothing_to_ask(tmp_path: Path) -> None:
-    with pipeline(tmp_path) as one:
-        answer = one.client.get("/pipeline?level=80")
-        assert answer.status_code == 400
-        assert "there is no parameter" in answer.text

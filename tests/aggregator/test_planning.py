@@ -7,6 +7,7 @@ from html import unescape
 from itertools import pairwise
 from pathlib import Path
 from re import DOTALL, findall
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -14,13 +15,16 @@ import pytest
 from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import planning_shares
-from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
-from dither_aggregator.analysis.planning_shares import ShareQuestion
+from dither_aggregator.analysis.planning import Planned, Question, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning_numbers import NumberQuestion
+from dither_aggregator.analysis.planning_shares import TEXT, WORDS, ShareQuestion, TextQuestion
+from dither_aggregator.analysis.planning_tables import TableQuestion
 from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today
+from dither_shared.words.groups import PROPOSED
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry
 from tests.support.sites import site
@@ -65,18 +69,75 @@ def test_a_detectable_share_by_the_normal_law_would_be_seen() -> None:
     assert abs(seen(planned, detectable_share(mechanism_of(planned), planned.question.d, n)) - POWER) > 10 * SIGMAS_5
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_the_reports_that_are_computed_show_the_share_and_one_less_does_not(name: str) -> None:
-    question, _, epsilon = QUESTIONS[name]
-    for share in (0.2, 0.03, 0.004):
-        planned = plan(question, None, Decimal(epsilon), share)
-        assert planned.computed == "n"
-        again = plan(question, planned.n, Decimal(epsilon), None).target
-        assert planned.target == again
-        assert again is not None
-        assert again <= share
+# Two given, of every kind of question.
+
+RANGES, MEMOIZED = NumberQuestion("number", 64), NumberQuestion("number", 16, days=7, epsilon_permanent=Decimal(4))
+THREE_ARMS = TableQuestion("table", 3, arms=3)
+OTHERS: dict[str, tuple[Question, int, str]] = {
+    "ranges": (RANGES, 200_000, "1"),
+    "memoized number": (MEMOIZED, 200_000, "1"),
+    "mean": (NumberQuestion("number", 30, mean_alone=True), 200_000, "1"),
+    "flags": (TableQuestion("table", 2), 200_000, "1"),
+    "three arms": (THREE_ARMS, 200_000, "1"),
+    "geometry": (TableQuestion("table", 30, columns=2), 200_000, "1"),
+    "text": (TextQuestion(TEXT, 100), 100_000, "2"),
+    "words": (TextQuestion(WORDS, PROPOSED), 100_000, "2"),
+}
+EVERY: dict[str, tuple[Question, int, str]] = {**QUESTIONS, **OTHERS}
+Targets = dict[type[Question], tuple[float, ...]]
+TARGETS: Targets = {
+    ShareQuestion: (0.2, 0.03, 0.004),
+    NumberQuestion: (0.3, 0.22, 0.18),
+    TableQuestion: (0.4, 0.1, 0.01),
+    TextQuestion: (0.2, 0.01, 0.001),
+}
+"""Shares, widths and effects that reports are computed for, at these epsilons."""
+LARGER: Targets = {
+    ShareQuestion: (0.5, 0.2, 0.1),
+    NumberQuestion: (0.3, 0.22, 0.18),
+    TableQuestion: (0.3, 0.1, 0.03),
+    TextQuestion: (0.02,),
+}
+"""The same that an epsilon is computed for, of so many reports."""
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_reports_that_are_computed_reach_the_target_and_one_less_does_not(name: str) -> None:
+    question, _, epsilon = EVERY[name]
+    for target in TARGETS[type(question)]:
+        planned = plan(question, None, Decimal(epsilon), target)
+        assert (planned.computed, planned.target) == ("n", plan(question, planned.n, Decimal(epsilon), None).target)
+        assert planned.target is not None
+        assert planned.target <= target
         less = plan(question, planned.n - 1, Decimal(epsilon), None).target
-        assert less is None or less > share
+        assert less is None or less > target
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_epsilon_that_is_computed_reaches_the_target_and_the_step_before_does_not(name: str) -> None:
+    question, n, _ = EVERY[name]
+    for target in LARGER[type(question)]:
+        planned = plan(question, n, None, target)
+        assert planned.computed == "epsilon"
+        assert planned.target is not None
+        assert planned.target <= target
+        less = plan(question, n, planned.epsilon - Decimal("0.01"), None).target
+        assert less is None or less > target
+
+
+@pytest.mark.parametrize("question", [ShareQuestion("choice", 30), RANGES, THREE_ARMS])
+def test_neighbours_have_half_and_twice_as_much(question: Question) -> None:
+    planned = plan(question, 60_000, Decimal(1), None)
+    around = {(each.n, each.epsilon): each.target for each in neighbours(planned)}
+    epsilons = (Decimal(1), Decimal(1), Decimal(1), Decimal("0.50"), Decimal(2))
+    assert list(around) == list(zip((30_000, 60_000, 120_000, 60_000, 60_000), epsilons, strict=True))
+    assert around[60_000, Decimal(1)] == planned.target
+
+
+def test_a_neighbours_epsilon_is_one_that_a_registry_takes() -> None:
+    assert neighbours(plan(ShareQuestion("choice", 30), 12_000, Decimal("15.5"), None))[-1].epsilon == Decimal("7.75")
+    memoized = plan(ShareQuestion("choice", 30, epsilon_permanent=Decimal(2)), 12_000, Decimal("1.2"), None)
+    assert [each.epsilon for each in neighbours(memoized)][-1] == Decimal("0.60")
 
 
 def test_more_reports_than_were_computed_show_the_share_too() -> None:
@@ -95,18 +156,6 @@ def test_more_reports_than_were_computed_show_the_share_too() -> None:
     assert undone
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_the_epsilon_that_is_computed_shows_the_share_and_the_step_before_does_not(name: str) -> None:
-    question, n, _ = QUESTIONS[name]
-    for share in (0.5, 0.2, 0.1):
-        planned = plan(question, n, None, share)
-        assert planned.computed == "epsilon"
-        assert planned.target is not None
-        assert planned.target <= share
-        less = plan(question, n, planned.epsilon - Decimal("0.01"), None).target
-        assert less is None or less > share
-
-
 def test_memoized_noise_that_comes_again_takes_more_reports() -> None:
     one, week = (
         plan(ShareQuestion("choice", 40, epsilon_permanent=Decimal(2), days=days), None, Decimal(1), 0.05)
@@ -114,20 +163,6 @@ def test_memoized_noise_that_comes_again_takes_more_reports() -> None:
     )
     assert week.n > 1.5 * one.n
     assert (one.question.repeats, week.question.repeats) == (1, 4)
-
-
-def test_neighbours_have_half_and_twice_as_much() -> None:
-    planned = plan(ShareQuestion("choice", 30), 12_000, Decimal("15.5"), None)
-    around = [(each.n, each.epsilon, each.target) for each in neighbours(planned)]
-    assert [(n, epsilon) for n, epsilon, _ in around] == [
-        (6_000, Decimal("15.5")),
-        (12_000, Decimal("15.5")),
-        (24_000, Decimal("15.5")),
-        (12_000, Decimal("7.75")),
-    ]
-    assert around[1][2] == planned.target
-    memoized = plan(ShareQuestion("choice", 30, epsilon_permanent=Decimal(2)), 12_000, Decimal("1.2"), None)
-    assert [each.epsilon for each in neighbours(memoized)][-1] == Decimal("0.60")
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -145,19 +180,42 @@ def test_the_lines_compile_to_the_mechanism_that_is_shown(name: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("asked", "detail"),
+    ("question", "asked", "detail"),
     [
-        ({"kind": "text", "d": 30}, "the kind must be one of choice, choices, flag, got text"),
-        ({"kind": "choice", "d": 1}, "d must be from 2 to 65,536, and 2 of a flag, got 1"),
-        ({"kind": "flag", "d": 3}, "got 3"),
-        ({"kind": "choices", "d": 4}, "ticks are of choices, and choices need them"),
-        ({"kind": "choices", "d": 4, "ticks": 5}, "ticks must be from 2 to 4, got 5"),
-        ({"kind": "choice", "d": 4, "epsilon_permanent": Decimal(21)}, "at most 20, got 21"),
+        (ShareQuestion, {"kind": "text", "d": 30}, "the kind must be one of choice, choices, flag, got text"),
+        (ShareQuestion, {"kind": "choice", "d": 1}, "d must be from 2 to 65,536, and 2 of a flag, got 1"),
+        (ShareQuestion, {"kind": "flag", "d": 3}, "got 3"),
+        (ShareQuestion, {"kind": "choices", "d": 4}, "ticks are of choices, and choices need them"),
+        (ShareQuestion, {"kind": "choices", "d": 4, "ticks": 5}, "ticks must be from 2 to 4, got 5"),
+        (ShareQuestion, {"kind": "choice", "d": 4, "epsilon_permanent": Decimal(21)}, "at most 20, got 21"),
+        (NumberQuestion, {"kind": "choice", "d": 30}, "the kind must be number, got choice"),
+        (NumberQuestion, {"kind": "number", "d": 1}, "d must be from 2 to 256 for a number, got 1"),
+        (NumberQuestion, {"kind": "number", "d": 257}, "d must be from 2 to 256 for a number, got 257"),
+        (
+            NumberQuestion,
+            {"kind": "number", "d": 12, "epsilon_permanent": Decimal(2)},
+            "d must be 2, 4, 8 or 16 for a memoized number, a cohort each",
+        ),
+        (
+            NumberQuestion,
+            {"kind": "number", "d": 8, "epsilon_permanent": Decimal(2), "mean_alone": True},
+            "a memoized number is asked everything",
+        ),
+        (NumberQuestion, {"kind": "number", "d": 8, "epsilon_permanent": Decimal(21)}, "at most 20, got 21"),
+        (TableQuestion, {"kind": "choice", "d": 3}, "the kind must be table, got choice"),
+        (TableQuestion, {"kind": "table", "d": 65}, "d must be from 2 to 64 for a column of a table, got 65"),
+        (TableQuestion, {"kind": "table", "d": 3, "columns": 17}, "columns must be from 2 to 16, got 17"),
+        (TableQuestion, {"kind": "table", "d": 3, "arms": 17}, "arms must be from 2 to 16, got 17"),
+        (
+            TableQuestion,
+            {"kind": "table", "d": 3, "epsilon_permanent": Decimal(2)},
+            "epsilon_permanent must be left out of a table",
+        ),
     ],
 )
-def test_what_is_no_metric_is_refused(asked: dict[str, object], detail: str) -> None:
+def test_what_is_no_metric_is_refused(question: type[Question], asked: dict[str, Any], detail: str) -> None:
     with pytest.raises(Unplannable, match=detail):
-        ShareQuestion(**asked)  # type: ignore[arg-type]
+        question(**asked)
 
 
 # The page.
@@ -188,6 +246,46 @@ def headline(html: str) -> str:
             "n=3&epsilon=1",
             "With 3 reports at epsilon 1, even a value that everybody has stands out from the noise less",
         ),
+        (
+            "kind=number&n=12000&epsilon=1.0",
+            "the interval of the median is about 19 % of the range wide, that of the mean 9.5 %.",
+        ),
+        (
+            "kind=number&epsilon=1.0&width_percent=10",
+            "reports at epsilon 1.0, the interval of the median is about 10.0 % of the range",
+        ),
+        ("kind=number&n=12000&width_percent=10", "With 12,000 reports at epsilon 2.22, "),
+        (
+            "kind=number&n=2000&epsilon=1.0",
+            "With 2,000 reports at epsilon 1.0, nothing is told: numbers need 3,000 reports.",
+        ),
+        ("kind=number&n=3000&epsilon=0.1", "nothing is told: how many of them are of numbers is too unsure."),
+        (
+            "kind=number&d=256&n=3000&epsilon=1",
+            "the median is not told: it may lie anywhere in more than a third of the range.",
+        ),
+        ("kind=number&asks=mean&n=12000&epsilon=1.0", "the mean is told in an interval 3.8 % of the range wide."),
+        ("kind=number&asks=mean&d=5000&n=200&epsilon=1.0", "nothing is told: numbers need 300 reports."),
+        ("kind=number&d=16&epsilon_permanent=2&days=1&n=90000&epsilon=1.0", "the interval of the median is about 20 %"),
+        ("kind=number&n=12000&epsilon=1.0&share_percent=3&ticks=9", "the interval of the median is about 19 %"),
+        (
+            "kind=table&d=2&n=20000&epsilon=1.0",
+            "With 20,000 reports at epsilon 1.0, a difference of 13 points between an arm and",
+        ),
+        (
+            "kind=table&d=2&epsilon=1.0&effect_percent=5",
+            "With 125,173 reports at epsilon 1.0, a difference of 5.0 points",
+        ),
+        (
+            "kind=table&d=2&n=1000000&effect_percent=5",
+            "With 1,000,000 reports at epsilon 0.37, a difference of 5.0 points",
+        ),
+        ("kind=table&d=3&arms=3&n=3000&epsilon=4", "no difference between arms is told: 3,168 reports are needed."),
+        (
+            "kind=table&d=64&n=8000&epsilon=1",
+            "even the largest difference between arms is told less than four times in five.",
+        ),
+        ("kind=table&n=6000000&epsilon=1&share_percent=3&width_percent=9&ticks=9", "a difference of 4.5 points"),
     ],
 )
 def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) -> None:
@@ -195,6 +293,8 @@ def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) ->
     assert answer.status_code == 200
     assert says in headline(answer.text)
     assert "[metric.planned]" in answer.text
+    assert "kind=number" not in query or 'kind = "number"' in unescape(answer.text)
+    assert "kind=table" not in query or "columns.column_1 = [" in answer.text
     assert client.get(f"/plan?{query}").data == answer.data
 
 
@@ -248,6 +348,40 @@ def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: Fl
         ("kind=sketch", "kind must be choice or choices or flag"),
         ("kind=text&n=10&epsilon=1&epsilon_permanent=2", "only fresh texts are planned"),
         ("share=3", "there is no parameter 'share' here"),
+        ("kind=number&n=9000", "Give two of reports, epsilon and width, and leave the third empty"),
+        (
+            "kind=number&n=9000&epsilon=1&width_percent=9",
+            "Give two of reports, epsilon and width, and leave the third empty",
+        ),
+        ("kind=number&n=9000&share_percent=9", "Give two of reports, epsilon and width, and leave the third empty"),
+        ("kind=number&n=2000&width_percent=9", "Fewer than 3,000 reports tell nothing of a number, got 2,000."),
+        ("kind=number&n=3000&width_percent=4", "No epsilon up to 20 lets 3,000 reports show so narrow an interval"),
+        (
+            "kind=number&epsilon=1&width_percent=3",
+            "one of the ranges, 3.33 % where d is 30: ask for a wider one, or more ranges (up to 256).",
+        ),
+        (
+            "kind=number&d=16&epsilon=1&epsilon_permanent=3&width_percent=12.5",
+            "never narrower than two of the steps, 12.5 % where d is 16: ask for a wider one, or fresh answers",
+        ),
+        ("kind=number&d=256&epsilon=1&width_percent=0.39", "ask for a wider one, or a low and a high that are closer."),
+        ("kind=number&d=8&epsilon=1&epsilon_permanent=3&width_percent=9", "or more steps (up to 16), or fresh answers"),
+        ("kind=number&d=300&n=9000&epsilon=1", "d must be from 2 to 256 for a number, got 300"),
+        ("kind=number&n=9000&epsilon=1&epsilon_permanent=3", "d must be 2, 4, 8 or 16 for a memoized number"),
+        ("kind=number&asks=mean&n=9000&epsilon=1&epsilon_permanent=3", "a memoized number is asked everything"),
+        ("kind=number&asks=median&n=9000&epsilon=1", "asks must be everything or mean"),
+        ("kind=number&n=9000&width_percent=0", "width_percent must be a number from 0.00000001 to 100"),
+        ("kind=table&n=9000", "Give two of reports, epsilon and effect, and leave the third empty"),
+        ("kind=table&d=2&n=9000&share_percent=9", "Give two of reports, epsilon and effect, and leave the third empty"),
+        ("kind=table&d=2&n=600&effect_percent=9", "No epsilon up to 20 lets 600 reports show so small an effect"),
+        ("kind=table&d=2&n=9000&effect_percent=1", "No epsilon up to 20 lets 9,000 reports show so small an effect"),
+        (
+            "kind=table&d=20&columns=16&n=90000&epsilon=1",
+            "20,000 in all pairs of them, got 655,360,000,000,000,000,000 and 48,000; plan fewer",
+        ),
+        ("kind=table&d=2&n=90000&epsilon=1&epsilon_permanent=3", "epsilon_permanent must be left out of a table"),
+        ("kind=table&d=2&columns=17&n=90000&epsilon=1", "columns must be a number from 2 to 16"),
+        ("kind=table&d=2&arms=1&n=90000&epsilon=1", "arms must be a number from 2 to 16"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_words(query: str, detail: str, client: FlaskClient) -> None:
@@ -294,3 +428,55 @@ def test_a_plan_is_cheap(query: str, client: FlaskClient) -> None:
 def test_lines_for_a_day_are_those_of_the_day() -> None:
     planned = plan(ShareQuestion("flag", 2), 100, Decimal(1), None)
     assert "expires = 2027-03-01" in registry_lines(planned, "example", date(2027, 3, 1))
+
+
+def test_the_form_keeps_what_it_was_given(client: FlaskClient) -> None:
+    html = client.get("/plan?kind=number&asks=mean&n=12000&width_percent=5.50").text
+    assert '<input name="width_percent" value="5.50"' in html
+    assert "<option selected>mean</option>" in html
+    assert "<option selected>number</option>" in html
+
+
+def test_the_width_that_is_asked_for_is_in_the_answer_of_the_api(client: FlaskClient) -> None:
+    answer = client.get("/v1/plan?kind=number&epsilon=1&width_percent=10").get_json()
+    meta, (row, *_) = answer["meta"], answer["rows"]
+    assert (meta["computed"], meta["share"], meta["width_percent"]) == ("n", None, 10.0)
+    assert row["median_width_percent"] == pytest.approx(10, rel=1e-3)
+    assert (row["mechanism"], row["d"], row["asks"]) == ("window and pgr", 30, "everything")
+    assert (row["noise_floor"], row["critical_share"], row["detectable_share"]) == (None, None, None)
+    alone = client.get("/v1/plan?kind=number&asks=mean&n=9000&epsilon=1").get_json()
+    assert alone["meta"]["width_percent"] == alone["rows"][0]["mean_width_percent"]
+    assert (alone["rows"][0]["d"], alone["rows"][0]["asks"]) == (None, "mean")
+
+
+@pytest.mark.parametrize(
+    "query", ["d=256&n=100000&width_percent=2", "d=256&n=4000&width_percent=0.5", "d=256&epsilon=20&width_percent=0.4"]
+)
+def test_a_plan_of_a_number_takes_few_designs(query: str, client: FlaskClient) -> None:
+    """About 20 ms each, of 256 ranges: at most 30, whatever is asked."""
+    with patch.object(NumberQuestion, "_compiled", autospec=True, side_effect=NumberQuestion._compiled) as counted:
+        client.get(f"/plan?kind=number&{query}")
+    assert 0 < counted.call_count <= 30
+
+
+def test_the_page_and_the_api_have_the_same_plan_of_a_table(client: FlaskClient) -> None:
+    query = "kind=table&d=3&columns=4&arms=3&epsilon=1.5&effect_percent=4"
+    html, answer = unescape(client.get(f"/plan?{query}").text), client.get(f"/v1/plan?{query}").get_json()
+    meta, (row, *others) = answer["meta"], answer["rows"]
+    assert (meta["computed"], meta["share"], meta["width_percent"], meta["effect_percent"]) == ("n", None, None, 4.0)
+    assert (row["kind"], row["d"], row["columns"], row["arms"], row["ticks"]) == ("table", 3, 4, 3, None)
+    assert row["effect_percent"] == pytest.approx(4, rel=1e-4)
+    assert f"With {row['n']:,} reports" in html
+    assert meta["registry"] in html
+    assert "two columns by lot" in html
+    assert len(others) == 5
+    assert '<input name="effect_percent" value="4"' in html
+
+
+@pytest.mark.parametrize("query", ["d=64&n=1000000&effect_percent=5", "d=64&columns=2&arms=16&n=9&effect_percent=5"])
+def test_a_plan_of_a_table_takes_few_designs_and_none_twice(query: str, client: FlaskClient) -> None:
+    """About 20 ms each, of 64 values: at most 20, whatever is asked."""
+    with patch.object(TableQuestion, "_compiled", autospec=True, side_effect=TableQuestion._compiled) as counted:
+        client.get(f"/plan?kind=table&{query}")
+    epsilons = [call.args[1] for call in counted.call_args_list]
+    assert 0 < len(epsilons) == len(set(epsilons)) <= 20

@@ -1,22 +1,18 @@
 """Planning a number: planned widths are those of readings of simulated reports, and the lines compile to the plan."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
-from html import unescape
-from re import findall
 from statistics import NormalDist
 from unittest.mock import PropertyMock, patch
 
 import numpy as np
 import pytest
-from flask.testing import FlaskClient
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.numeric.laws import law_matrix
-from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning import Planned, Unplannable, plan, registry_lines
 from dither_aggregator.analysis.planning_numbers import HIGH, LOW, NumberQuestion
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting.folding import tables
@@ -24,8 +20,7 @@ from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets, Thresholds
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric, Registry, utc_today
-from tests.support.aggregators import operators_app, sqlite_store
-from tests.support.registries import registry
+from tests.support.soaking import thinned
 
 READINGS = 12
 RANGES = NumberQuestion("number", 64)
@@ -44,7 +39,6 @@ QUESTIONS = {
     "mean": (MEAN, 1_000, "1"),
     "mean, little noise": (MEAN, 300, "4"),
 }
-ASKED = {"ranges": RANGES, "memoized": replace(MEMOIZED, days=7), "mean": MEAN}
 
 
 def metric_of(planned: Planned[NumberQuestion]) -> Metric:
@@ -116,7 +110,7 @@ def median_is_right(planned: Planned[NumberQuestion], found: Seen) -> bool:
     return planned.figures["median_width"] == pytest.approx(average, abs=0.25 * average + 1 / planned.question.d)
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", thinned([*QUESTIONS], 0, 1, 4, 7, 9))
 def test_a_planned_width_is_that_of_readings(name: str) -> None:
     """Averages of 12 readings, seeded: the mean's width within 15 %, the median's within 25 % and a range.
 
@@ -157,30 +151,6 @@ def test_a_plan_by_the_unbiased_error_of_many_ranges_would_be_seen() -> None:
 # Two given.
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_the_reports_that_are_computed_have_the_width_and_one_less_has_not(name: str) -> None:
-    question = ASKED[name]
-    for width in (0.3, 0.22, 0.18):
-        planned = plan(question, None, Decimal(1), width)
-        assert (planned.computed, planned.target) == ("n", plan(question, planned.n, Decimal(1), None).target)
-        assert planned.target is not None
-        assert planned.target <= width
-        less = plan(question, planned.n - 1, Decimal(1), None).target
-        assert less is None or less > width
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_the_epsilon_that_is_computed_has_the_width_and_the_step_before_has_not(name: str) -> None:
-    question = ASKED[name]
-    for width in (0.3, 0.22, 0.18):
-        planned = plan(question, 200_000, None, width)
-        assert planned.computed == "epsilon"
-        assert planned.target is not None
-        assert planned.target <= width
-        less = plan(question, planned.n, planned.epsilon - Decimal("0.01"), None).target
-        assert less is None or less > width
-
-
 @pytest.mark.parametrize(("question", "least"), [(RANGES, 3_000), (MEMOIZED, 3_000), (MEAN, 300)])
 def test_as_many_reports_as_tell_anything_are_planned(question: NumberQuestion, least: int) -> None:
     assert plan(question, None, Decimal("3.9"), 1.0).n == least
@@ -190,35 +160,11 @@ def test_as_many_reports_as_tell_anything_are_planned(question: NumberQuestion, 
         plan(question, least - 1, None, 0.5)
 
 
-def test_nothing_is_told_where_the_share_of_numbers_is_unsure() -> None:
-    planned = plan(RANGES, 3_000, Decimal("0.1"), None)
-    assert (planned.figures["mean_width"], planned.figures["median_width"]) == (None, None)
-
-
 def test_windows_help_points_to_be_sure_that_there_are_numbers() -> None:
     """6,191 reports have a share of numbers of five standard errors; points alone would need 7,291."""
     question = NumberQuestion("number", 30)
     assert plan(question, 6_150, Decimal("0.2"), None).figures["mean_width"] is None
     assert plan(question, 6_250, Decimal("0.2"), None).figures["mean_width"] is not None
-
-
-def test_a_median_that_may_lie_in_a_third_of_the_range_is_not_told() -> None:
-    planned = plan(NumberQuestion("number", 256), 3_000, Decimal(1), None)
-    assert planned.figures["median_width"] is None
-    assert planned.figures["mean_width"] == pytest.approx(0.13, abs=0.01)
-
-
-def test_neighbours_have_half_and_twice_as_much() -> None:
-    planned = plan(RANGES, 60_000, Decimal(1), None)
-    widths = {(each.n, each.epsilon): each.figures["median_width"] for each in neighbours(planned)}
-    assert list(widths) == [
-        (30_000, Decimal(1)),
-        (60_000, Decimal(1)),
-        (120_000, Decimal(1)),
-        (60_000, Decimal("0.50")),
-        (60_000, Decimal(2)),
-    ]
-    assert widths[60_000, Decimal(1)] == planned.figures["median_width"]
 
 
 @pytest.mark.parametrize("d", [2, 7, 50, 256])
@@ -235,128 +181,3 @@ def test_the_lines_compile_to_even_ranges_and_the_cells_that_are_shown(d: int) -
 def test_lines_of_other_forms_compile_to_the_cells_that_are_shown(question: NumberQuestion) -> None:
     planned = plan(question, 30_000, Decimal("1.5"), None)
     assert metric_of(planned).plan.cells == planned.cells
-
-
-@pytest.mark.parametrize(
-    ("asked", "detail"),
-    [
-        ({"kind": "choice", "d": 30}, "the kind must be number, got choice"),
-        ({"d": 1}, "d must be from 2 to 256 for a number, got 1"),
-        ({"d": 257}, "d must be from 2 to 256 for a number, got 257"),
-        ({"d": 12, "epsilon_permanent": Decimal(2)}, "d must be 2, 4, 8 or 16 for a memoized number, a cohort each"),
-        ({"d": 8, "epsilon_permanent": Decimal(2), "mean_alone": True}, "a memoized number is asked everything"),
-        ({"d": 8, "epsilon_permanent": Decimal(21)}, "at most 20, got 21"),
-    ],
-)
-def test_what_is_no_metric_is_refused(asked: dict[str, object], detail: str) -> None:
-    with pytest.raises(Unplannable, match=detail):
-        NumberQuestion(**{"kind": "number", **asked})  # type: ignore[arg-type]
-
-
-# The page.
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlaskClient]:
-    with sqlite_store(registry(), tmp_path_factory.mktemp("planning")) as store:
-        yield operators_app(store).test_client()
-
-
-def headline(html: str) -> str:
-    (text,) = findall(r'<p class="headline">(.*?)</p>', html)
-    return unescape(text).replace("\N{NO-BREAK SPACE}", " ")
-
-
-@pytest.mark.parametrize(
-    ("query", "says"),
-    [
-        ("n=12000&epsilon=1.0", "the interval of the median is about 19 % of the range wide, that of the mean 9.5 %."),
-        (
-            "epsilon=1.0&width_percent=10",
-            "reports at epsilon 1.0, the interval of the median is about 10.0 % of the range",
-        ),
-        ("n=12000&width_percent=10", "With 12,000 reports at epsilon 2.22, "),
-        ("n=2000&epsilon=1.0", "With 2,000 reports at epsilon 1.0, nothing is told: numbers need 3,000 reports."),
-        ("n=3000&epsilon=0.1", "nothing is told: how many of them are of numbers is too unsure."),
-        ("d=256&n=3000&epsilon=1", "the median is not told: it may lie anywhere in more than a third of the range."),
-        ("asks=mean&n=12000&epsilon=1.0", "the mean is told in an interval 3.8 % of the range wide."),
-        ("asks=mean&d=5000&n=200&epsilon=1.0", "nothing is told: numbers need 300 reports."),
-        ("d=16&epsilon_permanent=2&days=1&n=90000&epsilon=1.0", "the interval of the median is about 20 %"),
-        ("n=12000&epsilon=1.0&share_percent=3&ticks=9", "the interval of the median is about 19 %"),
-    ],
-)
-def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) -> None:
-    answer = client.get(f"/plan?kind=number&{query}")
-    assert answer.status_code == 200
-    assert says in headline(answer.text)
-    assert "kind = &#34;number&#34;" in answer.text
-
-
-@pytest.mark.parametrize(
-    ("query", "detail"),
-    [
-        ("n=9000", "Give two of reports, epsilon and width, and leave the third empty"),
-        ("n=9000&epsilon=1&width_percent=9", "Give two of reports, epsilon and width, and leave the third empty"),
-        ("n=9000&share_percent=9", "Give two of reports, epsilon and width, and leave the third empty"),
-        ("n=2000&width_percent=9", "Fewer than 3,000 reports tell nothing of a number, got 2,000."),
-        ("n=3000&width_percent=4", "No epsilon up to 20 lets 3,000 reports show so narrow an interval"),
-        (
-            "epsilon=1&width_percent=3",
-            "The interval of a median is never narrower than one of the ranges, 3.33 % where d is 30: ask for a wider "
-            "one, or more ranges (up to 256).",
-        ),
-        (
-            "d=16&epsilon=1&epsilon_permanent=3&width_percent=12.5",
-            "never narrower than two of the steps, 12.5 % where d is 16: ask for a wider one, or fresh answers",
-        ),
-        ("d=256&epsilon=1&width_percent=0.39", "ask for a wider one, or a low and a high that are closer."),
-        ("d=8&epsilon=1&epsilon_permanent=3&width_percent=9", "or more steps (up to 16), or fresh answers"),
-        ("d=300&n=9000&epsilon=1", "d must be from 2 to 256 for a number, got 300"),
-        ("n=9000&epsilon=1&epsilon_permanent=3", "d must be 2, 4, 8 or 16 for a memoized number"),
-        ("asks=mean&n=9000&epsilon=1&epsilon_permanent=3", "a memoized number is asked everything"),
-        ("asks=median&n=9000&epsilon=1", "asks must be everything or mean"),
-        ("n=9000&width_percent=0", "width_percent must be a number from 0.00000001 to 100"),
-    ],
-)
-def test_what_cannot_be_planned_is_refused_in_words(query: str, detail: str, client: FlaskClient) -> None:
-    answer = client.get(f"/plan?kind=number&{query}")
-    assert answer.status_code == 400
-    assert detail in unescape(answer.text)
-    assert "[metric.planned]" not in answer.text
-
-
-def test_the_form_keeps_what_it_was_given(client: FlaskClient) -> None:
-    html = client.get("/plan?kind=number&asks=mean&n=12000&width_percent=5.50").text
-    assert '<input name="width_percent" value="5.50"' in html
-    assert "<option selected>mean</option>" in html
-    assert "<option selected>number</option>" in html
-
-
-def test_the_width_that_is_asked_for_is_in_the_answer_of_the_api(client: FlaskClient) -> None:
-    answer = client.get("/v1/plan?kind=number&epsilon=1&width_percent=10").get_json()
-    meta, (row, *_) = answer["meta"], answer["rows"]
-    assert (meta["computed"], meta["share"], meta["width_percent"]) == ("n", None, 10.0)
-    assert row["median_width_percent"] == pytest.approx(10, rel=1e-3)
-    assert (row["mechanism"], row["d"], row["asks"]) == ("window and pgr", 30, "everything")
-    assert (row["noise_floor"], row["critical_share"], row["detectable_share"]) == (None, None, None)
-    alone = client.get("/v1/plan?kind=number&asks=mean&n=9000&epsilon=1").get_json()
-    assert alone["meta"]["width_percent"] == alone["rows"][0]["mean_width_percent"]
-    assert (alone["rows"][0]["d"], alone["rows"][0]["asks"]) == (None, "mean")
-
-
-def test_the_lines_in_the_answer_pass_the_check(client: FlaskClient) -> None:
-    for query in ("d=64", "asks=mean", "d=8&epsilon_permanent=3"):
-        lines = client.get(f"/v1/plan?kind=number&n=12000&epsilon=1.5&{query}").get_json()["meta"]["registry"]
-        parsed = Registry.parse(lines)
-        parsed.check_dates(utc_today())
-        assert parsed.metrics["planned"].kind.name == "number"
-
-
-@pytest.mark.parametrize(
-    "query", ["d=256&n=100000&width_percent=2", "d=256&n=4000&width_percent=0.5", "d=256&epsilon=20&width_percent=0.4"]
-)
-def test_a_plan_takes_few_designs(query: str, client: FlaskClient) -> None:
-    """About 20 ms each, of 256 ranges: at most 30, whatever is asked."""
-    with patch.object(NumberQuestion, "_compiled", autospec=True, side_effect=NumberQuestion._compiled) as counted:
-        client.get(f"/plan?kind=number&{query}")
-    assert 0 < counted.call_count <= 30

@@ -88,22 +88,6 @@ def test_words_take_the_devices_that_a_search_needs() -> None:
     assert planned.n == pytest.approx(682_000, rel=0.01)
 
 
-@pytest.mark.parametrize("question", [WORDS_QUESTION, TEXT_QUESTION], ids=[WORDS, TEXT])
-def test_the_target_is_reached_and_one_step_less_does_not_reach_it(question: TextQuestion) -> None:
-    for share in (0.2, 0.01, 0.001):
-        planned = plan(question, None, Decimal(2), share)
-        less = plan(question, planned.n - 1, Decimal(2), None).target
-        assert planned.target is not None
-        assert less is not None
-        assert planned.target <= share < less
-    planned = plan(question, 100_000, None, 0.02)
-    assert planned.target is not None
-    assert planned.target <= 0.02
-    less = plan(question, 100_000, planned.epsilon - Decimal("0.01"), None).target
-    assert less is not None
-    assert less > 0.02
-
-
 def test_a_longer_list_takes_more_reports_and_few_reports_find_nothing() -> None:
     short, long = (plan(TextQuestion(TEXT, d), None, Decimal(2), 0.01).n for d in (100, 100_000))
     assert short < long

@@ -13,7 +13,7 @@ from dither_aggregator.simulate.populations.browsers import browsers
 from dither_aggregator.simulate.populations.census import EARNINGS
 from dither_aggregator.simulate.populations.census import census as read_census
 from dither_aggregator.simulate.populations.population import Population
-from dither_shared.domains import Buckets, Coded, Columns
+from dither_shared.domains import Coded, Columns
 from dither_shared.registry import Registry, utc_today
 from dither_shared.words.code import prefix_of, read_prefix
 
@@ -108,14 +108,6 @@ def test_a_device_can_answer_all_metrics_once(made: Callable[[], Population]) ->
     assert list(registry.metrics) == list(population.draw(1, seed=1))
     assert {str(metric.epsilon) for metric in registry.metrics.values()} == {"2.0"}
     assert registry.device_epsilon == 2 * len(registry.metrics)
-
-
-def test_ages_and_hours_are_told_to_the_year_and_hour() -> None:
-    metrics = registry_of(census()).metrics
-    for name, unit, low, high in (("age", "years", 17, 90), ("hours", "hours", 1, 99)):
-        domain = metrics[name].asked.domain
-        assert isinstance(domain, Buckets)
-        assert (domain.edges, domain.decimals, domain.unit) == (tuple(range(low, high + 1)), 0, unit)
 
 
 def test_a_table_asks_five_columns_in_pairs_and_an_unknown_class_of_work_is_other() -> None:

@@ -28,6 +28,7 @@ from tests.support.decoding import (
     expected_tally,
     names,
 )
+from tests.support.soaking import thinned
 
 
 @pytest.mark.parametrize(("k", "h"), [(8, 2), (11, 3), (256, 16)])
@@ -38,7 +39,7 @@ def test_the_bits_of_many_cohorts_are_those_of_each(k: int, h: int) -> None:
     assert bits_in(cohorts, (), k, h).shape == (0, 12, h)
 
 
-@pytest.mark.parametrize("h", [1, 2, 4])
+@pytest.mark.parametrize("h", thinned([1, 2, 4], 0, 2))
 @pytest.mark.parametrize("false", [0, 50, 1000])
 def test_expected_counts_give_the_truth(false: int, h: int) -> None:
     """With 50 and 1,000 false candidates for 512 equations by folds; the inverted channel reads the same."""
@@ -107,15 +108,6 @@ def test_intervals_of_found_candidates_allow_for_being_found() -> None:
     assert decoded.to_document()["rows"] == [vars(row) for row in decoded.shown]
 
 
-def test_the_proportion_is_a_distribution_of_what_is_selected() -> None:
-    draw_ = draw_case(TYPICAL, 1)
-    decoded = decode(draw_.tally, draw_.candidates, draw_.bits, TYPICAL.channel)
-    proportion = column(decoded, "proportion")
-    assert proportion.min() == 0
-    assert 0.5 < proportion.sum() <= 1
-    assert column(decoded, "estimate").min() < 0, "the raw one is not clamped"
-
-
 def test_candidates_with_equal_bits_are_one_group() -> None:
     tally, values, bits = drawn(CHANNEL, SHARES, 100_000)
     twin = bits[1][:, ::-1]  # the same bits from the other hash
@@ -125,13 +117,6 @@ def test_candidates_with_equal_bits_are_one_group() -> None:
     assert replace(decoded.rows[5], value="v2") == decoded.rows[1]
     assert replace(decoded.rows[1], group="") == alone.rows[1]
     assert any("'v2'" in sentence and "together" in sentence for sentence in decoded.sentences)
-
-
-def test_a_bit_that_is_set_twice_counts_once() -> None:
-    channel = Channel(4, 2, 8, 0.25, 0.75)
-    bits = np.zeros((1, 8, 2), dtype=np.int64)
-    decoded = decode(expected_tally(channel, bits, np.ones(1)), ["a"], bits, channel)
-    assert decoded.rows[0].estimate == pytest.approx(1)
 
 
 def test_cohorts_without_reports_say_nothing() -> None:
@@ -215,13 +200,6 @@ def test_the_order_of_candidates_changes_nothing() -> None:
     forward, backward = decode(tally, values, bits, CHANNEL), decode(tally, values[::-1], bits[::-1], CHANNEL)
     for name in ("estimate", "std_error", "significant"):
         assert np.allclose(column(forward, name), column(backward, name)[::-1], atol=1e-9)
-
-
-@pytest.mark.parametrize("false", [5, 600])
-def test_decoding_twice_gives_the_same(false: int) -> None:
-    tally, values, bits = drawn(CHANNEL, np.append(SHARES, np.zeros(false)), 100_000)
-    first, second = (decode(tally, values, bits, CHANNEL) for _ in range(2))
-    assert replace(first, seconds=0.0) == replace(second, seconds=0.0)
 
 
 @pytest.mark.parametrize("n", [0, 1, 100_000])

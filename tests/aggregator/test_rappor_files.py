@@ -200,7 +200,7 @@ def test_the_java_map_is_another_one(tmp_path: Path) -> None:
 
 @given(values=st.lists(st.text(max_size=20), min_size=1, max_size=5, unique=True), java=st.booleans())
 @example(values=['"', "a\r", "\n", ",", "", "\x00", "\ufeff"], java=False)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=scaled(25, 500))
 def test_any_values_survive_a_map(values: list[str], java: bool) -> None:
     assume(not values[0].startswith("\ufeff"))  # at a file's beginning it is a byte order mark
     with TemporaryDirectory() as directory:
@@ -292,7 +292,7 @@ def as_r_may(number: int, rng: random.Random) -> str:
 
 def test_counts_and_parameters_as_r_writes_them_are_read_as_clean_ones(tmp_path: Path) -> None:
     rng = random.Random(12)
-    for _ in range(scaled(150, 3_000)):
+    for _ in range(scaled(60, 3_000)):
         counts = [[10**6, *(rng.choice([0, 7, 100, 20_000, rng.randrange(10**6)]) for _ in range(4))] for _ in range(3)]
         end = rng.choice(["\n", "\r\n", "\r", "\n\n", "\r\n  \r\n"])
         text = rng.choice(["", end]) + "".join(",".join(as_r_may(n, rng) for n in row) + end for row in counts)
@@ -307,7 +307,7 @@ PROBABILITIES = ((".25", "0.25", "2.5e-01"), ("0.75", '"0.75"', " .750"), ("0.5"
 
 def test_maps_as_google_rappor_writes_them_are_read_as_clean_ones(tmp_path: Path) -> None:
     rng, values = random.Random(11), ["a", "größer", "x, y", "two\rlines", 'a "\r" b', 'say "a"', " b ", "NA", "7"]
-    for _ in range(scaled(150, 3_000)):
+    for _ in range(scaled(60, 3_000)):
         rows = [
             (f"{rng.choice(values)}{number}", cohorts)
             for number in range(rng.randrange(1, 6))
@@ -406,13 +406,13 @@ class TestEveryFile:
 
     def test_a_bomb_is_not_inflated(self, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(files, "LINE_BYTES_MAX", 1 << 20)
-        assert "must have at most 1,048,576 bytes" in refusal(tmp_path, reader, gzip.compress(bytes(50_000_000)))
+        assert "must have at most 1,048,576 bytes" in refusal(tmp_path, reader, gzip.compress(bytes(5_000_000)))
         for limit in ("PARAMS_BYTES_MAX", "FILE_BYTES_MAX", "REPORTS_BYTES_MAX"):
             monkeypatch.setattr(files, limit, 3)
         assert "a file may hold 3 bytes, inflated" in refusal(tmp_path, reader, READERS[reader][0])
 
     @given(data=st.data())
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=scaled(30, 500))
     def test_garbage_is_refused_in_words(self, reader: str, data: st.DataObject) -> None:
         text, read = READERS[reader]
         content = data.draw(st.one_of(st.binary(max_size=200), spoiled(text.encode())), label="content")
@@ -472,17 +472,18 @@ for line in sys.stdin:
 """
 GROWTH_KB_MAX, PROCESSOR_S_MAX = scaled(100, 200) * 1024, scaled(5, 60)
 TIMES = scaled(1, 10)
+"""Once, what has a bound is just above it."""
 MOST = (("candidates", "long values"), ("map", "a row over many lines"), ("counts", "a row of many cells"))
 TAKEN = (("candidates", "blank lines"), ("candidates", "high exponents"))
 """One value that comes again and again is that one value, up to a bound."""
 HOSTILE: dict[str, Callable[[], bytes]] = {
-    "a row over many lines": lambda: b'"\n' + b'","\n' * (2_000_000 * TIMES),
-    "a row of many cells": lambda: b"," * (4_000_000 * TIMES),
-    "a line without end": lambda: b"0" * (10_000_000 * TIMES),
-    "returns within quotes": lambda: b'"' + b"\r" * (4_000_000 * TIMES),
-    "blank lines": lambda: b"\n" * (1_000_000 * TIMES),
-    "quotes": lambda: b'"' * (4_000_000 * TIMES),
-    "long values": lambda: b"".join(b"%d%b\n" % (number, b"a" * 60_000) for number in range(3_000)),
+    "a row over many lines": lambda: b'"\n' + b'","\n' * (1_100_000 * TIMES),
+    "a row of many cells": lambda: b"," * (1_000_000 * TIMES),
+    "a line without end": lambda: b"0" * (5_000_000 * TIMES),
+    "returns within quotes": lambda: b'"' + b"\r" * (1_000_000 * TIMES),
+    "blank lines": lambda: b"\n" * (250_000 * TIMES),
+    "quotes": lambda: b'"' * (1_000_000 * TIMES),
+    "long values": lambda: b"".join(b"%d%b\n" % (number, b"a" * 60_000) for number in range(scaled(1_200, 3_000))),
     "no text": lambda: b"\xff" * 1_000_000,
     "high exponents": lambda: b"1e999999999,2,3,4,5\n" * 100_000,
 }

@@ -27,6 +27,7 @@ from tests.support.decoding import (
     expected_tally,
     names,
 )
+from tests.support.soaking import SOAK, scaled, thinned
 
 SEEDS = 10
 
@@ -54,7 +55,7 @@ FEW_OF_HALF = replace(HALF_MISSING, channel=rappor.channel_of(16, 2, 128, f=0.5,
 
 @pytest.mark.parametrize(
     "case",
-    [TYPICAL, LOOSE, HALF_MISSING, FEW_OF_LOOSE, FEW_OF_HALF, replace(LOOSE, n=2_000)],
+    thinned([TYPICAL, LOOSE, HALF_MISSING, FEW_OF_LOOSE, FEW_OF_HALF, replace(LOOSE, n=2_000)], 0, 1, 2, 3, 4),
     ids=lambda case: str(case.name),
 )
 def test_intervals_hold(case: Case) -> None:
@@ -90,8 +91,8 @@ def test_errors_allow_for_what_a_missing_string_takes_from_the_other_bits() -> N
 
 
 def test_intervals_hold_with_more_candidates_than_equations() -> None:
-    """6 seeds of 1,090 candidates: 95 % within 2 points, 7 standard deviations; and of false ones Holm calls none."""
-    scores = scores_of(TENFOLD, 6)
+    """3 seeds of 1,090 candidates: 95 % within 2 points, 5 standard deviations; and of false ones Holm calls none."""
+    scores = scores_of(TENFOLD, scaled(3, 6))
     assert abs(np.mean([score.held for score in scores]) - 0.95) < 0.02
     assert sum(score.false_holm for score in scores) <= 1
     assert all(score.missing_held for score in scores[:3])
@@ -146,10 +147,13 @@ def far_off(case: Case, seeds: int) -> int:
 TOLD_WELL = replace(next(case for case in CASES if (case.name, case.law) == ("tenfold", "zipf1")), n=100_000_000)
 
 
+FAR_SEEDS, FAR_MAX = (10, 60) if SOAK else (4, 33)
+"""So many estimates, or more, lie beyond 3 standard errors in 3e-7 of runs: of 10,900 or 4,360, 29.4 or 11.8 do."""
+
+
 @pytest.mark.slow
 def test_few_estimates_are_far_off() -> None:
-    """10 seeds of 1,090: 29.4 are expected beyond 3 standard errors; 60 or more come in 3e-7 of runs."""
-    assert far_off(TOLD_WELL, 10) < 60
+    assert far_off(TOLD_WELL, FAR_SEEDS) < FAR_MAX
 
 
 @pytest.mark.slow
@@ -158,7 +162,7 @@ def test_fitting_and_estimating_on_the_same_cohorts_would_be_caught(monkeypatch:
         return pass_messages(equations, np.ones_like(training))
 
     monkeypatch.setattr(cross_fitting, "pass_messages", of_all)
-    assert far_off(TOLD_WELL, 10) >= 60
+    assert far_off(TOLD_WELL, FAR_SEEDS) >= FAR_MAX
 
 
 @pytest.mark.parametrize("case", [TYPICAL, LOOSE], ids=lambda case: str(case.name))
@@ -177,7 +181,7 @@ def test_what_the_list_misses_is_measured() -> None:
     assert abs(np.mean([score.missing for score in scores])) < 0.06
 
 
-@pytest.mark.parametrize(("k", "h", "m"), [(8, 2, 128), (128, 4, 32)])
+@pytest.mark.parametrize(("k", "h", "m"), thinned([(8, 2, 128), (128, 4, 32)], 0))
 def test_the_errors_of_frequent_strings_hold_where_noise_is_weak(k: int, h: int, m: int) -> None:
     """100 seeds: the spread of what two strings have is the stated one within 25 %, 3.5 sigma, and no smaller one."""
     channel, shares = Channel(k, h, m, 0.05, 0.95), np.array([0.6, 0.4, 0.0])

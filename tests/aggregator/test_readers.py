@@ -215,12 +215,6 @@ def test_nobody_reads_under_a_name_that_is_not_allowed(
         assert answer.status_code == 415  # devices show a key: their name for us is the proxy's business
 
 
-@pytest.mark.parametrize("path", ["/metrics/color/", "//metrics/color", "/v1//metrics", "/metrics", "/static"])
-def test_nothing_redirects(served: Served, path: str) -> None:
-    answer = requests.get(served.url + path, allow_redirects=False, timeout=60)
-    assert answer.status_code in (200, 404)
-
-
 def test_a_query_that_is_not_ascii_is_refused_in_words(served: Served) -> None:
     with socket.create_connection(_place(served.url), timeout=30) as connection:
         connection.sendall(b"GET /?x=\xff HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

@@ -154,7 +154,7 @@ def views(name: str, days: int = 2) -> list[View]:
     return [whole, View(), view_of(days, 0.05), *normalised]
 
 
-@pytest.mark.parametrize("name", thinned(KINDS, 1, 3, 5, 6, 9))
+@pytest.mark.parametrize("name", thinned(KINDS, 1, 5, 9))
 def test_a_kept_reading_is_the_fresh_one_in_all_its_parts(one: Site, name: str) -> None:
     store, stored, epoch = one.store, stored_of(one, name), one.day(1)
     for view in views(name):
@@ -194,7 +194,7 @@ def test_what_takes_seconds_is_not_made_by_a_request_and_all_else_is(one: Site) 
 def test_counts_of_a_day_that_is_not_over_are_never_kept(one: Site) -> None:
     kept: list[KeptReading] = []
     with keeper(one.store, computing(one.store, kept)):
-        for name in KINDS:
+        for name in ("named_ss", "text_fresh", "number", "table"):
             assert read(one.store, stored_of(one, name), one.day(0), View()).provisional
             assert read(one.store, stored_of(one, name), one.day(0), View(days=2)).provisional
     assert kept == []
@@ -294,19 +294,6 @@ def test_a_search_of_words_is_made_once_for_all_views_and_processes(one: Site) -
     assert searching.call_count == 1
 
 
-def test_a_kept_reading_of_words_takes_a_tenth_of_a_fresh_one_at_most(one: Site) -> None:
-    """By the time of this process alone, in the same run."""
-    took = []
-    for made in (None, computing(one.store), Kept(one.store)):
-        forget()
-        with keeper(one.store, made):
-            began = time.process_time()
-            read(one.store, stored_of(one, "words"), one.day(1), SIMULTANEOUS)
-            took.append(time.process_time() - began)
-    fresh, _, kept = took
-    assert kept < fresh / 10
-
-
 def test_a_search_says_at_which_level_it_is(one: Site) -> None:
     stored, kept, clock = stored_of(one, "words"), list[KeptReading](), iter(range(100, 10**9))
     with (
@@ -346,12 +333,13 @@ def test_days_are_read_the_newest_first_and_what_is_missing_is_counted(one: Site
 )
 def test_a_reading_that_fails_is_said_and_tried_again_ever_more_rarely(one: Site, error: Exception, words: str) -> None:
     stored, now = stored_of(one, "words"), 1_000_000.0
-    tries = []
+    tries, pauses = list[int](), [1, *(2**number - 1 for number in range(1, reading_cache.TRIES_MAX - 1))]
+    due = [0, *np.cumsum(pauses).tolist()]
     with (
         patch("time.time", lambda: now),
         patch.object(words_reading, "search_tally", side_effect=error) as searching,
     ):
-        for minute in range(20_000):
+        for minute in sorted({minute for at in due for minute in (max(at - 1, 0), at)}):  # just before, and then
             now = 1_000_000.0 + 60 * minute
             before = searching.call_count
             with keeper(one.store, computing(one.store)), pytest.raises(NotReady):
@@ -362,10 +350,7 @@ def test_a_reading_that_fails_is_said_and_tried_again_ever_more_rarely(one: Site
             tries += [minute] * (searching.call_count - before)
             if not minute:
                 assert str(caught.value).startswith(words)
-            if len(tries) == reading_cache.TRIES_MAX:
-                break
-    pauses = np.diff(tries).tolist()
-    assert pauses == [1, *(2**number - 1 for number in range(1, reading_cache.TRIES_MAX - 1))]
+    assert tries == due
     assert str(caught.value).endswith("it is not tried again")
     check = checks._readings.find(Observed(asked=one.store))
     assert not check.well

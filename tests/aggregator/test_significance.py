@@ -30,6 +30,7 @@ from dither_shared.mechanisms.memoized import MemoizedPure
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import registry
+from tests.support.soaking import thinned
 from tests.support.stores import append, body_of, fold_all, seal_all
 from tests.support.tallies import draw_tally
 
@@ -70,8 +71,8 @@ def test_a_device_that_is_asked_by_the_week_reports_less_often() -> None:
 # Values that stand out.
 
 
-@pytest.mark.parametrize("epsilon", [1, 2, 3, 4, 5, 6])
-@pytest.mark.parametrize("d", [30, 64, 300, 5_000])
+@pytest.mark.parametrize("epsilon", thinned([1, 2, 3, 4, 5, 6], 0, 3, 5))
+@pytest.mark.parametrize("d", thinned([30, 64, 300, 5_000], 0, 2, 3))
 @pytest.mark.parametrize("n", [300, 3_000, 20_000])
 def test_noise_stands_out_on_one_page_in_twenty_at_most(epsilon: int, d: int, n: int) -> None:
     """By the binomial law of the counts where nobody has any listed value, and the least count that stands out."""
@@ -87,15 +88,6 @@ def test_noise_stands_out_on_one_page_in_twenty_at_most(epsilon: int, d: int, n:
     assert ends[0] <= 0 < ends[1]
     if detectable is not None:
         assert binom.sf(count - 1, n, q + detectable * (p - q)) == pytest.approx(0.8, abs=1e-6)
-
-
-def test_a_line_too_low_lets_noise_out() -> None:
-    """Intervals that hold each on its own would fail the test above."""
-    mechanism = choose(300, Decimal(4))
-    q = float(mechanism.q)
-    each = estimate_shares(mechanism, np.arange(3_000), 3_000)
-    least = int(np.argmax(each.lower > 0))
-    assert 299 * binom.sf(least - 1, 3_000, q) > 1
 
 
 def test_ranks_are_what_the_intervals_leave_open() -> None:
@@ -114,7 +106,7 @@ def test_ranks_are_what_the_intervals_leave_open() -> None:
             assert (each.rank_lower, each.rank_upper) == (1 + before, len(rows) - behind)
 
 
-@pytest.mark.parametrize("mechanism", [OUE.for_epsilon(200, Decimal(3)), choose(200, Decimal(3))], ids=str)
+@pytest.mark.parametrize("mechanism", thinned([OUE.for_epsilon(200, Decimal(3)), choose(200, Decimal(3))], 1), ids=str)
 def test_a_crowd_of_noise_lies_on_the_curve(mechanism: PureMechanism) -> None:
     """200 values that nobody has, 300 times: each bin within 6 standard errors, some 40 bins: 1e-7."""
     rng, n = np.random.default_rng(5), 400
@@ -179,15 +171,6 @@ def _stays(mechanism: MemoizedPure) -> float:
     """Return P[a memo is sent as it is]: p = P s + (1 - P) (1 - s) / (d - 1), solved for s."""
     p, permanent, others = float(mechanism.p), float(mechanism.permanent.p), mechanism.d - 1
     return (p - (1 - permanent) / others) / (permanent - (1 - permanent) / others)
-
-
-def test_the_population_s_part_grows_with_the_reports_of_a_device() -> None:
-    mechanism, share = GRR.for_epsilon(3, Decimal(2)), np.array([0.0, 0.5])
-    once, often = (share_variance(mechanism, share, 700, "population", repeats) for repeats in (1, 7))
-    assert often - once == pytest.approx([0, 6 * 0.25 / 700])
-    assert share_variance(mechanism, share, 700, "reports", 7) == pytest.approx(
-        share_variance(mechanism, share, 700, "reports")
-    )
 
 
 @pytest.mark.parametrize("days", [1, 3, 7])
@@ -314,7 +297,7 @@ def test_texts_that_cannot_be_told_apart_stand_out_as_one() -> None:
 
 
 def test_few_texts_of_nobody_are_found() -> None:
-    """2,000 lists of 20 candidates that nobody said: something is found in 5 % of them at most (6.7 %: 1e-4 below)."""
+    """1,000 lists of 20 candidates that nobody said: something is found in 5 % of them at most (8.6 %: 1e-6)."""
     rng = np.random.default_rng(9)
-    found = sum(bool((shown := texts(*rng.normal(size=20)).significance()) and shown.significant) for _ in range(2_000))
-    assert 0 < found < 2_000 * 0.067
+    found = sum(bool((shown := texts(*rng.normal(size=20)).significance()) and shown.significant) for _ in range(1_000))
+    assert 0 < found < 86

@@ -23,6 +23,7 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.snapshots import _document
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
 from dither_aggregator.store.records import Final, Retention
@@ -243,18 +244,18 @@ def test_a_snapshot_of_another_format_is_not_guessed_at(tmp_path: Path) -> None:
 
 
 def test_a_page_of_very_many_values_is_short(tmp_path: Path) -> None:
-    values = tuple(f"{number:05d} {'<&' * 40}" for number in range(20_000))
+    values = tuple(f"{number:05d} {'<&' * 40}" for number in range(6_000))
     asked = {"values": values, "epsilon": "6.0", "reports": 1, "device_epsilon": "400.0", "expires": EXPIRES}
     with shelf(tmp_path, **asked) as one:
-        counts = np.zeros(20_001, dtype=np.int64)
+        counts = np.zeros(6_001, dtype=np.int64)
         counts[:200] = 20_000
         id_ = one.put(counts)
         html = one.page(id_)
         assert len(html.encode()) < 300_000
         assert len(table(html)) == 51
         assert "150 more stand out: the CSV has every value." in html
-        assert "19,800 more listed values, not ranked" in html
-        assert len(one.client.get(f"/s/{id_}.csv").text.splitlines()) == 20_002
+        assert "5,800 more listed values, not ranked" in html
+        assert len(one.client.get(f"/s/{id_}.csv").text.splitlines()) == 6_002
         assert len(one.client.get(f"/s/{id_}.svg").data) < 300_000
 
 
@@ -344,3 +345,29 @@ def test_long_lists_are_not_looked_for_in_a_reader(tmp_path: Path) -> None:
             with pytest.raises(LongList):
                 client.get(address)
         assert client.get(f"/s/{id_}.csv").status_code == 200
+
+
+# Digests of tallies and the content of snapshots are pinned: another release names the same counts the same.
+
+METRIC = registry(expires=date(2027, 2, 28)).metrics["dark"]
+STORED = StoredPlan(1, METRIC.plan, METRIC.question, (), METRIC.reservation, METRIC.expires, current=True)
+TALLY = Tally(50, np.array([50, 30, 20]))
+
+
+def test_the_digest_of_a_tally_is_pinned() -> None:
+    """n, then of each cell its number and its counts, 64 bits each, little-endian."""
+    numbers = (50, 50, 30, 20)
+    plain = hashlib.sha256(b"".join(number.to_bytes(8, "little") for number in numbers)).hexdigest()
+    assert TALLY.digest == plain == "59e45d64842b28f05e0c7a31c95940d50e9d7e657b746fa337f4becbfd2b08c2"
+
+
+def test_the_content_of_a_snapshot_is_pinned() -> None:
+    """But for the estimates, whose last digits are those of numpy and scipy, and the versions of these."""
+    document = _document("example", STORED, date(2026, 11, 22), TALLY)
+    assert set(document.pop("made_with")) == {"dither", "numpy", "scipy"}  # type: ignore[call-overload]
+    assert [row["value"] for row in document.pop("estimates")["rows"]] == ["no", "yes"]  # type: ignore[index]
+    assert document["plan"] == METRIC.plan.to_document()
+    assert (
+        hashlib.sha256(canonical_json(document)).hexdigest()
+        == "cb35e4a0bf8bd32a7f12eabb8b7c70e32c15bab1293d19fc9ccdb315dea0827a"
+    )

@@ -136,20 +136,6 @@ def test_margins_are_those_of_a_pass_for_each_pair(sizes: tuple[int, ...]) -> No
         assert np.allclose(margin, two_way(weights, columns), atol=1e-14)
 
 
-@pytest.mark.parametrize("sizes", [(2, 3), (7, 1, 2), (3, 4, 2, 5), (2,) * 9])
-def test_spreading_is_the_transpose_of_margins(sizes: tuple[int, ...]) -> None:
-    rng, weights, columns = np.random.default_rng(2), joint(sizes), ColumnRun(sizes)
-    tables = {pair: rng.normal(size=margin.shape) for pair, margin in columns.margins(weights.ravel()).items()}
-    one = float(columns.spread(tables) @ weights.ravel())
-    other = sum(float((tables[pair] * two_way(weights, pair)).sum()) for pair in tables)
-    assert one == pytest.approx(other, abs=1e-12)
-
-
-def test_a_pair_that_was_not_measured_pulls_nowhere() -> None:
-    table = np.arange(6.0).reshape(2, 3)
-    assert np.allclose(ColumnRun((2, 3, 2)).spread({(0, 1): table}).reshape(2, 3, 2), table[:, :, np.newaxis])
-
-
 # The fit.
 
 
@@ -230,11 +216,6 @@ def test_pairs_that_contradict_each_other_end_without_agreement() -> None:
     assert fitted.steps == 50
     assert not fitted.agrees
     assert fitted.weights.sum() == pytest.approx(1)
-
-
-def test_equal_pairs_give_equal_bits() -> None:
-    assert synthesise(drawn()).weights.tobytes() == synthesise(drawn()).weights.tobytes()
-    assert synthesise(drawn()).weights.tobytes() != synthesise(drawn(seed=1)).weights.tobytes()
 
 
 def test_a_fit_ends_when_its_watcher_raises() -> None:

@@ -24,7 +24,7 @@ from tests.support.drawn_numbers import DAY
 from tests.support.drawn_tables import Floats, alone, draw_table, shape_of, stored_table, table_site
 from tests.support.reading_api import check_answers, faults
 from tests.support.sites import Site
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 from tests.support.tables import table
 
 STABILITY = """
@@ -274,7 +274,7 @@ def test_other_answers_are_as_described(one: Site, described: dict[str, Any], ad
         assert answer["rows"]
 
 
-@pytest.mark.parametrize("name", ["estimates", "values", "series"])
+@pytest.mark.parametrize("name", thinned(["estimates", "values", "series"], 0))
 def test_whatever_the_description_allows_is_answered_as_described(
     one: Site, described: dict[str, Any], name: str
 ) -> None:
@@ -296,9 +296,12 @@ def test_no_two_rows_have_one_name_whatever_the_labels_are() -> None:
 
 FIVE = "a = ['x', 'y'], b = ['u', 'v'], c = ['s', 't'], d = ['p', 'q'], e = ['n', 'm']".replace("'", '"')
 NULL = alone(*((0.5, 0.4, 0.1),) * 5)
-PAGES = scaled(80, 120)
-FALSE_MAX = int(binom.isf(1e-7, PAGES, 0.05))
-"""One page in twenty may have a verdict: so many pages have more with a chance of less than 1e-7."""
+PAGES, SPOILED_PAGES = scaled(40, 120), scaled(80, 120)
+
+
+def false_max(pages: int) -> float:
+    """One page in twenty may have a verdict: a larger part of the pages has one with a chance of less than 1e-7."""
+    return float(binom.isf(1e-7, pages, 0.05)) / pages
 
 
 def shown_parts(seeds: int, salt: int) -> Iterator[TablesPart]:
@@ -319,7 +322,7 @@ def verdicts(seeds: int, salt: int) -> float:
 @pytest.mark.slow
 def test_of_columns_that_do_not_go_together_few_pages_have_a_verdict() -> None:
     """At most one in twenty, of the pair that looks clearest of ten."""
-    assert verdicts(PAGES, 23) <= FALSE_MAX / PAGES
+    assert verdicts(PAGES, 23) <= false_max(PAGES)
 
 
 @pytest.mark.slow
@@ -327,7 +330,7 @@ def test_verdicts_of_the_clearest_pair_by_itself_would_be_caught(monkeypatch: py
     """Ten pairs, and the one that looks clearest: its groups would often seem to differ."""
     every = frozenset((a, b) for a in range(5) for b in range(5))
     monkeypatch.setattr(statistics.TableStatistics, "_associated", every)
-    assert verdicts(PAGES, 24) > FALSE_MAX / PAGES
+    assert verdicts(SPOILED_PAGES, 24) > false_max(SPOILED_PAGES)
 
 
 @pytest.mark.slow

@@ -96,31 +96,9 @@ def test_a_receipt_is_json_that_nobody_sniffs() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("headers", "status", "slug"),
-    [
-        ({"content_length": None}, 411, "length-required"),
-        ({"content_type": "application/jsonp"}, 415, "unsupported-media-type"),
-        ({"content_encoding": "deflate"}, 415, "unsupported-media-type"),
-        ({"authorization": ""}, 401, "key-missing"),
-        ({"authorization": f"Bearer {KEY}, Bearer {KEY}"}, 401, "key-wrong"),
-    ],
-)
-def test_a_refusal_is_a_problem_document(headers: dict[str, str | None], status: int, slug: str) -> None:
-    answered, fields, document = post(Asked(), body(), **headers)
-    assert (answered, fields["content-type"]) == (status, "application/problem+json")
-    assert document["type"] == PROBLEM_PREFIX + slug
-    assert fields["x-content-type-options"] == "nosniff"
-    assert fields.get("www-authenticate") == ("Bearer" if status == 401 else None)
-
-
 @pytest.mark.parametrize("length", [WIRE_BYTES_MAX, WIRE_BYTES_MAX + 1])
 def test_a_body_may_have_so_many_bytes(length: int) -> None:
     assert post(Asked(), body().ljust(length))[0] == (202 if length == WIRE_BYTES_MAX else 413)
-
-
-def test_a_chunked_body_needs_no_length() -> None:
-    assert post(Asked(), body(), content_length=None, transfer_encoding="chunked")[0] == 202
 
 
 def test_keys_that_come_twice_are_none() -> None:

@@ -8,7 +8,6 @@ import re
 import socket
 import sqlite3
 import struct
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,22 +18,20 @@ from typing import Any
 import pytest
 import requests
 
-from dither.sending.transport import HttpTransport, Outcome
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.records import Retention
-from dither_aggregator.web import in_words
-from dither_aggregator.web.answers import Receive, Scope, Send
 from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import PROBLEMS
 from dither_shared.wire.writing import encode_upload, new_upload_id
-from tests.support.aggregators import aggregator, http_server
+from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
 from tests.support.keys import write_key
 from tests.support.registries import registry
+from tests.support.waiting import wait_until
 
 EXPIRES = date(2026, 11, 20) + timedelta(days=100)
 ASKED = registry(expires=EXPIRES)
@@ -62,10 +59,7 @@ class Client:
         return answer.status, json.loads(answer.content)
 
     def folded(self) -> None:
-        deadline = time.monotonic() + 10
-        while self.service.store.backlog():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: not self.service.store.backlog())
 
 
 @pytest.fixture(scope="module")
@@ -224,34 +218,6 @@ def test_a_wrong_method_is_told_the_right_ones(client: Client) -> None:
     assert "it takes GET alone" in client.session.delete(client.url + "/", timeout=10).text
 
 
-def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
-    """An error that escapes the application leaves as a 500 in our words: a device keeps its upload."""
-
-    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
-        raise RuntimeError("a bug")
-
-    server = http_server(in_words(broken))
-    with server.in_background():
-        transport = HttpTransport(server.url, "k")
-        answer = transport.post("AAECAwQFBgcICQoLDA0ODw", upload([1]), lambda: None)
-        transport.idle()
-    assert (answer.outcome, answer.detail) == (Outcome.KEPT, "500 failed")
-
-
-def test_a_memoized_metric_says_what_is_not_hidden(client: Client, tmp_path: Path) -> None:
-    asked, clock = registry(expires=EXPIRES, epsilon="1", epsilon_permanent="3.5"), Clock()
-    with aggregator(asked, tmp_path, clock) as (url, service):
-        memoized = Client(url, service, clock)
-        page = memoized.get("/metrics/dark").text
-        assert "When an answer changed is not hidden." in page
-        assert "<td>1</td><td>3.5</td><td>7</td>" in page
-        dark = memoized.get("/v1/metrics").json()["rows"][1]
-        assert (dark["epsilon"], dark["epsilon_permanent"], dark["epsilon_lifetime"]) == (1.0, 3.5, 7.0)
-        memoized.session.close()
-    assert "is not hidden" not in client.get("/metrics/dark").text
-    assert client.get("/v1/metrics").json()["rows"][1]["epsilon_permanent"] is None
-
-
 def packed(data: bytes, form: int = 0, width: int = 8, size: int = 2) -> bytes:
     """Return what a count vector of two is kept as."""
     return struct.pack("<BBI", form, width, size) + zlib.compress(data)
@@ -304,13 +270,6 @@ def test_counts_that_are_damaged_are_refused_in_words(damage: str, damaged: Dama
             with db:
                 db.execute("UPDATE segment SET n = ?, counts = ?", sound)
     assert client.get("/metrics/dark?window=today").status_code == 200
-
-
-def test_a_day_without_reports_has_no_rows(client: Client) -> None:
-    reading = client.get("/v1/metrics/dark/estimates?epoch=2020-01-01").json()
-    assert (reading["meta"]["n"], reading["rows"], reading["meta"]["noise_floor"]) == (0, [], None)
-    assert "No reports of these days" in client.get("/metrics/dark?epoch=2020-01-01").text
-    assert "No reports of these days" in client.get("/metrics/color").text
 
 
 def test_pages_load_nothing_from_elsewhere(client: Client) -> None:
@@ -431,23 +390,6 @@ def test_a_store_that_cannot_be_written_is_unavailable_and_recovers(
     assert client.health()[0] == 200
 
 
-def test_a_store_that_cannot_be_written_is_logged_once_and_that_it_can_again(
-    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(*_: object) -> None:
-        raise StoreUnavailable("database or disk is full")
-
-    for _ in range(2):
-        with monkeypatch.context() as patch:
-            patch.setattr(SQLiteStore, "append", full)
-            assert [client.post(upload([1])).status_code for _ in range(5)] == [503] * 5
-        assert client.post(upload([1])).status_code == 202
-    assert [record.message for record in caplog.records] == [
-        "writer: database or disk is full",
-        "writer: as it must be again",
-    ] * 2
-
-
 def test_a_commit_that_failed_is_not_held_against_a_store_for_ever(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -460,10 +402,7 @@ def test_a_commit_that_failed_is_not_held_against_a_store_for_ever(
     assert client.post(upload([1])).status_code == 503
     assert client.health()[0] == 503
     monkeypatch.setattr("dither_aggregator.ingest.service.WRITER_FAILED_FOR_S", 0.1)
-    deadline = time.monotonic() + 10
-    while client.health()[0] == 503:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: client.health()[0] == 200)
 
 
 def test_a_fold_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

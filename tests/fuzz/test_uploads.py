@@ -98,7 +98,7 @@ def columns(draw: st.DrawFn) -> tuple[ReportShape, list[Any]]:
     return shape, values
 
 
-@settings(max_examples=scaled(100, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(50, 20_000), deadline=None, derandomize=not SOAK)
 @given(columns())
 def test_a_column_is_read_as_its_reports_are_one_by_one(column: tuple[ReportShape, list[Any]]) -> None:
     check_column(*column)

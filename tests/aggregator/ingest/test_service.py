@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -134,10 +133,7 @@ def test_whatever_a_look_for_final_days_meets_ends_no_scheduler(
     monkeypatch.setattr(module, "MAINTAIN_EVERY_S", 0.01)
     monkeypatch.setattr(maintenance, "unfinalized", fail)
     with WholeService(store) as service:
-        deadline = time.monotonic() + WITHIN_S
-        while len(looks) < 3:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: len(looks) >= 3, WITHIN_S)
         assert service.trouble() == {"finalizing": "nobody foresaw this"}
 
 

@@ -69,13 +69,6 @@ def test_expected_counts_give_the_truth_back(stored: StoredPlan) -> None:
     assert fit(expected(stored, truth)).raw == pytest.approx(truth, abs=1e-9)
 
 
-@FORMS
-def test_a_law_of_a_channel_sums_to_one(stored: StoredPlan) -> None:
-    channel = expected(stored, spread(places_of(stored.plan)))
-    assert channel.law.sum(axis=0) == pytest.approx(1)
-    assert channel.cell_sizes.sum() == channel.counts.sum() == channel.n
-
-
 def test_a_cell_without_reports_is_left_out() -> None:
     """The points alone tell of every place."""
     truth = spread(places_of(FRESH.plan))

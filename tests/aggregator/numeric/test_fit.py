@@ -11,14 +11,14 @@ from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, m
 from dither_aggregator.store import StoredPlan
 from tests.aggregator.numeric.test_channel import FORMS, FRESH, MEAN, MEMO, expected, spread
 from tests.support.drawn_numbers import Floats, draw_numbers, places_of, stored_number
-from tests.support.soaking import SOAK, scaled
+from tests.support.soaking import SOAK, scaled, thinned
 
-DRAWS = scaled(1_000, 2_000)
+DRAWS = scaled(600, 2_000)
 SIGMAS = 6.0
 """One of 150 means strays that far with a chance of 3e-7, or of 9e-7 by the error that 300 draws show."""
 SIGMAS_OF_100 = 6.5
 """The same by the error that 100 draws show, which is 5e-7."""
-MANY_POINTS_DRAWS, MANY_POINTS_SIGMAS = (300, SIGMAS) if SOAK else (100, SIGMAS_OF_100)
+MANY_DRAWS, MANY_SIGMAS = (300, SIGMAS) if SOAK else (100, SIGMAS_OF_100)
 MANY_POINTS = stored_number("low = 0\nhigh = 300\nbuckets = 120", epsilon="1")
 FEW_POINTS = stored_number("low = 0\nhigh = 30\nbuckets = 10", epsilon="4")
 
@@ -38,8 +38,7 @@ def strays(found: list[NumberFit], truth: Floats) -> float:
 
 @pytest.mark.parametrize(
     ("stored", "draws", "sigmas"),
-    [(MANY_POINTS, MANY_POINTS_DRAWS, MANY_POINTS_SIGMAS), (FEW_POINTS, 300, SIGMAS), (MEMO, 300, SIGMAS)],
-    ids=["pgr", "grr", "memoized"],
+    thinned([(MANY_POINTS, MANY_DRAWS, MANY_SIGMAS), (FEW_POINTS, 300, SIGMAS), (MEMO, 300, SIGMAS)], 0, 2),
 )
 def test_least_squares_is_unbiased_where_counts_are_few(stored: StoredPlan, draws: int, sigmas: float) -> None:
     """PGR has 7 of these 3,000 reports or fewer for each point."""
@@ -71,7 +70,7 @@ def spread_of(stored: StoredPlan, draws: int) -> tuple[Floats, Floats, NumberCha
 def test_the_covariance_is_the_spread_of_fits(stored: StoredPlan) -> None:
     """A standard deviation of 2,000 draws has an error of 1.6 %: 9 % would be 5.7 sigma, 1e-8 for each of 50.
 
-    With 1,000 draws the error is 2.2 %, and as many sigma are 12.7 %.
+    With 600 draws the error is 2.9 %, and as many sigma are 16.5 %.
     """
     said, found, _ = spread_of(stored, DRAWS)
     assert said == pytest.approx(found, rel=5.7 / np.sqrt(2 * DRAWS))
@@ -85,23 +84,6 @@ def test_a_covariance_without_what_a_cells_size_explains_would_be_caught() -> No
     places = places_of(precise.plan)
     functionals = np.vstack([np.eye(places), np.tril(np.ones((places, places)))[:-1]])
     assert (said / found).max() < 1.3 < (ignorant.std_error(functionals) / found).max()
-
-
-def gains(channel: NumberChannel, steps: int) -> Floats:
-    """The log-likelihood that each step gains."""
-    likelihoods = []
-    for most in range(1, steps):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fit_module, "STEPS_MAX", most)
-            patch.setattr(fit_module, "GAIN", -1e9)
-            likelihoods.append(float(channel.counts @ np.log(channel.law @ most_likely(channel))))
-    return np.diff(likelihoods)
-
-
-@FORMS
-def test_each_step_gains_likelihood(stored: StoredPlan) -> None:
-    tally = draw_numbers(stored.plan, spread(places_of(stored.plan)), 20_000, np.random.default_rng(3))
-    assert gains(channel_of(stored.plan, tally.counts, tally.n), 40).min() > -1e-6
 
 
 def test_the_steps_end() -> None:

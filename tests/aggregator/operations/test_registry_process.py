@@ -245,7 +245,7 @@ def test_hostile_registries_and_bodies_are_refused_in_words_and_grow_the_server_
         assert isinstance(hands, Hands)
         hands.post("registry/load", registry=registry_text())
         Path("/proc/self/clear_refs").write_text("5")
-        before, began = size_kb(), time.monotonic()
+        before = size_kb()
         for name, text in HOSTILE.items():
             if len(text) < 1_900_000:
                 spent = time.process_time()  # by this process, which takes uploads: not by the one that reads
@@ -257,5 +257,4 @@ def test_hostile_registries_and_bodies_are_refused_in_words_and_grow_the_server_
             for path in ("quarantine/drop", "marks/add", "registry/load", "keys/create"):
                 assert hands.refused(path, body)[0] == (413 if len(body) > 65_536 and "registry" not in path else 400)
         assert size_kb() - before < SIZE_KB_MAX
-        assert time.monotonic() - began < 60
         assert [plan.plan.rev for plan in hands.store.plans("color")] == [1]

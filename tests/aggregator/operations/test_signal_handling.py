@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -86,9 +85,7 @@ def options(command: str, site: Site) -> tuple[object, ...]:
 def test_who_waits_for_a_redis_that_is_loading_ends_at_once(command: str, how: signal.Signals, loading: Site) -> None:
     with loading.machine(command, *options(command, loading), ready=False) as one:
         assert "waiting for it" in one.hear()
-        began = time.monotonic()
         assert one.stop(how) == (0, "")
-        assert time.monotonic() - began < 5
         assert loading.data.is_loading()
 
 
@@ -138,7 +135,7 @@ def _read_stack(stream: IO[str] | None) -> None:
 
 
 BUSY = """
-import threading, time
+import signal, threading
 from dither_aggregator.operations.signal_handling import answer_signals
 
 def work():
@@ -150,7 +147,7 @@ for _ in range(4):
     threading.Thread(target=work, daemon=True).start()
 print("up", flush=True)
 while True:
-    time.sleep(.01)
+    signal.pause()
 """
 
 
@@ -189,7 +186,8 @@ def test_a_terminal_s_sigquit_ends_parents_and_processes_in_order(loading: Site,
         children = one.children()
         for pid in children:
             os.kill(pid, signal.SIGQUIT)
-        time.sleep(0.1)
+            os.kill(pid, signal.SIGUSR1)  # which comes behind the other
+            _read_stack(one.process.stderr)
         assert one.children() == children  # it is their parent that ends them
         code, err = one.stop(signal.SIGQUIT)
         lines = err.splitlines(keepends=True)

@@ -30,7 +30,7 @@ from tests.support.drawn_numbers import draw_numbers, stored_number
 from tests.support.laws import law
 from tests.support.numbers import number
 from tests.support.registries import registry
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 from tests.support.tables import table
 from tests.support.tallies import Counts, draw_tally
 
@@ -191,7 +191,7 @@ def most(days: int, level: float) -> float:
     return float(binom.isf(1e-6 / (2 * len(SOUND)), days, level))
 
 
-@pytest.mark.parametrize("which", SOUND)
+@pytest.mark.parametrize("which", thinned([*SOUND], 0, 2, 3, 5, 7, 8))
 def test_of_sound_days_hardly_any_is_implausible(which: str) -> None:
     """Days of each of nine metrics: at most a thousandth is expected at one level, a twentieth at the other."""
     plan, draw = SOUND[which]()

@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import arms as arms_module
-from dither_aggregator.analysis.tables.arms import ArmStatistics, together
+from dither_aggregator.analysis.tables.arms import ArmStatistics
 from dither_aggregator.analysis.tables.ratios import Ratios
 from tests.support.arms import (
     CASES,
@@ -22,7 +22,7 @@ from tests.support.arms import (
     read,
 )
 from tests.support.questions import PAIRS, PRODUCT
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 
 PAGES = scaled(60, 120)
 
@@ -33,15 +33,15 @@ def false_max(pages: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize("case", thinned(range(len(CASES)), 1, 2))
 def test_intervals_of_arms_and_of_their_differences_hold(case: int) -> None:
-    """Some 2,500 intervals of 95 %: rows of a seed depend on each other, so that they count as 800 at least."""
-    held = coverage(case, 80)
-    assert 0.91 <= held <= 0.985
+    """Some 1,500 intervals of 95 %: rows of a seed depend on each other, and count as 500 at least: 5 sigma."""
+    held = coverage(case, scaled(50, 80))
+    assert 0.9 <= held <= 0.99
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arms", [2, 3])
+@pytest.mark.parametrize("arms", thinned([2, 3], 1))
 def test_where_arms_are_the_same_a_verdict_is_on_few_pages(arms: int) -> None:
     assert false_pages(PAGES, arms) <= false_max(PAGES) / PAGES
 
@@ -80,14 +80,6 @@ def test_of_two_arms_one_difference_is_the_other_turned_round() -> None:
     for key, row in by_arm["arm 0"].items():
         other = by_arm["arm 1"][key]
         assert (row.estimate, row.lower, row.p_value) == pytest.approx((-other.estimate, -other.upper, other.p_value))
-
-
-def test_all_arms_together_are_their_counts_added() -> None:
-    drawn = draw(3, (4_000, 5_000), EFFECT[:2], "2", PAIRS)
-    added = together(drawn)
-    assert [question.n for question in added] == [sum(each.n for each in pair) for pair in zip(*drawn, strict=True)]
-    for question, pair in zip(added, zip(*drawn, strict=True), strict=True):
-        assert np.array_equal(question.counts, pair[0].counts + pair[1].counts)
 
 
 def test_an_arm_with_few_reports_and_a_table_without_a_public_column_have_no_rows() -> None:

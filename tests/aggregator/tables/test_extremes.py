@@ -1,5 +1,7 @@
 """Counts at their extremes: everybody says the same, or nothing; one report; at the least and most epsilon."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -11,19 +13,24 @@ from dither_aggregator.analysis.tables.synthetic import synthesise_table
 from dither_aggregator.web.pages.tables import tables_part
 from tests.support.drawn_numbers import DAY
 from tests.support.drawn_tables import draw_table, shape_of, stored_table
+from tests.support.soaking import thinned
 from tests.support.tables import LIGHT, table
 
 MANY = 'a = ["x", "y"], b = { edges = [1, 2, 3] }, c = { low = 0, high = 4, asks = ["mean"] }, d = ["p"], e = ["q"]'
 MEAN = 'a = ["x"], b = { low = 0, high = 4, asks = ["mean"] }'
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1, 20])
-@pytest.mark.parametrize("columns", [LIGHT, MANY, MEAN])
-@pytest.mark.parametrize(("presence", "public"), [("public", ""), ("hidden", ""), ("public", 'arm = ["1", "2"]')])
-def test_everything_said_is_finite_whatever_is_counted(
-    columns: str, epsilon: float, presence: str, public: str
-) -> None:
+CASES = tuple(
+    product([0.01, 1, 20], [LIGHT, MANY, MEAN], [("public", ""), ("hidden", ""), ("public", 'arm = ["1", "2"]')])
+)
+SHORT = (2, 3, 10, 18, 25)
+"""Each epsilon, form of columns and presence, and a public column beside the least and most noise."""
+
+
+@pytest.mark.parametrize(("epsilon", "columns", "how"), thinned(CASES, *SHORT))
+def test_everything_said_is_finite_whatever_is_counted(epsilon: float, columns: str, how: tuple[str, str]) -> None:
     """A cell without a report has no variance by its own share, and nothing may be divided by that."""
+    presence, public = how
     metric = table(columns, public, epsilon=epsilon, presence=presence)
     stored, size = stored_table(metric), int(np.prod(shape_of(metric.plan)))
     symbols = size + metric.hidden

@@ -11,11 +11,10 @@ from dither_aggregator.analysis import functional
 from dither_aggregator.analysis.functional import CellLaw, PairedCells, PointCells
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.counting.supports import hyperplane, lies_on
+from dither_aggregator.counting.supports import hyperplane
 from dither_shared.mechanisms import GRR, PGR, PureMechanism, SubsetSelection, choose
 from tests.support.tallies import Counts, draw_tally
 
-SHAPE = (2, 3)
 SHARES = np.random.default_rng(1).dirichlet(np.ones(6))
 DESIGNS: tuple[PureMechanism, ...] = (
     choose(6, Decimal(1), name=GRR.name),
@@ -90,13 +89,6 @@ def test_a_law_without_lines_is_seen_to_be_wrong() -> None:
     """The planted bug: points of a projective geometry as if supports were independent."""
     mechanism = DESIGNS[3]
     assert np.abs(enumerated(mechanism, np.arange(6)))[~np.eye(6, dtype=bool)].max() > 1e-3
-
-
-def test_points_lie_on_the_hyperplanes_that_hold_them() -> None:
-    order, dimension = 5, 3
-    values, reported = np.arange(10), np.array([3, 0, 30])
-    every = np.array([hyperplane(order, dimension, value) for value in values])
-    assert (lies_on(order, dimension, values, reported) == every[:, reported]).all()
 
 
 def test_of_large_tables_some_reports_tell_about_the_same() -> None:

@@ -109,12 +109,6 @@ def test_verdicts_are_told_of_groups_and_associations_and_in_the_table() -> None
     assert reading.row.__struct_fields__[-6:] == ("statistic", "column", "label", "group_column", "group", "p_value")
 
 
-def test_while_more_reports_may_come_there_is_no_verdict() -> None:
-    reading = read(TWO, CRASHED, provisional=True)
-    assert all(row.verdict is None and row.p_value is None for row in reading.rows)
-    assert len(reading.rows) == len(read(TWO, CRASHED).rows)
-
-
 def test_a_group_that_hardly_anybody_is_in_is_left_out() -> None:
     nobody = np.zeros((3, 3))
     nobody[:2, :2] = 0.25
@@ -159,13 +153,6 @@ def test_a_view_of_shares_alone_asks_for_no_pair() -> None:
     assert rows(shares) == {name: whole[name] for name in ("version = 157", "plan = a")}
     one = read(PAIRS, MANY, View(values=("crashed = yes | version = 157",)))
     assert list(rows(one)) == ["crashed = yes | version = 157"]
-
-
-def test_simultaneous_intervals_are_wider() -> None:
-    alone, together = rows(read(PAIRS, MANY)), rows(read(PAIRS, MANY, View(simultaneous=True)))
-    assert set(alone) == set(together)
-    assert all(together[name].upper - together[name].lower > row.upper - row.lower for name, row in alone.items())
-    assert {name: row.verdict for name, row in alone.items()} == {name: row.verdict for name, row in together.items()}
 
 
 def test_devices_that_report_again_widen_a_window() -> None:

@@ -120,6 +120,7 @@ def test_without_reports_there_are_no_rows_and_what_is_shown_says_so() -> None:
 def test_a_tally_is_searched_once_whatever_is_asked_of_it_and_progress_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(search_module, "LOOKED_AT_MAX", 500)
     searched: list[Proposed] = []
     told: list[float] = []
 
@@ -162,11 +163,14 @@ def test_names_that_devices_take_for_one_text_have_one_row() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("casefold", "proposes"), [(True, False), (False, True)])
-def test_texts_that_no_device_says_are_not_proposed(casefold: bool, proposes: bool) -> None:
+def test_texts_that_no_device_says_are_not_proposed(
+    casefold: bool, proposes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """300 devices at epsilon 1 say nothing of any level, so the search proposes what noise makes, capitals too."""
     metric = registry(kind="words", reports=1, epsilon="1", color=f"casefold = {str(casefold).lower()}").metrics[
         "color"
     ]
+    monkeypatch.setattr(search_module, "LOOKED_AT_MAX", scaled(800, search_module.LOOKED_AT_MAX))
     proposed: set[str] = set()
     for seed in range(scaled(1, 3)):
         found = estimate(stored(metric), DAY, tally_of(metric, 300 + seed))

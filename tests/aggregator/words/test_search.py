@@ -77,15 +77,6 @@ def test_what_is_longer_than_the_last_level_shows_as_a_prefix_with_its_mass() ->
     }
 
 
-def test_progress_is_told_from_the_start_to_the_end() -> None:
-    told: list[float] = []
-    groups = Groups("homepage", SHORT.levels)
-    levels = [Level(bits, expected(groups, group, N, {b"a": 1.0})) for group, bits in enumerate(SHORT.levels)]
-    search(levels, told.append)
-    assert told == sorted(told)
-    assert told[-1] <= 1
-
-
 def test_no_more_prefixes_are_kept_than_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "KEPT_MAX", 3)
     shares = {bytes([letter]): 0.1 for letter in b"abcdefgh"}
