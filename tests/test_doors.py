@@ -29,6 +29,7 @@ from dither_aggregator.web import (
 )
 from dither_aggregator.web.api.administering import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
+from dither_aggregator.workers import candidate_jobs
 from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX
 from dither_aggregator.workers.tasks import FLOOD
 from dither_shared import files, registry, wire
@@ -129,6 +130,11 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} values in a line", archive.VALUES_MAX),
     ],
     "the broker's queues": [("a message {} KiB", MESSAGE_BYTES_MAX / KIB), ("{} that wait", FLOOD)],
+    "a long list that the broker carries, and its answer": [
+        ("a list {} MiB", connection.BODY_BYTES_MAX / MIB),
+        ("an answer {} MiB", bounds.ANSWER_BYTES_MAX / MIB),
+        ("{} KiB around it", candidate_jobs.HEADS_BYTES_MAX / KIB),
+    ],
     "a server's or proxy's answer": [
         ("{} KiB as they come", sending.ANSWER_BYTES_MAX / KIB),
         ("{} s for all", sending.EXCHANGE_TIMEOUT_S),
