@@ -57,7 +57,7 @@ def _signer(secret: bytes, of: str) -> Signer:
     return Signer(secret, salt=of, digest_method=sha256)
 
 
-def _read_job(secret: bytes, message: bytes) -> _Job | None:
+def _read_job(secret: bytes, message: bytes | str) -> _Job | None:
     """Return the job that a message is; None for any that no process of the store wrote."""
     try:
         return msgspec.msgpack.decode(_signer(secret, WANTED).unsign(message), type=_Job)
@@ -97,9 +97,9 @@ class CandidateJobs:
         if await self._held() == job:  # it may have lapsed, and be somebody else's by now
             await self._redis.delete(WANTED)
 
-    async def _held(self) -> bytes:
+    async def _held(self) -> bytes | str:
         with suppress(redis.ResponseError):  # for a key that holds no text
-            return bytes(await self._redis.getrange(WANTED, 0, JOB_BYTES_MAX))
+            return await self._redis.getrange(WANTED, 0, JOB_BYTES_MAX)
         return b""
 
     async def _wait(self, ticket: str) -> ReadAnswer:
@@ -116,7 +116,7 @@ def run_job(data: str, generation: str, broker: str, secret: bytes, ticket: obje
 
         def wanted() -> ReadRequest | None:
             with suppress(redis.ResponseError):  # for a key that holds no text
-                job = _read_job(secret, bytes(client.getrange(WANTED, 0, JOB_BYTES_MAX)))
+                job = _read_job(secret, client.getrange(WANTED, 0, JOB_BYTES_MAX))
                 return job.asked if job and job.ticket == ticket else None
             return None
 
