@@ -10,7 +10,7 @@ import pytest
 from dither.sending import connection as sending
 from dither.sending.courier import LOG_BYTES_MAX
 from dither_aggregator.arguments import key_files, sources
-from dither_aggregator.health import capacity
+from dither_aggregator.health import capacity, doctor
 from dither_aggregator.ingest import limits, service
 from dither_aggregator.operations import registry_process
 from dither_aggregator.store import archive
@@ -134,6 +134,12 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("a list {} MiB", connection.BODY_BYTES_MAX / MIB),
         ("an answer {} MiB", bounds.ANSWER_BYTES_MAX / MIB),
         ("{} KiB around it", candidate_jobs.HEADS_BYTES_MAX / KIB),
+    ],
+    "the server that `dither doctor` asks": [
+        ("{} KiB as they come", sending.ANSWER_BYTES_MAX / KIB),
+        ("{} checks", doctor.SERVERS_CHECKS_MAX),
+        ("{} characters", doctor.SERVERS_WORDS_MAX),
+        ("{} s for each", doctor.ASK_WITHIN_S),
     ],
     "a server's or proxy's answer": [
         ("{} KiB as they come", sending.ANSWER_BYTES_MAX / KIB),
