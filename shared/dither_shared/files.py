@@ -66,7 +66,9 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = Decimal) -> dict[s
         return tomllib.loads(text.removeprefix(BYTE_ORDER_MARK), parse_float=parse_float)
     except RecursionError:
         raise ValueError(f"lists and tables must be nested at most {NESTING_MAX} deep") from None
-    except ArithmeticError:
+    except tomllib.TOMLDecodeError:
+        raise
+    except (ValueError, ArithmeticError):  # of `int` and `parse_float`, in words of Python's own
         raise ValueError("a number is too long, or its exponent is") from None
 
 
