@@ -31,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[ReadRequest]:
-    """What workers look for: in the place of a process that does, an answer at once."""
+    """Return the requests that workers look for; each is answered at once, without a process."""
     found: list[ReadRequest] = []
 
     class Alone:
