@@ -10,7 +10,7 @@ import pytest
 from dither.sending import connection as sending
 from dither.sending.uploader import LOG_BYTES_MAX
 from dither_aggregator.arguments import key_files, sources
-from dither_aggregator.health import capacity
+from dither_aggregator.health import capacity, doctor
 from dither_aggregator.ingest import limits, service
 from dither_aggregator.operations import registry_process
 from dither_aggregator.store import archive
@@ -29,6 +29,7 @@ from dither_aggregator.web import (
 )
 from dither_aggregator.web.api.administering import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
+from dither_aggregator.workers import candidate_jobs
 from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX
 from dither_aggregator.workers.tasks import FLOOD
 from dither_shared import files, registry, wire
@@ -129,6 +130,17 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} values in a line", archive.VALUES_MAX),
     ],
     "the broker's queues": [("a message {} KiB", MESSAGE_BYTES_MAX / KIB), ("{} that wait", FLOOD)],
+    "a long list that the broker carries, and its answer": [
+        ("a list {} MiB", connection.BODY_BYTES_MAX / MIB),
+        ("an answer {} MiB", bounds.ANSWER_BYTES_MAX / MIB),
+        ("{} KiB around it", candidate_jobs.HEADS_BYTES_MAX / KIB),
+    ],
+    "the server that `dither doctor` asks": [
+        ("{} KiB as they come", sending.ANSWER_BYTES_MAX / KIB),
+        ("{} checks", doctor.SERVERS_CHECKS_MAX),
+        ("{} characters", doctor.SERVERS_WORDS_MAX),
+        ("{} s for each", doctor.ASK_WITHIN_S),
+    ],
     "a server's or proxy's answer": [
         ("{} KiB as they come", sending.ANSWER_BYTES_MAX / KIB),
         ("{} s for all", sending.EXCHANGE_TIMEOUT_S),

@@ -66,8 +66,10 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = Decimal) -> dict[s
         return tomllib.loads(text.removeprefix(BYTE_ORDER_MARK), parse_float=parse_float)
     except RecursionError:
         raise ValueError(f"lists and tables must be nested at most {NESTING_MAX} deep") from None
-    except ArithmeticError as error:
-        raise ValueError(error) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except (ValueError, ArithmeticError):  # of `int` and `parse_float`, in words of Python's own
+        raise ValueError("a number is too long, or its exponent is") from None
 
 
 def _check_toml(text: str) -> None:

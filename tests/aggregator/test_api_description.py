@@ -122,7 +122,8 @@ def test_the_registrys_candidates_are_the_values(texts: Client) -> None:
 
 def test_other_candidates_are_looked_for_without_touching_a_device(texts: Client) -> None:
     def ask_for(body: object, path: str = ADDRESS) -> requests.Response:
-        return texts.session.post(texts.url + path, data=json.dumps(body).encode(), timeout=30)
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return texts.session.post(texts.url + path, data=sent, timeout=30)
 
     answer = ask_for({"candidates": ["beta", "cafe\u0301"]}).json()
     assert [row["value"] for row in answer["rows"]] == ["beta", "caf\u00e9"]
@@ -139,6 +140,7 @@ def test_other_candidates_are_looked_for_without_touching_a_device(texts: Client
         ({"candidates": [7]}, "must be a text of at most 200 characters"),
         ({"candidates": ["x" * 201]}, "must be a text of at most 200 characters"),
         ({"candidates": ["\ud800"]}, "UTF-8"),
+        (b'{"candidates": ["\xff"]}', "UTF-8"),
         ({"candidates": ["x", "caf\u00e9", "cafe\u0301"]}, "candidates must be different, and numbers 2 and 3 are not"),
         ({"candidates": ["x", "a\u202eb"]}, "must be texts that can be seen, got U+202E in number 2"),
         (["a"], "the body must be"),

@@ -32,16 +32,18 @@ from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import LongList
 from dither_shared.documents import canonical_json
 from dither_shared.harmless import visible
+from dither_shared.registry import Registry
 from tests.support.aggregators import aggregator, operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.laws import pure
-from tests.support.registries import registry
+from tests.support.registries import registry, registry_text
 from tests.support.stores import append, body_of, fold_all
 from tests.support.tallies import Counts, draw_tally
 
 EXPIRES = date(2027, 3, 1)
 ODD = ("=1+1", "<b>&amp;</b>", "\ufffe odd", "-5 to 5", "plain", "a long value, " * 10 + "indeed")
-ASKED = registry(values=ODD, epsilon="4.0", reports=1, device_epsilon="400.0", expires=EXPIRES)
+ASKED_TEXT = registry_text(values=ODD, epsilon="4.0", reports=1, device_epsilon="400.0", expires=EXPIRES)
+ASKED = Registry.parse(ASKED_TEXT)
 DAY = date(2026, 11, 19)
 SVG = "{http://www.w3.org/2000/svg}"
 Change = Callable[[dict[str, Any]], object]
@@ -271,6 +273,17 @@ def test_a_text_keeps_the_candidates_of_its_day(tmp_path: Path) -> None:
         assert snapshot
         assert snapshot.stored.candidates == ("alpha", "beta")
         assert "2 candidates" in operators_app(store).test_client().get(f"/s/{id_}").text
+
+
+def test_a_questions_characters_are_shown_and_do_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turned = ASKED_TEXT.replace("Which colour", "Which \\u202ecolour")
+    monkeypatch.setitem(globals(), "ASKED", Registry.parse(turned))
+    with shelf(tmp_path) as one:
+        id_ = one.put(COUNTS)
+        for path in ("/", "/metrics/color", f"/s/{id_}", f"/s/{id_}.svg"):
+            content = one.client.get(path).text
+            assert "Which \\u{202e}colour" in content
+            assert "\N{RIGHT-TO-LEFT OVERRIDE}" not in content
 
 
 @pytest.fixture

@@ -6,9 +6,14 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import random
 import re
+import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import redirect_stderr
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.commands import rappor
+from dither_aggregator.interop.google_rappor.files import Params
 from dither_shared.errors import DitherError
 from tests.support.aggregators import dither, start_afresh
 
@@ -239,6 +245,23 @@ def test_reports_are_summed_hashed_and_decoded_from_end_to_end(directory: Path) 
         truth = SHARES.get(row["value"], 0.0) / sum(SHARES.values())
         assert abs(row["estimate"] - truth) < 5 * row["std_error"]
         assert row["significant_holm"] is (truth > 0)
+
+
+def test_rows_that_are_refused_are_counted_and_not_kept(tmp_path: Path) -> None:
+    """A file of 16 MB may inflate to billions of them."""
+    path = tmp_path / "reports.csv"
+    path.write_text("client,cohort,irr\n" + "a,b,c\n" * 50_000, encoding="ascii")
+    counted: Counter[str] = Counter()
+    tracemalloc.start()
+    try:
+        with Path(os.devnull).open("w") as nothing, redirect_stderr(nothing):
+            assert not any(
+                rappor._accepted(path, Params(K, H, M, Fraction(1, 2), Fraction(3, 4), Fraction(1, 2)), counted)
+            )
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert counted.total() == 50_000
 
 
 def test_files_that_cannot_be_used_are_refused_by_name_and_line(directory: Path) -> None:

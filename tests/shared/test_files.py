@@ -165,6 +165,12 @@ def test_a_hostile_registry_is_refused_in_words_within_bounds(tmp_path: Path) ->
         reader.stdin.close()
 
 
+@pytest.mark.parametrize("number", ["9" * 5_000, "1e" + "9" * 50, "-1e-" + "9" * 50])
+def test_a_number_that_is_too_long_is_refused_in_words(number: str) -> None:
+    with pytest.raises(ValueError, match=r"^a number is too long, or its exponent is$"):
+        parse_toml(f"a = {number}")
+
+
 def test_numbers_with_points_are_no_parts_of_keys() -> None:
     text = "edges = [" + "1.5, " * (KEYS_MAX + 1) + "]"
     assert len(parse_toml(text)["edges"]) == KEYS_MAX + 1

@@ -183,18 +183,18 @@ def _hash_candidates(args: argparse.Namespace, params: Params) -> int:
 
 
 def _sum_bits(args: argparse.Namespace, params: Params) -> int:
-    refused: list[int] = []
+    refused: Counter[str] = Counter()
     counts = sum_reports(_accepted(args.file, params, refused), params)
     print("\n".join(count_lines(counts)))
     if refused:
-        print(f"{len(refused):,} rows refused, {int(counts[:, 0].sum()):,} reports counted", file=sys.stderr)
+        print(f"{refused.total():,} rows refused, {int(counts[:, 0].sum()):,} reports counted", file=sys.stderr)
     return 1 if refused else 0
 
 
 def _import_reports(args: argparse.Namespace, params: Params) -> int:
     plan = plan_for(Registry.load(args.registry), args.metric, params)
     transport = HttpTransport(args.endpoint, args.key)
-    refused: list[int] = []
+    refused: Counter[str] = Counter()
     shown_at = 0
 
     def on_upload(done: int, total: int) -> None:
@@ -205,22 +205,22 @@ def _import_reports(args: argparse.Namespace, params: Params) -> int:
 
     imported = import_reports(_accepted(args.file, params, refused), plan, transport, on_upload)
     if args.json:
-        print(json.dumps({**vars(imported), "refused": len(refused)}))
+        print(json.dumps({**vars(imported), "refused": refused.total()}))
     else:
         print(
             f"{imported.counted:,} reports counted, {imported.counted_before:,} had been counted before, "
-            f"{len(refused):,} refused"
+            f"{refused.total():,} refused"
         )
     if refused:
         print("send corrected rows as a file of their own: this one, changed, would be counted again", file=sys.stderr)
     return 1 if refused else 0
 
 
-def _accepted(path: Path, params: Params, refused: list[int]) -> Iterator[Report]:
-    """Yield the reports of a file; say which rows are none, and collect their lines."""
+def _accepted(path: Path, params: Params, refused: Counter[str]) -> Iterator[Report]:
+    """Yield the reports of a file; say which rows are none, and count them."""
     for row in read_reports(path, params):
         if isinstance(row, Refused):
-            refused.append(row.line)
+            refused["rows"] += 1
             print(f"{path}: line {row.line}: refused: {row.reason}", file=sys.stderr)
         else:
             yield row

@@ -12,6 +12,7 @@ from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded
 from dither_aggregator.store import open_store
 from dither_aggregator.workers.brokers import address, check_broker
+from dither_aggregator.workers.candidate_jobs import secret_of
 from dither_aggregator.workers.tasks import FOLD
 from dither_aggregator.workers.worker import work
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     must_be_redis(args.data, "worker")
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)
     with closing(open_when_loaded(open_)) as store:
-        app, shards, generation = store.app, store.shards, store.generation
+        app, shards, generation, secret = store.app, store.shards, store.generation, secret_of(store)
     check_broker(args.broker, args.data)
 
     def announce() -> None:
@@ -47,4 +48,4 @@ def run(args: argparse.Namespace) -> int:
             what = f"folds {shards} shards of" if FOLD in args.queues else f"does {' and '.join(args.queues)} for"
             print(f"dither worker {what} {app}: {address(args.data)}", flush=True)
 
-    return work(open_, args.data, generation, args.broker, args.processes, args.queues, announce)
+    return work(open_, args.data, generation, args.broker, secret, args.processes, args.queues, announce)

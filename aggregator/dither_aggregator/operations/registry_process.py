@@ -237,7 +237,7 @@ def _text(body: bytes) -> str:
     """Return the text of the registry that a body holds; raise NoRegistry."""
     try:
         given = DOCUMENT.decode(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         raise NoRegistry(b"") from None
     text = given.get(REGISTRY)
     if len(given) == 1 and isinstance(text, str):

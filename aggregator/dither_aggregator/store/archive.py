@@ -61,8 +61,10 @@ LINE_BYTES_MAX = 256 * 1024 * 1024
 VALUES_MAX = 4_000_000
 """Values of a line: the parser takes up to a hundred bytes for each."""
 HELD_BYTES_MAX, HELD_TIMES_MAX = 1024 * 1024 * 1024, 32
-"""Lines that take memory until all are read: documents, and uploads that wait to be folded. In a large file so many
+"""For lines that take memory until all are read: documents, and uploads that wait to be folded. In a large file so many
 times its size, since uploads are noise, which nothing makes much shorter."""
+TEXT_BYTES = 150
+"""The memory that a text in such a line takes beside its length, with the numbers around it."""
 PART_BYTES, PART_ITEMS = LINE_BYTES_MAX // 4, VALUES_MAX // 16
 """A record with more is written as several, of which the last has its cursor: a reader adds them up."""
 _HELD = ("identity", "documents", "plan", "shard")
@@ -165,7 +167,7 @@ def _read_lines(path: Path, file: gzip.GzipFile) -> Iterator[Record]:
         digest.update(line)
         number += 1
         if any(kind in document for kind in _HELD):
-            held += len(line)
+            held += len(line) + TEXT_BYTES * line.count(b'"') // 2
             if held > held_max:
                 raise StoreError(f"{path} has more than {held_max:,} bytes of documents and of uploads to fold")
         if "format" not in document:

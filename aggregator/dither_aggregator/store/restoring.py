@@ -11,9 +11,11 @@ the same, the directory is marked as moved, and only then the new store is finis
 store is emptied by hand and the copy made anew; behind it, running it again finishes it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import date
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
@@ -31,7 +33,7 @@ from dither_aggregator.store.dump import (
 )
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.packing import entry_day, pack_counts, unpack_counts
-from dither_aggregator.store.records import Counted, LedgerRow, Segment, StoreError, sum_refused
+from dither_aggregator.store.records import Counted, LedgerRow, Segment, StoreError, TallyKey, sum_refused
 from dither_aggregator.store.sqlite import SQLiteStore, exclusive
 
 
@@ -43,7 +45,8 @@ def restore(store: Store, records: Iterable[Record]) -> None:
 
 def fill(store: Store, records: Iterable[Record]) -> None:
     """Fill a store that was made `unfinished`. `store.finish()` then makes it usable."""
-    shards: dict[int, ShardRecord] = {}
+    shards: dict[int, list[ShardRecord]] = {}
+    passed: Counter[int] = Counter()  # by how many places of the new log, in each shard
     ranges: dict[int, tuple[int, int]] = {}
     for record in records:
         match record:
@@ -55,10 +58,10 @@ def fill(store: Store, records: Iterable[Record]) -> None:
                 store.fill_batches(record.hour, record.batches)
             case ShardRecord():
                 place = record.shard % store.shards
-                before = shards.get(place)
-                low = before.cursor if before else 0
-                ranges[record.shard] = (low, low + record.cursor)
-                shards[place] = _merged(place, before, record)
+                low = passed[place]
+                passed[place] = low + record.cursor
+                ranges[record.shard] = (low, passed[place])
+                shards.setdefault(place, []).append(record)
             case SeenRecord():
                 store.fill_seen(record)
             case TallyRecord():
@@ -79,28 +82,29 @@ def _fill_tally(store: Store, record: TallyRecord, low: int, high: int) -> None:
     store.fill_segments(record.shard % store.shards, [segment])
 
 
-def _fill_shards(store: Store, shards: Mapping[int, ShardRecord]) -> None:
-    days = max(record.day for record in shards.values()), min(record.sealed for record in shards.values())
+def _fill_shards(store: Store, shards: Mapping[int, Sequence[ShardRecord]]) -> None:
+    every = [record for records in shards.values() for record in records]
+    days = max(record.day for record in every), min(record.sealed for record in every)
     for place in range(store.shards):
-        store.fill_shard(shards.get(place) or ShardRecord(place, *days, cursor=0, entries=()))
+        records = shards.get(place)
+        store.fill_shard(_merged(place, records) if records else ShardRecord(place, *days, cursor=0, entries=()))
 
 
-def _merged(place: int, before: ShardRecord | None, more: ShardRecord) -> ShardRecord:
-    if before is None:
-        before = ShardRecord(place, more.day, more.sealed, cursor=0, entries=())
-    ledger = dict(before.ledger)
-    for key, row in more.ledger.items():
-        ledger[key] = ledger.get(key, Counted()) + row
-    entries = [entry for _, entry in sorted((*_dated(before.entries), *_dated(more.entries)), key=itemgetter(0))]
+def _merged(place: int, records: Sequence[ShardRecord]) -> ShardRecord:
+    """Return the records that come to one place as one. All at once: a file may have any number of them."""
+    ledger: dict[TallyKey, Counted] = defaultdict(Counted)
+    for key, row in chain.from_iterable(record.ledger.items() for record in records):
+        ledger[key] += row
+    dated = sorted(chain.from_iterable(_dated(record.entries) for record in records), key=itemgetter(0))
     return ShardRecord(
         place,
-        max(before.day, more.day),
-        min(before.sealed, more.sealed),
-        before.cursor + more.cursor,
-        tuple(entries),
-        ledger,
-        before.quarantine + more.quarantine,
-        sum_refused((before.refused, more.refused)),
+        max(record.day for record in records),
+        min(record.sealed for record in records),
+        sum(record.cursor for record in records),
+        tuple(entry for _, entry in dated),
+        dict(ledger),
+        tuple(chain.from_iterable(record.quarantine for record in records)),
+        sum_refused(record.refused for record in records),
     )
 
 

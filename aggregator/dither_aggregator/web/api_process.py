@@ -16,7 +16,7 @@ from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.processes import Opened
 from dither_aggregator.web.readers import Readers
-from dither_aggregator.workers.candidate_jobs import CandidateJobs
+from dither_aggregator.workers.candidate_jobs import CandidateJobs, secret_of
 from dither_aggregator.workers.publisher import Publisher
 from dither_aggregator.workers.tasks import TaskQueue, make_app
 
@@ -59,9 +59,8 @@ class ServedStore:
             want = service.want
         look_for_many = None
         if self.broker:
-            look_for_many = CandidateJobs(
-                self.broker, opened.enter_context(closing(TaskQueue(make_app(self.broker)))).publish
-            ).answer
+            jobs_queue = opened.enter_context(closing(TaskQueue(make_app(self.broker))))
+            look_for_many = CandidateJobs(self.broker, secret_of(store), jobs_queue.publish).answer
         readers = Readers(self.data, self.generation, READERS, look_for_many, want)
         app = create_app(service, ReadingApp(readers.answer), self.hosts, reachable=self.reachable)
         return Opened(app, Admission(service, self.limits, self.base_path), readers.close)

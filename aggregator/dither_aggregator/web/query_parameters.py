@@ -191,7 +191,7 @@ class _Parser(FlaskParser):
             raise Problem("too-large", f"the body must have at most {most:,} bytes")
         try:
             loaded: QueryParameters = schema.load(DOCUMENT.decode(body))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             raise Problem("malformed", "the body must be a JSON object") from None
         except ValidationError as error:
             self.handle_error(error, request, schema)

@@ -12,6 +12,7 @@ from itertools import islice
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.computing import Address, Computer, unmade
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
+from dither_aggregator.workers.intake import LOG_EVERY_S
 from dither_aggregator.workers.tasks import FOLD, READ, BrokerError, Task
 from dither_shared.errors import DitherError
 
@@ -96,6 +97,7 @@ class TaskHandlers:
         self._computer: Computer | None = None
         self._computed_at = 0.0
         self._unavailable = False
+        self._unknown, self._say_unknown_at = 0, time.monotonic()
 
     def close(self) -> None:
         """Close the store, and end the process that computes."""
@@ -189,7 +191,10 @@ class TaskHandlers:
             store.refresh()
             step(store, about)
         except _UnknownTask as error:
-            _log.warning("a task was not for this store")
+            self._unknown += 1
+            if time.monotonic() >= self._say_unknown_at:
+                _log.warning("tasks that were not for this store: %s", f"{self._unknown:,}")
+                self._say_unknown_at = time.monotonic() + LOG_EVERY_S
             _log.debug("%s", error)
         except BrokerError as error:
             _log.warning("%s; beat publishes tasks for what is left", error)

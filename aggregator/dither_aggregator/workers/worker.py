@@ -49,11 +49,14 @@ def work(
     data: str,
     generation: str,
     broker: str,
+    secret: bytes,
     processes: int,
     queues: Sequence[str],
     ready: Callable[[], None],
 ) -> int:
     """Answer tasks until SIGTERM or SIGINT; return the exit code: 1 when it cannot use the store any more.
+
+    `secret` is that of the store by which long lists are asked for.
 
     The first signal lets the steps that have begun end, the second ends at once: whatever a step was at, the store is
     made for that.
@@ -61,7 +64,7 @@ def work(
     app = make_app(broker)
     orders = _Orders()
     handlers = TaskHandlers(open_, generation, TaskQueue(app).publish, orders.stopping, orders.give_up, data)
-    _add_tasks(app, handlers, partial(run_job, data, generation, broker))
+    _add_tasks(app, handlers, partial(run_job, data, generation, broker, secret))
     intake = Intake()
     app.steps["consumer"].add(intake.step())
     _connect_signals(handlers, orders)

@@ -69,7 +69,7 @@ class Connection:
         """
         request = self._request.copy()
         request.prepare_body(body, None)
-        with _Exchange(stands), self._send(request) as response:
+        with _Exchange(stands, EXCHANGE_TIMEOUT_S), self._send(request) as response:
             # As it came: what was to be sent as it is, and is compressed, is none of ours, and may become gigabytes.
             content: bytes = response.raw.read(ANSWER_BYTES_MAX, decode_content=False)
             return response.status_code, response.headers, content
@@ -87,6 +87,18 @@ class Connection:
         self._adapter.close()
 
 
+def get(url: str, within_s: float) -> bytes:
+    """Return what a server answers without a key, proxy or redirect, on the same terms. Raises whatever happens."""
+    request = requests.Request("GET", url, {"Accept-Encoding": "identity"}).prepare()
+    adapter = _Adapter()
+    try:
+        with _Exchange(lambda: None, within_s), adapter.send(request, timeout=within_s) as response:
+            content: bytes = response.raw.read(ANSWER_BYTES_MAX, decode_content=False)
+            return content
+    finally:
+        adapter.close()
+
+
 def _variable() -> str:
     """Return which variable of the environment names the authorities, in the order of `requests`."""
     return "REQUESTS_CA_BUNDLE" if os.environ.get("REQUESTS_CA_BUNDLE") else "CURL_CA_BUNDLE"
@@ -98,13 +110,13 @@ class _Exchange:
     A socket's timeout is for one step alone: a proxy's head, TLS within TLS and an answer have as many as they like.
     """
 
-    def __init__(self, stands: Callable[[], None]) -> None:
+    def __init__(self, stands: Callable[[], None], within_s: float) -> None:
         self._stands: Callable[[], None] | None = stands
-        self._half_time = time.monotonic() + EXCHANGE_TIMEOUT_S / 2
+        self._half_time = time.monotonic() + within_s / 2
         self._over = False
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
-        self._end = threading.Timer(EXCHANGE_TIMEOUT_S, self._shut)
+        self._end = threading.Timer(within_s, self._shut)
         self._end.daemon = True
 
     def __enter__(self) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import requests
 
+from dither.testing import loopback
 from dither_aggregator.health import doctor
 from dither_aggregator.store.sqlite import FILE_NAME, schema
 from dither_shared.harmless import is_visible
@@ -151,6 +153,37 @@ def test_where_there_is_no_store_and_no_server_both_are_told(tmp_path: Path) -> 
 def test_a_server_of_another_kind_is_no_server_of_ours(served: Served, tmp_path: Path) -> None:
     code, checks = examined("--data", tmp_path / "data", "--health", served.url)
     assert (code, ill(checks)) == (1, {"server"})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        loopback.Reply(200, b"[" * 60_000),
+        loopback.Reply(200, b'{"status": "ready", "checks": [{"ok": false}], "dither": "1", "python": "3"}'),
+        loopback.Reply(200, b'{"checks": 7}'),
+        loopback.Reply(200, b" " * 200_000 + b"{}"),
+        loopback.Reply(302, b"", {"Location": "/readyz"}),
+        loopback.Reply(200, b" " * 1_000, drip_s=0.05),
+    ],
+    ids=["nested", "without words", "of another shape", "too long", "a redirect without end", "drop by drop"],
+)
+def test_whatever_a_server_answers_is_no_more_than_no_answer(
+    reply: loopback.Reply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "ASK_WITHIN_S", 1.0)
+    began = time.monotonic()
+    with loopback.Loopback(lambda _: reply) as server:
+        (check,) = doctor._server(server.url)
+        took_s = time.monotonic() - began
+    assert check.value.startswith("no answer")
+    assert took_s < 10
+
+
+def test_of_a_servers_checks_no_more_are_shown_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = {"ok": False, **dict.fromkeys(("check", "value", "limit", "hint"), "x")}
+    document = {"status": "ready", "checks": [check] * 1_000, "dither": "1", "python": "3"}
+    monkeypatch.setattr(doctor, "_asked", lambda health, path: document)
+    assert len(list(doctor._server("http://127.0.0.1:1"))) == 2 + doctor.SERVERS_CHECKS_MAX
 
 
 def test_a_servers_words_are_parts_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,7 +152,8 @@ def loaded(tmp_path: Path) -> Iterator[Hands]:
 def test_a_body_without_a_registry_is_refused_in_the_words_of_all_bodies(
     loaded: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bodies = {
+    bodies: dict[str | bytes, str] = {
+        b'{"registry":"\xff"}': "the body must be a JSON object",
         '["registry"]': "the body must be a JSON object",
         '{"registry":[["a"]]}': "the body must be a JSON object",
         '{"registry":"a"': "the body must be a JSON object",

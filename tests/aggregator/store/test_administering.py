@@ -50,11 +50,12 @@ class Hands:
         return self._rows(answer)
 
     def refused(self, path: str, body: object) -> tuple[int, str]:
-        answer = self.ask(path, body if isinstance(body, str) else json.dumps(body))
+        answer = self.ask(path, body if isinstance(body, str | bytes) else json.dumps(body))
         return answer.status_code, answer.json()["detail"]
 
-    def ask(self, path: str, body: str) -> requests.Response:
-        return requests.post(f"{self.url}/v1/admin/{path}", data=body.encode(), headers=self._headers, timeout=60)
+    def ask(self, path: str, body: str | bytes) -> requests.Response:
+        sent = body.encode() if isinstance(body, str) else body
+        return requests.post(f"{self.url}/v1/admin/{path}", data=sent, headers=self._headers, timeout=60)
 
     def journal(self) -> list[tuple[str, str]]:
         """Return what this key asked for."""
@@ -193,7 +194,8 @@ def test_a_key_that_revokes_itself_is_out(hands: Hands) -> None:
 
 
 def test_a_body_that_is_no_good_is_refused_in_words(hands: Hands) -> None:
-    for body in ("", "[]", '"x"', "{", '{"ids": 1}', '{"ids": []}', '{"ids": ["0-1"], "more": 1}', "{}"):
+    no_utf8 = b'{"ids": ["\xff"]}'
+    for body in ("", "[]", '"x"', "{", '{"ids": 1}', '{"ids": []}', '{"ids": ["0-1"], "more": 1}', "{}", no_utf8):
         status, detail = hands.refused("quarantine/drop", body)
         assert status == 400, body
         assert detail, body

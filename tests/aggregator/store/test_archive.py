@@ -6,6 +6,8 @@ import json
 import random
 import subprocess
 import sys
+import time
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import archive
 from dither_aggregator.store.dump import Record, ShardRecord
 from dither_aggregator.store.packing import pack_counts, plain_counts, unpack_counts
+from dither_aggregator.store.records import StoreError
 from tests.pinned.files import filled
 from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.soaking import scaled
@@ -110,6 +113,28 @@ def test_a_hostile_file_is_refused_in_words_within_bounds(tmp_path: Path, lines:
         assert float(took_s) < PROCESSOR_S_MAX, name
         (said,) = (line for line in done.stderr.splitlines() if str(path) in line)
         assert len(said) < 400, name
+
+
+def test_any_number_of_records_of_a_shard_is_merged_at_once(tmp_path: Path, lines: list[bytes]) -> None:
+    """A file of 9 KB had them merged one by one, for minutes."""
+    at = next(place for place, line in enumerate(lines) if line.startswith(b'{"shard"'))
+    made = write(tmp_path / "made.gz", [*lines[:at], *[SHARD % b"AAAA"] * 4_000, *lines[at:]])
+    began = time.process_time()
+    assert dither("restore", made, "--data", tmp_path / "data").returncode == 0
+    assert time.process_time() - began < PROCESSOR_S_MAX
+
+
+def test_short_uploads_count_for_the_memory_that_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "HELD_BYTES_MAX", 4 << 20)
+    made = write(tmp_path / "made.gz", [HEAD, *[SHARD % b'","'.join([b"AAA="] * 2_000)] * 400])
+    kept: list[Record] = []
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match="has more than 4,194,304 bytes of documents and of uploads"):
+            kept.extend(archive.read(made))
+        assert 0 < tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 VALUES: list[Any] = [

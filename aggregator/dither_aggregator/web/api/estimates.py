@@ -231,7 +231,7 @@ def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: QueryParam
 def _read_candidates(body: bytes) -> tuple[str, ...]:
     try:
         document = DOCUMENT.decode(body)  # which reads nothing that is nested, and no half of a surrogate pair
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         document = {}
     listed = document.get("candidates") if len(document) == 1 else None
     if not isinstance(listed, list) or not 1 <= len(listed) <= CANDIDATES_MAX:
