@@ -25,7 +25,7 @@ from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.records import Retention
 from dither_aggregator.web import in_words
-from dither_aggregator.web.answers import Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.health import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.wire import PATH
@@ -227,7 +227,7 @@ def test_a_wrong_method_is_told_the_right_ones(client: Client) -> None:
 def test_a_failure_of_ours_is_no_fault_of_the_uploads() -> None:
     """An error that escapes the application leaves as a 500 in our words: a device keeps its upload."""
 
-    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+    async def broken(scope: Scope, body: bytes) -> HttpAnswer:
         raise RuntimeError("a bug")
 
     server = http_server(in_words(broken))
