@@ -246,7 +246,6 @@ class BoundedConnection(asyncio.Protocol):
         version = self._parser.get_http_version()
         path = url.path or b"/"  # http://host stands for its root
         scope = {
-            "type": "http",
             "method": self._parser.get_method().decode("ascii"),
             "root_path": "",
             "path": path.decode("ascii"),

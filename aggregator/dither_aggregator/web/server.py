@@ -135,6 +135,7 @@ class HttpServer:
         """Wait until nobody is there, or is to be waited for; return whether that came in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
+                await asyncio.sleep(DRAINED_EVERY_S)  # also at first: connections that were accepted are made meanwhile
                 while (self._serving.connections or self._serving.tasks) and not self._hurried:
                     await asyncio.sleep(DRAINED_EVERY_S)
                 return True
