@@ -1,5 +1,6 @@
 """One connection: clients that are slow, hostile or gone."""
 
+import asyncio
 import resource
 import socket
 import time
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web import connection, in_words
+from dither_aggregator.web import bounds, connection, in_words
 from dither_aggregator.web.answers import App, HttpAnswer, Scope
+from dither_aggregator.web.messages import ReadAnswer, ReadRequest
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_shared.wire import PATH
+from dither_shared.wire.problems import Problem
 from tests.support.aggregators import http_server
 from tests.support.http import GET, HEAD, Connection, Served, passes, running, slug, until, upload
 
@@ -317,6 +321,29 @@ def test_an_answer_has_the_time_of_its_making(served: Served) -> None:
 def test_who_wants_another_protocol_is_answered_in_this_one(served: Served) -> None:
     made = served.connect(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
     assert made.answer()[0] == 200
+
+
+def test_an_answer_to_a_reader_is_held_until_it_is_sent_or_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "ANSWER_BYTES_MAX", 1_000)
+
+    async def answer(asked: ReadRequest) -> ReadAnswer:
+        return ReadAnswer(200, [], b"x" * 700)
+
+    app = ReadingApp(answer)
+    with answering(app) as made:
+        for method in ("GET", "HEAD", "GET"):
+            made.send(f"{method} / HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert made.content(bare=method == "HEAD")[0] == 200
+
+    async def hold() -> None:
+        scope = {"method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("127.0.0.1", 1)}
+        held = await app({**scope, "over": asyncio.Event()}, b"")
+        with pytest.raises(Problem, match="too much is being read"):
+            await app({**scope, "over": asyncio.Event()}, b"")
+        held.sent()
+        assert (await app({**scope, "over": asyncio.Event()}, b"")).length == 700
+
+    asyncio.run(hold())
 
 
 @contextmanager
