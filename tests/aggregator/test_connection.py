@@ -1,5 +1,6 @@
 """One connection: clients that are slow, hostile or gone."""
 
+import asyncio
 import resource
 import socket
 import time
@@ -11,9 +12,12 @@ from select import select
 
 import pytest
 
-from dither_aggregator.web import connection, in_words
-from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web import bounds, connection, in_words
+from dither_aggregator.web.answers import App, HttpAnswer, Scope
+from dither_aggregator.web.messages import ReadAnswer, ReadRequest
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_shared.wire import PATH
+from dither_shared.wire.problems import Problem
 from tests.support.aggregators import http_server
 from tests.support.http import GET, HEAD, Connection, Served, passes, running, slug, until, upload
 
@@ -286,20 +290,18 @@ def test_a_mistake_of_ours_in_reading_a_request_keeps_it_on_the_device(
 
 @pytest.mark.parametrize("length", [2, 4])
 def test_an_answer_that_is_not_as_long_as_it_says_closes_its_connection(length: int) -> None:
-    async def lie(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % length)]})
-        await send({"type": "http.response.body", "body": b"ab", "more_body": True})
-        await send({"type": "http.response.body", "body": b"c"})
+    async def lie(scope: Scope, body: bytes) -> HttpAnswer:
+        return HttpAnswer(200, [], parts=[b"ab", b"c"], length=length)
 
     with answering(lie) as made:
         made.send(GET + GET)
         data = b"".join(iter(lambda: made.socket.recv(65536), b""))
-        assert data.partition(b"\r\n\r\n")[2] == b"ab"
+        assert data.partition(b"\r\n\r\n")[2] == b"abc"[: 2 + length // 4]
 
 
 def test_a_header_that_would_be_two_is_not_sent() -> None:
-    async def split(scope: Scope, receive: Receive, send: Send) -> None:
-        await HttpAnswer(200, [(b"location", b"/\r\nset-cookie: a=b")], b"{}").send(send)
+    async def split(scope: Scope, body: bytes) -> HttpAnswer:
+        return HttpAnswer(200, [(b"location", b"/\r\nset-cookie: a=b")], b"{}")
 
     with answering(split) as made:
         made.send(GET)
@@ -316,6 +318,29 @@ def test_an_answer_has_the_time_of_its_making(served: Served) -> None:
 def test_who_wants_another_protocol_is_answered_in_this_one(served: Served) -> None:
     made = served.connect(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
     assert made.answer()[0] == 200
+
+
+def test_an_answer_to_a_reader_is_held_until_it_is_sent_or_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "ANSWER_BYTES_MAX", 1_000)
+
+    async def answer(asked: ReadRequest) -> ReadAnswer:
+        return ReadAnswer(200, [], b"x" * 700)
+
+    app = ReadingApp(answer)
+    with answering(app) as made:
+        for method in ("GET", "HEAD", "GET"):
+            made.send(f"{method} / HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert made.content(bare=method == "HEAD")[0] == 200
+
+    async def hold() -> None:
+        scope = {"method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("127.0.0.1", 1)}
+        held = await app({**scope, "over": asyncio.Event()}, b"")
+        with pytest.raises(Problem, match="too much is being read"):
+            await app({**scope, "over": asyncio.Event()}, b"")
+        held.sent()
+        assert (await app({**scope, "over": asyncio.Event()}, b"")).length == 700
+
+    asyncio.run(hold())
 
 
 @contextmanager

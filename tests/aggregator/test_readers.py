@@ -16,7 +16,6 @@ from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,6 +24,7 @@ import requests
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, READING_NICENESS
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import in_words
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, Alone, ReaderProcess, Readers
@@ -339,22 +339,14 @@ def test_a_read_that_fails_is_a_page_where_a_page_was_asked_for_in_words_of_its_
     async def late(asked: ReadRequest) -> ReadAnswer:
         raise Problem("read-failed", "the answer took too long")
 
-    async def ask() -> list[dict[str, Any]]:
-        sent: list[dict[str, Any]] = []
-        came: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        came.put_nowait({"body": b""})
+    async def ask() -> HttpAnswer:
+        scope: Scope = {"method": "GET", "path": path, "query_string": b"", "headers": [], "client": None}
+        return await in_words(ReadingApp(late))({**scope, "over": asyncio.Event()}, b"")
 
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        scope: Any = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": [], "client": None}
-        await in_words(ReadingApp(late))(scope, came.get, send)
-        return sent
-
-    start, *content = asyncio.run(ask())
-    headers = {name.decode(): value.decode() for name, value in start["headers"]}
-    body = b"".join(each["body"] for each in content).decode()
-    assert (start["status"], headers["retry-after"]) == (503, "60")
+    answer = asyncio.run(ask())
+    headers = {name.decode(): value.decode() for name, value in answer.headers}
+    body = b"".join(answer.parts or [answer.content]).decode()
+    assert (answer.status, headers["retry-after"]) == (503, "60")
     assert headers["content-type"].startswith(content_type)
     assert headers["x-content-type-options"] == "nosniff"
     assert "the answer took too long" in body

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dither_aggregator.web import connection, in_words, server
-from dither_aggregator.web.answers import Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_shared.wire.problems import Problem
 from tests.support.aggregators import http_server
 from tests.support.http import HEAD, Connection, Echo, Served, running, slug, until, upload
@@ -29,15 +29,12 @@ def served() -> Iterator[Served]:
 def test_a_refusal_leaves_nothing_to_collect(made: Callable[[], Exception]) -> None:
     """Circles of an exception and its frames held everybody up for 50 ms whenever they were collected."""
 
-    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+    async def refuse(scope: Scope, body: bytes) -> HttpAnswer:
         raise made()
-
-    async def nothing(*_: object) -> Any:
-        return {}
 
     async def refused(times: int) -> None:
         for _ in range(times):
-            await in_words(refuse)({}, nothing, nothing)
+            await in_words(refuse)({}, b"")
 
     asyncio.run(refused(1))
     gc.collect()

@@ -7,14 +7,14 @@ import pytest
 
 from dither_aggregator.web import bounds, connection
 from dither_aggregator.web.answers import Scope
-from dither_aggregator.web.listener_connections import AdmitAll
+from dither_aggregator.web.listener_connections import Admitting
 from dither_shared.wire.problems import Problem
 from tests.support.http import GET, HEAD, Connection, Served, running, slug, until, upload
 
 UNWANTED = HEAD + b"X-Unwanted: 1\r\n"
 
 
-class Turnstile(AdmitAll):
+class Turnstile(Admitting):
     """Refuses what says that it is to be refused."""
 
     def admit(self, scope: Scope) -> Problem | None:

@@ -6,9 +6,9 @@ python -m tests.benchmarks.bare [PROCESSES]
 import sys
 from contextlib import ExitStack
 
-from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import AdmitAll
+from dither_aggregator.web.listener_connections import Admitting
 from dither_aggregator.web.processes import HttpProcesses, Opened
 from dither_aggregator.web.server import HttpServer
 from tests.benchmarks.peers.wsgi_app import RECEIPT
@@ -19,14 +19,13 @@ ACCEPTED = HttpAnswer(202, [(b"content-type", b"application/json")], RECEIPT)
 class App:
     """Answers every request alike."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, body: bytes) -> HttpAnswer:
         """Answer one request."""
-        await receive()
-        await ACCEPTED.send(send)
+        return ACCEPTED
 
     def open(self, opened: ExitStack) -> Opened:
         """Open nothing."""
-        return Opened(self, AdmitAll(), self.close)
+        return Opened(self, Admitting(), self.close)
 
     async def close(self) -> None:
         """End nothing."""

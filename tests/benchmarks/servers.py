@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
-from dither_aggregator.web.answers import Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import HttpServer
 from tests.benchmarks import bare
@@ -217,12 +217,11 @@ class _Committing:
         self._waiting: SimpleQueue[Future[None]] = SimpleQueue()
         threading.Thread(target=self._commit, daemon=True).start()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
+    async def __call__(self, scope: Scope, body: bytes) -> HttpAnswer:
         committed: Future[None] = Future()
         self._waiting.put(committed)
         await asyncio.wrap_future(committed)
-        await bare.ACCEPTED.send(send)
+        return bare.ACCEPTED
 
     def _commit(self) -> None:
         while True:

@@ -18,7 +18,7 @@ from dither.device import FILE_NAME
 from dither.device.connection import DURABLE_WAIT_S
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.web.answers import App, Receive, Scope, Send
+from dither_aggregator.web.answers import App, HttpAnswer, Scope
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker, start
 from tests.faults.test_kill import registry_text
@@ -45,12 +45,12 @@ class Gate:
         self._now = 0
         self.most = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, body: bytes) -> HttpAnswer:
         self._now += 1
         self.most = max(self.most, self._now)
         await asyncio.sleep(SLOW_S)
         self._now -= 1
-        await self._app(scope, receive, send)
+        return await self._app(scope, body)
 
 
 @contextmanager

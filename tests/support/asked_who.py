@@ -10,9 +10,9 @@ from pathlib import Path
 
 from dither_aggregator.operations.signal_handling import answer_signals
 from dither_aggregator.store import StoreError
-from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import AdmitAll
+from dither_aggregator.web.listener_connections import Admitting
 from dither_aggregator.web.processes import HttpProcesses, Opened
 from dither_shared.wire import PATH
 
@@ -31,14 +31,13 @@ class Who:
         if (self.directory / "fail").exists():
             raise StoreError("there is no store")
         opened.callback(lambda: (self.directory / f"ended-{os.getpid()}").touch())
-        return Opened(self.answer, AdmitAll(), self.close)
+        return Opened(self.answer, Admitting(), self.close)
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
+    async def answer(self, scope: Scope, body: bytes) -> HttpAnswer:
         if scope["path"] == PATH:
             (self.directory / "came").touch()
             await asyncio.sleep(self.slow_s)
-        await HttpAnswer(200, [], b"%d" % os.getpid()).send(send)
+        return HttpAnswer(200, [], b"%d" % os.getpid())
 
     async def close(self) -> None:
         (self.directory / f"closed-{os.getpid()}").touch()

@@ -35,7 +35,7 @@ from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.ingest.service import Service, WholeService
-from dither_aggregator.web.answers import Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, http_server, sqlite_store, web_app
 from tests.support.keys import write_key
@@ -254,13 +254,13 @@ def a_world(directory: Path, text: str) -> Iterator[World]:
     with sqlite_store(asked, directory / "data") as store, WholeService(store) as service:
         answer = web_app(service)
 
-        async def slowly(scope: Scope, receive: Receive, send: Send) -> None:
+        async def slowly(scope: Scope, body: bytes) -> HttpAnswer:
             if not (directory / "came").exists():
                 (directory / "came").touch()
                 answers_at = time.monotonic() + made.delay_s
                 while time.monotonic() < answers_at and not over.is_set():
                     await asyncio.sleep(0.01)
-            await answer(scope, receive, send)
+            return await answer(scope, body)
 
         server = http_server(slowly)
         made = World(server.url, service, directory / "device", asked)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dither_aggregator.web import in_words
-from dither_aggregator.web.answers import HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.listener_connections import HEALTH, Admitting
 from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
@@ -32,25 +32,22 @@ class Echo:
         self.cancelled = self.left = 0
         self.answer = b"{}"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, body = scope["path"], (await receive())["body"]
+    async def __call__(self, scope: Scope, body: bytes) -> HttpAnswer:
+        path = scope["path"]
         self.came.append((path, body))
         if body == b"bug":
             raise RuntimeError("secret words")
-        left = asyncio.ensure_future(receive())
         try:
-            while self.waits and not left.done():
+            while self.waits and not scope["over"].is_set():
                 await asyncio.sleep(0.01)
-            self.left += left.done()
+            self.left += scope["over"].is_set()
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        finally:
-            left.cancel()
         hosts = [name for name, _ in scope["headers"]].count(b"host")
         said = {"body": body.decode(), "health": HEALTH in scope["state"], "big": path == "/big", "hosts": hosts}
         content = self.answer if path == "/big" else json.dumps(said).encode()
-        await HttpAnswer(200, [], content).send(send)
+        return HttpAnswer(200, [], content)
 
 
 class Connection:

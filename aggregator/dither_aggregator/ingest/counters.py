@@ -37,12 +37,12 @@ LIMITS: dict[str, str] = {
 """Each limit that may be hit, and what it limits. `limit_hit` takes no other."""
 
 COMMIT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
-_DUPLICATES, _FAILED, _COMMIT_S = "duplicates", "failed", "seconds"
+_BUCKETS = [*map(str, COMMIT_BUCKETS_S), "+Inf"]
 _NAMES = [
     *(("limit", limit) for limit in LIMITS),
     *(("problem", slug) for slug in PROBLEMS),
-    *(("commits", counted) for counted in (_DUPLICATES, _FAILED, _COMMIT_S)),
-    *(("within", str(bucket)) for bucket in (*COMMIT_BUCKETS_S, "+Inf")),
+    *(("within", bucket) for bucket in _BUCKETS),
+    *(("commits", counted) for counted in ("duplicates", "failed", "seconds")),
 ]
 _PLACES = {name: place for place, name in enumerate(_NAMES)}
 """The place of each number in a row."""
@@ -87,18 +87,13 @@ class _Counted(Collector):
     def collect(self) -> Iterator[Metric]:
         yield _by_label("dither_limits_hit", "Times that a limit was hit.", "limit", LIMITS)
         yield _by_label("dither_requests_refused", "Requests that were refused as a whole.", "problem", PROBLEMS)
-        duplicates, failed, seconds = (_total("commits", each) for each in (_DUPLICATES, _FAILED, _COMMIT_S))
-        yield CounterMetricFamily(
-            "dither_uploads_duplicate", "Copies of uploads that were accepted before.", value=duplicates
-        )
+        duplicates, failed, seconds = (_total("commits", each) for each in ("duplicates", "failed", "seconds"))
+        text = "Copies of uploads that were accepted before."
+        yield CounterMetricFamily("dither_uploads_duplicate", text, value=duplicates)
         yield CounterMetricFamily("dither_commits_failed", "Commits of uploads that failed.", value=failed)
-        bounds = [*map(str, COMMIT_BUCKETS_S), "+Inf"]
-        yield HistogramMetricFamily(
-            "dither_commit_duration_seconds",
-            "How long commits of uploads took until they were durable.",
-            buckets=list(zip(bounds, accumulate(_total("within", bound) for bound in bounds), strict=True)),
-            sum_value=seconds,
-        )
+        text = "How long commits of uploads took until they were durable."
+        within = zip(_BUCKETS, accumulate(_total("within", bucket) for bucket in _BUCKETS), strict=True)
+        yield HistogramMetricFamily("dither_commit_duration_seconds", text, buckets=list(within), sum_value=seconds)
 
 
 def _by_label(name: str, text: str, label: str, values: Iterable[str]) -> Metric:
@@ -124,12 +119,11 @@ def request_refused(slug: str) -> None:
 
 def committed(seconds: float, duplicates: int) -> None:
     """Count a commit, how long it took, and how many of its uploads were known already."""
-    bucket = bisect_left(COMMIT_BUCKETS_S, seconds)
-    _add("within", str(COMMIT_BUCKETS_S[bucket]) if bucket < len(COMMIT_BUCKETS_S) else "+Inf")
-    _add("commits", _COMMIT_S, seconds)
-    _add("commits", _DUPLICATES, duplicates)
+    _add("within", _BUCKETS[bisect_left(COMMIT_BUCKETS_S, seconds)])
+    _add("commits", "seconds", seconds)
+    _add("commits", "duplicates", duplicates)
 
 
 def commit_failed() -> None:
     """Count a commit that failed."""
-    _add("commits", _FAILED)
+    _add("commits", "failed")

@@ -27,7 +27,7 @@ def another_is_read() -> Problem:
 
 
 def changing_app(service: Service) -> ReadingApp:
-    """Return the ASGI application of the addresses that change something; one change at a time.
+    """Return the application of the addresses that change something; one change at a time.
 
     A registry takes up to a minute to be read, for which nothing else waits; another one that comes then is refused.
     """

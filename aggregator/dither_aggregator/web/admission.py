@@ -24,7 +24,7 @@ from dither_aggregator.web.bounds import Peers
 from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
 from dither_aggregator.web.clients import Clients
 from dither_aggregator.web.headers import headers_of
-from dither_aggregator.web.listener_connections import HEALTH
+from dither_aggregator.web.listener_connections import HEALTH, Admitting
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES
 from dither_aggregator.web.messages import ASKED_BYTES_MAX
 from dither_aggregator.web.origins import KEY_IN_BODY, Origins, is_preflight
@@ -40,7 +40,7 @@ EVERYBODY = b""
 _log = logging.getLogger("dither_aggregator")
 
 
-class Admission:
+class Admission(Admitting):
     """Says which uploads and logins a running service takes. For the loop's thread alone."""
 
     def __init__(self, service: Service, limits: Limits, base_path: BasePath | None = None) -> None:

@@ -5,13 +5,13 @@ and with an admin key, live figures and raw counts are told; a read key is told 
 """
 
 from collections.abc import Callable, Collection
-from typing import Any
+from dataclasses import replace
 
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations.scopes import ADMIN, READING, WRITE
 from dither_aggregator.store.keys import REVOKED, WAITING, Key
 from dither_aggregator.web.addresses import is_known
-from dither_aggregator.web.answers import App, HttpAnswer, Receive, Scope, Send
+from dither_aggregator.web.answers import App, HttpAnswer, Scope
 from dither_aggregator.web.headers import headers_of
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES, Login, to_login
 from dither_aggregator.web.messages import LIVE, SESSION
@@ -48,27 +48,26 @@ class Authentication:
             return False
         return not any(name in _PASSED_ON for name, _ in scope["headers"])
 
-    async def enter(self, scope: Scope, receive: Receive, send: Send, reading: App) -> None:
+    async def enter(self, scope: Scope, body: bytes, reading: App) -> HttpAnswer:
         """Have a request answered by `reading` if it may read, or here where it logs in or out; raise Problem."""
         headers, path = headers_of(scope), scope["path"]
         looks = scope["method"] in ("GET", "HEAD")  # what a session is good for: nothing that is posted
         if not looks and not is_known(path):  # a device that was led astray is told so, however the store is
             raise nowhere(scope["root_path"])
         if scope["method"] == "POST" and path in (LOGIN, LOGOUT):
-            await self._form(scope, headers, (await receive())["body"]).send(send)
-        elif path.startswith(STATIC) or path == PATH:  # other methods than POST are told so
-            await reading(scope, receive, send)
-        elif self._is_open(scope):
-            await reading({**scope, LIVE: True}, receive, send)
-        elif looks and (key := self._logged_in(headers)):
-            await reading({**scope, SESSION: True, LIVE: key.scope == ADMIN}, receive, unstored(send))
-        elif looks and path == LOGIN:
-            await reading(scope, receive, unstored(send))
-        elif looks and b"authorization" not in headers and is_known(path) and not path.startswith((API, DOCUMENT)):
-            await to_login(scope).send(send)
-        else:
-            key = self._reading_key(scope, headers)
-            await reading({**scope, LIVE: key.scope == ADMIN}, receive, unstored(send))
+            return self._form(scope, headers, body)
+        if path.startswith(STATIC) or path == PATH:  # other methods than POST are told so
+            return await reading(scope, body)
+        if self._is_open(scope):
+            return await reading({**scope, LIVE: True}, body)
+        if looks and (key := self._logged_in(headers)):
+            return unstored(await reading({**scope, SESSION: True, LIVE: key.scope == ADMIN}, body))
+        if looks and path == LOGIN:
+            return unstored(await reading(scope, body))
+        if looks and b"authorization" not in headers and is_known(path) and not path.startswith((API, DOCUMENT)):
+            return to_login(scope)
+        key = self._reading_key(scope, headers)
+        return unstored(await reading({**scope, LIVE: key.scope == ADMIN}, body))
 
     def _form(self, scope: Scope, headers: dict[bytes, bytes], body: bytes) -> HttpAnswer:
         if scope["path"] == LOGOUT:
@@ -119,13 +118,7 @@ def shown_key(find: Callable[[bytes], Key | None], authorization: bytes, scopes:
     return key
 
 
-def unstored(send: Send) -> Send:
+def unstored(answer: HttpAnswer) -> HttpAnswer:
     """Have nothing of an answer kept by browsers and proxies: it is for who showed a key."""
-
-    async def sent(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            headers = [(name, value) for name, value in message["headers"] if name != b"cache-control"]
-            message = {**message, "headers": [*headers, (b"cache-control", b"no-store")]}
-        await send(message)
-
-    return sent
+    headers = [(name, value) for name, value in answer.headers if name != b"cache-control"]
+    return replace(answer, headers=[*headers, (b"cache-control", b"no-store")])

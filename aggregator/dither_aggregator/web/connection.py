@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from email.utils import formatdate
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from dither_aggregator.ingest import counters
 from dither_aggregator.web import problems
-from dither_aggregator.web.answers import App, RefusesUnread, refusal
+from dither_aggregator.web.answers import App, HttpAnswer, Scope, refusal
 from dither_aggregator.web.bounds import Peers, peers_of
 from dither_aggregator.web.listener_connections import HEALTH, Admitting, Door
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
@@ -68,63 +68,52 @@ class Serving:
 
 
 class Exchange:
-    """A request and its answer. The answer says how long it is, or has no content."""
+    """A request and its answer."""
 
     def __init__(self, connection: "BoundedConnection", scope: dict[str, Any], keep_alive: bool) -> None:
         self._connection, self.scope, self.keep_alive = connection, scope, keep_alive
         self.told: list[tuple[bytes, bytes]] = []
         """Headers that every answer to it has beside its own."""
-        self.refuses: RefusesUnread | None = None
+        self.refuses: App | None = None
         """Answers in the application's place, before the request is whole."""
         self.body = bytearray()
         self.whole = self.answered = False
-        self.over = asyncio.Event()
-        """Set once it is answered, or its client is gone."""
-        self._received = False
-        self._start: Any = None
-        self._unsent = 0
+        self.over: asyncio.Event = scope["over"]
 
     async def run(self, app: App) -> None:
-        """Have an application answer; close the connection of an answer that it did not finish."""
+        """Have an application answer; close the connection of an answer that is not finished."""
+        body, self.body = bytes(self.body), bytearray()
         try:
-            await app(self.scope, self._receive, self._send)
+            answer = await app(self.scope, body)
+            try:
+                await self._send(answer)
+            finally:
+                answer.sent()
+        except Exception as error:
+            problems.failure(error)
         finally:
             if not self.answered:
                 self._connection.transport.close()
 
-    async def _receive(self) -> dict[str, Any]:
-        """Return the request's body, all of it; then wait until the exchange is over."""
-        if self._received:
-            await self.over.wait()
-            return {"type": "http.disconnect"}
-        self._received = True
-        body, self.body = bytes(self.body), bytearray()
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def _send(self, message: Any) -> None:
-        """Send a part of the answer, as fast as it is read: the head with the first part of the content."""
-        await self._connection.writable.wait()
-        if self.over.is_set():
-            return
-        if message["type"] == "http.response.start":
-            self._start = message
-            return
-        has_content, more = self.scope["method"] != "HEAD", message.get("more_body", False)
-        data = message["body"] if has_content else b""
-        if self._start:
-            head, self._start = self._start, None
-            self._unsent = int(dict(head["headers"]).get(b"content-length", 0)) if has_content else 0
-        else:
-            head = None
-        self._unsent -= len(data)
-        if self._unsent < 0 or (self._unsent and not more):
+    async def _send(self, answer: HttpAnswer) -> None:
+        """Send an answer as fast as it is read: its head with the first part, to a HEAD without any."""
+        length = len(answer.content) if answer.parts is None else answer.length
+        said = [] if length is None else [(b"content-length", b"%d" % length)]
+        data, left = _head(answer.status, [*answer.headers, *self.told, *said], close=not self.keep_alive), length or 0
+        for part in () if self.scope["method"] == "HEAD" else answer.parts or (answer.content,):
+            await self._connection.writable.wait()
+            if self.over.is_set():
+                return
+            left -= len(part)
+            if left < 0:
+                break
+            self._connection.transport.write(data + part)
+            data = b""
+        if left and self.scope["method"] != "HEAD":
             raise ValueError("an answer must be as long as it says")
-        if head:
-            data = _head(head["status"], [*head["headers"], *self.told], close=not self.keep_alive) + data
-        self._connection.transport.write(data)
-        if not more:
+        if not self.over.is_set():
+            self._connection.transport.write(data)
             self.answered = True
-            self.over.set()
             self._connection.on_answered(self)
 
 
@@ -259,7 +248,6 @@ class BoundedConnection(asyncio.Protocol):
         version = self._parser.get_http_version()
         path = url.path or b"/"  # http://host stands for its root
         scope = {
-            "type": "http",
             "method": self._parser.get_method().decode("ascii"),
             "root_path": "",
             "path": path.decode("ascii"),
@@ -268,6 +256,7 @@ class BoundedConnection(asyncio.Protocol):
             "headers": self._headers,
             "client": self._client,
             "state": {HEALTH: True} if self._health else {},
+            "over": asyncio.Event(),
         }
         keep_alive = version != "1.0" and self._parser.should_keep_alive()
         self._last = exchange = Exchange(self, scope, keep_alive)
@@ -309,7 +298,7 @@ class BoundedConnection(asyncio.Protocol):
             self._stop(problem)
         self._unwanted_bytes, self._close_behind = 0, not exchange.keep_alive
         exchange.keep_alive = True
-        exchange.refuses = RefusesUnread(problem, 0.0 if exchange.scope["path"] == PATH else HELD_BACK_S)
+        exchange.refuses = partial(_refuse_unread, problem)
         self._answer_next()
 
     def _end_unwanted(self, exchange: Exchange) -> None:
@@ -432,6 +421,12 @@ class BoundedConnection(asyncio.Protocol):
         headers = [*answer.headers, *told, (b"content-length", b"%d" % len(answer.content))]
         self.transport.write(_head(problem.status, headers, close=True) + answer.content)
         self.transport.close()
+
+
+async def _refuse_unread(problem: Problem, scope: Scope, _: bytes) -> HttpAnswer:
+    """Refuse a request without its body: a device's at once, any other one after a while."""
+    await asyncio.sleep(0.0 if scope["path"] == PATH else HELD_BACK_S)
+    return refusal(problem)
 
 
 def _head(status: int, headers: Iterable[tuple[bytes, bytes]], *, close: bool) -> bytes:

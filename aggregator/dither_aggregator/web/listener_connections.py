@@ -94,33 +94,15 @@ class Door:
         return False
 
 
-class Admitting(Protocol):
-    """Says which requests are read at all, and below which path."""
-
-    @property
-    def base_path(self) -> BasePath:
-        """The path of a site below which the addresses stand."""
-
-    @property
-    def origins(self) -> Origins:
-        """The origins whose pages may send uploads."""
-
-    def admit(self, scope: Scope) -> Problem | None:
-        """Return why a request is not to be read, given its head; else None. Never waits."""
-
-    def look(self) -> None:
-        """Do what is to be done now and then."""
-
-
-class AdmitAll:
-    """Lets everything in, at the root of a site."""
+class Admitting:
+    """Says which requests are read at all, and below which path: every one, at the root of a site."""
 
     base_path = BasePath()
     origins = Origins()
 
     def admit(self, scope: Scope) -> Problem | None:
-        """Return None."""
+        """Return why a request is not to be read, given its head; else None. Never waits."""
         return None
 
     def look(self) -> None:
-        """Do nothing."""
+        """Do what is to be done now and then."""

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from dither_aggregator.store.records import KeptReading
+from dither_aggregator.web.headers import headers_of
 
 LENGTH = struct.Struct("<Q")
 KEPT_HEADERS = (b"content-type", b"if-none-match")
@@ -51,8 +52,8 @@ class ReadRequest(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, scope: Any, body: bytes) -> "ReadRequest":
-        """Return the request of an ASGI scope."""
-        kept = [(name, value) for name, value in scope["headers"] if name in KEPT_HEADERS]
+        """Return the request of a scope."""
+        kept = [(name, value) for name, value in headers_of(scope).items() if name in KEPT_HEADERS]
         length = [(b"content-length", b"%d" % len(body))] if body else []
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves the content out
         who = scope.get(SESSION, False), scope.get(ACTOR, ""), scope.get(LIVE, False), scope.get("root_path", "")

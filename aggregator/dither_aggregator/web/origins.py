@@ -25,7 +25,7 @@ PREFLIGHT = HttpAnswer(
         (b"access-control-allow-headers", b"authorization, content-encoding, content-type"),
         (b"access-control-max-age", b"%d" % PREFLIGHT_KEPT_S),
     ],
-    b"",
+    parts=(),
 )
 """The answer to a browser that asks whether it may send an upload with a key in a header."""
 

@@ -6,11 +6,12 @@ It is held compressed. The answerer is another process, or `wsgi` in a thread.
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 from werkzeug.http import parse_accept_header
 
 from dither_aggregator.web import bounds, problems
-from dither_aggregator.web.answers import Receive, Scope, Send
+from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.bounds import Bound, Peers, peers_of
 from dither_aggregator.web.messages import ReadAnswer, ReadRequest
 from dither_aggregator.web.problems import API, DOCUMENT
@@ -20,44 +21,42 @@ CHUNK_BYTES = 64 * 1024
 
 
 class ReadingApp:
-    """An ASGI application of pages and API. `answer` answers a request; it is cancelled when nobody waits for it."""
+    """An application of pages and API. `answer` answers a request; it is cancelled when nobody waits for it."""
 
     def __init__(self, answer: Callable[[ReadRequest], Awaitable[ReadAnswer]]) -> None:
         self._answer = answer
         self._held = Bound(bounds.ANSWER_BYTES_MAX)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        asked = ReadRequest.of(scope, (await receive())["body"])
+    async def __call__(self, scope: Scope, body: bytes) -> HttpAnswer:
+        """Answer one request; nobody gets the answer if its client has left."""
+        asked = ReadRequest.of(scope, body)
         peers = peers_of(scope["client"][0]) if scope["client"] else ()
         answering = asyncio.ensure_future(self._answer(asked))
-        left = asyncio.ensure_future(receive())
+        left = asyncio.ensure_future(scope["over"].wait())
         try:
             await asyncio.wait({answering, left}, return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                await self._send(await _in_words(answering, asked), peers, _accepts_gzip(scope), send)
+            if not answering.done():
+                return HttpAnswer(503, [])
+            return self._held_answer(await _in_words(answering, asked), peers, _accepts_gzip(scope))
         finally:
             answering.cancel()
             left.cancel()
 
-    async def _send(self, answered: ReadAnswer, peers: Peers, packed: bool, send: Send) -> None:
-        try:
-            if not self._held.add(peers, len(answered.content)):
-                raise Problem("read-failed", "too much is being read at a time")
-            headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answered.headers]
-            length = len(answered.content) if packed or answered.length is None else answered.length
-            if answered.status != 304:  # whose length would be that of what the reader of it has already
-                headers.append((b"content-length", b"%d" % length))
-            if answered.length is not None:
-                headers += [(b"content-encoding", b"gzip")] if packed else []
-            if answered.length is not None or answered.status == 304:
-                headers.append((b"vary", b"accept-encoding"))
-            await send({"type": "http.response.start", "status": answered.status, "headers": headers})
-            for chunk in _chunks(answered, packed):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            self._held.remove(peers, len(answered.content))
+    def _held_answer(self, answered: ReadAnswer, peers: Peers, packed: bool) -> HttpAnswer:
+        held = len(answered.content)
+        let_go = partial(self._held.remove, peers, held)
+        if not self._held.add(peers, held):
+            let_go()
+            raise Problem("read-failed", "too much is being read at a time")
+        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answered.headers]
+        length = held if packed or answered.length is None else answered.length
+        if answered.length is not None:
+            headers += [(b"content-encoding", b"gzip")] if packed else []
+        if answered.length is not None or answered.status == 304:
+            headers.append((b"vary", b"accept-encoding"))
+        # A 304 has no length: it would be that of what the reader of it has already.
+        said = None if answered.status == 304 else length
+        return HttpAnswer(answered.status, headers, parts=_chunks(answered, packed), length=said, sent=let_go)
 
 
 async def _in_words(answering: Awaitable[ReadAnswer], asked: ReadRequest) -> ReadAnswer:

@@ -13,7 +13,7 @@ from dither_aggregator.web.answers import App
 from dither_aggregator.web.bounds import ACCEPTED_AT_ONCE, BACKLOG
 from dither_aggregator.web.connection import LINGER_S, BoundedConnection, Serving
 from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import AdmitAll, Admitting, Door
+from dither_aggregator.web.listener_connections import Admitting, Door
 
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""
@@ -24,10 +24,6 @@ CLOSE_WITHIN_S = 5.0
 Close = Callable[[], Awaitable[None]]
 
 _log = logging.getLogger("dither_aggregator")
-
-
-async def _nothing() -> None:
-    pass
 
 
 class HttpServer:
@@ -42,9 +38,9 @@ class HttpServer:
         public: Listener,
         health: Listener | None = None,
         admission: Admitting | None = None,
-        close: Close = _nothing,
+        close: Close | None = None,
     ) -> None:
-        self._serving = Serving(app, admission or AdmitAll())
+        self._serving = Serving(app, admission or Admitting())
         self._doors = [(public, Door(bounds.connections_max(), bounds.BODY_BYTES_MAX), False)]
         if health:
             self._doors.append((health, Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX), True))
@@ -109,8 +105,9 @@ class HttpServer:
         looking = asyncio.create_task(self._look(self._loop))
         ready()
         await self._stopped.wait()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._close(), CLOSE_WITHIN_S)
+        if self._close:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._close(), CLOSE_WITHIN_S)
         for server in servers:
             server.close()
         self._end_connections()
@@ -138,6 +135,7 @@ class HttpServer:
         """Wait until nobody is there, or is to be waited for; return whether that came in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
+                await asyncio.sleep(DRAINED_EVERY_S)  # also at first: connections that were accepted are made meanwhile
                 while (self._serving.connections or self._serving.tasks) and not self._hurried:
                     await asyncio.sleep(DRAINED_EVERY_S)
                 return True

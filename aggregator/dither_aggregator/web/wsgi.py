@@ -97,9 +97,7 @@ def _environ_of(asked: ReadRequest) -> dict[str, Any]:
     }
     for name, value in asked.headers:
         variable = name.decode("latin-1").upper().replace("-", "_")
-        variable = variable if variable.startswith("CONTENT_") else f"HTTP_{variable}"
-        before = f"{environ[variable]}," if variable in environ else ""
-        environ[variable] = before + value.decode("latin-1")
+        environ[variable if variable.startswith("CONTENT_") else f"HTTP_{variable}"] = value.decode("latin-1")
     return environ
 
 
