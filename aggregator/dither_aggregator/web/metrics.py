@@ -35,7 +35,7 @@ def answer(service: Service, findings: Sequence[HealthFinding], versions: Mappin
     return HttpAnswer(200, HEADERS, generate_latest(registry) + generate_latest(counters.REGISTRY))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Read(Collector):
     """The numbers that were last read of the store."""
 
