@@ -3,7 +3,6 @@
 import json
 import random
 import secrets
-import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import timedelta
@@ -29,6 +28,7 @@ from tests.support.aggregators import aggregator
 from tests.support.keys import write_key
 from tests.support.soaking import MEMORY
 from tests.support.stores import fold_all
+from tests.support.waiting import wait_until
 
 DEVICES, ASKED_ALL = 3_000, 1_000
 """A third is asked for all, the others for numbers of which fewer than 3,000 are not shown."""
@@ -125,10 +125,7 @@ def check_numbers(name: str, answers: Sequence[object], rows: Sequence[dict[str,
 
 def check_estimates(registry: Registry, answers: Answers, url: str, service: Service) -> None:
     """Assert that all reports are counted, and that each estimate is near the truth."""
-    deadline = time.monotonic() + 30
-    while service.store.backlog():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not service.store.backlog())
     assert all(row.balanced for row in service.store.ledger())
     for name, metric in registry.metrics.items():
         reading = requests.get(f"{url}/v1/metrics/{name}/estimates?window=today", timeout=120).json()

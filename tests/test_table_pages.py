@@ -45,7 +45,6 @@ STATES = {
     "/metrics/stability/time?values=crashed = yes": "days",
     "/compare?metric=stability": "What moved",
     "/changes": "What moved",
-    "/pipeline": "accepted",
     "/s/stability": "a snapshot: it never changes",
 }
 """Addresses of all states with what each of them says; a snapshot is addressed by its metric."""

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from dither_aggregator.web.listener_connections import HEALTH, Admitting
 from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.support.aggregators import http_server
+from tests.support.waiting import wait_until
 
 HEAD = b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\n"
 
@@ -139,11 +140,7 @@ def slug(document: dict[str, Any]) -> str:
     return str(document["type"]).removeprefix(PROBLEM_PREFIX)
 
 
-def until(holds: Callable[[], object], within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+until = partial(wait_until, within_s=20)
 
 
 def passes(served: Served) -> bool:

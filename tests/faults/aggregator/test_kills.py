@@ -147,10 +147,8 @@ def commit_without_the_cursor(home: Path, kind: str) -> None:
     with aggregator(kind, home, ordered, processes=4, api_processes=1, shards=1) as cluster:
         with Load(oracle, cluster):
             wait_until(lambda: ordered.noted(TOO_LATE), "a counter that was too late")
-        with suppress(AssertionError):  # by any of its signs
-            for _ in range(20):  # it counts all the same, as soon as no other one is faster
-                check_now(oracle, cluster)
-                time.sleep(0.5)
+        with suppress(AssertionError):  # by any of its signs: it counts all the same, as soon as no other one is faster
+            wait_until(lambda: check_now(oracle, cluster), "a sign", 10)
         check_all(oracle, cluster)
 
 
