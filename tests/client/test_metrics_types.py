@@ -252,46 +252,34 @@ def test_every_metric_has_a_class_of_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "registry",
-    [
-        asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, crash=CRASH, keyword=KEYWORD),
-        asked(
-            awkward={"values": AWKWARD, "question": 'Why """?'},
-            **{f"v{n}": {"values": [v]} for n, v in enumerate(AWKWARD)},
-        ),
-        asked(**{f"a{length}": {"values": ["x" * length]} for length in range(35, 60)}),
-        asked(
-            **{
-                f"a{length}_{name}": {"kind": "table", "columns": {name: ["x" * length, "y"], "b": ["x" * 90]}}
-                for length in range(45, 60)
-                for name in ("a", "if")
-            }
-        ),
-        asked(long={**LONG, "kind": "choices", "ticks_max": 2}),
-        asked(crash={"kind": "table", "columns": {"a": ["1"], "b": ["2"]}}),
-        asked(crash={"kind": "table", "columns": {"a": {"edges": [0, 1]}, "b": {"edges": [0, 1]}}}),
-        asked(dark=FLAG),
-        site(),
-    ],
-    ids=[
-        "all kinds",
-        "awkward texts",
-        "all widths",
-        "all widths of columns",
-        "long choices",
-        "columns",
-        "columns of numbers",
-        "a flag",
-        "a text",
-    ],
-)
-def test_the_stub_is_formatted_and_imports_what_it_uses(registry: Registry, tmp_path: Path) -> None:
-    file = tmp_path / "metrics.pyi"
-    file.write_text(stub(registry), encoding="utf-8")
+WRITTEN = {
+    "all kinds": asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, crash=CRASH, keyword=KEYWORD),
+    "awkward texts": asked(
+        awkward={"values": AWKWARD, "question": 'Why """?'},
+        **{f"v{n}": {"values": [v]} for n, v in enumerate(AWKWARD)},
+    ),
+    "all widths": asked(**{f"a{length}": {"values": ["x" * length]} for length in range(35, 60)}),
+    "all widths of columns": asked(
+        **{
+            f"a{length}_{name}": {"kind": "table", "columns": {name: ["x" * length, "y"], "b": ["x" * 90]}}
+            for length in range(45, 60)
+            for name in ("a", "if")
+        }
+    ),
+    "long choices": asked(long={**LONG, "kind": "choices", "ticks_max": 2}),
+    "columns": asked(crash={"kind": "table", "columns": {"a": ["1"], "b": ["2"]}}),
+    "columns of numbers": asked(crash={"kind": "table", "columns": {"a": {"edges": [0, 1]}, "b": {"edges": [0, 1]}}}),
+    "a flag": asked(dark=FLAG),
+    "a text": site(),
+}
+
+
+def test_every_stub_is_formatted_and_imports_what_it_uses(tmp_path: Path) -> None:
+    for name, registry in WRITTEN.items():
+        (tmp_path / f"{name.replace(' ', '_')}.pyi").write_text(stub(registry), encoding="utf-8")
     for check in (["format", "--diff"], ["check", "--select", "E1,E2,E3,E7,E9,F,I,N815,PIE,UP,W,RUF100"]):
         done = subprocess.run(
-            [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache", "--target-version", "py311", file],
+            [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache", "--target-version", "py311", tmp_path],
             capture_output=True,
             text=True,
             check=False,
