@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.aggregator.test_snapshot_page import keep
-from tests.support.browsing import CONTRAST, Pages, Tab, address_of, check_state, served
+from tests.support.browsing import CONTRAST, Pages, Tab, address_of, axe_of, check_state, served
 from tests.support.numeric import FORMS, hump, number_site, put_numbers, two_weeks
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_accessible_fits_and_is_no_larger_than_need_be(tab: Tab, pages: Pages, path: str) -> None:
-    check_state(tab, address_of(pages, path), STATES[path])
+    check_state(tab, address_of(pages, path), STATES[path], axe_of(path, STATES))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -10,7 +10,7 @@ from dither_aggregator.analysis.words import search
 from dither_shared.registry import Registry
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.words.test_reading import tally_of
-from tests.support.browsing import Pages, Tab, address_of, check_state, served
+from tests.support.browsing import Pages, Tab, address_of, axe_of, check_state, served
 from tests.support.sites import EXPIRES, site_of
 from tests.support.soaking import scaled
 
@@ -92,7 +92,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_accessible_fits_and_is_no_larger_than_need_be(tab: Tab, pages: Pages, path: str) -> None:
-    check_state(tab, address_of(pages, path), STATES[path])
+    check_state(tab, address_of(pages, path), STATES[path], axe_of(path, STATES))
 
 
 @pytest.mark.parametrize("metric", ["site", "phrase"])
