@@ -3,9 +3,8 @@
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +139,8 @@ def slug(document: dict[str, Any]) -> str:
     return str(document["type"]).removeprefix(PROBLEM_PREFIX)
 
 
-until = partial(wait_until, within_s=20)
+def until(holds: Callable[[], object], within_s: float = 20) -> None:
+    wait_until(holds, within_s)
 
 
 def passes(served: Served) -> bool:
