@@ -1,4 +1,4 @@
-"""What the pages show in a real Chromium, what a plan and a form lead to: `test_page_states.py` has how they look."""
+"""Pages in a real Chromium do what they say, plans and forms among them. `test_page_states.py` has how they look."""
 
 import random
 from collections.abc import Iterator

@@ -50,6 +50,25 @@ def locked(directory: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
+def test_a_refusal_holds_at_once_and_at_the_next_start_though_the_file_cannot_be_written(
+    start: Start, tmp_path: Path
+) -> None:
+    """It is kept beside the file, and written when that can be."""
+    telemetry = start(True)
+    telemetry.color.record("red")
+    with locked(tmp_path / "d"):
+        assert telemetry.set_consent(False)
+        assert telemetry.status().silent == REFUSED
+        telemetry.dark.record(True)
+        assert {metric.silent for metric in telemetry.status().metrics.values()} == {"refused"}
+        assert telemetry.flush(0.1) == dither.FlushResult(0, 0, REFUSED)
+        telemetry.close()
+        assert (tmp_path / "d" / f"{FILE_NAME}-refused").exists()
+    telemetry = start(True)
+    assert telemetry.status().silent == REFUSED
+    telemetry.close()
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 def test_what_waited_when_the_person_refused_is_not_sent_when_they_agree_later(
     restarts: bool, start: Start, tmp_path: Path
