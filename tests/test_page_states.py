@@ -16,6 +16,7 @@ from tests.support.browsing import (
     FLAT,
     TALL,
     Tab,
+    axe_of,
     check_looks,
     check_size,
     check_state,
@@ -81,7 +82,7 @@ STATES = {
 
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_accessible_fits_and_is_no_larger_than_need_be(tab: Tab, address: str, path: str) -> None:
-    check_state(tab, address + path, STATES[path])
+    check_state(tab, address + path, STATES[path], axe_of(path, STATES))
 
 
 @pytest.mark.parametrize("path", ["/metrics/color", "/metrics/color/time?values=" + WIDE, "/compare?metric=color"])

@@ -1,7 +1,6 @@
-"""The pages in a real Chromium, at phone and desktop width, light and dark."""
+"""Pages in a real Chromium do what they say, plans and forms among them. `test_page_states.py` has how they look."""
 
 import random
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,11 +11,12 @@ from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
-from tests.support.browsing import Tab, check_looks
+from tests.support.browsing import CONTRAST, Tab
 from tests.support.clocks import Clock
 from tests.support.keys import write_key
 from tests.support.laws import pure
 from tests.support.registries import registry
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -37,8 +37,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 timeout=30,
             )
             assert answer.status_code == 202, answer.text
-        while service.store.backlog():
-            time.sleep(0.02)
+        wait_until(lambda: not service.store.backlog())
         clock.travel(1)
         maintenance.maintain(service.store, 0)
         yield address
@@ -51,15 +50,6 @@ def reports(asked: Registry, metric: str) -> tuple[str, list[int | str]]:
         plan.mechanism.randomize(pure(plan).class_of([number % 7 % len(plan.values)]), rng) for number in range(1500)
     )
     return plan.digest, [plan.mechanism.shape.to_wire(report) for report in drawn]
-
-
-@pytest.mark.parametrize(
-    "path", ["/", "/metrics/color", "/metrics/dark", "/metrics/color?window=today", "/metrics/color?epoch=2020-01-01"]
-)
-def test_a_page_fits_and_can_be_read(tab: Tab, url: str, path: str) -> None:
-    tab.visit(url + path)
-    check_looks(tab, axe=())
-    assert tab.complaints == []
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -140,3 +130,43 @@ def test_the_list_leads_to_a_metric(tab: Tab, url: str) -> None:
     assert page.locator("h1").inner_text() == "Do people use the dark theme?"
     for fact in ("1,500 reports", " say yes, between ", "88.1", "above 99", "What this aggregator can and cannot see"):
         assert page.get_by_text(fact).count() >= 1
+
+
+# Pages that plan and explain.
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_plan_is_made_by_keyboard_alone(tab: Tab, url: str, width: int) -> None:
+    page = tab.visit(f"{url}/plan", width, "light")
+    page.get_by_label("reports").fill("")
+    page.get_by_label("detectable share in %").fill("3")
+    with page.expect_navigation(wait_until="load"):
+        page.keyboard.press("Enter")
+    headline = page.locator(".headline").inner_text().replace("\xa0", " ")
+    assert headline == (
+        "With 60,205 reports at epsilon 1.0, a value that 3.0 % have stands out from the noise four times in five."
+    )
+    assert page.get_by_label("reports").input_value() == ""
+    with page.expect_navigation(wait_until="load"):
+        page.get_by_role("link", name="How to read these words").press("Enter")
+    assert page.locator("h1").inner_text() == "How to read these pages"
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_noise_and_truth_lie_within_their_picture(tab: Tab, url: str, width: int) -> None:
+    page = tab.visit(f"{url}/help/reading", width, "dark")
+    box = page.locator("figure svg[role=img]").bounding_box()
+    assert box
+    for mark in page.locator("circle.dot, line.truth").all():
+        inner = mark.bounding_box()
+        assert inner
+        assert box["x"] - 8 <= inner["x"] <= box["x"] + box["width"] + 8
+    assert tab.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_marks_and_words_can_be_told_from_the_page(tab: Tab, url: str, scheme: str) -> None:
+    page = tab.visit(f"{url}/help/reading", 1280, scheme)
+    for selector, least in (("line.truth", 3), ("line.interval", 3), (".words dt", 4.5), ("figcaption", 4.5)):
+        assert page.locator(selector).first.evaluate(CONTRAST) >= least, selector

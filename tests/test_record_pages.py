@@ -13,7 +13,7 @@ from dither_aggregator.operations import maintenance
 from dither_shared.shapes import ReportShape
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, sqlite_store, web_app
-from tests.support.browsing import Tab, check_looks
+from tests.support.browsing import Tab, check_state
 from tests.support.clocks import Clock
 from tests.support.stores import answer, append, body_of, fold_all
 from tests.test_pages import ASKED, reports
@@ -69,9 +69,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_page_fits_and_can_be_read(tab: Tab, record: Record, path: str) -> None:
-    tab.visit(record.address(path))
-    check_looks(tab)
-    assert tab.complaints == []
+    check_state(tab, record.address(path), "")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -123,13 +121,3 @@ def test_the_svg_draws_everything_within_its_frame(tab: Tab, record: Record, met
         assert box["x"] >= -0.5
         assert box["x"] + box["width"] <= 800.5
     assert not [each for each in tab.complaints if "favicon" not in each and "404" not in each]
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_page_prints_and_keeps_its_words_in_forced_colours(tab: Tab, record: Record, path: str) -> None:
-    page = tab.visit(record.address(path), forced_colors="active")
-    assert page.locator("h1").is_visible()
-    for mark in page.locator("circle.dot").all()[:3]:
-        assert mark.is_visible()
-    tab.look(1280, media="print")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1280

@@ -8,7 +8,7 @@ import pytest
 
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.test_tables_page import ARMS, STABILITY, lone, stability
-from tests.support.browsing import Pages, Tab, address_of, check_state, served
+from tests.support.browsing import Pages, Tab, address_of, axe_of, check_state, served
 from tests.support.drawn_tables import alone, draw_pairs, draw_table, shape_of, table_site
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,6 @@ STATES = {
     "/metrics/stability/time?values=crashed = yes": "days",
     "/compare?metric=stability": "What moved",
     "/changes": "What moved",
-    "/pipeline": "accepted",
     "/s/stability": "a snapshot: it never changes",
 }
 """Addresses of all states with what each of them says; a snapshot is addressed by its metric."""
@@ -78,7 +77,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_accessible_fits_and_is_no_larger_than_need_be(tab: Tab, pages: Pages, path: str) -> None:
-    check_state(tab, address_of(pages, path), STATES[path])
+    check_state(tab, address_of(pages, path), STATES[path], axe_of(path, STATES))
 
 
 def test_a_reader_chooses_a_pair_in_the_form_and_in_the_matrix(tab: Tab, pages: Pages) -> None:

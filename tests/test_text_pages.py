@@ -10,7 +10,8 @@ from dither_aggregator.analysis.words import search
 from dither_shared.registry import Registry
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.words.test_reading import tally_of
-from tests.support.browsing import Pages, Tab, address_of, check_state, served
+from tests.support.browsing import Pages, Tab, address_of, axe_of, check_state, served
+from tests.support.registries import metrics_text
 from tests.support.sites import EXPIRES, site_of
 from tests.support.soaking import scaled
 
@@ -20,29 +21,15 @@ REPORTS = scaled(1_500, 3_000)
 LOOKED_AT_MAX = 2_000
 """Continuations that a search reads: those of noise come last, and no page shows them."""
 WIDE, TURNED = "W" * 200, "a \N{RIGHT-TO-LEFT OVERRIDE}b"
-METRIC = """
-[metric.{name}]
-rev = 1
-kind = "{kind}"
-question = "What do people say?"
-epsilon = 6
-reports = 20
-presence = "public"
-period = "1d"
-owners = ["team@example.org"]
-sensitivity = "low"
-expires = {expires}
-{lines}
-"""
-CANDIDATES = f'candidates = ["firefox", "chrome", "opera", "{WIDE}", "a \\u05d0b"]'
-METRICS = {
-    "site": ("text", CANDIDATES),
-    "unlisted": ("text", 'candidates = ["opera"]'),
-    "bare": ("text", ""),
-    "word": ("words", "casefold = true"),
-    "phrase": ("words", 'length = "long"'),
-    "quiet": ("words", ""),
+METRICS: dict[str, dict[str, object]] = {
+    "site": {"kind": "text", "candidates": ["firefox", "chrome", "opera", WIDE, "a \u05d0b"]},
+    "unlisted": {"kind": "text", "candidates": ["opera"]},
+    "bare": {"kind": "text"},
+    "word": {"kind": "words", "casefold": True},
+    "phrase": {"kind": "words", "length": "long"},
+    "quiet": {"kind": "words"},
 }
+COMMON: dict[str, object] = {"question": "What do people say?", "epsilon": 6, "reports": 20, "expires": EXPIRES}
 MOVED = ("site", "word")
 BEFORE = {"firefox": 0.5, TURNED: 0.3, None: 0.1}
 AFTER = {"firefox": 0.2, "chrome": 0.3, TURNED: 0.3, None: 0.1}
@@ -73,11 +60,8 @@ STATES = {
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """A day of each, and of those that move two more; yield the address, and the id of each snapshot."""
-    head = f'[registry]\napp = "example"\ndevice_epsilon = {120 * len(METRICS)}\n'
-    blocks = (
-        METRIC.format(name=name, kind=kind, lines=lines, expires=EXPIRES) for name, (kind, lines) in METRICS.items()
-    )
-    made = Registry.parse(head + "".join(blocks))
+    asked = {name: {**COMMON, **keys} for name, keys in METRICS.items()}
+    made = Registry.parse(metrics_text(asked, device_epsilon=120 * len(METRICS)))
     with site_of(made, tmp_path_factory.mktemp("texts")) as one, patch.object(search, "LOOKED_AT_MAX", LOOKED_AT_MAX):
         for name in METRICS.keys() - {"quiet"}:
             metric = made.metrics[name]
@@ -92,7 +76,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 @pytest.mark.parametrize("path", STATES)
 def test_a_page_is_accessible_fits_and_is_no_larger_than_need_be(tab: Tab, pages: Pages, path: str) -> None:
-    check_state(tab, address_of(pages, path), STATES[path])
+    check_state(tab, address_of(pages, path), STATES[path], axe_of(path, STATES))
 
 
 @pytest.mark.parametrize("metric", ["site", "phrase"])

@@ -6,7 +6,6 @@ import re
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pytest
 
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -107,10 +107,7 @@ class Reader:
 
     def wait_until_counted(self) -> None:
         """Wait as a reader does before they run the next command: reports are counted within a second."""
-        deadline = time.monotonic() + WITHIN_S
-        while self.reading()["meta"]["n"] != 1001:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: self.reading()["meta"]["n"] == 1001, WITHIN_S)
 
     def reading(self) -> dict[str, dict[str, int]]:
         url = f"http://127.0.0.1:{self.port}/v1/metrics/theme/estimates?window=today"

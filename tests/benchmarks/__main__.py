@@ -8,7 +8,6 @@ from tests.benchmarks import (
     accuracy,
     attacks,
     audit,
-    composition,
     growth,
     ingest,
     pages,
@@ -27,7 +26,6 @@ from tests.benchmarks.words import comparing as words
 SECTIONS: dict[str, Callable[..., None]] = {
     "accuracy": accuracy.run,
     "speed": speed.run,
-    "composition": composition.run,
     "rappor": rappor.run,
     "sdk": sdk.run,
     "servers": servers.run,
@@ -55,7 +53,7 @@ def main() -> None:
     audit.add_options(parser)
     asked = parser.parse_args()
     sections = SECTIONS | {
-        "numbers": partial(numbers.run, asked.n, asked.seeds, asked.json),
+        "numbers": partial(numbers.run, asked.n, asked.seeds),
         "tables": partial(tables.run, asked.table_n, asked.table_seeds, asked.table_coverage),
         "words": partial(words.run, asked.words_n, asked.words_seeds),
         "audit": partial(audit.run, asked.audit_reports, asked.audit_devices, asked.audit_times),

@@ -1,7 +1,6 @@
-"""The time of pages of five words and text metrics: read anew, kept, from a fresh start, beside four busy loops.
+"""The time of pages of five words and text metrics by the clock: from a fresh start, kept, beside four busy loops.
 
-The store is a real one, with other reports on each of 16 sealed days. The first table is processor time in this
-process, fresh beside kept in the same run, in the environment of a reader; the others are by the clock, of a server.
+The store is a real one, with other reports on each of 16 sealed days.
 """
 
 import os
@@ -17,10 +16,6 @@ from pathlib import Path
 
 import requests
 
-from dither_aggregator.analysis import estimands
-from dither_aggregator.analysis.quality import verdict
-from dither_aggregator.analysis.reading_cache import Computing, Kept
-from dither_aggregator.analysis.words import reading as words_reading
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.computing import ONE_THREAD, unmade
 from dither_aggregator.store import SQLiteStore
@@ -28,7 +23,7 @@ from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.rng import Rng
 from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
-from tests.support.aggregators import operators_app, serve, start_afresh
+from tests.support.aggregators import serve, start_afresh
 from tests.support.clocks import DAY_S, Clock
 from tests.support.stores import fold_all, seal_all
 from tests.support.waiting import wait_until
@@ -103,36 +98,6 @@ def _groups(metric: Metric, rng: random.Random) -> Iterator[WireGroup]:
             yield (metric.name, metric.plan.digest, reports[first : first + BATCH], *own)
 
 
-def _in_this_process(home: Path) -> None:
-    """Print the processor time of pages, fresh and kept."""
-    with closing(SQLiteStore(home / "data")) as store:
-        fresh = _each(store)
-        store.keeper = Computing(store, lambda entry: store.keep_readings([entry]), alone=True)
-        _each(store)
-        store.keeper = Kept(store)
-        kept = _each(store)
-        print("  processor time of a page, of a reader that has read nothing, in seconds\n")
-        print(f"    {'':28}{'fresh':>9}{'kept':>9}{'ratio':>9}")
-        for path, before, after in zip(PATHS, fresh, kept, strict=True):
-            print(f"    {path:28}{before:9.2f}{after:9.2f}{before / after:9.0f}", flush=True)
-        store._db.execute("DELETE FROM reading")
-
-
-def _each(store: SQLiteStore) -> list[float]:
-    took = []
-    for path in PATHS:
-        for once in (estimands._read_once, estimands._pool_once, verdict._once, words_reading._proposed):
-            assert once.cache is not None
-            once.cache.clear()
-        client = operators_app(store).test_client()
-        client.get("/help/reading")  # templates are compiled
-        began = time.process_time()
-        answer = client.get(path)
-        took.append(time.process_time() - began)
-        assert answer.status_code == 200, answer.text
-    return took
-
-
 def _served(home: Path) -> None:
     """Print how long pages of a server take by the clock."""
     arguments = home / "metrics.toml", home / "data"
@@ -183,7 +148,6 @@ def _busy(loops: int) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
 def _run() -> None:
     with tempfile.TemporaryDirectory() as place:
         _fill(Path(place))
-        _in_this_process(Path(place))
         _served(Path(place))
 
 

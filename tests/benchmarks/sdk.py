@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from statistics import median, quantiles
 
-from tests.benchmarks import commands
 from tests.benchmarks.peers import SDKS, PeerUnavailable, build_project, environment
 from tests.benchmarks.peers.sdks.program import CALLS, LATER_S, WARM
 from tests.benchmarks.programs import TIMEOUT_S, TOML, Sdk, arrived, deaf, play, up
@@ -103,7 +102,6 @@ def run() -> None:
         aims = aims_of(ours, found[ours.name])
         _print_code(ours, found[ours.name])
         _print_aims(aims)
-        commands.print_table(ours, scratch)
     missed = [f"{aim.what}: {aim.came}" for aim in aims if aim.asserted and not aim.holds]
     assert not missed, "; ".join(missed)
 

@@ -98,7 +98,7 @@ def ask_peers() -> Speeds:
         asked = [(name, d) for name in names for d in SIZES]
         answers = ask(
             peer,
-            [{"what": "speed", "mechanism": name, "d": d, "epsilon": float(EPSILON)} for name, d in asked],
+            [{"mechanism": name, "d": d, "epsilon": float(EPSILON)} for name, d in asked],
         )
         found |= {(peer, name, d): answer for (name, d), answer in zip(asked, answers, strict=True)}
     return found

@@ -23,18 +23,6 @@ def in_turns(*works: Work, budget_s: float = 1.0, clock: Clock = time.perf_count
     return best
 
 
-def times_as_fast(ours: Work, theirs: Work, least: float, clock: Clock = time.thread_time) -> float:
-    """Return how many times as long theirs takes: where a short look finds too little, what a longer one finds.
-
-    By the processor time of this thread, which a busy machine changes least; by another clock where it waits.
-    """
-    for budget_s in (0.05, 0.2, 1.0):
-        ours_s, theirs_s = in_turns(ours, theirs, budget_s=budget_s, clock=clock)
-        if theirs_s > least * ours_s:
-            break
-    return theirs_s / ours_s
-
-
 def seconds(work: Work, budget_s: float | None = None) -> float:
     """Return the seconds of one call."""
     return in_turns(work, budget_s=BUDGET_S if budget_s is None else budget_s)[0]

@@ -1,10 +1,6 @@
 """`dither attack`: the table, the document, the page, and what it says to mistakes."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +8,6 @@ import pytest
 from dither.attacking.trials import Score
 from dither.cli import main
 from tests.pinned.registries import registry_of
-from tests.support.aggregators import ENVIRONMENT
 from tests.support.attacks import FLAG, MEMO
 
 FEW = ["--devices", "40", "--days", "14", "--seed", "1", "--only", "plain", "--only", "redrawn", "--only", "memo"]
@@ -106,23 +101,3 @@ def test_a_law_that_is_too_large_is_said(tmp_path: Path, capsys: pytest.CaptureF
 
 def _listed(d: int) -> str:
     return "[" + ", ".join(f'"v{number}"' for number in range(d)) + "]"
-
-
-@pytest.mark.slow
-def test_an_interrupted_attack_ends_at_once_and_says_nothing_more() -> None:
-    command = [sys.executable, "-m", "dither.cli", "attack", "--devices", "100000", "--processes", "2"]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    process = subprocess.Popen(
-        command, env={**ENVIRONMENT, "PYTHONPATH": paths}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        assert process.stderr
-        while process.stderr.readline() != "2 of 8: redrawn\n":
-            assert process.poll() is None
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-    assert (process.returncode, out, err) == (130, "", "")

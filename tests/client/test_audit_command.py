@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
@@ -17,6 +16,7 @@ from dither.cli import main
 from dither_shared.registry import Registry, utc_today
 from tests.pinned.registries import registry_of
 from tests.support.aggregators import ENVIRONMENT
+from tests.support.waiting import wait_until
 
 ADAPTERS = """
 import os
@@ -303,10 +303,7 @@ def test_an_interrupted_audit_ends_at_once_and_says_nothing_more(registry: Path)
         assert process.stderr
         assert process.stderr.readline() == "1 of 13: dark, report\n"  # with that of linking
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        deadline = time.monotonic() + 60
-        while len(children.read_text("ascii").split()) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: len(children.read_text("ascii").split()) == 2)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=30)
     finally:

@@ -25,7 +25,7 @@ from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import DITHER, ENVIRONMENT, SERVERS, dither, serve, start
 from tests.support.aggregators import refused as refused_here
 from tests.support.numbers import FRESH, MEMO, numbers_text
-from tests.support.registries import registry_text
+from tests.support.registries import metrics_text, registry_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,64 +92,31 @@ def test_a_sound_registry_is_described(registry_path: Path) -> None:
     assert [metric["metric"] for metric in document["metrics"]] == ["color", "dark"]
 
 
-PRIVACY = """
-[registry]
-app = "example"
-device_epsilon = 100
-
-""" + "\n".join(
-    f"""
-[metric.{name}]
-rev = 1
-question = "What?"
-presence = "public"
-period = "1d"
-owners = ["team@example.org"]
-sensitivity = "low"
-expires = 2027-01-01
-{keys}
-"""
-    for name, keys in {
-        "dark": 'kind = "flag"\nepsilon = 1\nreports = 3',
-        "browser": f'kind = "choice"\nvalues = {json.dumps([f"v{i}" for i in range(1023)])}\nepsilon = 2\nreports = 1',
-        "theme": 'kind = "choice"\nvalues = ["a", "b", "c"]\nepsilon = 1\nmemoize = true\n'
-        "epsilon_permanent = 3\nanswers = 2",
-        "tools": 'kind = "choices"\nticks_max = 3\nvalues = ["a", "b", "c", "d", "e", "f", "g"]\nepsilon = 4\n'
-        "reports = 2",
-        "named": 'kind = "choice"\nvalues = ["a", "b", "c"]\nepsilon = 1.25\nreports = 2\nmechanism = "sue"',
-    }.items()
-)
-
-TWO_MEMOS = "".join(
-    f"""
-[metric.{name}]
-rev = 1
-question = "What?"
-presence = "public"
-period = "1d"
-owners = ["team@example.org"]
-sensitivity = "low"
-expires = 2027-01-01
-epsilon = 1
-memoize = true
-answers = 1
-{keys}
-"""
-    for name, keys in {
-        "city": f'kind = "choice"\nvalues = {json.dumps([f"v{i}" for i in range(38)])}\nepsilon_permanent = 2',
-        "home": 'kind = "text"\nepsilon_permanent = 4',
-    }.items()
-)
+SHORT: dict[str, object] = {"kind": "choice", "values": ["a", "b", "c"]}
+ASKED: dict[str, dict[str, object]] = {
+    "dark": {"kind": "flag", "epsilon": 1, "reports": 3},
+    "browser": {"kind": "choice", "values": [f"v{i}" for i in range(1023)], "epsilon": 2, "reports": 1},
+    "theme": {**SHORT, "epsilon": 1, "memoize": True, "epsilon_permanent": 3, "answers": 2},
+    "tools": {"kind": "choices", "ticks_max": 3, "values": [*"abcdefg"], "epsilon": 4, "reports": 2},
+    "named": {**SHORT, "epsilon": 1.25, "reports": 2, "mechanism": "sue"},
+}
+ONCE: dict[str, object] = {"epsilon": 1, "memoize": True, "answers": 1}
+TWO_MEMOS: dict[str, dict[str, object]] = {
+    "city": {**ONCE, "kind": "choice", "values": [f"v{i}" for i in range(38)], "epsilon_permanent": 2},
+    "home": {**ONCE, "kind": "text", "epsilon_permanent": 4},
+}
+PRIVACY = metrics_text(ASKED, device_epsilon=100)
+LINKING = metrics_text(ASKED | TWO_MEMOS, device_epsilon=100)
 
 
 def test_a_registry_that_tells_devices_apart_is_refused_until_it_says_so(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
-    path.write_text(f"{PRIVACY}\n{TWO_MEMOS}", encoding="utf-8")
+    path.write_text(LINKING, encoding="utf-8")
     refusal = dither("metrics", "check", path)
     assert (refusal.returncode, refusal.stdout) == (2, "")
     assert "R(200) must be at most 0.25, got 1.00" in refusal.stderr
     assert "(theme 0.02, city 0.18, home 1.00)" in refusal.stderr
-    path.write_text(f"{PRIVACY}\n{TWO_MEMOS}".replace("[registry]", "[registry]\nlinkable = true"), encoding="utf-8")
+    path.write_text(LINKING.replace("[registry]", "[registry]\nlinkable = true"), encoding="utf-8")
     done = dither("metrics", "check", path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "note: R(200) of all its metrics is 1.00" in done.stdout
@@ -160,7 +127,7 @@ def test_a_registry_that_tells_devices_apart_is_refused_until_it_says_so(tmp_pat
 
 def test_privacy_says_what_fewer_values_would_give(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
-    path.write_text(f"{PRIVACY}\n{TWO_MEMOS}", encoding="utf-8")
+    path.write_text(LINKING, encoding="utf-8")
     assert (
         "city: R(200) is 0.18 of 39 values; it would be 0.15 of 19, 0.07 of 9, 0.02 of 3\n"
         in dither("privacy", path).stdout
@@ -298,7 +265,7 @@ def test_privacy_shows_sixteen_columns_in_few_lines(tmp_path: Path) -> None:
 
 def test_privacy_tells_odds_and_how_far_a_device_can_be_linked(tmp_path: Path) -> None:
     path = tmp_path / "metrics.toml"
-    path.write_text(f"{PRIVACY}\n{TWO_MEMOS}", encoding="utf-8")
+    path.write_text(LINKING, encoding="utf-8")
     table = dither("privacy", path).stdout.partition("sure: report")[2].splitlines()[1:9]
     assert [line.split() for line in table] == [
         ["dark", "73.2%", "-", "95.3%", "-"],

@@ -22,7 +22,7 @@ from tests.support.celery_workers import is_idle
 from tests.support.examples import NOW, counted, gunicorn, point, shipped
 from tests.support.keys import write_key
 from tests.support.redis_servers import running_redis
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -97,7 +97,7 @@ def test_a_django_site_under_gunicorn_is_one_device(tmp_path: Path) -> None:
             assert device.status().spent == {"django": 2.0, "page_time": 1.0}
 
 
-@pytest.mark.parametrize("choice", ["off", ""])
+@pytest.mark.parametrize("choice", thinned(["", "off"], 0))
 def test_a_django_site_whose_owner_did_not_agree_says_nothing(choice: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         site = stack.enter_context(installed("django_app", "shop.py", tmp_path))

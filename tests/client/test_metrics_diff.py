@@ -3,7 +3,6 @@
 import json
 import subprocess
 from collections.abc import Mapping
-from datetime import date
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from dither_shared.registry import Registry
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, open_device, send
+from tests.support.registries import metrics_text
 
 LIFE = {"reports": 3}
 MEMO = {"memoize": True, "epsilon_permanent": 4, "answers": 2, "reports": None}
@@ -49,25 +49,8 @@ def columns(**changes: object) -> dict[str, object]:
 AGE = {"edges": [20, 40], "unit": "years"}
 
 
-def toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + " }"
-    return str(value) if isinstance(value, date) else json.dumps(value, separators=(", ", " = "), ensure_ascii=False)
-
-
-def text_of(metrics: Mapping[str, Mapping[str, object]], device_epsilon: float = 40, **head: object) -> str:
-    """Return a registry; a key that is None is left out."""
-    tables = {"registry": {"app": "example", "device_epsilon": device_epsilon, "quiet_days": 0, **head}}
-    tables |= {f"metric.{name}": dict(keys) for name, keys in metrics.items()}
-    lines = []
-    for table, keys in tables.items():
-        lines.append(f"[{table}]")
-        lines += [f"{key} = {toml(value)}" for key, value in keys.items() if value is not None]
-    return "\n".join(lines)
-
-
 def asked(device_epsilon: float = 40, **metrics: Mapping[str, object]) -> Registry:
-    return Registry.parse(text_of(metrics, device_epsilon))
+    return Registry.parse(metrics_text(metrics, device_epsilon=device_epsilon))
 
 
 def of_kind(remarks: list[Remark], what: str) -> list[Remark]:
@@ -239,7 +222,7 @@ def test_a_new_metric_and_more_for_the_whole_device_are_asked_for_again() -> Non
 
 def test_another_app_is_a_finding() -> None:
     old, new = (
-        Registry.parse(text_of({"color": COLOR}, app=app, quiet_days=days)) for app, days in (("a", 1), ("b", 0))
+        Registry.parse(metrics_text({"color": COLOR}, app=app, quiet_days=days)) for app, days in (("a", 1), ("b", 0))
     )
     app, days = compare(old, new)
     assert (app.what, app.finding) == ("app", True)
@@ -252,7 +235,7 @@ LISTED = {**COLOR, "memoize": True, "epsilon": 1, "epsilon_permanent": 2, "answe
 
 def linking(d: int, mechanism: str = "pgr", **head: bool) -> Registry:
     values = [f"v{number}" for number in range(d)]
-    return Registry.parse(text_of({"color": LISTED | {"values": values, "mechanism": mechanism}}, **head))
+    return Registry.parse(metrics_text({"color": LISTED | {"values": values, "mechanism": mechanism}}, **head))
 
 
 def test_devices_that_can_be_told_apart_better_are_asked_again_and_a_little_is_noted() -> None:
@@ -391,8 +374,8 @@ def test_a_memo_that_finds_no_room_to_grow_goes_on_as_it_was(tmp_path: Path) -> 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
     old, new = tmp_path / "old.toml", tmp_path / "new.toml"
-    old.write_text(text_of({"color": COLOR, "gone": COLOR}), encoding="utf-8")
-    new.write_text(text_of({"color": COLOR | {"values": ["grün"]}}), encoding="utf-8")
+    old.write_text(metrics_text({"color": COLOR, "gone": COLOR}), encoding="utf-8")
+    new.write_text(metrics_text({"color": COLOR | {"values": ["grün"]}}), encoding="utf-8")
     return old, new
 
 
@@ -452,7 +435,7 @@ def test_a_public_column_is_another_meaning_of_a_table() -> None:
     """And where its values change, nothing else of the plan may."""
 
     def with_public(values: str) -> Registry:
-        return Registry.parse(text_of({"crash": CRASH}).replace("quiet_days = 0", f"quiet_days = 0\n{values}"))
+        return Registry.parse(metrics_text({"crash": CRASH}).replace("quiet_days = 0", f"quiet_days = 0\n{values}"))
 
     without, ab, ba, ac, other = map(
         with_public,

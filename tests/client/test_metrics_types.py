@@ -1,7 +1,6 @@
 """The stub of an app's metrics: what type checkers then know, and that it is the text of any registry."""
 
 import ast
-import json
 import re
 import subprocess
 import sys
@@ -15,19 +14,10 @@ from dither.cli import main
 from dither.commands.metrics.types import VALUES_MAX, stub
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, dither
+from tests.support.registries import metrics_text
 
 ROOT = Path(__file__).parents[2]
 MYPY = [sys.executable, "-m", "mypy", "--strict", "--config-file="]
-COMMON = """
-rev = 1
-epsilon = 1
-reports = 1
-presence = "public"
-period = "1d"
-owners = ["team@example.org"]
-sensitivity = "low"
-expires = 2027-06-30
-"""
 AWKWARD = (
     'say "hi"',
     "it's",
@@ -51,21 +41,12 @@ AWKWARD = (
 Keys = Mapping[str, object]
 
 
-def inline(value: object) -> str:
-    """Return a value in one line of TOML."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{key} = {inline(each)}" for key, each in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=False)
-
-
 def registry_of(metrics: Mapping[str, Keys], presence: str = "public") -> Registry:
     """Return a registry of such metrics, which are choices unless they say otherwise."""
-    text = '[registry]\napp = "example"\ndevice_epsilon = 100\n'
-    for name, keys in metrics.items():
-        given: dict[str, object] = {"kind": "choice", "question": f"What about {name}?", **keys}
-        lines = "\n".join(f"{key} = {inline(value)}" for key, value in given.items())
-        text += f"[metric.{name}]\n{lines}\n{COMMON}"
-    return Registry.parse(text.replace('"public"', f'"{presence}"'))
+    usual = {"kind": "choice", "epsilon": 1, "reports": 1, "presence": presence}
+    return Registry.parse(
+        metrics_text({name: {**usual, "question": f"What about {name}?", **keys} for name, keys in metrics.items()})
+    )
 
 
 def asked(**metrics: Keys) -> Registry:
@@ -86,8 +67,7 @@ KEYWORD: Keys = {
 
 def site() -> Registry:
     """Return a registry with a text, which is memoized."""
-    text = '[registry]\napp = "example"\ndevice_epsilon = 100\n[metric.site]\nkind = "text"\nquestion = "Where?"\n'
-    return Registry.parse(text + COMMON.replace("reports = 1", "memoize = true\nepsilon_permanent = 2\nanswers = 1"))
+    return asked(site={"kind": "text", "reports": None, "memoize": True, "epsilon_permanent": 2, "answers": 1})
 
 
 def types_of(asked: Registry) -> dict[str, Any]:
@@ -252,46 +232,34 @@ def test_every_metric_has_a_class_of_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "registry",
-    [
-        asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, crash=CRASH, keyword=KEYWORD),
-        asked(
-            awkward={"values": AWKWARD, "question": 'Why """?'},
-            **{f"v{n}": {"values": [v]} for n, v in enumerate(AWKWARD)},
-        ),
-        asked(**{f"a{length}": {"values": ["x" * length]} for length in range(35, 60)}),
-        asked(
-            **{
-                f"a{length}_{name}": {"kind": "table", "columns": {name: ["x" * length, "y"], "b": ["x" * 90]}}
-                for length in range(45, 60)
-                for name in ("a", "if")
-            }
-        ),
-        asked(long={**LONG, "kind": "choices", "ticks_max": 2}),
-        asked(crash={"kind": "table", "columns": {"a": ["1"], "b": ["2"]}}),
-        asked(crash={"kind": "table", "columns": {"a": {"edges": [0, 1]}, "b": {"edges": [0, 1]}}}),
-        asked(dark=FLAG),
-        site(),
-    ],
-    ids=[
-        "all kinds",
-        "awkward texts",
-        "all widths",
-        "all widths of columns",
-        "long choices",
-        "columns",
-        "columns of numbers",
-        "a flag",
-        "a text",
-    ],
-)
-def test_the_stub_is_formatted_and_imports_what_it_uses(registry: Registry, tmp_path: Path) -> None:
-    file = tmp_path / "metrics.pyi"
-    file.write_text(stub(registry), encoding="utf-8")
+WRITTEN = {
+    "all kinds": asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, crash=CRASH, keyword=KEYWORD),
+    "awkward texts": asked(
+        awkward={"values": AWKWARD, "question": 'Why """?'},
+        **{f"v{n}": {"values": [v]} for n, v in enumerate(AWKWARD)},
+    ),
+    "all widths": asked(**{f"a{length}": {"values": ["x" * length]} for length in range(35, 60)}),
+    "all widths of columns": asked(
+        **{
+            f"a{length}_{name}": {"kind": "table", "columns": {name: ["x" * length, "y"], "b": ["x" * 90]}}
+            for length in range(45, 60)
+            for name in ("a", "if")
+        }
+    ),
+    "long choices": asked(long={**LONG, "kind": "choices", "ticks_max": 2}),
+    "columns": asked(crash={"kind": "table", "columns": {"a": ["1"], "b": ["2"]}}),
+    "columns of numbers": asked(crash={"kind": "table", "columns": {"a": {"edges": [0, 1]}, "b": {"edges": [0, 1]}}}),
+    "a flag": asked(dark=FLAG),
+    "a text": site(),
+}
+
+
+def test_every_stub_is_formatted_and_imports_what_it_uses(tmp_path: Path) -> None:
+    for name, registry in WRITTEN.items():
+        (tmp_path / f"{name.replace(' ', '_')}.pyi").write_text(stub(registry), encoding="utf-8")
     for check in (["format", "--diff"], ["check", "--select", "E1,E2,E3,E7,E9,F,I,N815,PIE,UP,W,RUF100"]):
         done = subprocess.run(
-            [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache", "--target-version", "py311", file],
+            [sys.executable, "-m", "ruff", *check, "--isolated", "--no-cache", "--target-version", "py311", tmp_path],
             capture_output=True,
             text=True,
             check=False,
@@ -302,8 +270,9 @@ def test_the_stub_is_formatted_and_imports_what_it_uses(registry: Registry, tmp_
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path, head = tmp_path / "metrics.toml", '[registry]\napp = "example"\ndevice_epsilon = 100\n'
-    path.write_text(f'{head}[metric.dark]\nkind = "flag"\nquestion = "Wählt?"\n{COMMON}', encoding="utf-8")
+    path = tmp_path / "metrics.toml"
+    dark = {"kind": "flag", "question": "Wählt?", "epsilon": 1, "reports": 1}
+    path.write_text(metrics_text({"dark": dark}), encoding="utf-8")
     return path
 
 

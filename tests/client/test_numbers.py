@@ -1,7 +1,6 @@
 """Numbers on a device: what is recorded, timed, sent and warned of; a threshold that stays."""
 
 import asyncio
-import json
 import logging
 import math
 import random
@@ -10,7 +9,6 @@ from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 import dither
@@ -19,7 +17,7 @@ from dither.device.slots import Slots
 from dither.handles import NANOSECONDS, Number
 from dither.settings import Settings
 from dither.telemetry import Telemetry
-from dither.testing import FakeAggregator, Recorded, TelemetryForTests
+from dither.testing import FakeAggregator, TelemetryForTests
 from dither_shared.domains import Buckets, Thresholds
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.rng import Rng
@@ -50,16 +48,6 @@ def dither_registry() -> Registry:
 
 
 # From the app to an aggregator.
-
-
-def test_every_number_reaches_an_aggregator_once(telemetry: TelemetryForTests, fake_aggregator: FakeAggregator) -> None:
-    for name, answer in (("load", 12.5), ("tabs", 3), ("size", Fraction(1, 3)), ("idle", Decimal("7.25"))):
-        getattr(telemetry, name).record(answer)
-    assert telemetry.recorded()[0] == Recorded("load", 12.5)
-    assert telemetry.flush(10).sent == 3
-    telemetry.travel(1)  # the hidden one leaves when its period has closed
-    assert telemetry.flush(10).sent == 1
-    assert fake_aggregator.reports == dict.fromkeys(METRICS, 1)
 
 
 def test_a_report_names_its_cell_where_there_are_several_and_fits_its_shape() -> None:
@@ -322,17 +310,6 @@ def test_what_is_timed_is_sent(telemetry: TelemetryForTests, fake_aggregator: Fa
 
 
 # The device's file.
-
-
-def test_a_number_is_nowhere_in_the_slots() -> None:
-    clock, registry = Clock(), asked()
-    device = open_device(registry, None, clock, seed=1)
-    for metric in registry.metrics.values():
-        assert device.record(metric, np.float64(17.062501)) == ""
-    with device._file.peek():
-        rows = device._file.execute("SELECT * FROM slot").fetchall()
-    assert len(rows) == len(METRICS)
-    assert "17.0625" not in json.dumps(rows)
 
 
 def test_a_hidden_number_says_none_where_nothing_was_recorded() -> None:

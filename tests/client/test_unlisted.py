@@ -69,18 +69,6 @@ def test_of_a_flag_that_is_no_flag_one_warning_is_enough(caplog: pytest.LogCaptu
     telemetry.close()
 
 
-@pytest.mark.parametrize("answer", [True, False, np.True_, np.False_], ids=repr)
-def test_a_flag_takes_true_and_false_and_numpys(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    telemetry = Telemetry(Settings(registry(), DryRun(), None, True))
-    assert telemetry.dark.metric.read(answer) == (int(answer),)
-    with caplog.at_level(logging.WARNING, "dither"):
-        telemetry.dark.record(answer)
-    assert caplog.messages == []
-    assert telemetry.status().counts == {}
-    assert telemetry.status().waiting == 1
-    telemetry.close()
-
-
 def test_otherwise_it_is_other_and_counted() -> None:
     telemetry = Telemetry(Settings(registry(reports=1), DryRun(), None, True))
     telemetry.color.record("marker")

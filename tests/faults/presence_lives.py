@@ -41,6 +41,7 @@ DAY = 20_777
 NOON_S = DAY_S / 2
 LIFE_MAX_S = 60
 """After this a process ends, so that none that hangs outlives its test."""
+FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 class Case(NamedTuple):
@@ -59,7 +60,7 @@ class Case(NamedTuple):
 
 
 STEPS = ("unlooked", "looked", "answered", "midnight", "settling")
-ENDINGS = ("exit", "_exit", "kill", "threads", "parent", "child", "suspend")
+ENDINGS = ("exit", "_exit", "kill", "threads", "parent", "child", "suspend", "mended")
 
 
 class Clock:
@@ -192,6 +193,13 @@ class Life:
         if ending == "suspend":
             self.clock.move(DAY + 3, NOON_S)
             self.answer(telemetry)
+        if ending == "mended":
+            self.mend()
+            no_look.clear()
+            for day in (3, 4):
+                self.clock.move(DAY + day, NOON_S)
+                look(telemetry)
+                self.answer(telemetry)
         if ending in ("parent", "child"):
             is_parent = bool(os.fork())
             if is_parent == (ending == "parent"):
@@ -203,6 +211,14 @@ class Life:
             os.kill(os.getpid(), signal.SIGKILL)
         if ending == "_exit":
             os._exit(0)
+
+    def mend(self) -> None:
+        """Let the fault pass, while the process goes on."""
+        resource.setrlimit(resource.RLIMIT_NOFILE, FILES)
+        FailingConnection.fails, self.net.fails = 0, ""
+        threading.Thread.start = start_thread  # type: ignore[method-assign]
+        while kept:
+            kept.pop().close()
 
     def look_only(self, ready: int) -> None:
         """Be another process of the app, in which nobody answers, until it is killed."""
@@ -283,11 +299,11 @@ def sleep_until_woken(self: uploader.Uploader, seconds: float) -> None:
         self._changed.wait(LIFE_MAX_S)
 
 
-# Faults, from when they are made to the end of the process.
+# Faults, from when they are made to the end of the process, unless they are mended.
 
 
 def use_up_descriptors(life: Life) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, FILES[1]))
 
 
 def fail_with(code: int) -> Callable[[Life], None]:
@@ -303,7 +319,7 @@ def lock(life: Life) -> None:
     kept.append(locker)
 
 
-kept: list[object] = []
+kept: list[sqlite3.Connection] = []
 
 
 def refuse_threads(life: Life) -> None:

@@ -61,10 +61,6 @@ def replying(reply: Reply) -> Iterator[str]:
         yield url
 
 
-def ids(requests: list[Request]) -> list[str]:
-    return [json.loads(request.body)["upload"] for request in requests]
-
-
 def metrics(request: Request) -> list[str]:
     return [group["metric"] for group in json.loads(request.body)["groups"]]
 
@@ -115,25 +111,10 @@ def test_groups_that_a_receipt_refuses_are_not_counted_as_sent(home: Path, count
 # A definite 413.
 
 
-def test_what_is_too_large_goes_in_halves_under_new_ids_and_is_charged_once(home: Path) -> None:
-    with scripted(problem(413, "too-large"), OURS) as (url, requests), an_app(home, url) as telemetry:
-        assert telemetry.flush(5).sent == 2
-        assert len(set(ids(requests))) == len(requests) == 3
-        assert sorted(metrics(requests[1]) + metrics(requests[2])) == metrics(requests[0]) == ["color", "dark"]
-        assert spent(telemetry) == BOTH
-
-
 def test_a_group_that_is_too_large_by_itself_is_dropped(home: Path) -> None:
     with scripted(problem(413, "too-large")) as (url, requests), an_app(home, url) as telemetry:
         assert telemetry.flush(5).waiting == 0
         assert [len(metrics(request)) for request in requests] == [2, 1, 1]
-        assert telemetry.status().counts == {"dropped": 2}
-
-
-def test_what_may_have_been_stored_is_not_halved(home: Path) -> None:
-    with scripted(Reply(502), problem(413, "too-large"), OURS) as (url, requests), an_app(home, url) as telemetry:
-        assert telemetry.flush(10).waiting == 0
-        assert len(set(ids(requests))) == 1
         assert telemetry.status().counts == {"dropped": 2}
 
 

@@ -17,13 +17,12 @@ from tests.faults.apps import Taker, start
 from tests.faults.life import Pair
 from tests.faults.questions import Question
 from tests.faults.witness import FATES, watched
-from tests.support.clocks import DAY_S, Clock
+from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, connect
 from tests.support.registries import registry
 from tests.support.soaking import thinned
 
 YEAR = 366.0
-PLAN_MAX_S = 36 * 3_600.0
 ASKED = registry(reports=40, epsilon="0.5", device_epsilon="40", expires=EXPIRES)
 
 
@@ -90,27 +89,6 @@ def test_a_metric_that_is_renewed_within_a_period_is_still_answered_once_in_it(p
 
 
 @pytest.mark.parametrize("days", [YEAR, -YEAR])
-def test_nothing_is_planned_for_another_clock(home: Path, days: float) -> None:
-    clock = Clock()
-    device = Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock)
-    device.agree()
-    device.record(ASKED.metrics["color"], "red")
-    clock.travel(days)
-    planned = device.look(lambda: PLAN_MAX_S).when
-    assert planned
-    upload = device.next_upload()
-    assert upload
-    device.put_off(upload.id, "503", clock.now + PLAN_MAX_S, clock.now + PLAN_MAX_S)
-    assert device.look().held_until == clock.now + PLAN_MAX_S
-    clock.travel(-days)
-    again = device.look(lambda: 60)
-    assert again.when
-    assert again.when <= clock.now + PLAN_MAX_S
-    assert again.held_until == 0
-    device.close()
-
-
-@pytest.mark.parametrize("days", [YEAR, -YEAR])
 def test_no_lease_is_held_by_another_clock(home: Path, days: float) -> None:
     clock = Clock()
     one, other = (Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock) for _ in range(2))
@@ -172,41 +150,4 @@ def test_an_attempt_that_got_a_connection_counts_though_the_clock_stood_still_si
     clock.travel(8)  # the aggregator, which may have stored it, has forgotten its id
     assert device.next_upload() is None
     assert device.counters() == {"given-up": 1}
-    device.close()
-
-
-def test_an_upload_is_given_up_when_the_clock_was_set_back_since_it_was_sent(home: Path) -> None:
-    """The app runs for eight days, and its thread looks, without an attempt; then the clock is set back by most."""
-    clock = Clock()
-    device = Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock)
-    device.agree()
-    device.record(ASKED.metrics["color"], "red")
-    sent = connect(device)
-    assert sent
-    for _ in range(8):
-        clock.travel(1)
-        device.record(ASKED.metrics["color"], "red")
-        device.look()
-    clock.now -= 7.9 * DAY_S
-    upload = device.next_upload()
-    assert upload is None or upload.id != sent.id
-    assert device.counters()["given-up"] == 1
-    device.close()
-
-
-def test_an_upload_is_given_up_when_the_clock_was_set_back_and_has_caught_up_since_it_was_sent(home: Path) -> None:
-    """It was sent eight days ahead of the true time. Ten true days later the clock reads two days more than then."""
-    clock = Clock()
-    device = Device(ASKED, home / "d", Rng(random.Random(1).getrandbits), clock)
-    device.agree()
-    device.record(ASKED.metrics["color"], "red")
-    sent = connect(device)
-    assert sent
-    clock.travel(-8)
-    for _ in range(10):
-        clock.travel(1)
-        device.record(ASKED.metrics["color"], "red")
-    upload = device.next_upload()
-    assert upload is None or upload.id != sent.id
-    assert device.counters()["given-up"] == 1
     device.close()

@@ -22,6 +22,7 @@ from tests.faults.apps import ASKED, Taker, start
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, MEMO, make, record, send
+from tests.support.registries import metrics_text
 
 EPSILON = 0.5
 NOBODY = 65_534
@@ -228,8 +229,8 @@ def test_a_memo_that_began_on_a_full_disk_is_drawn_from_the_secret_that_the_file
 @pytest.mark.parametrize("pages", [0, 1])
 def test_a_database_that_may_not_grow_fails_closed(home: Path, pages: int) -> None:
     """As `max_page_count` lets it run full at any page, of 50 metrics whose upload needs several."""
-    text = "".join(f"[metric.flag_{number}]\n{FLAG}" for number in range(50))
-    asked = type(ASKED).parse(f"[registry]\napp = 'full'\ndevice_epsilon = 50\nquiet_days = 0\n{text}")
+    flag = {"kind": "flag", "epsilon": 0.1, "reports": 5, "schedule": "early", "expires": EXPIRES}
+    asked = type(ASKED).parse(metrics_text({f"flag_{number}": flag for number in range(50)}, device_epsilon=50))
     clock, taker = Clock(), Taker()
     telemetry = start(asked, home / "d", taker, clock)
     device = telemetry._session.device
@@ -253,20 +254,6 @@ def test_a_database_that_may_not_grow_fails_closed(home: Path, pages: int) -> No
     assert status.spent == {name: pytest.approx(taker.sent()[name] * 0.1) for name in status.spent}
     telemetry.close()
 
-
-FLAG = f"""
-rev = 1
-kind = "flag"
-question = "Is it so?"
-epsilon = 0.1
-reports = 5
-schedule = "early"
-presence = "public"
-period = "1d"
-owners = ["team@example.org"]
-sensitivity = "low"
-expires = {EXPIRES}
-"""
 
 # A directory or a file that may not be written.
 

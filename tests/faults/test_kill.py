@@ -32,6 +32,7 @@ from tests.support.aggregators import ENVIRONMENT, aggregator, nursery
 from tests.support.clocks import Clock
 from tests.support.keys import write_key
 from tests.support.nursery import Piped
+from tests.support.registries import metrics_text
 from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
@@ -42,21 +43,8 @@ ALIVE_S = 0.4
 
 
 def registry_text(flags: int = FLAGS, reports: int = 5_000) -> str:
-    flag = f"""
-rev = 1
-kind = "flag"
-question = "Is it so?"
-epsilon = 0.01
-reports = {reports}
-schedule = "early"
-presence = "public"
-period = "1d"
-owners = ["team@example.org"]
-sensitivity = "low"
-expires = {date(2099, 1, 1)}
-"""
-    head = "[registry]\napp = 'flags'\ndevice_epsilon = 1000\nquiet_days = 0\n"
-    return head + "".join(f"[metric.flag_{number}]{flag}" for number in range(flags))
+    flag = {"kind": "flag", "epsilon": 0.01, "reports": reports, "schedule": "early", "expires": date(2099, 1, 1)}
+    return metrics_text({f"flag_{number}": flag for number in range(flags)}, app="flags", device_epsilon=1000)
 
 
 @dataclass

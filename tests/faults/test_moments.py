@@ -27,7 +27,7 @@ from tests.faults.apps import Taker
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, open_device
 from tests.support.registries import registry_text
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 
 pytestmark = pytest.mark.slow
 
@@ -150,7 +150,7 @@ def distance(one: list[float], other: list[float]) -> float:
     return widest
 
 
-@pytest.mark.parametrize("night", NIGHTS)
+@pytest.mark.parametrize("night", thinned([*NIGHTS], 0))
 def test_uploads_leave_at_moments_of_one_law(night: str) -> None:
     with_answers = moments(NIGHTS[night], answers=True)
     assert max(with_answers) < 1.05 * HOUR_S

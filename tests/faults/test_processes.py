@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -24,7 +23,6 @@ from tests.faults.apps import Taker, start
 from tests.faults.test_kill import registry_text
 from tests.support.aggregators import ENVIRONMENT, http_server, sqlite_store, web_app
 from tests.support.clocks import Clock
-from tests.support.devices import MEMO
 from tests.support.keys import write_key
 from tests.support.registries import registry
 from tests.support.soaking import scaled
@@ -108,50 +106,3 @@ def test_a_file_that_another_process_is_just_making_is_waited_for(home: Path, ho
         done.join()
         assert telemetry.status().silent == ""
         telemetry.close()
-
-
-# Forgetting while another process reads.
-
-
-def files_with(directory: Path, content: bytes) -> list[str]:
-    return [path.name for path in directory.iterdir() if content in path.read_bytes()]
-
-
-@pytest.mark.parametrize("restarts", [False, True], ids=["runs on", "starts again"])
-@pytest.mark.parametrize("refuses", ["", "before", "after"])
-def test_what_was_forgotten_is_erased_once_nobody_reads_it(
-    home: Path, monkeypatch: pytest.MonkeyPatch, refuses: str, restarts: bool
-) -> None:
-    """Whether the person refuses as well or not; until then the status says that it is still to be done."""
-    monkeypatch.setattr("dither.device.ERASE_AGAIN_S", 0.05)
-    monkeypatch.setattr("dither.sending.uploader.TIDY_AGAIN_S", 0.05)
-    asked, clock = registry(**MEMO), Clock()
-    telemetry = start(asked, home, Taker(), clock)
-    telemetry.color.record("red")
-    assert telemetry.flush(5).sent == 1
-    assert telemetry._session.device
-    with telemetry._session.device._file.peek():
-        secret = telemetry._session.device._file.get("secret")
-    assert files_with(home, secret)
-    with closing(sqlite3.connect(home / FILE_NAME, isolation_level=None)) as other:
-        other.execute("BEGIN")
-        other.execute("SELECT * FROM state").fetchall()
-        if refuses == "before":
-            assert telemetry.set_consent(given=False)
-        telemetry.forget()
-        if refuses == "after":
-            assert telemetry.set_consent(given=False)
-        if restarts:
-            telemetry.close()
-            telemetry = start(asked, home, Taker(), clock)
-        for _ in range(5):
-            assert telemetry.status().erasing
-            assert files_with(home, secret)
-            time.sleep(0.1)
-        other.execute("COMMIT")
-    deadline = time.monotonic() + 10
-    while telemetry.status().erasing and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not telemetry.status().erasing
-    assert files_with(home, secret) == []
-    telemetry.close()

@@ -28,7 +28,6 @@ from dither_shared.registry import Metric, Registry
 from tests.faults.apps import Taker
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES
-from tests.support.servers import Reply, accepted, scripted
 
 MARKER = "zqxjkvbw"
 LISTED = f"{MARKER} listed"
@@ -259,29 +258,6 @@ def test_no_answer_is_found_anywhere(home: Path, strict: bool) -> None:
     assert len(watch.taker.bodies) > 8
     assert sum(map(len, watch.snapshots)) > 1_000_000
     assert "recorded" in watch.printed.getvalue()
-
-
-def test_what_a_start_says_with_dither_debug_holds_no_answer(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("DITHER_DEBUG", "1")
-    log = logging.getLogger("dither")
-    before = log.handlers[:], log.level
-    with scripted(Reply(body=accepted)) as (url, requests):
-        telemetry = dither.start(ASKED, endpoint=url, key="k", data_dir=home / "d", consent=True)
-        try:
-            for answer in ANSWERS:
-                for name in ASKED.metrics:
-                    getattr(telemetry, name).record(answer())
-            telemetry.flush(10)
-            telemetry.close()
-        finally:
-            log.handlers[:], log.level = before
-        said = capfd.readouterr().err
-        assert "choice_fresh_public: recorded" in said
-        assert "an upload of" in said
-        assert found_in("what is said", said.encode()) == []
-        assert [leak for request in requests for leak in found_in("a request", repr(request).encode())] == []
 
 
 def test_strict_raises_what_says_nothing_of_the_answer(home: Path) -> None:

@@ -207,19 +207,6 @@ def test_a_named_mechanism_is_taken(name: str) -> None:
     assert choose(11, Decimal(1), permanent=Decimal(3), name=name).name == name
 
 
-@pytest.mark.parametrize(
-    ("d", "changes", "message"),
-    [
-        (5000, {"name": "oue"}, "there is no oue for 5000 values with reports of at most 4096 bits"),
-        (5000, {"ticks": 3, "name": "oue"}, "there is no oue for 5000 values with reports of at most 4096 bits$"),
-        (5000, {"permanent": Decimal(3), "name": "oue"}, "there is no memoized oue for 5000 values"),
-    ],
-)
-def test_too_long_reports_are_refused(d: int, changes: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidParameter, match=message):
-        choose(d, Decimal(1), **changes)  # type: ignore[arg-type]
-
-
 def test_no_report_is_longer_than_the_limit() -> None:
     for d in (500, 2000, 65_536):
         for epsilon in (*EPSILONS, Decimal(9)):

@@ -166,19 +166,6 @@ def test_a_ratio_of_somebodys_own_has_a_place_whatever_it_is(ratio: object) -> N
     assert 0 <= bucket(Lying(ratio)) <= OTHER
 
 
-@given(
-    st.one_of(
-        st.floats(allow_nan=False), st.fractions(), st.integers(), st.decimals(allow_nan=False, places=30),
-        st.sampled_from([edge + bit for edge in (-1.0, 0.0, 0.1, 0.2, 0.3, 1e15) for bit in (-1e-9, 0.0, 1e-9)]),
-    )
-)  # fmt: skip
-def test_a_range_holds_exactly_the_numbers_from_its_edge_to_below_the_next(answer: Any) -> None:
-    place = bucket(answer)
-    if not math.isinf(answer):
-        edges = [Fraction(edge, 10) for edge in (-10, 0, 1, 2, 3, 10**16)]
-        assert place == bisect_right(edges, Fraction(answer))
-
-
 @given(st.fractions(min_value=-3, max_value=5))
 def test_a_place_in_a_range_and_in_steps_is_the_exact_part_rounded_down(answer: Fraction) -> None:
     low, high = Fraction(-1), Fraction(3)

@@ -6,8 +6,9 @@ once, and leaves to a measurement of all texts in all looks what else depends on
 """
 
 import gzip
+import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -74,6 +75,19 @@ FAINT = """least => {
     }).filter(([contrast, _]) => !(contrast >= least))
 }"""
 """Texts with less contrast than so much, HTML and SVG, as WCAG measures it."""
+
+CONTRAST = """element => {
+    const rgb = text => text.match(/[\\d.]+/g).slice(0, 3).map(part => {
+        const share = part / 255
+        return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4
+    })
+    const light = text => rgb(text).reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0)
+    const style = getComputedStyle(element)
+    const own = element instanceof SVGElement && style.stroke != 'none' ? style.stroke : style.color
+    const [a, b] = [light(own), light(getComputedStyle(document.body).backgroundColor)]
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
+}"""
+"""The contrast of an element, or of its line in a drawing, with the page."""
 
 FLAT = """() => [...document.querySelectorAll('html, body, body *')].every(each => {
     const {width, right, bottom} = each.getBoundingClientRect()
@@ -247,13 +261,21 @@ def check_size(tab: Tab) -> None:
     assert height <= HEIGHT_MAX
 
 
-def check_state(tab: Tab, url: str, says: str) -> None:
-    """Find that a page says something, is accessible in all looks, fits every width, and is small enough."""
+def axe_of(path: str, states: Iterable[str]) -> Sequence[tuple[int, str]]:
+    """Return the looks in which axe sees a state: in `make test` one, if it is the first of its kind of page."""
+    firsts = {re.sub("(metrics|s)/[^/]+", r"\1", each.partition("?")[0]): each for each in reversed([*states])}
+    return thinned(LOOKS, *([0] if path in firsts.values() else []))
+
+
+def check_state(tab: Tab, url: str, says: str, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 0)) -> None:
+    """Find that a page says something, is accessible in all looks, fits every width and paper, and is small enough."""
     page = tab.visit(url)
     assert says in page.locator("main").inner_text().replace("\N{NO-BREAK SPACE}", " ")
     check_size(tab)
-    check_looks(tab)
+    check_looks(tab, axe)
     check_widths(tab, (320, 2560))
+    tab.look(1280, media="print", forced_colors="active")
+    assert tab.fits()
     assert tab.complaints == []
 
 

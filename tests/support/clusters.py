@@ -27,13 +27,13 @@ import requests
 from dither_aggregator.store import Store, create_store, open_store
 from dither_aggregator.store.sqlite import kept_key
 from dither_shared.registry import Registry
+from tests.support import waiting
 from tests.support.aggregators import ENVIRONMENT, nursery
 from tests.support.failing import ENVIRONMENT_NAME, Orders
 from tests.support.keys import write_key
 from tests.support.nursery import Born
 from tests.support.ports import free_port
 from tests.support.redis_servers import RedisServer
-from tests.support.waiting import ASKING
 
 READY_WITHIN_S = 60
 END_WITHIN_S = 60
@@ -43,13 +43,8 @@ SERVE, DATA, BROKER = "serve", "data", "broker"
 
 
 def wait_until(condition: Callable[[], object], what: str, within_s: float = 60) -> None:
-    """Wait until something is so; fail when it takes too long. A question that takes long is asked less often."""
-    deadline = time.monotonic() + within_s
-    began = time.thread_time()
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} was not so within {within_s:.0f} seconds"
-        time.sleep(max(0.02, ASKING * (time.thread_time() - began)))
-        began = time.thread_time()
+    """Wait until something is so; fail with these words when it takes too long."""
+    waiting.wait_until(condition, within_s, what)
 
 
 def tracks_resources(pid: int) -> bool:

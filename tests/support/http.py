@@ -3,7 +3,6 @@
 import asyncio
 import json
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from dither_aggregator.web.listener_connections import HEALTH, Admitting
 from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.support.aggregators import http_server
+from tests.support.waiting import wait_until
 
 HEAD = b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\n"
 
@@ -137,10 +137,7 @@ def slug(document: dict[str, Any]) -> str:
 
 
 def until(holds: Callable[[], object], within_s: float = 20) -> None:
-    deadline = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(holds, within_s)
 
 
 def passes(served: Served) -> bool:

@@ -1,50 +1,24 @@
 """Registries of numbers for the tests, and the exact law of what a device sends of one."""
 
-import json
-from datetime import date
-from decimal import Decimal
 from typing import cast
 
 from dither_shared.kinds import Answer
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 from tests.support.laws import Law, law_of
+from tests.support.registries import metrics_text
 
 SYMBOLS_MAX = 10_000
 """An outcome is cell x SYMBOLS_MAX + symbol."""
 
 FRESH: dict[str, object] = {"reports": 3, "schedule": "early"}
 MEMO: dict[str, object] = {"memoize": True, "epsilon_permanent": 2}
-COMMON: dict[str, object] = {
-    "kind": "number",
-    "unit": "s",
-    "rev": 1,
-    "question": "How long does it take?",
-    "epsilon": 1,
-    "presence": "public",
-    "period": "1d",
-    "owners": ["team@example.org"],
-    "sensitivity": "low",
-    "expires": date(2027, 6, 30),
-}
+NUMBER: dict[str, object] = {"kind": "number", "unit": "s", "question": "How long does it take?", "epsilon": 1}
 
 
 def numbers_text(**metrics: dict[str, object]) -> str:
-    """Return a registry of numbers, each by the keys that it has besides the usual ones; None leaves a key out.
-
-    A text that begins with "= " is TOML as it stands: = nan.
-    """
-    lines = ["[registry]", 'app = "example"', "device_epsilon = 400", "quiet_days = 0"]
-    for name, keys in metrics.items():
-        lines.append(f"[metric.{name}]")
-        lines += [f"{key} = {_toml(value)}" for key, value in {**COMMON, **keys}.items() if value is not None]
-    return "\n".join(lines)
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, str) and value.startswith("= "):
-        return value.removeprefix("= ")
-    return str(value) if isinstance(value, date | Decimal) else json.dumps(value, ensure_ascii=False)
+    """Return a registry of numbers, each by the keys that it has besides the usual ones; None leaves a key out."""
+    return metrics_text({name: {**NUMBER, **keys} for name, keys in metrics.items()})
 
 
 def numbers(**metrics: dict[str, object]) -> Registry:

@@ -1,7 +1,9 @@
 """Registries for the tests."""
 
 import json
+from collections.abc import Mapping
 from datetime import date, timedelta
+from decimal import Decimal
 
 from dither_shared.registry import Registry, utc_today
 
@@ -70,3 +72,36 @@ question = "Do people use the dark theme?"
 def registry(**changes: object) -> Registry:
     """Return that registry, parsed."""
     return Registry.parse(registry_text(**changes))  # type: ignore[arg-type]  # the same keywords
+
+
+USUAL: dict[str, object] = {
+    "rev": 1,
+    "question": "What?",
+    "presence": "public",
+    "period": "1d",
+    "owners": ["team@example.org"],
+    "sensitivity": "low",
+    "expires": date(2027, 6, 30),
+}
+
+
+def metrics_text(metrics: Mapping[str, Mapping[str, object]], **head: object) -> str:
+    """Return a registry of metrics, each by the keys that it has besides the usual ones; None leaves a key out.
+
+    A text that begins with "= " is TOML as it stands: = nan.
+    """
+    tables = {"registry": {"app": "example", "device_epsilon": 400, "quiet_days": 0, **head}}
+    tables |= {f"metric.{name}": {**USUAL, **keys} for name, keys in metrics.items()}
+    lines = []
+    for table, keys in tables.items():
+        lines.append(f"[{table}]")
+        lines += [f"{key} = {_toml(value)}" for key, value in keys.items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, str) and value.startswith("= "):
+        return value.removeprefix("= ")
+    return str(value) if isinstance(value, date | Decimal) else json.dumps(value, ensure_ascii=False)

@@ -7,8 +7,8 @@ ASKING = 8
 """How many times as long as a question took it is not asked again."""
 
 
-def wait_until(holds: Callable[[], object], within_s: float = 60) -> None:
-    """Wait until something is so. Fail when it takes too long.
+def wait_until(holds: Callable[[], object], within_s: float = 60, what: str = "it") -> None:
+    """Wait until something is so. Fail when it takes too long, and say what did.
 
     A question that takes long is asked less often, so that what is waited for has most of the processor.
     """
@@ -17,5 +17,5 @@ def wait_until(holds: Callable[[], object], within_s: float = 60) -> None:
         began = time.thread_time()
         if holds():
             return
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, f"{what} was not so within {within_s:.0f} seconds"
         time.sleep(max(0.01, ASKING * (time.thread_time() - began)))

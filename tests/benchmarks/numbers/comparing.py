@@ -9,21 +9,19 @@ Errors are of these devices: the noise alone, not how the devices stand for othe
     mean       error of the mean, in % of the axis
 
 Two designs differ when the average difference of a seed exceeds two of its standard errors. Then: how often our
-intervals hold (`coverage`), and what a report and a day cost (`costs`).
+intervals hold (`coverage`).
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, sqrt
-from pathlib import Path
 
 import numpy as np
 
 from dither_shared.kinds.number import GRID
-from tests.benchmarks.numbers import costs, coverage, hierarchical, means, points, square_wave
+from tests.benchmarks.numbers import coverage, hierarchical, means, points, square_wave
 from tests.benchmarks.numbers.ours import ours
 from tests.benchmarks.numbers.shapes import Counts, Floats, Shape, shapes
 
@@ -79,24 +77,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=SEEDS,
         help="how many seeds (default: %(default)s); of coverage as many times as many",
     )
-    group.add_argument("--json", type=Path, metavar="FILE", help="write every seed's errors to a file, too")
 
 
-def run(n: int = N, seeds: int = SEEDS, json_file: Path | None = None) -> None:
+def run(n: int = N, seeds: int = SEEDS) -> None:
     """Print all tables; raise AssertionError when an aim is missed with the n and seeds that the aims are for."""
-    missed, document = print_means(), {}
+    missed = print_means()
     print(f"\n  {n:,} devices, {seeds} seeds; W1, q50, q90, mean in % of the axis, mass in points")
     for epsilon in EPSILONS:
         measured = measure(epsilon, n, seeds)
         _print_table(epsilon, measured)
         missed += aims_missed(epsilon, measured)
-        document[str(epsilon)] = _document(measured)
-    missed += costs.print_costs()
     part = seeds / SEEDS
     missed += coverage.print_coverage(ceil(part * coverage.GLS_SEEDS), ceil(part * coverage.BOUND_SEEDS))
     missed += coverage.print_differences(ceil(part * coverage.PAIRS))
-    if json_file is not None:
-        json_file.write_text(json.dumps({"n": n, "seeds": seeds, "errors": document}, indent=1), "utf-8")
     if (n, seeds) == (N, SEEDS):
         assert not missed, "; ".join(missed)
 
@@ -242,14 +235,3 @@ def _mark(measured: Measured, design: str, shape: str) -> str:
     best = _best(measured, shape)
     verdict = "noticeably above" if is_worse(measured, shape) else "not noticeably above"
     return f"   W1 {ratio(measured, shape, [best]):.2f} times that of {best}, {verdict}"
-
-
-def _document(measured: Measured) -> dict[str, object]:
-    """Return the errors for JSON: by design, shape and metric a number for each seed; null where there is none."""
-    return {
-        design: {
-            shape: {metric: None if np.isnan(each).any() else each.tolist() for metric, each in asdict(errors).items()}
-            for shape, errors in by_shape.items()
-        }
-        for design, by_shape in measured.items()
-    }

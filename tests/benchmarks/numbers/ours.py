@@ -17,8 +17,6 @@ from dither_shared.plan import Plan
 from tests.benchmarks.numbers.shapes import Counts, Floats
 from tests.support.drawn_numbers import cell_laws, stored_number, summed, tally_of, weights_of
 
-MEAN_LINES = 'low = -1\nhigh = 1\nasks = ["mean"]'
-
 
 def ours(devices: Counts, epsilon: float, rngs: Sequence[np.random.Generator]) -> Floats:
     """Return the likeliest shares for each row of devices: int64[S, B] in, float64[S, B] out.
@@ -42,12 +40,6 @@ def estimate(plan: Plan, devices: Counts, rngs: Sequence[np.random.Generator]) -
 def plan_of(buckets: int, epsilon: float) -> Plan:
     """Return the registry's plan of a number with so many buckets, the two open ones among them."""
     return stored_number(f"low = 0\nhigh = {buckets - 2}\nbuckets = {buckets - 2}", epsilon=f"{epsilon:g}").plan
-
-
-@cache
-def mean_plan(epsilon: float) -> Plan:
-    """Return the registry's plan of a number in [-1, 1] of which the mean alone is asked."""
-    return stored_number(MEAN_LINES, epsilon=f"{epsilon:g}").plan
 
 
 def weighted(plan: Plan, window: int, points: int) -> Plan:

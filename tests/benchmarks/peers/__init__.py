@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-PEERS = ("pure_ldp", "multi_freq_ldpy", "mbi", "dp_accounting")
+PEERS = ("pure_ldp", "multi_freq_ldpy", "mbi")
 AUDITED = ("pure_ldp", "multi_freq_ldpy", "opendp")
 SDKS = ("sentry", "posthog", "opentelemetry", "glean")
 HERE = Path(__file__).parent

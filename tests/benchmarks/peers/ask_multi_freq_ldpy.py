@@ -1,16 +1,10 @@
 """Answer questions about multi-freq-ldpy 0.2.5, in its own environment: a JSON list on stdin, a JSON list on stdout.
 
-    {"what": "estimate", "mechanism", "d", "epsilon", "counts", "repetitions", "seed"}
-        -> {"estimates": [d shares of n for each repetition]}
-    {"what": "speed", "mechanism", "d", "epsilon"}
+    {"mechanism", "d", "epsilon"}
         -> {"randomize_us": a value, "fold_us": null, "estimate_ms": all d values, "n": reports estimated from}
 
 fold_us is null and estimate_ms contains the folding: an aggregator takes the list of all reports. n is 10,000, or fewer
 where that would take too long; estimate_ms grows in proportion to n.
-
-Estimates are clipped and renormalised. Every `*_Aggregator_MI` ends in `MI`, which sets negative counts to 0 and
-divides by the sum of the rest (all zeros stay zeros); no argument turns that off. So shares are pulled towards uniform,
-the more so the larger d is. The `*_IBU` estimators (iterative Bayesian update) are a separate choice, not asked here.
 """
 
 import json
@@ -20,8 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numba  # type: ignore[import-not-found]
-import numpy as np
 from multi_freq_ldpy.pure_frequency_oracles.GRR import (  # type: ignore[import-not-found]
     GRR_Aggregator_MI,
     GRR_Client,
@@ -59,29 +51,6 @@ MECHANISMS: dict[str, Callable[[float, int], Pair]] = {
 }
 
 
-def seed_plain(seed: int) -> None:
-    """Seed numpy's generator: as it stands for numpy, compiled for numba, which keeps one of its own."""
-    np.random.seed(seed)
-
-
-seed_compiled = numba.njit(seed_plain)
-
-
-def estimate(question: dict[str, Any]) -> Answer:
-    """Randomize and estimate as often as asked."""
-    d, counts = question["d"], question["counts"]
-    if len(counts) != d or sum(counts) == 0:
-        raise ValueError(f"counts must be {d} numbers that are not all 0")
-    randomize, aggregate = MECHANISMS[question["mechanism"]](float(question["epsilon"]), d)
-    seed_plain(question["seed"])
-    seed_compiled(question["seed"])
-    shares = []
-    for _ in range(question["repetitions"]):
-        reports = [randomize(value) for value, count in enumerate(counts) for _ in range(count)]
-        shares.append(aggregate(reports).tolist())
-    return {"estimates": shares}
-
-
 def best_s(work: Callable[[], object]) -> float:
     """Return the seconds of one call: the best of all rounds that fit in the budget, after one to warm up."""
     work()
@@ -111,7 +80,7 @@ def answer(question: dict[str, Any]) -> Answer:
     if question["mechanism"] not in MECHANISMS:
         return {"error": f"multi-freq-ldpy has no {question['mechanism']}"}
     try:
-        return {"estimate": estimate, "speed": speed}[question["what"]](question)
+        return speed(question)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
 

@@ -1,29 +1,22 @@
 """Answer questions about pure-ldp 1.2, in its own environment: a JSON list on stdin, a JSON list on stdout.
 
-    {"what": "estimate", "mechanism", "d", "epsilon", "counts", "repetitions", "seed"}
-        -> {"estimates": [d shares of n for each repetition]}
-    {"what": "speed", "mechanism", "d", "epsilon"}
+    {"mechanism", "d", "epsilon"}
         -> {"randomize_us": a value, "fold_us": a report, "estimate_ms": all d values, "n": reports estimated from}
 
 n is 10,000, or fewer where folding so many would take too long. Estimating works on the folded counts, so its time does
 not depend on n, except for "hadamard", which keeps the reports as a list and counts them when it estimates.
-
-Estimates are raw. `estimate_all(..., normalization=0)` is the default and means none: nothing is clipped, and the
-estimates need not add up to n. (1 shifts the positive ones, 2 projects onto the simplex, anything else cuts the tail.)
 
 "hadamard" is its Hadamard response: a transform for d > 128, a slow double loop below. Up to epsilon 1 it breaks from
 Python 3.12 on, which no longer takes a float for `random.randint`.
 """
 
 import json
-import random
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 from pure_ldp.frequency_oracles.direct_encoding import DEClient, DEServer  # type: ignore[import-not-found]
 from pure_ldp.frequency_oracles.hadamard_response import (  # type: ignore[import-not-found]
     HadamardResponseClient,
@@ -74,22 +67,6 @@ def estimate_all(server: Any, d: int) -> Any:
     return server.estimate_all(range(1, d + 1), suppress_warnings=True)  # its values count from 1
 
 
-def estimate(question: dict[str, Any]) -> Answer:
-    """Randomize, fold and estimate as often as asked."""
-    make, d, counts = MECHANISMS[question["mechanism"]], question["d"], question["counts"]
-    if len(counts) != d or sum(counts) == 0:
-        raise ValueError(f"counts must be {d} numbers that are not all 0")
-    random.seed(question["seed"])
-    np.random.seed(question["seed"])
-    shares = []
-    for _ in range(question["repetitions"]):
-        client, server = make(question["epsilon"], d)
-        for value, count in enumerate(counts, 1):
-            server.aggregate_all([client.privatise(value) for _ in range(count)])
-        shares.append((estimate_all(server, d) / server.n).tolist())
-    return {"estimates": shares}
-
-
 def best_s(work: Callable[[], object]) -> float:
     """Return the seconds of one call: the best of all rounds that fit in the budget, after one to warm up."""
     work()
@@ -121,7 +98,7 @@ def answer(question: dict[str, Any]) -> Answer:
     if question["mechanism"] not in MECHANISMS:
         return {"error": f"pure-ldp has no {question['mechanism']}"}
     try:
-        return {"estimate": estimate, "speed": speed}[question["what"]](question)
+        return speed(question)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
 

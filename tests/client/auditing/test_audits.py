@@ -33,10 +33,10 @@ from tests.support.soaking import SOAK, scaled, thinned
 N = scaled(500, 2_000)
 
 
-@pytest.mark.parametrize("keys", EVERY.values(), ids=EVERY)
-def test_the_exact_loss_is_the_declared_one_and_samples_prove_about_what_they_should(keys: str) -> None:
+@pytest.mark.parametrize("name", thinned(list(EVERY), 0, 1, 3, 4, 6, 9, 11, 13, 16, 18, 20, 21))
+def test_the_exact_loss_is_the_declared_one_and_samples_prove_about_what_they_should(name: str) -> None:
     """With seeds: a bound is 4 standard deviations below its mean in one of 30,000 cases; learned ones are above."""
-    for found in audited(reports(of_metric(keys)), N // 2 if keys == EVERY["rappor"] else N):
+    for found in audited(reports(of_metric(EVERY[name])), N // 2 if name == "rappor" else N):
         assert (found.verdict, found.equal) == ("", True)
         assert found.expected is not None
         assert found.bound > found.expected.mean - 4 * found.expected.deviation
@@ -76,7 +76,7 @@ SOUND = {
 """Metrics, and as many devices as it takes for one of their bounds to be above 0 for sure."""
 
 
-@pytest.mark.parametrize("name", thinned(list(SOUND), 0, 1, 2, 3, 5))  # `make soak` has them all
+@pytest.mark.parametrize("name", thinned(list(SOUND), 0, 3, 5))  # `make soak` has them all
 def test_whole_devices_prove_about_what_they_should(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With seeds, as above."""
     keys = EVERY[name]
@@ -103,7 +103,7 @@ def test_many_audits_of_sound_mechanisms_find_nothing() -> None:
     names = [name for name in EVERY if name not in ("table", "rappor")]
     found = [
         verdict
-        for seed in range(scaled(len(names) // 3, 2 * len(names)))
+        for seed in range(scaled(len(names) // 5, 2 * len(names)))
         for verdict in verdicts(
             audited(reports(of_metric(EVERY[names[5 * seed % len(names)]])), scaled(200, 1_000), seed)
         )

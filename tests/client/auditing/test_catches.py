@@ -275,9 +275,10 @@ def found_by_devices(registry: Registry, n: int, *parts: str) -> dict[str, str]:
     return {each.part: each.verdict for each in audited(claims, n)}
 
 
+@pytest.mark.usefixtures("_clear")
 def test_a_memo_that_is_drawn_each_time_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(CLEAR_FLAG)
-    assert found_by_devices(registry, scaled(25, 100), "device, repeated") == {"device, repeated": ""}
+    assert found_by_devices(registry, scaled(10, 100), "device, repeated") == {"device, repeated": ""}
     fresh = seeded(3)
     monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: fresh)
     found = found_by_devices(registry, 100, "device", "device, repeated")
@@ -288,7 +289,7 @@ def test_a_memo_that_is_drawn_each_time_is_caught_with_100_devices(monkeypatch: 
 def test_a_memo_that_all_values_share_is_caught_with_130_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coins of the metric alone: whoever has a true first memo has a true second one, too."""
     registry = of_metric(MEMO_CHOICE)
-    assert found_by_devices(registry, scaled(25, 130), "device, changed") == {"device, changed": ""}
+    assert found_by_devices(registry, scaled(10, 130), "device, changed") == {"device, changed": ""}
     monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[0]))
     found = found_by_devices(registry, 130, "device, repeated", "device, changed")
     assert found == {"device, repeated": "", "device, changed": PROVED}
@@ -304,7 +305,7 @@ def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: p
 
 def test_a_second_stage_that_is_fixed_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(MEMO_FLAG)
-    assert found_by_devices(registry, scaled(25, 200), "device, noise again") == {"device, noise again": ""}
+    assert found_by_devices(registry, scaled(10, 200), "device, noise again") == {"device, noise again": ""}
     fill = Slots._fill
 
     def fixed(self: Slots, *arguments: Any, **options: Any) -> None:
@@ -356,7 +357,7 @@ def test_an_order_of_groups_that_depends_on_the_value_is_caught_with_100_devices
 
 def test_a_hidden_answer_that_moves_an_upload_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(HIDDEN, BESIDE)
-    found = found_by_devices(registry, scaled(25, 100), "device", "device, presence")
+    found = found_by_devices(registry, scaled(10, 100), "device", "device, presence")
     assert set(found.values()) == {""}
     record = Device.record
 

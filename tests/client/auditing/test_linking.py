@@ -48,22 +48,14 @@ CODED = f'kind = "choice"\nanswers = 1\nmechanism = "oue"\nvalues = {[f"v{at}" f
 PAIRS = {"flag and number": [f"{FLAG} = 2", f"{NUMBER} = 2"], "flag and choice": [f"{FLAG} = 2", f"{CHOICE} = 2"]}
 
 
-@pytest.mark.parametrize("name", thinned(ALONE, 0))  # in `make check`, too; `slow` has a flag and a number
-def test_a_metric_links_as_many_as_the_formula_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one's memo is known after three reports, too."""
-    monkeypatch.setattr(linking, "BEFORE", scaled(3, BEFORE))
-    measure(asked(name))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", thinned(list(PAIRS), 0))
+@pytest.mark.parametrize("what", thinned([*PAIRS, *ALONE], 0))
 def test_metrics_link_as_many_as_the_formula_says_alone_and_together(
-    pair: str, monkeypatch: pytest.MonkeyPatch
+    what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In `make test` a report tells nearly as much as the memo, which is known after four: the formula is the same."""
     monkeypatch.setattr(linking, "BEFORE", scaled(4, BEFORE))
-    metrics = [each if SOAK else each.replace("epsilon = 1", "epsilon = 1.9") for each in PAIRS[pair]]
-    measure(Registry.parse(registry_of(*metrics, head=HEAD)))
+    metrics = [each if SOAK else each.replace("epsilon = 1", "epsilon = 1.9") for each in PAIRS.get(what, ())]
+    measure(Registry.parse(registry_of(*metrics, head=HEAD)) if metrics else asked(what))
 
 
 def test_where_14_reports_do_not_tell_the_memo_fewer_are_linked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_a_metric_with_longer_periods_beside_it_is_sound_as_well() -> None:
         assert shown(draws_claim(registry, metric), 1) == {""}
 
 
-@pytest.mark.parametrize("name", thinned(list(EVERY), 0, 1, 13, 22))
+@pytest.mark.parametrize("name", thinned(list(EVERY), 1, 13))
 def test_no_answer_shows_in_when_and_what_a_sound_device_sends(name: str) -> None:
     assert lives_of(of_metric(EVERY[name], BESIDE), scaled(8, 200)) == {""}
 
@@ -274,7 +274,7 @@ def test_an_answer_that_opens_its_period_once_a_key_is_refused_is_caught_by_50_p
     monkeypatch.setattr(Device, "__init__", begun)
     monkeypatch.setattr(Device, "stopped", noting)
     monkeypatch.setattr(Device, "record", spoiled)
-    for seed in range(scaled(2, 100)):
+    for seed in range(scaled(1, 100)):
         rng = seeded(seed)
         assert any(claim.look(rng) == SHOWS for _ in range(50)), seed
 

@@ -9,6 +9,8 @@ import pytest
 
 from dither.device import FILE_NAME
 from tests.client.choices.conftest import Start
+from tests.support.devices import MEMO
+from tests.support.registries import registry
 from tests.support.waiting import wait_until
 
 
@@ -29,13 +31,24 @@ def somebody_reading(directory: Path) -> Iterator[None]:
 
 
 def test_while_another_process_reads_forgetting_is_tried_again_by_itself(start: Start, tmp_path: Path) -> None:
-    telemetry = start(True)
+    """Until then the status says that it is still to be done; then no file has a byte of the secret any more."""
+    telemetry = start(True, registry(**MEMO))
     telemetry.color.record("red")
+    assert telemetry.flush(5).sent == 1
+    assert telemetry._device
+    with telemetry._device._file.peek():
+        secret = telemetry._device._file.get("secret")
+
+    def has_secret() -> bool:
+        return any(secret in path.read_bytes() for path in (tmp_path / "d").iterdir())
+
     with somebody_reading(tmp_path):
         telemetry.forget()
         assert telemetry.status().erasing
         assert telemetry.status().waiting == 0
+        assert has_secret()
     wait_until(lambda: not telemetry.status().erasing)
+    assert not has_secret()
     telemetry.close()
 
 

@@ -13,7 +13,7 @@ from dither.sending.transport import DryRun
 from dither.sending.uploader import Uploader
 from dither.session import Session
 from dither.settings import Settings
-from dither.status import CLOSED, NOT_ASKED, REFUSED, Mode
+from dither.status import NOT_ASKED, REFUSED, Mode
 from dither.telemetry import Telemetry
 from tests.client.choices.conftest import Start
 from tests.client.choices.test_keeping import locked
@@ -96,36 +96,12 @@ def test_a_later_agreement_reaches_whoever_has_refused(said: bool, start: Start)
 
 
 @pytest.mark.usefixtures("answers_always_look")
-@pytest.mark.parametrize("consent", [None, False])
-def test_the_argument_of_another_start_is_no_choice(consent: bool | None, start: Start) -> None:
-    one, other = start(consent), start(True)
-    other.dark.record(True)
-    one.color.record("red")
-    assert one.status().silent == (NOT_ASKED if consent is None else REFUSED)
-    assert one.flush(0.1).sent == 0
-    assert one.preview() == dither.Preview(b"", {})
-    assert other.status().waiting == 1
-
-
-@pytest.mark.usefixtures("answers_always_look")
 def test_what_the_environment_forbids_stays_forbidden(start: Start) -> None:
     one, other = start(silent="DO_NOT_TRACK is set"), start()
     other.set_consent(True)
     one.color.record("red")
     status = one.status()
     assert (status.silent, metrics_of(status)) == ("DO_NOT_TRACK is set", {"off"})
-    assert other.status().waiting == 0
-
-
-@pytest.mark.usefixtures("answers_always_look")
-def test_after_close_nothing_begins_again(start: Start) -> None:
-    one, two, other = start(), start(True), start()
-    one.close()
-    two.close()
-    other.set_consent(True)
-    for telemetry in (one, two):
-        telemetry.color.record("red")
-        assert telemetry.status().silent in (NOT_ASKED, CLOSED)
     assert other.status().waiting == 0
 
 

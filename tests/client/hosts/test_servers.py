@@ -91,7 +91,7 @@ MATRIX = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "preload"), thinned(MATRIX, 4, 6, 7), ids=str)
+@pytest.mark.parametrize(("kind", "preload"), thinned(MATRIX, 6, 7), ids=str)
 def test_under_gunicorn_a_flush_in_a_request_is_over_in_time(kind: str, preload: list[str], world: World) -> None:
     world.delay_s = 2.0
     program = installed(world, "site_asgi" if "uvicorn" in kind else "site_wsgi")
