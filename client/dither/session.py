@@ -44,7 +44,7 @@ class Session:
         """Whether anything is recorded and sent."""
         return self.standing.mode is Mode.SPEAKS
 
-    # What a test's own does otherwise.
+    # A test's own does these otherwise.
 
     def open_device(self) -> Device:
         """Return a device, whose file is opened on first use."""

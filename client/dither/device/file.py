@@ -22,7 +22,7 @@ class DeviceFile(Connected):
 
     The methods under "Within a transaction" are for use there.
 
-    What is known of the file holds for an *era*. It ends with the day, with whatever another connection writes, and
+    All that is known of the file holds for an *era*. It ends with the day, with whatever another connection writes, and
     with whatever this one writes: but for answers and looks, which may keep it, and call `end_era` where they change
     more than what they say themselves.
     """
@@ -187,7 +187,7 @@ class DeviceFile(Connected):
             self.set("replaced", None)
         return True
 
-    # What is known without another look, so that an answer that is not taken costs next to nothing.
+    # Facts that need no other look, so that an answer that is not taken costs next to nothing.
 
     def known(self, what: Hashable) -> Any:
         """Return what this era knows of something; None if that is nothing. Within a transaction."""

@@ -38,7 +38,7 @@ class BuiltUpload:
 
 
 class Outbox:
-    """What waits in a device's file, and how it leaves."""
+    """The reports that wait in a device's file, and how they leave."""
 
     def __init__(self, file: DeviceFile, days: Days, budget: Budget, rng: Rng) -> None:
         self._file = file
@@ -266,7 +266,7 @@ class Outbox:
     def forget_everything(self) -> None:
         """Erase the secret, memos, cohort and what waits, keep what was spent, and begin 30 days of silence.
 
-        What was erased is still in the log, until `erase`.
+        The log still has all of it, until `erase`.
         """
         self._budget.forget()
         self.drop("forgotten")

@@ -60,7 +60,7 @@ class Step(Enum):
     REPLACE = "replace"
     """The slot holds the present period's "none", which an answer replaces."""
     MAKE_ROOM = "make room"
-    """What the slot holds is to be built into an upload first."""
+    """The slot is full: its report is to be built into an upload first."""
     FILL = "fill"
     """The slot is empty."""
 
@@ -157,4 +157,4 @@ class SkipReasons:
 
 
 _WAIT_FOR_A_KEY = (None, Silence.ANSWERED, Silence.UNOPENED, Silence.WAITING)
-"""Where the aggregator refused the key, an answer is taken all the same, and waits."""
+"""An answer is taken all the same where the aggregator refused the key, and waits."""

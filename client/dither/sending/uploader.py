@@ -118,7 +118,7 @@ class Uploader:
         """Whether a fork has ended the thread, or none could be started: the next call should start it."""
         forks.senders.add(self)
 
-    # What the app asks.
+    # Requests of the app.
 
     def start(self) -> None:
         """Take note of the registry and of what today opens; start the thread if there is anything to wait for."""
