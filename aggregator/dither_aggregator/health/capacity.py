@@ -1,4 +1,4 @@
-"""What may be wrong with a store, and how much it may still take: by its backlog, and by its disk or memory."""
+"""The troubles that a store may have, and how much it may still take: by its backlog, and by its disk or memory."""
 
 import re
 from dataclasses import dataclass

@@ -55,14 +55,14 @@ class Observed:
     """All that checks look at."""
 
     status: StoreStatus | None = None
-    """What was last read of the store; None where it could not be read yet."""
+    """The state of the store that was read last; None where it could not be read yet."""
     trouble: Mapping[Trouble, str] = field(default_factory=dict)
-    """What is wrong with the store, in the log's words."""
+    """The trouble of the store, in the log's words."""
     total: Counted | None = None
     """The ledger's sum; None where it was not read yet."""
     audit: Audit | None = None
     threads: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong with a server's own threads, by their names."""
+    """The troubles of a server's own threads, by their names."""
     asked: Store | None = None
     """The store, where it may be asked now: for the page and the doctor."""
 
