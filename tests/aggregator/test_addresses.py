@@ -288,15 +288,15 @@ KINDS: dict[str, tuple[Any, str, str, str, str]] = {
     "posted candidates": (SQLiteStore, "plans", "POST", "/v1/metrics/dark/estimates", "read"),
     "a snapshot": (SQLiteStore, "snapshot", "GET", f"/v1/snapshots/{'0' * 64}", "read"),
     "a snapshot's page": (SQLiteStore, "snapshot", "GET", f"/s/{'0' * 64}", "read"),
-    "a change": (SQLiteStore, "add_mark", "POST", "/v1/admin/marks/add", "admin"),
+    "a change": (SQLiteStore, "put", "POST", "/v1/admin/marks/add", "admin"),
     "the journal": (SQLiteStore, "journal", "GET", "/v1/admin/journal", "admin"),
     "a login": (Keys, "find", "POST", "/login", ""),
     "a session": (Keys, "active", "GET", "/", "session"),
     "a key of a reader": (Keys, "find", "GET", "/v1/metrics", "read"),
     "the description": (description, "_document", "GET", "/openapi.json", "read"),
     "a file of pages": (flask.Flask, "send_static_file", "GET", "/static/dither.css", ""),
-    "health": (health, "checks", "GET", "/readyz", "health"),
-    "metrics of health": (health, "checks", "GET", "/metrics", "health"),
+    "health": (health, "findings", "GET", "/readyz", "health"),
+    "metrics of health": (health, "findings", "GET", "/metrics", "health"),
 }
 
 

@@ -35,9 +35,9 @@ def test_while_another_process_reads_forgetting_is_tried_again_by_itself(start: 
     telemetry = start(True, registry(**MEMO))
     telemetry.color.record("red")
     assert telemetry.flush(5).sent == 1
-    assert telemetry._device
-    with telemetry._device._file.peek():
-        secret = telemetry._device._file.get("secret")
+    assert telemetry._session.device
+    with telemetry._session.device._file.peek():
+        secret = telemetry._session.device._file.get("secret")
 
     def has_secret() -> bool:
         return any(secret in path.read_bytes() for path in (tmp_path / "d").iterdir())
