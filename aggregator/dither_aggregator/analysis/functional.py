@@ -262,7 +262,7 @@ class CellLaw(ABC):
     @property
     @abstractmethod
     def variances(self) -> Floats:
-        """That of each cell, float64[m]."""
+        """The variance of each cell, float64[m]."""
 
     @abstractmethod
     def covariances(self, weights: Floats) -> Floats:
@@ -285,7 +285,7 @@ class PairedCells(CellLaw):
 
     @cached_property
     def variances(self) -> Floats:
-        """Those of each cell alone: A is M, and k its share."""
+        """The variances of each cell alone: A is M, and k its share."""
         by_constant, _, by_sum = self._of_two
         own = self._own(self.shares) + by_constant * self.sizes**2 + 2 * by_sum * self.sizes * self.shares
         return np.asarray(own - self.shares**2)
@@ -339,7 +339,7 @@ class PointCells(CellLaw):
 
     @cached_property
     def variances(self) -> Floats:
-        """Those of each cell alone."""
+        """The variances of each cell alone."""
         return np.asarray((self._supported**2 @ self._weights - self._means**2) / self._scale)
 
     def covariances(self, weights: Floats) -> Floats:

@@ -52,9 +52,10 @@ class Origins:
         headers = headers_of(scope)
         if b"authorization" in headers or media_type(headers.get(b"content-type", b"")) != b"text/plain":
             return False
-        if self._origin(scope):
-            self.check(scope)
-        return bool(self._origin(scope))
+        if not self._origin(scope):
+            return False
+        self.check(scope)
+        return True
 
     def headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         """Return what an answer to a request adds, so that a page that may read it can."""

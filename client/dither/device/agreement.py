@@ -93,7 +93,7 @@ class AgreedMetric:
 
     name: str
     terms: str
-    """Those terms, as they are kept; "" where it was only refused."""
+    """The terms as they are kept; "" where it was only refused."""
     schedule: str
     charges: int
     period_days: int

@@ -225,7 +225,7 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
 
     @cached_property
     def pairs(self) -> PairLaw | None:
-        """That of the permanent part, but a report lies in the answer's set less often."""
+        """The law of the permanent part, but a report lies in the answer's set less often."""
         return self.permanent.pair_law(self.law.inside)
 
     @property
