@@ -135,7 +135,7 @@ def _read_stack(stream: IO[str] | None) -> None:
 
 
 BUSY = """
-import signal, threading
+import threading
 from dither_aggregator.operations.signal_handling import answer_signals
 
 def work():
@@ -146,8 +146,7 @@ answer_signals()
 for _ in range(4):
     threading.Thread(target=work, daemon=True).start()
 print("up", flush=True)
-while True:
-    signal.pause()
+work()  # a main thread that pauses would miss a signal that comes between its last look and its pause
 """
 
 
