@@ -1,6 +1,8 @@
-"""Bit strings: a report has a bit for each value. Like every report longer than a symbol it travels as base64url."""
+"""Bit strings: a report has a bit for each value. Like every report longer than a symbol it travels as base64url.
 
-import binascii
+A start writes and reads none, so base64 is loaded when one is.
+"""
+
 from abc import abstractmethod
 from functools import cached_property
 from typing import Any
@@ -14,6 +16,8 @@ _FROM_BASE64URL = bytes.maketrans(b"-_+/=", b"+/!!!")
 
 def to_base64url(data: bytes) -> str:
     """Return bytes as base64url without padding."""
+    import binascii
+
     return binascii.b2a_base64(data, newline=False).translate(_TO_BASE64URL).rstrip(b"=").decode("ascii")
 
 
@@ -40,7 +44,7 @@ class Packed(ReportShape):
             raise BadReport(f"a report must have {length} base64url characters, got {len(value)}")
         try:
             packed = base64.b64decode(value + "=" * (-length % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             raise BadReport("a report must be base64url without padding") from None
         report = int.from_bytes(packed, "little")
         if self.to_wire(report) != value:
@@ -65,12 +69,14 @@ class Packed(ReportShape):
 
     def _decode(self, value: Any) -> bytes:
         """Decode one value. Its fill makes its spare bits the first byte behind the report, which must be zero."""
+        import binascii
+
         if type(value) is not str or len(value) != self.wire_length:
             raise BadReport(f"a report must be a text of {self.wire_length} base64url characters")
         try:
             text = (value + self._fill).encode("ascii").translate(_FROM_BASE64URL)
             row = binascii.a2b_base64(text, strict_mode=True)
-        except (UnicodeEncodeError, binascii.Error):
+        except ValueError:
             raise BadReport("a report must be base64url without padding") from None
         if row[self.width]:
             raise BadReport("a report must be canonical base64url: its spare bits are zero")
@@ -82,6 +88,8 @@ class Packed(ReportShape):
         Each row is filled to whole groups of four characters, so that its spare bits become the first byte behind the
         report, which must be zero.
         """
+        import binascii
+
         count, length = len(values), self.wire_length
         end = "\n" + self._fill
         try:
@@ -94,7 +102,7 @@ class Packed(ReportShape):
         del text[length::step]  # a line end that is left is not where it must be: refused like all that is no base64
         try:
             table = bytearray(binascii.a2b_base64(text.translate(_FROM_BASE64URL), strict_mode=True))
-        except binascii.Error:
+        except ValueError:
             raise BadReport("a report must be base64url without padding") from None
         row = len(table) // count
         if table[self.width :: row] != bytes(count):
