@@ -42,6 +42,8 @@ A server that is not ready gets no uploads, so nothing else would show that it r
 MAINTAIN_EVERY_S = 60.0
 WANTED_MAX = 64
 """Pages that wait to be computed. A page that waits asks again by itself."""
+STOPS_UPLOADS = {"writer", "watcher", *(set(Trouble) - {Trouble.FOLDING})}
+"""The troubles with which an upload is not stored, or may be under a wrong day."""
 AUDIT_EVERY_S = 5.0
 AUDIT_SHARE = 1 / 50
 """The part of its time that reading the ledger may take, at most: a long backlog is read each time."""
@@ -148,8 +150,16 @@ class Service:
         self._shown.add(id_)
 
     def trouble(self) -> dict[str, str]:
-        """Return what is wrong now, by thread or by what the store says of itself; empty when the service is ready."""
+        """Return what is wrong now, by thread or by what the store says of itself; empty when all is well."""
         return {str(kind): words for kind, words in self.store_trouble.items()} | self.own_trouble()
+
+    def unready(self) -> dict[str, str]:
+        """Return why an upload that came now would not be stored, or under a wrong day; empty where it would be.
+
+        Reports that wait to be folded, days that are not sealed and a broker that is away hold no upload up. Without
+        its watcher nobody knows the store's clock and how much it may still take.
+        """
+        return {kind: words for kind, words in self.trouble().items() if kind in STOPS_UPLOADS}
 
     def own_trouble(self) -> dict[str, str]:
         """Return what is wrong with the service's own threads, by their names."""

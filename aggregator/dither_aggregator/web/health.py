@@ -37,14 +37,14 @@ def answer_health(service: Service, scope: Scope) -> HttpAnswer:
 
 def _ready(service: Service) -> HttpAnswer:
     """Say 503 where no upload should come; what needs a look and holds none up is in `checks` alone."""
-    trouble = without_addresses(service.trouble())
+    unready = without_addresses(service.unready())
     document = {
-        "status": "not ready" if trouble else "ready",
-        "trouble": trouble,
+        "status": "not ready" if unready else "ready",
+        "trouble": unready,
         "backlog": service.backlog,
         "checks": [finding.to_document() for finding in health_findings(service)],
     }
-    return _answer(503 if trouble else 200, document)
+    return _answer(503 if unready else 200, document)
 
 
 def health_findings(service: Service) -> list[HealthFinding]:

@@ -31,7 +31,7 @@ HEADERS = [
 def answer(service: Service, findings: Sequence[HealthFinding], versions: Mapping[str, str]) -> HttpAnswer:
     """Return all metrics."""
     registry = CollectorRegistry()
-    registry.register(_Read(service.store_status, service.audit, findings, not service.trouble(), versions))
+    registry.register(_Read(service.store_status, service.audit, findings, not service.unready(), versions))
     return HttpAnswer(200, HEADERS, generate_latest(registry) + generate_latest(counters.REGISTRY))
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -219,6 +220,26 @@ def test_a_store_that_is_away_is_told_beside_what_was_last_read(
     assert value(found, "dither_reports_accepted_total") == 2
     assert value(found, "dither_ready") == value(found, "dither_check_ok", check="store") == 0
     wait_until(lambda: value(monitored.metrics(), "dither_status_age_seconds") > 2, "its age being told")
+
+
+@pytest.mark.parametrize("kind", [Trouble.FOLDING, "tasks", "counter", "scheduler", "finalizing", "finalizing of dark"])
+def test_a_server_that_stores_uploads_is_ready_whatever_else_waits(
+    kind: str, monitored: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load balancer that sent nothing more would make a broker that is away an outage."""
+    monkeypatch.setattr(monitored.service, "trouble", lambda: {kind: "it is not well"})
+    assert monitored.ask("/readyz")[0] == 200
+    assert value(monitored.metrics(), "dither_ready") == 1
+
+
+@pytest.mark.parametrize("kind", ["writer", "watcher", *(kind for kind in Trouble if kind != Trouble.FOLDING)])
+def test_a_server_that_would_not_store_an_upload_under_a_right_day_is_not_ready(
+    kind: str, monitored: Monitored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitored.service, "trouble", lambda: {kind: "it is not well"})
+    status, text = monitored.ask("/readyz")
+    assert (status, list(json.loads(text)["trouble"])) == (503, [kind])
+    assert value(monitored.metrics(), "dither_ready") == 0
 
 
 def test_versions_are_told_and_no_names(monitored: Monitored) -> None:
@@ -449,6 +470,25 @@ def _answers(health: str) -> bool:
         return all(requests.get(f"{health}/readyz", timeout=5).status_code == 200 for _ in range(6))
     except requests.RequestException:
         return False
+
+
+@pytest.mark.slow
+def test_uploads_come_to_a_server_whose_workers_hang_and_whose_broker_is_away(tmp_path: Path) -> None:
+    """Its lag is told at once, for two minutes are made none, until the backlog is as large as it may be."""
+    soon = Orders(tmp_path / "faults", settings={"dither_aggregator.ingest.service.LAG_MAX_S": -1.0})
+    with several_machines(tmp_path, registry_text(), soon, workers=1, beats=0) as cluster:
+        cluster.servers["broker"].kill()
+        for pid in cluster["worker-0"].group():
+            os.kill(pid, signal.SIGSTOP)
+        headers = {"Authorization": f"Bearer {cluster.key}", "Content-Type": "application/json"}
+        for _ in range(10):
+            body = body_of(ASKED, {"dark": [1]})
+            assert requests.post(cluster.urls[0] + PATH, data=body, headers=headers, timeout=30).status_code == 202
+        wait_until(lambda: cluster.ready().json()["backlog"] == 10, "the backlog being seen")
+        wait_until(
+            lambda: not {one["check"]: one for one in cluster.ready().json()["checks"]}["folding"]["ok"], "the lag"
+        )
+        assert cluster.ready().status_code == 200
 
 
 @pytest.mark.slow
