@@ -221,6 +221,35 @@ def test_a_backup_is_restored_with_everything_in_it(tmp_path: Path) -> None:
     assert dither("restore", file, "--data", tmp_path / "b").returncode == 2
 
 
+def test_a_backup_is_tried_where_nobody_serves_it(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    file, scratch = tmp_path / "backup.gz", tmp_path / "scratch"
+    scratch.mkdir()
+    dither("backup", file, "--data", tmp_path / "a")
+    done = dither("backup", "verify", file, "--scratch", scratch, "--json")
+    ledger = json.loads(dither("ledger", "--data", tmp_path / "a", "--json").stdout)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["findings"]) == (0, [])
+    assert {name: told[name] for name in ("accepted", "folded", "pending", "quarantined")}.items() <= ledger.items()
+    assert "brings back the store of example as it must be: 13 accepted = " in dither("backup", "verify", file).stdout
+    assert dither("backup", "verify", file, "--scratch", file).returncode == 2
+    with closing(SQLiteStore(tmp_path / "a")) as store, closing(sqlite3.connect(tmp_path / "a" / FILE_NAME)) as db, db:
+        assert 0 <= (store.backup_age_s() or -1) < 600
+        db.execute("UPDATE ledger SET folded = folded + 1 WHERE plan = 1")
+    dither("backup", file, "--data", tmp_path / "a", "--force")
+    done = dither("backup", "verify", file, "--scratch", scratch)
+    assert (done.returncode, "does not balance" in done.stdout) == (1, True)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_backup_that_fails_leaves_the_time_of_the_one_before(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    (tmp_path / "folder").mkdir()
+    assert dither("backup", tmp_path / "folder", "--data", tmp_path / "a", "--force").returncode == 2
+    with closing(SQLiteStore(tmp_path / "a")) as store:
+        assert store.backup_age_s() is None
+
+
 def test_a_backup_that_is_cut_off_or_altered_is_refused(tmp_path: Path) -> None:
     filled(tmp_path / "a")
     file = tmp_path / "backup.gz"

@@ -11,6 +11,7 @@ import requests
 import yaml
 
 from tests.faults.aggregator.load import REGISTRY_TEXT
+from tests.support.aggregators import dither
 from tests.support.certificates import certificate
 from tests.support.clusters import one_machine
 from tests.support.tools import tool
@@ -66,6 +67,11 @@ def test_a_unit_is_sound_and_shut_in(unit: str, units: Path) -> None:
 
 def test_the_timer_of_backups_is_sound(units: Path) -> None:
     assert run(tool("systemd-analyze"), "verify", units / "dither-backup.timer") == ""
+
+
+def test_a_backup_that_fails_is_told() -> None:
+    (told,) = re.findall(r"^OnFailure=(\S+)@%n\.service$", (DEPLOY / "systemd/dither-backup.service").read_text(), re.M)
+    assert (DEPLOY / "systemd" / f"{told}@.service").exists()
 
 
 def test_pages_start_and_stop_units_that_there_are() -> None:
@@ -166,6 +172,7 @@ def test_what_alerts_and_the_dashboard_ask_for_is_there(tmp_path: Path) -> None:
         return names - there - {name.replace("_disk_", "_memory_") for name in there}
 
     with one_machine(tmp_path, REGISTRY_TEXT) as cluster:
+        assert dither("backup", tmp_path / "backup", "--data", cluster.data).returncode == 0
         wait_until(lambda: not missing())  # the ledger may be read a little after the start
 
 

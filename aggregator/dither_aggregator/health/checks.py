@@ -31,6 +31,8 @@ FREE_SHARE = 1 / 20
 FREE_BYTES = 4 << 30
 """So many free bytes of a large disk are enough to be told in time."""
 AUDIT_AGE_MAX_S = 3_600.0
+BACKUP_AGE_MAX_S = 36 * 3_600.0
+"""A night's backup is never so old, and one that was missed is."""
 CLOCK_OFF_MAX_S = 60.0
 NAMED_MAX = 10
 _NTP = "Have NTP set the clocks of both machines: days begin and end by the store's."
@@ -420,6 +422,26 @@ def _quarantine(seen: Observed) -> HealthFinding:
         f"{waiting:,} report{'s wait' if waiting != 1 else ' waits'}" if waiting else "",
         not waiting,
         [Gauge("dither_reports_quarantined", "Accepted reports that wait in quarantine.", waiting)],
+    )
+
+
+@HealthCheck(
+    "backup",
+    f"within {duration(BACKUP_AGE_MAX_S)}, where any was made",
+    "`dither backup` makes one; does its timer run? Its log says why one failed: deploy/backups.md.",
+    Teller.SERVER | Teller.DOCTOR,
+    unread=Teller.SERVER,
+    alerts=("DitherBackupOld",),
+)
+def _backup(seen: Observed) -> HealthFinding:
+    """Tell that backups have stopped. Those who copy the store in another way never began."""
+    if seen.audit is None or seen.audit.backup_age_s is None:
+        return found("none was made" if seen.audit else "not read yet")
+    age = seen.audit.backup_age_s + time.monotonic() - seen.audit.began
+    return found(
+        f"the latest is {duration(age)} old" if age >= 0 else "the latest is of a day that is yet to come",
+        -CLOCK_OFF_MAX_S <= age <= BACKUP_AGE_MAX_S,
+        [Gauge("dither_backup_age_seconds", "Since the latest backup became whole.", age)],
     )
 
 

@@ -82,6 +82,8 @@ class Audit:
     refused_groups: Mapping[str, int]
     """Today's, by reason."""
     refused_reports: Mapping[str, int]
+    backup_age_s: float | None
+    """How long ago the latest backup was made, when this was read; None without one."""
     began: float
     """When reading it began, by `time.monotonic`."""
 
@@ -102,4 +104,5 @@ class Audit:
         for refusal, refused in store.refused(today, today).items():
             groups[refusal.reason] += refused.groups
             reports[refusal.reason] += refused.reports
-        return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, began)
+        age_s = store.backup_age_s()
+        return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, age_s, began)

@@ -25,12 +25,20 @@ from dither_aggregator.operations.registry_process import another_app
 from dither_aggregator.store.keys import Key, Keys, masked, new_text
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
-from dither_aggregator.store.records import JOURNAL_MAX, DayMark, Document, JournalEntry, Retention, StoreError
+from dither_aggregator.store.records import (
+    JOURNAL_MAX,
+    DayMark,
+    Document,
+    JournalEntry,
+    LastBackup,
+    Retention,
+    StoreError,
+)
 from dither_shared.harmless import visible
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 
-KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry)
+KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry, LastBackup)
 """Every kind, plans first: what is counted names them."""
 WHAT_CHARACTERS_MAX = 500
 CHANGE_ATTEMPTS = 100
@@ -249,6 +257,16 @@ class Documents(ABC):
     def journal(self, limit: int = JOURNAL_MAX) -> list[JournalEntry]:
         """Return the last entries, the oldest of them first."""
         return self.documents(JournalEntry, limit)
+
+    # Backups.
+
+    def backed_up(self, size: int) -> None:
+        """Keep that a backup of so many bytes is whole now, in the place of the one before."""
+        self.put(LastBackup(int(self._now_s()), size))
+
+    def backup_age_s(self) -> float | None:
+        """Return how long ago the latest backup was made, below 0 for one of a false future; None without one."""
+        return next((self._now_s() - last.made_s for last in self.documents(LastBackup)), None)
 
     # Retention: for how long tallies and snapshots are kept.
 

@@ -427,6 +427,18 @@ class Retention(Document):
         return cls(**fields)
 
 
+@dataclass(frozen=True)
+class LastBackup(Document):
+    """The latest backup that became whole. Nothing that is counted depends on it."""
+
+    kind = "backups"
+    most = 1
+    made_s: int
+    """When, in seconds since 1970 by the store's clock."""
+    size: int
+    """The bytes of its file."""
+
+
 def is_one_line(text: str) -> bool:
     """Whether a text can be shown as one line."""
     return not any(unicodedata.category(character) in UNSHOWABLE for character in text)

@@ -174,12 +174,24 @@ def test_little_room_is_told_before_it_is_gone(monitored: Monitored) -> None:
 def test_a_ledger_that_was_not_read_for_long_is_told() -> None:
     total, now = Counted(5, 5), time.monotonic()
     early, late = (
-        checks._ledger.find(Observed(audit=Audit(total, 0, 0, {}, {}, now - age)))
+        checks._ledger.find(Observed(audit=Audit(total, 0, 0, {}, {}, None, now - age)))
         for age in (5.0, 2 * checks.AUDIT_AGE_MAX_S)
     )
     assert early.well
     assert not late.well
     assert late.value == "balances, read 2 h ago"
+
+
+def test_backups_that_have_stopped_are_told_and_a_store_without_any_is_not(monitored: Monitored) -> None:
+    assert (monitored.checks()["backup"].well, monitored.checks()["backup"].value) == (True, "none was made")
+    monitored.service.store.backed_up(1_000)
+    again(monitored.service)
+    assert 0 <= value(monitored.metrics(), "dither_backup_age_seconds") < 60
+    audit = monitored.service.audit
+    assert audit
+    for age, well in ((35.0, True), (37.0, False), (-1.0, False)):
+        check = checks._backup.find(Observed(audit=replace(audit, backup_age_s=age * 3_600)))
+        assert check.well == well, check
 
 
 def test_no_check_names_a_path_or_an_address(monitored: Monitored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,6 +387,8 @@ def test_every_trouble_of_a_store_has_its_check() -> None:
 
 def test_each_alert_about_a_number_of_a_check_is_named_by_it(monitored: Monitored) -> None:
     (group,) = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    monitored.service.store.backed_up(1_000)
+    again(monitored.service)
     asked = {rule["alert"]: set(re.findall(r"dither_\w+", rule["expr"])) for rule in group["rules"]}
     for check in CHECKS:
         if Teller.SERVER in check.places:
@@ -394,6 +408,8 @@ def page_names(heading: str) -> list[str]:
 
 def test_the_page_has_every_metric_and_every_limit(monitored: Monitored) -> None:
     service = monitored.service
+    service.store.backed_up(1_000)
+    again(service)
     assert service.store_status
     families = [*text_string_to_metric_families(monitored.ask("/metrics")[1])]
     service.store_status = replace(service.store_status, left=FreeSpace("memory", 1, 1))
@@ -423,6 +439,8 @@ def test_the_page_has_the_limits_of_the_code() -> None:
     assert (checks.FREE_SHARE, checks.FREE_BYTES) == (1 / 20, 4 << 30)
     assert "a twentieth of the disk" in page
     assert "or 4 GiB" in page
+    assert checks.BACKUP_AGE_MAX_S == 36 * 3_600
+    assert "at most 36 hours old" in page
     assert checks.AUDIT_AGE_MAX_S == 3_600
     assert "read within the hour" in page
 

@@ -136,6 +136,7 @@ def test_a_backup_brings_every_kind(store: Store, other: str, tmp_path: Path, re
     store.put(Retention(400, None))
     store.put(DayMark(date(1, 1, 1), "<script>alert('1 2')</script>\N{RIGHT-TO-LEFT OVERRIDE}; DROP TABLE document"))
     store.note("command line", "mark add", "version 158")
+    store.backed_up(1_000)
     archive.write(tmp_path / "backup", store.dump())
     with closing(place_of(other, tmp_path / "other", request, 1)) as target:
         restore(target.begin(), archive.read(tmp_path / "backup"))
