@@ -14,7 +14,7 @@ import pytest
 from dither_aggregator.store import SQLiteStore, StoreError, archive
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import DayMark, Retention
+from dither_aggregator.store.records import DayMark, LastBackup, Retention
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, kept_key, schema
 from tests.support.registries import registry
@@ -229,7 +229,7 @@ def test_a_backup_of_version_4_brings_all_its_documents(tmp_path: Path) -> None:
         as_in_4(tmp_path / "backup")
         with closing(SQLiteStore.create(tmp_path / "new", "example", unfinished=True)) as made:
             restore(made, archive.read(tmp_path / "backup"))
-            for kind in KINDS:
+            for kind in set(KINDS) - {LastBackup}:  # which came later
                 assert made.documents(kind) == store.documents(kind) != []
             assert made.signing_secret(b"sessions") == store.signing_secret(b"sessions")
 

@@ -16,7 +16,8 @@ second (`refresh`).
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from threading import Lock
 from typing import NamedTuple, TypeVar
@@ -45,6 +46,15 @@ CHANGE_ATTEMPTS = 100
 """How often a change of documents is tried: each time somebody else was faster, who may go on for as long."""
 
 _D = TypeVar("_D", bound=Document)
+
+
+def misplaced(kind: str, kept: Iterable[tuple[object, str | bytes]]) -> Iterator[str]:
+    """Yield which documents of a kind, as id and text, stand under another id. Other releases have other kinds."""
+    for one in [each for each in KINDS if each.kind == kind and not each.numbered]:
+        for id_, text in kept:
+            with suppress(StoreError):  # one that cannot be read is told where all are
+                if str(one.read(text).document_id) != str(id_):
+                    yield f"{kind}: {visible(str(id_))!r} is the id of another than the one that stands there"
 
 
 class News(NamedTuple):

@@ -4,16 +4,19 @@
                  folded, the quarantine is what is quarantined and not dropped
     log          without a gap, of known plans, whole reports that can be counted, days in order and none of them sealed
     tallies      counts that so many reports can have; segments in order, disjoint, none beyond the cursor
-    epochs       what was finalized is sealed, its tally still has the digest that was recorded, and in each
+    epochs       what was finalized is sealed and merged, its tally still has the digest that was recorded, and in each
                  shard all tallies of its day are one segment, of one range
-    snapshots    each has the content that its id is the digest of, and the tally that was recorded
+    snapshots    each has the content that its id is the digest of, and the tally that was recorded; none is missing of
+                 a day behind one that has its own
     plans        no rev and no digest twice
-    documents    those of each kind can be read, and are not too many; marks have texts that can be shown
-    answers      of uploads of erased days no more than that they were taken
+    documents    those of each kind can be read, stand under their ids, and are not too many; marks have texts that can
+                 be shown
+    answers      they can be read, of days that were; of uploads of erased days no more than that they were taken
     batches      of so many reports as lie between them at least, and none that the tally lacks
     refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
 
-A store may be checked while it is in use: the check compares one instant of each shard.
+A store may be checked while it is in use: the check compares one instant of each shard. It cannot see all that may
+change in a store: counting.md lists the rest.
 """
 
 import hashlib
@@ -48,9 +51,8 @@ def check(store: Store) -> Iterator[str]:
                     checked.tallies_from = record.tallies_from
                 case ShardRecord():
                     yield from checked.shard(record)
-                case SeenRecord() if record.day <= erased:
-                    if any(unpack_answer(answer)[1] for answer in record.answers.values()):
-                        yield f"answers: those of {record.day} tell how many reports an upload held"
+                case SeenRecord():
+                    yield from checked.seen(record, erased)
                 case TallyRecord():
                     yield from checked.tally(record)
                 case FinalRecord():
@@ -99,6 +101,8 @@ class _Checked:
 
     store: Store
     tallies_from: date = date.min
+    days: list[date] = field(default_factory=list)
+    """Those on which reports count, by shard."""
     sealed: list[date] = field(default_factory=list)
     folded: dict[tuple[int, TallyKey], int] = field(default_factory=dict)
     """By shard, plan and epoch: reports that the ledger counts as folded, and no tally was read of."""
@@ -106,9 +110,13 @@ class _Checked:
     ranges: dict[tuple[int, date], set[tuple[int, int]]] = field(default_factory=dict)
     """By shard and epoch: the ranges of all segments."""
     finals: list[tuple[int, date, Final]] = field(default_factory=list)
+    without: list[tuple[date, str]] = field(default_factory=list)
+    """The finals of which no snapshot was read: those of the earliest days are given up first."""
+    snapshots_from: date = date.max
 
     def shard(self, record: ShardRecord) -> Iterator[str]:
         where = f"shard {record.shard}"
+        self.days.append(record.day)
         self.sealed.append(record.sealed)
         self.cursors[record.shard] = record.cursor
         if record.sealed >= record.day:
@@ -124,6 +132,18 @@ class _Checked:
             if row.folded and key[1] >= self.tallies_from:
                 self.folded[record.shard, key] = row.folded
         yield from self._refused(where, record)
+
+    def seen(self, record: SeenRecord, erased: date) -> Iterator[str]:
+        """Check what is remembered of the uploads of a day."""
+        if record.day > max(self.days):
+            yield f"answers: there are some of {record.day}, and reports count on {max(self.days)}"
+        try:
+            told = sum(unpack_answer(answer)[1] for answer in record.answers.values()) > 0
+        except StoreError as error:
+            yield f"answers: of {record.day}: {error}"
+        else:
+            if told and record.day <= erased:
+                yield f"answers: those of {record.day} tell how many reports an upload held"
 
     def _refused(self, where: str, record: ShardRecord) -> Iterator[str]:
         """Check the counts of refused groups."""
@@ -214,9 +234,12 @@ class _Checked:
         where = f"final {self._name((record.plan, record.epoch))}"
         self.finals.append((record.plan, record.epoch, record.final))
         if record.snapshot is None:
+            self.without.append((record.epoch, where))
             return
+        self.snapshots_from = min(self.snapshots_from, record.epoch)
         try:
-            content = zlib.decompress(record.snapshot)
+            whole = zlib.decompressobj()
+            content = whole.decompress(record.snapshot) * (whole.eof and not whole.unused_data)
         except zlib.error:
             content = b""
         if hashlib.sha256(content).hexdigest() != record.final.snapshot:
@@ -228,11 +251,18 @@ class _Checked:
         for (shard, key), folded in self.folded.items():
             yield f"shard {shard}, tally of {self._name(key)}: there is none, the ledger says {folded} reports"
         yield from self._unmerged()
-        sealed = min(self.sealed)
+        shards = self.store.status()
+        sealed, merged = min(self.sealed), min(shard.merged for shard in shards)
+        yield from (f"{where}: its snapshot is missing" for epoch, where in self.without if epoch > self.snapshots_from)
+        for one in shards:
+            if one.merged > one.sealed:
+                yield f"shard {one.shard}: {one.merged} is merged, and only {one.sealed} is sealed"
         for plan, epoch, final in self.finals:
             where = f"final {self._name((plan, epoch))}"
             if epoch > sealed:
                 yield f"{where}: it is recorded, and only {sealed} is sealed"
+            elif epoch > merged:
+                yield f"{where}: it is recorded, and only {merged} is merged"
             digest = self.store.tally(self.store.plan_by_id(plan).plan, epoch).digest
             if digest != final.digest and epoch >= self.store.tallies_from():
                 yield f"{where}: the tally is not the one that was recorded"

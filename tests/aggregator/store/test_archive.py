@@ -18,9 +18,9 @@ import pytest
 
 from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import archive
-from dither_aggregator.store.dump import Record, ShardRecord
+from dither_aggregator.store.dump import DocumentsRecord, Record, ShardRecord
 from dither_aggregator.store.packing import pack_counts, plain_counts, unpack_counts
-from dither_aggregator.store.records import StoreError
+from dither_aggregator.store.records import LastBackup, StoreError
 from tests.pinned.files import filled
 from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.soaking import scaled
@@ -256,5 +256,6 @@ def test_a_long_record_is_written_in_parts_that_add_up(tmp_path: Path, monkeypat
         assert (
             dither("backup", tmp_path / f"again-{name}", "--data", tmp_path / f"of-{name}", "--force").returncode == 0
         )
-        told.append(list(archive.read(tmp_path / f"again-{name}"))[1:])
+        read = list(archive.read(tmp_path / f"again-{name}"))[1:]
+        told.append([each for each in read if not (isinstance(each, DocumentsRecord) and each.kind is LastBackup)])
     assert told[0] == told[1]

@@ -345,6 +345,8 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "open_readings": lambda store, asked: store.open_readings(),
     "note": lambda store, asked: store.note("command line", "mark add", "version 158"),
     "journal": lambda store, asked: store.journal(),
+    "backed_up": lambda store, asked: store.backed_up(1_000),
+    "backup_age_s": lambda store, asked: store.backup_age_s(),
     "documents": lambda store, asked: store.documents(DayMark),
     "dump": lambda store, asked: list(store.dump()),
     "wrong_clock": lambda store, asked: store.wrong_clock(store.status()),

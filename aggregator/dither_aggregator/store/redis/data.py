@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
 
 from dither_aggregator.health.capacity import FreeSpace, Trouble
@@ -25,7 +26,7 @@ from dither_aggregator.store.contract import (
     Store,
     with_pending,
 )
-from dither_aggregator.store.documents import News
+from dither_aggregator.store.documents import KINDS, News, misplaced
 from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import day_at, day_number, day_of, unpack_entry
 from dither_aggregator.store.records import (
@@ -70,6 +71,7 @@ from dither_aggregator.store.redis.layout import (
     unpack_poison,
     unpack_segment,
 )
+from dither_shared.harmless import visible
 
 SHARDS_MAX = 1024
 APPEND_UPLOADS_MAX = 500
@@ -639,7 +641,7 @@ class RedisData(Store):
         return trouble
 
     def integrity(self) -> list[str]:
-        """Return what is wrong with the lengths of logs and tallies."""
+        """Return what is wrong with the lengths of logs and tallies, and what is not where it must be."""
         wrong = [
             f"shard {one.shard}: the log holds {one.backlog} uploads, and {one.written - one.cursor} are to be folded"
             for one in self.status()
@@ -649,7 +651,59 @@ class RedisData(Store):
             found = {name for names in self._scan(scripts.LENGTHS, shard) for name in names}
             for plan, epoch in sorted(map(tally_of, found)):
                 wrong.append(f"shard {shard}: the tally of plan {plan} on {epoch} lacks segments, or has too many")
-        return wrong
+            wrong += _told_twice(partial(self._strays, shard))
+        for kind in KINDS:
+            if not kind.numbered:
+                kept = self._client.run("HGETALL", f"{layout.GLOBAL}:{kind.kind}")
+                wrong += misplaced(kind.kind, [(id_.decode(), text) for id_, text in kept.items()])
+        return [*wrong, *_told_twice(self._stray_snapshots)]
+
+    # Neither scripts nor transactions: a Redis without memory left takes none that it does not have. So each of these
+    # may be told of what is just changing, and is believed if it is told twice.
+
+    def _strays(self, shard: int) -> Iterator[str]:
+        """Yield what of a shard no step would find again, or would overwrite."""
+        where, key = f"shard {shard}", partial(layout.shard_key, shard)
+        day = day_number(self.status()[shard].day)
+        around = range(day - DEDUPE_DAYS_MIN - DEDUPE.days, day + 2)
+        listed, last, waiting, *there = self._client.run_each(
+            [
+                ("ZRANGE", key("seen"), 0, -1, "WITHSCORES"),
+                ("HGET", key(), "quarantine_last"),
+                ("HKEYS", key("quarantine")),
+                *(("EXISTS", key("seen", each)) for each in around),
+            ]
+        )
+        named = {int(name): int(score) for name, score in pairs(listed).items()}
+        for each, is_there in zip(around, there, strict=True):
+            if is_there != (named.get(each) == each):
+                yield f"{where}: the answers of {day_of(each)} are {'not listed' if is_there else 'gone'}"
+        if max(map(int, waiting), default=0) > int(last or 0):
+            yield f"{where}: the quarantine has given more numbers than {int(last or 0)}"
+
+    def _stray_snapshots(self) -> Iterator[str]:
+        """Yield snapshots that are listed and gone, or listed for another day than they are recorded for."""
+        names = f"{layout.GLOBAL}:snapshots"
+        listed = {
+            id_.decode(errors="replace"): day
+            for id_, day in pairs(self._client.run("ZRANGE", names, 0, -1, "WITHSCORES")).items()
+        }
+        recorded = {
+            unpack_final(final).snapshot: int(day)
+            for plan in self._plans.by_id
+            for day, final in self._client.run("HGETALL", f"{layout.GLOBAL}:finals:{plan}").items()
+        }
+        there = self._client.run_each([("EXISTS", f"{layout.GLOBAL}:snapshot:{id_}") for id_ in listed])
+        for (id_, day), is_there in zip(listed.items(), there, strict=True):
+            if recorded.get(id_) != int(day):
+                yield f"snapshot {visible(id_)}: it is recorded for no such day"
+            if not is_there:
+                yield f"snapshot {visible(id_)}: it is listed and gone"
+
+
+def _told_twice(look: Callable[[], Iterable[str]]) -> list[str]:
+    """Return what two looks tell."""
+    return [told for told in look() if told in set(look())]
 
 
 def _begin(client: Client, app: str, shards: int) -> None:

@@ -38,7 +38,7 @@ from dither_aggregator.store.contract import (
     Store,
     with_pending,
 )
-from dither_aggregator.store.documents import News
+from dither_aggregator.store.documents import News, misplaced
 from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import (
     BODY_BYTES,
@@ -76,6 +76,7 @@ from dither_aggregator.store.records import (
 )
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.file import FILE_NAME, describe_error, keep
+from dither_shared.harmless import visible
 from dither_shared.ownership import make_file
 
 CACHE_KIB = 16_384
@@ -760,8 +761,25 @@ class SQLiteData(Store):
         return {Trouble.STORE: f"{self._path} is not the file that was opened"} if self._replaced() else {}
 
     def integrity(self) -> list[str]:
-        """Return what SQLite finds wrong with its file."""
-        return [f"file: {text}" for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
+        """Return what SQLite finds wrong with its file, and what is not where it must be."""
+        wrong = [f"file: {text}" for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
+        with self._instant() as db:
+            kept: dict[str, list[tuple[object, str]]] = {}
+            for kind, id_, text in db.execute("SELECT kind, id, text FROM document"):
+                kept.setdefault(kind, []).append((id_, text))
+            ((cursor,),) = db.execute("SELECT seq FROM cursor").fetchall()
+            (given,) = db.execute("SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'log'").fetchone()
+            first, last, number = db.execute("SELECT MIN(seq), MAX(seq), COUNT(*) FROM log").fetchone()
+            astray = db.execute(
+                "SELECT id FROM snapshot WHERE NOT EXISTS "
+                "(SELECT 1 FROM final WHERE final.snapshot = snapshot.id AND final.epoch = snapshot.epoch)"
+            ).fetchall()
+        wrong += [fault for kind in kept for fault in misplaced(kind, kept[kind])]
+        if (first or cursor + 1, last or cursor, number) != (cursor + 1, given, given - cursor):
+            wrong.append(
+                f"log: {number:,} uploads wait from {first} to {last}, and should from {cursor + 1} to {given}"
+            )
+        return wrong + [f"snapshot {visible(id_)}: it is recorded for no such day" for (id_,) in astray]
 
 
 def _file_id(path: Path) -> tuple[int, int]:
