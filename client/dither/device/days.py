@@ -180,6 +180,10 @@ class Days:
         now = self._aggregators_clock()
         return int((now - AGREES_S) // DAY_S), int((now + AGREES_S) // DAY_S)
 
+    def builds_on(self) -> int:
+        """Return the day for which uploads are built: the aggregator's next one, once it has begun by either clock."""
+        return max(self._file.day, self.of_aggregator()[1])
+
     def next_of_aggregator(self) -> float:
         """Return when its next day has certainly begun, in seconds since 1970 by the device's clock."""
         now = self._aggregators_clock()

@@ -85,7 +85,6 @@ CREATE VIEW reserved AS
 """
 
 
-
 def _from_6(db: sqlite3.Connection) -> None:
     """Keep on which day each metric's latest report left, from now on: plans had other digests before."""
     db.execute("CREATE TABLE left_on (metric TEXT PRIMARY KEY, day INTEGER NOT NULL) WITHOUT ROWID")

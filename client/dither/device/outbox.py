@@ -6,8 +6,8 @@ what it costs is reserved, and it may be dropped, or built anew without what the
 At most one report of a metric leaves on a day of the aggregator's. One may have come on any day until it is forgotten;
 from then on the next waits for another day.
 
-The outbox owns the tables `upload`, `report`, `retired` and `left_on`, and empties the slots that `Slots` has filled: into an
-upload, or because the person takes back what waits.
+The outbox owns the tables `upload`, `report`, `retired` and `left_on`, and empties the slots that `Slots` has filled:
+into an upload, or because the person takes back what waits.
 """
 
 import json
@@ -29,7 +29,7 @@ RETIRED_DAYS = 30
 SEE_EVERY_S = 3_600.0
 _FREE_SLOT = "leaves <= ? AND metric NOT IN (SELECT metric FROM left_on WHERE day >= ?)"
 _FREE_UPLOAD = "NOT EXISTS (SELECT 1 FROM report JOIN left_on USING (metric) WHERE upload = id AND day >= ?)"
-"""Of what waits, the part of which no other report has left today."""
+"""Of what waits, the part of which no other report has left: on the day that it is built for, or that it may be."""
 
 
 @frozen
@@ -57,13 +57,12 @@ class Outbox:
     def build(self) -> bool:
         """Move what the slots hold into a new upload, unless one is still to be sent; tell if so. Charges nothing.
 
-        A slot of whose metric a report has left today stays. An upload takes at most GROUPS_MAX groups; what is left goes into the next.
+        A slot stays if a report of its metric has left today. An upload takes at most GROUPS_MAX groups; what is left
+        goes into the next.
         """
-        sql = (
-            "SELECT metric, plan, charge, class, cell, report FROM slot "
-            f"WHERE {_FREE_SLOT} AND NOT EXISTS (SELECT 1 FROM upload) LIMIT ?"  # noqa: S608 - our own words
-        )
-        slots = self._file.execute(sql, self._days.today(), self._days.of_aggregator()[0], GROUPS_MAX).fetchall()
+        columns = "metric, plan, charge, class, cell, report"
+        sql = f"SELECT {columns} FROM slot WHERE {_FREE_SLOT} AND NOT EXISTS (SELECT 1 FROM upload) LIMIT ?"  # noqa: S608
+        slots = self._file.execute(sql, self._days.today(), self._days.builds_on(), GROUPS_MAX).fetchall()
         if not slots:
             return False
         self._file.end_era()
@@ -113,10 +112,8 @@ class Outbox:
 
     def _first(self) -> tuple[BuiltUpload | None, bool]:
         """Return the first upload, and whether it was charged."""
-        sql = (
-            "SELECT charged, id, body, (SELECT COUNT(*) FROM report WHERE upload = id), failures "
-            f"FROM upload WHERE {_FREE_UPLOAD} ORDER BY place LIMIT 1"  # noqa: S608 - our own words
-        )
+        columns = "charged, id, body, (SELECT COUNT(*) FROM report WHERE upload = id), failures"
+        sql = f"SELECT {columns} FROM upload WHERE {_FREE_UPLOAD} ORDER BY place LIMIT 1"  # noqa: S608 - our own words
         row = self._file.one(sql, self._days.of_aggregator()[0])
         return (BuiltUpload(*row[1:]), bool(row[0])) if row else (None, False)
 
@@ -305,8 +302,7 @@ class Outbox:
             f"SELECT CASE WHEN EXISTS (SELECT 1 FROM upload) THEN EXISTS (SELECT 1 FROM upload WHERE {_FREE_UPLOAD}) "  # noqa: S608
             f"ELSE EXISTS (SELECT 1 FROM slot WHERE {_FREE_SLOT}) END"
         )
-        day = self._days.of_aggregator()[0]
-        row = self._file.one(sql, day, self._days.today(), day)
+        row = self._file.one(sql, self._days.of_aggregator()[0], self._days.today(), self._days.builds_on())
         return bool(row and row[0])
 
     def due_another_day(self) -> bool:

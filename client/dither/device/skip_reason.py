@@ -110,7 +110,7 @@ class SkipReasons:
         file, days = self._file, self._days
         today = days.today()
         start, end = period_start(today, metric.period_days), end_of_period(metric, today)
-        row = file.one(_ROW, metric.name, metric.plan.digest, today, start, end, days.of_aggregator()[0])
+        row = file.one(_ROW, metric.name, metric.plan.digest, today, start, end, days.builds_on())
         assert row
         spent, *terms, agreed, refused, leaves, plan = row[:8]
         replaceable, charge, built, has_memo, building, retired, used_until, next_scheduled, left_today = row[8:]
