@@ -14,9 +14,8 @@ from dither.device import FILE_NAME, Device
 from dither.device.migrations import STEPS
 from dither.device.schema import SCHEMA_VERSION
 from dither_aggregator.store import Receipt
-from dither_shared.frozen import replaced
 from dither_shared.wire.reading import parse_upload
-from tests.pinned.devices import ASKED, answer_everything, opened
+from tests.pinned.devices import ASKED, answer_everything, of_today, opened
 from tests.pinned.files import FILES, dump, pinned_device
 from tests.support.aggregators import sqlite_store
 from tests.support.devices import connect
@@ -39,14 +38,6 @@ def bodies(device: Device) -> Iterator[bytes]:
     while upload := connect(device):
         yield upload.body
         device.settle(upload.id, "accepted", "accepted")
-
-
-def of_today(body: bytes) -> bytes:
-    """Return an upload that was built when plans had other digests as one of today's plans, which mean the same."""
-    for metric in ASKED.metrics.values():
-        before = replaced(metric.plan, once_a_day=False)
-        body = body.replace(before.digest.encode("ascii"), metric.plan.digest.encode("ascii"))
-    return body
 
 
 def test_there_is_a_file_of_this_version_and_of_each_that_has_a_step() -> None:
