@@ -210,7 +210,7 @@ def test_what_is_for_other_kinds_is_refused(view: View, asked: str, message: str
 
 
 def test_a_table_of_before_is_read_in_the_order_of_its_time() -> None:
-    """The cell i of 9 had the symbol (8 - i)^3 modulo 11, cubed again while it was above 8: and is read like today's."""
+    """The cell i of 9 had the symbol (8 - i)^3 modulo 11, cubed again while it was above 8; it is read as today's."""
     of_cell = [pow(8 - cell, 3, 11) for cell in range(9)]
     while max(of_cell) > 8:
         of_cell = [symbol if symbol <= 8 else pow(symbol, 3, 11) for symbol in of_cell]
