@@ -18,7 +18,7 @@ DIGEST_CHARACTERS = 16
 
 @frozen
 class Plan:
-    """A metric's kind, domain and cells with their integers, its presence and its rev.
+    """A metric's kind, domain and cells with their integers, its presence, its rev, and how often a device sends it.
 
     Two plans are the same exactly when their digests are; series do not join across plans.
     """
@@ -29,6 +29,8 @@ class Plan:
     kind: Kind[Any, Any]
     domain: Domain
     cells: Cells
+    once_a_day: bool = False
+    """Whether a device sends at most one report of it on a UTC day. Not so in plans of before 0.1.0."""
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -49,6 +51,7 @@ class Plan:
             "kind": self.kind.name,
             "presence": self.presence,
             "rev": self.rev,
+            **self._how_often,
         }
         return sha256(document)[:DIGEST_CHARACTERS]
 
@@ -81,7 +84,12 @@ class Plan:
             "kind": self.kind.name,
             "domain": self.domain.to_document(),
             "cells": self.cells.to_document(),
+            **self._how_often,
         }
+
+    @property
+    def _how_often(self) -> dict[str, object]:
+        return {"once_a_day": True} if self.once_a_day else {}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Plan":
@@ -95,4 +103,5 @@ class Plan:
             KINDS[document["kind"]],
             domains.from_document(document["domain"]),
             Cells.from_document(document["cells"]),
+            document.get("once_a_day", False) is True,
         )

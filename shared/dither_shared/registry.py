@@ -74,7 +74,8 @@ class Metric:
     @cached_property
     def plan(self) -> Plan:
         """The plan that the metric compiles to."""
-        return Plan(self.name, self.rev, self.presence, self.kind, self.asked.domain, self.asked.cells)
+        asked = self.asked
+        return Plan(self.name, self.rev, self.presence, self.kind, asked.domain, asked.cells, once_a_day=True)
 
     @property
     def values(self) -> tuple[str, ...]:

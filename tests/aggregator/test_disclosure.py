@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import pytest
 from dither.auditing.plans import inputs_of, report_of
 from dither_aggregator.analysis.disclosure import (
     CELL_MIN,
-    DAY_REPORTS_MAX,
     Pooled,
     crowded,
     for_readers,
@@ -25,6 +25,7 @@ from dither_aggregator.analysis.windows import Window, reports_max
 from dither_aggregator.counting.folding import fold_cells, tables
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
 from dither_aggregator.store.plans import Offered, Plans
+from dither_shared.frozen import replaced
 from dither_shared.registry import Metric, Registry
 from tests.aggregator.store.test_readers import maintain_all, reader
 from tests.support.audits import seeded
@@ -35,8 +36,6 @@ from tests.support.tables import table
 from tests.test_every_kind import METRICS, registry_text
 
 DAY = date(2026, 11, 20)
-MEMOS_MIN = (CELL_MIN - 1) * DAY_REPORTS_MAX + 1
-"""So many memoized reports of one day are of `CELL_MIN` devices at least."""
 
 
 def asked_for(name: str) -> tuple[Metric, StoredPlan]:
@@ -61,7 +60,7 @@ def drawn(metric: Metric, n: Sequence[int]) -> Tally:
 def test_every_kind_is_read_without_its_cells_of_a_few(name: str) -> None:
     metric, stored = asked_for(name)
     cells = metric.plan.cells
-    least = MEMOS_MIN if cells.memoized else CELL_MIN
+    least = CELL_MIN
     few = least + 5 + 80 * (cells.count == 1), least, least - 1, 1, 0
     n = [few[cell % 5] for cell in range(cells.count)]
     tally = drawn(metric, n)
@@ -87,10 +86,10 @@ def test_a_memo_that_is_repeated_does_not_make_a_crowd_of_one_device() -> None:
     cells = metric.plan.cells
     window = Window(DAY - timedelta(days=27), DAY)
     n = [0] * cells.count
-    n[0], n[1] = 1, MEMOS_MIN
+    n[0], n[1] = 1, CELL_MIN
     day, few = drawn(metric, n), drawn(metric, [3, *n[1:]])
     pooled = Pooled.of(stored, window, [day] * 28)
-    assert sizes(cells, pooled.tally.counts)[:2].tolist() == [28, 28 * MEMOS_MIN]
+    assert sizes(cells, pooled.tally.counts)[:2].tolist() == [28, 28 * CELL_MIN]
     assert crowded(stored, pooled)[:3].tolist() == [False, True, True]
     least = (CELL_MIN - 1) * reports_max(stored, 28) + 1  # so many can be of no fewer devices
     for number, told in ((least - 1, False), (least, True)):
@@ -100,11 +99,14 @@ def test_a_memo_that_is_repeated_does_not_make_a_crowd_of_one_device() -> None:
 
 @pytest.mark.parametrize("days", [1, 7])
 def test_devices_that_were_away_make_no_crowd_by_sending_three_memoized_reports_on_one_day(days: int) -> None:
+    """Those of before 0.1.0 could; of today's each report of a day is another device's."""
     metric, stored = asked_for("text")
     n = [0] * metric.plan.cells.count
     n[:3] = 3 * 7, 3 * (CELL_MIN - 1), 3 * (CELL_MIN - 1) + 1
-    pooled = Pooled.of(stored, Window.ending(DAY, days), [drawn(metric, n)])
-    assert crowded(stored, pooled)[:3].tolist() == [False, False, True]
+    for once_a_day in (False, True):
+        of_then = replace(stored, plan=replaced(stored.plan, once_a_day=once_a_day))
+        pooled = Pooled.of(of_then, Window.ending(DAY, days), [drawn(metric, n)])
+        assert crowded(of_then, pooled)[:3].tolist() == [once_a_day, once_a_day, True]
 
 
 def test_totals_of_a_table_say_that_they_are_without_its_rarest_arms() -> None:

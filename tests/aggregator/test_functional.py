@@ -11,9 +11,16 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.functional import Functionals, rows_covariance, share_variance, ticked_together
+from dither_aggregator.analysis.functional import (
+    Functionals,
+    on_points,
+    rows_covariance,
+    share_variance,
+    ticked_together,
+)
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
-from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PGR, PureMechanism, SquareWave, SubsetSelection
+from dither_shared.frozen import replaced
+from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PGR, PureMechanism, SquareWave, SubsetSelection, choose
 from dither_shared.mechanisms.memoized import MemoizedPure
 from tests.support.laws import Law, answers, law, law_of_class, repeats, supports
 from tests.support.mechanisms import memoized, one_shots
@@ -210,3 +217,44 @@ def test_sums_of_variances_would_be_caught() -> None:
     """The planted bug: yes less no, whose errors are each other's opposite, as if they did not know of each other."""
     missed = misses(GRR.for_epsilon(2, Decimal(1)), 3_000, quadrature=True)
     assert max(missed) > binom.isf(6e-8, RUNS, 0.05)
+
+
+# Neighbours in the registry's order.
+
+LIST = choose(264, Decimal(4), name=PGR.name)
+IN_ORDER = replaced(LIST, prime=0)
+"""The planted bug: points in lexicographic order, in which neighbours are on few lines."""
+
+
+def skewness(mechanism: PureMechanism, run: slice) -> float:
+    """Return the skewness of w over all points alike, for the sum of a run of values."""
+    weights = np.zeros(mechanism.d)
+    weights[run] = 1
+    away = on_points(mechanism, weights) - on_points(mechanism, weights).mean()
+    third, second = float((away**3).mean()), float((away**2).mean())
+    return abs(third) / float(second**1.5)
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "2", "4", "6"])
+@pytest.mark.parametrize("d", [33, 100, 264, 1025, 5000])
+def test_a_sum_of_neighbours_is_about_as_skew_as_one_of_values_at_random(d: int, epsilon: str) -> None:
+    """A report that supports w of d values is about binomial, with this skewness where no order shows."""
+    mechanism = choose(d, Decimal(epsilon), name=PGR.name)
+    q, width = float(mechanism.q), d // 5
+    usual = (1 - 2 * q) / (width * q * (1 - q)) ** 0.5
+    for first in range(0, d - width + 1, (d - width) // 4):
+        assert skewness(mechanism, slice(first, first + width)) < 1.1 + usual
+    assert d < 264 or skewness(replaced(mechanism, prime=0), slice(0, width)) > 3 * (1.1 + usual)
+
+
+def test_intervals_of_neighbours_hold_with_few_reports_and_in_lexicographic_order_they_would_not() -> None:
+    """300 reports of a list of 264, the first fifth of it: 2,000 runs stray beyond the ends with 1e-6."""
+    runs, rng = 2_000, np.random.default_rng(4)
+    weights = (np.arange(264) < 53).astype(np.float64)
+    held = {}
+    for mechanism in (LIST, IN_ORDER):
+        answers = rng.multinomial(300, np.full(264, 1 / 264), size=runs).astype(np.int64)
+        each = [Functionals(mechanism, tally, 300) for tally in draw_tallies(mechanism, answers, rng)]
+        held[mechanism] = sum(abs(one.estimate(weights) - 53 / 264) <= Z * one.variance(weights) ** 0.5 for one in each)
+    assert binom.ppf(1e-6, runs, 0.945) <= held[LIST] <= binom.isf(1e-6, runs, 0.96)
+    assert held[IN_ORDER] < binom.ppf(1e-6, runs, 0.9)

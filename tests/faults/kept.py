@@ -22,7 +22,7 @@ Row = dict[str, Any]
 TABLES = {
     "state": "key", "agreement": "metric", "metric": "name", "used": "metric, first", "class": "metric, place",
     "schedule": "metric, day", "retired": "metric", "slot": "metric", "upload": "place", "report": "upload, metric",
-    "counter": "name",
+    "left_on": "metric", "counter": "name",
 }  # fmt: skip
 """Every table, and the order of its rows."""
 _OWN = {"secret", "cohort"}
@@ -64,6 +64,7 @@ def told(rows: dict[str, list[Row]], today: int, unlike: Collection[str], texts:
         "used": rows["used"],
         "schedule": rows["schedule"],
         "retired": rows["retired"],
+        "left_on": rows["left_on"],
         "slot": [_slot(row, today, unlike) for row in rows["slot"]],
         "upload": [_upload(row) for row in rows["upload"]],
         "report": sorted(

@@ -240,6 +240,35 @@ def keep_whether_a_closed_period_was_answered(patch: pytest.MonkeyPatch) -> None
     patch.setattr(DeviceFile, "execute", keep)
 
 
+def send_a_day_that_waits_with_todays(patch: pytest.MonkeyPatch) -> None:
+    """As before: a built report and a waiting one of a metric leave on one day."""
+    drop = Outbox._drop_upload
+
+    def forget_the_day(self: Outbox, upload_id: str) -> int:
+        dropped = drop(self, upload_id)
+        self._file.execute("DELETE FROM left_on")
+        return dropped
+
+    patch.setattr(Outbox, "_drop_upload", forget_the_day)
+
+
+def forget_the_day_of_what_was_never_answered(patch: pytest.MonkeyPatch) -> None:
+    """What is given up, or taken back after it was sent, may have come as well."""
+    drop = Outbox._drop_upload
+
+    def keep_the_accepted_alone(self: Outbox, upload_id: str) -> int:
+        kept = self._file.execute("SELECT metric, day FROM left_on").fetchall()
+        row = self._file.one("SELECT failures FROM upload WHERE id = ?", upload_id)
+        dropped = drop(self, upload_id)
+        if row and row[0]:
+            self._file.execute("DELETE FROM left_on")
+            for one in kept:
+                self._file.execute("INSERT INTO left_on VALUES (?, ?)", *one)
+        return dropped
+
+    patch.setattr(Outbox, "_drop_upload", keep_the_accepted_alone)
+
+
 BUGS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     charge_nothing: "told what costs|was charged 0 for",
     charge_what_is_built: "was charged .* for 0",
@@ -261,6 +290,8 @@ BUGS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     count_why_a_hidden_metric_is_silent: "the files tell answers apart, by counter",
     let_a_hidden_answer_plan_the_moment: "depends on its answers: Look|the files tell answers apart, by state",
     keep_whether_a_closed_period_was_answered: "the files tell answers apart, by slot",
+    send_a_day_that_waits_with_todays: "had two reports on one day",
+    forget_the_day_of_what_was_never_answered: "had two reports on one day",
 }
 
 RELEASES = [release] * 3 + [record] * 3 + [travel]

@@ -15,6 +15,7 @@ from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.fsck import check as fsck
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.sqlite import FILE_NAME as STORE_NAME
+from dither_shared.frozen import replaced
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from tests.faults.year import Books, Phone, Year
@@ -57,8 +58,11 @@ FIRST, SECOND = device_registry(), second_registry()
 
 
 def streamed() -> list[Registry]:
-    """Return the registries of the release before."""
-    return [Registry.parse(**step["with"]) for step in steps_of(STREAM)[: CUTS[STREAM]] if step["do"] == "load"]
+    """Return the registries of the release before, with the plans of that time."""
+    registries = [Registry.parse(**step["with"]) for step in steps_of(STREAM)[: CUTS[STREAM]] if step["do"] == "load"]
+    for metric in (metric for registry in registries for metric in registry.metrics.values()):
+        vars(metric)["plan"] = replaced(metric.plan, once_a_day=False)
+    return registries
 
 
 def books_of_the_release_before() -> Books:

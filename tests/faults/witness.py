@@ -110,6 +110,9 @@ class Witness:
         """The metrics that ever had a memo: what they are charged is no sum of reports."""
         self.counted: Counter[int] = Counter()
         """How often the aggregator has counted each report."""
+        self.days: Counter[tuple[str, int]] = Counter()
+        """How many reports of a metric it has counted on each day of its own."""
+        self._strayed = False  # whether the device's clock and the aggregator's were ever apart
         self.answered: set[tuple[str, Period]] = set()
         """The periods in which a metric whose presence is public has answered, as far as no power cut undid it."""
         self.used: set[tuple[str, Period]] = set()
@@ -376,6 +379,7 @@ class Witness:
 
     def _dated(self, upload_id: str, status: int, content: bytes, days: float) -> Answer:
         """Return an answer whose Date is so many days after what the device's clock reads."""
+        self._strayed |= days != 0
         date = format_datetime(datetime.fromtimestamp(self._clock() + days * DAY_S, UTC), usegmt=True)
         return read_answer(status, {"Date": date, "Retry-After": "86400"}, content, upload_id)
 
@@ -390,6 +394,7 @@ class Witness:
             return
         self._known_ids[upload_id] = (now, body)
         self.counted.update(report.number for report in held.values())
+        self.days.update((report.metric, int(now // DAY_S)) for report in held.values())
 
     # Checks.
 
@@ -409,6 +414,9 @@ class Witness:
         again = [number for number, times in self.counted.items() if times > 1]
         assert not again, f"reports {again} were counted twice"
         assert not self._twice, f"{self._twice} had two reports charged"
+        self._strayed |= self._true_now() != self._clock()
+        crowded = [of_day for of_day, count in self.days.items() if count > 1]
+        assert self._strayed or not crowded, f"{crowded} had two reports on one day"
 
     def _weigh(self) -> None:
         """Sum up the micro-epsilon of all that left and of all that a connection stood for, if there is more of it.

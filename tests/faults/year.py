@@ -29,6 +29,7 @@ from dither_shared.rng import Rng, keyed_rng
 from dither_shared.wire.writing import WireGroup, encode_upload
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.aggregator.uploads import Sent, SentGroup
+from tests.pinned.devices import of_today
 from tests.support.aggregators import http_server, web_app
 from tests.support.clocks import Clock
 
@@ -81,6 +82,8 @@ class Post:
         self.answers: Counter[str] = Counter()
 
     def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
+        body = of_today(body)
+
         def stand() -> None:
             stands()
             self._books.note(upload_id, body)

@@ -212,18 +212,14 @@ class Aggregator:
         """Load a registry; its plans are found by metric and rev."""
         registry = Registry.parse(text)
         self._store.load(registry)
-        self._know(registry)
-
-    def _know(self, registry: Registry) -> None:
         self._plans |= {(metric.name, metric.rev): metric.plan for metric in registry.metrics.values()}
 
     def resume(self, steps: Sequence[dict[str, Any]]) -> None:
-        """Go on where these steps ended: take up the days that passed and the plans, and leave the store alone."""
+        """Go on where these steps ended: take up the days that passed and the store's plans, and leave it alone."""
         for step in steps:
             if step["do"] == "travel":
                 self.travel(**step["with"])
-            if step["do"] == "load":
-                self._know(Registry.parse(**step["with"]))
+        self._plans = {(stored.plan.metric, stored.plan.rev): stored.plan for stored in self._store.plans()}
 
     def upload(self, id_: str, groups: Sequence[Document]) -> Document:
         """Take an upload as from a device, and return the answer to it."""

@@ -15,7 +15,7 @@ from dither.device.migrations import STEPS
 from dither.device.schema import SCHEMA_VERSION
 from dither_aggregator.store import Receipt
 from dither_shared.wire.reading import parse_upload
-from tests.pinned.devices import ASKED, answer_everything, opened
+from tests.pinned.devices import ASKED, answer_everything, of_today, opened
 from tests.pinned.files import FILES, dump, pinned_device
 from tests.support.aggregators import sqlite_store
 from tests.support.devices import connect
@@ -85,7 +85,7 @@ def test_a_device_goes_on_within_its_budget_and_its_reports_count(tmp_path: Path
     with sqlite_store(ASKED, tmp_path / "store", clock) as store:
         for _ in range(40):
             answer_everything(device, ASKED, "red")
-            for body in bodies(device):
+            for body in map(of_today, bodies(device)):
                 (answer,) = store.append([(parse_upload(body, store.find_plan), body)])
                 assert isinstance(answer, Receipt)
                 assert answer.rejected == []

@@ -50,6 +50,13 @@ def test_there_is_a_file_of_these_versions_and_of_all_that_are_read() -> None:
     assert versions == {"s": sorted({*schema.STEPS, schema.VERSION}), "b": sorted(archive.READ_VERSIONS)}
 
 
+def without_errors(reading: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reading tells but for its errors: devices of that time may have sent several of a day's reports."""
+    errors = {"population", "simultaneous", "interval", "noise_floor", "critical_share", "detectable_share"}
+    rows = {name: rows for name, rows in reading["rows"].items() if name in ("value", "estimate")}
+    return {**{name: told for name, told in reading.items() if name not in errors}, "rows": rows}
+
+
 # A restored store has other numbers in its quarantine, and one restored from a Redis has the days of that backup.
 GO_ON = [*STORES, *(name for name in BACKUPS if name.startswith("backup-") and stream_of(name) != "quarantine")]
 
@@ -66,8 +73,10 @@ def test_it_goes_on_as_if_it_had_been_here_all_the_time(tmp_path: Path, name: st
                 again = aggregator.upload(**step["with"])
                 assert again == {**step["then"], "duplicate": True}
         for number, step in enumerate(steps[cut:], cut):
-            came = getattr(aggregator, step["do"])(**step["with"])
-            assert differences(step["then"], came, f"step {number}, {step['do']}") == []
+            came, then = getattr(aggregator, step["do"])(**step["with"]), step["then"]
+            if step["do"] == "read":
+                came, then = without_errors(came), without_errors(then)
+            assert differences(then, came, f"step {number}, {step['do']}") == []
     with closing(SQLiteStore(tmp_path / "store")) as store:
         assert list(check(store)) == []
         assert store.backlog() == 0

@@ -110,7 +110,7 @@ def _table(domain: Document, cell: int, answer: Any, coins: Coins) -> int:
         given = None if answer is NOTHING else answer.get(domain["names"][column])
         place = place * symbols + (_symbol(own, given, coins) if given is not None else symbols - 1)
         cells *= symbols
-    return cells if answer is NOTHING else scatter(place, cells)
+    return cells if answer is NOTHING else place
 
 
 def _symbols(column: Document) -> int:
@@ -126,14 +126,3 @@ def _symbol(column: Document, answer: object, coins: Coins) -> int:
         return 2
     part = _part(column, answer, *column["edges"])
     return int(coins.coin(part))
-
-
-def scatter(place: int, cells: int) -> int:
-    """Return the value of a place in a table."""
-    prime = cells
-    while prime % 3 == 1 or any(prime % divisor == 0 for divisor in range(2, int(prime**0.5) + 1)):
-        prime += 1
-    value = pow(cells - 1 - place, 3, prime)
-    while value >= cells:
-        value = pow(value, 3, prime)
-    return value

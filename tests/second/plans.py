@@ -22,7 +22,7 @@ def sha256(document: object) -> str:
 
 def digest(plan: Document) -> str:
     """Return the 16 hex digits that travel with every report."""
-    means = {name: plan[name] for name in ("cells", "kind", "presence", "rev")}
+    means = {name: plan[name] for name in ("cells", "kind", "once_a_day", "presence", "rev")}
     return sha256({**means, "domain": sha256(plan["domain"])})[:16]
 
 

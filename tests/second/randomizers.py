@@ -93,15 +93,33 @@ def _rappor(integers: Integers, value: Any, coins: Coins) -> Report:
 def _pgr(integers: Integers, value: Any, coins: Coins) -> Report:
     order, dimension = integers["order"], integers["dimension"]
     on = coins.coin(integers["threshold"])
-    point = point_of(int(value), order, dimension)
+    size, prime = count_points(order, dimension), integers["prime"]
+    point = point_of(place_of(int(value), size, prime), order, dimension)
     pivot = point.index(1)
-    size = order ** (dimension - 1)
-    number = 1 + coins.uniform(size - 1) if on else coins.uniform(size)
+    others = order ** (dimension - 1)
+    number = 1 + coins.uniform(others - 1) if on else coins.uniform(others)
     vector = _digits(number, order, dimension - 1)
     vector.insert(pivot, 0)
     product = sum(one * other for one, other in zip(vector, point, strict=True))
     vector[pivot] = (0 if on else 1) - product
-    return number_of(vector, order)
+    return number_at(rank_of(vector, order), size, prime)
+
+
+def place_of(number: int, size: int, prime: int) -> int:
+    """Return the place of a point of this number."""
+    place = pow(size - 1 - number, 3, prime)
+    while place >= size:
+        place = pow(place, 3, prime)
+    return place
+
+
+def number_at(place: int, size: int, prime: int) -> int:
+    """Return the number of the point at a place."""
+    root = (2 * prime - 1) // 3
+    number = pow(place, root, prime)
+    while number >= size:
+        number = pow(number, root, prime)
+    return size - 1 - number
 
 
 def count_points(order: int, dimension: int) -> int:
@@ -110,7 +128,7 @@ def count_points(order: int, dimension: int) -> int:
 
 
 def point_of(number: int, order: int, dimension: int) -> list[int]:
-    """Return the vector of a point: the points whose first 1 stands later come before."""
+    """Return the vector of the point at a place: the points whose first 1 stands later come before."""
     for free in range(dimension):
         if number < order**free:
             return [0] * (dimension - 1 - free) + [1] + _digits(number, order, free)
@@ -118,8 +136,8 @@ def point_of(number: int, order: int, dimension: int) -> list[int]:
     raise AssertionError("there is no such point")
 
 
-def number_of(vector: list[int], order: int) -> int:
-    """Return the number of the point that a vector lies on, once it is scaled."""
+def rank_of(vector: list[int], order: int) -> int:
+    """Return the place of the point that a vector lies on, once it is scaled."""
     first = next(place for place, one in enumerate(vector) if one % order)
     scale = pow(vector[first], -1, order)
     digits = [one * scale % order for one in vector[first + 1 :]]

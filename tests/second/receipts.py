@@ -32,6 +32,33 @@ def wait_s(retry_after: str) -> int:
     return next((wait for wait in _WAITS_S if int(retry_after) <= wait), _WAITS_S[-1])
 
 
+class Days:
+    """The days on which reports of each metric may have come (shared/wire.md, "One report a day")."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, int] = {}
+        self._ahead_s = 0
+
+    def receipt(self, now: float, date: float) -> None:
+        """Take note of a receipt's Date."""
+        apart_s = int(date - now)
+        self._ahead_s = apart_s if abs(apart_s) > 30 else 0
+
+    def ended(self, metrics: list[str], now: float) -> None:
+        """Keep the day of an upload that was sent, and is no more."""
+        self._kept |= dict.fromkeys(metrics, self._day(now + 60))
+
+    def may_leave(self, metric: str, now: float) -> bool:
+        """Tell whether a report of a metric may leave."""
+        today = self._day(now - 60)
+        if self._kept.get(metric, 0) > self._day(now + 60) + 1:
+            self._kept[metric] = today
+        return today > self._kept.get(metric, 0)
+
+    def _day(self, now: float) -> int:
+        return int((now + self._ahead_s) // 86_400)
+
+
 def _object(content: bytes) -> dict[str, Any]:
     try:
         document = json.loads(content)

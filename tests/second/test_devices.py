@@ -3,9 +3,10 @@
 import json
 import random
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from tests.second.answers import NOTHING, value_of
 from tests.second.coins import Coins
 from tests.second.plans import Document, digest, draw_cell, integers_of, part_of
 from tests.second.randomizers import Report, randomize, repeat
-from tests.second.receipts import DROP, FORGET, HALVE, KEEP, STOP, next_step, retired_groups, wait_s
+from tests.second.receipts import DROP, FORGET, HALVE, KEEP, STOP, Days, next_step, retired_groups, wait_s
 from tests.second.sending import post
 from tests.second.uploads import Group, read, write
 from tests.second.vectors import load
 from tests.support.aggregators import aggregator, serve
 from tests.support.clocks import Clock
-from tests.support.devices import connect, open_device
+from tests.support.devices import EXPIRES, connect, open_device
 from tests.support.keys import write_key
 from tests.support.registries import registry_text as two_metrics
 from tests.test_every_kind import DEVICES, check_estimates, draw_answers, registry_text
@@ -164,7 +165,7 @@ def test_a_real_server_answers_as_the_second_reader_expects(tmp_path: Path) -> N
     (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
     plans, vectors, coins = by_digest(Registry.parse(text)), load("uploads"), Coins(random.Random(3).getrandbits)
     bodies = [vector["body"].encode("latin-1") for kind in ("valid", "spoiled") for vector in vectors[kind]]
-    good = {"metric": "dark", "plan": "b4edf04bc456b1b7", "reports": [1]}
+    good = {"metric": "dark", "plan": "1650ccd588aabc39", "reports": [1]}
     for vector in vectors["spoiled groups"]:
         for groups in ([vector["group"], good], [vector["group"]]):
             bodies.append(json.dumps({"v": 1, "upload": ID, "groups": groups}).encode())
@@ -224,6 +225,57 @@ def test_every_status_ends_an_attempt_as_it_does_on_a_real_device(content: objec
 def test_a_device_waits_as_long_as_a_real_one(value: str) -> None:
     first = read_answer(503, {"Retry-After": value}, b"", ID)
     assert wait_s(value) == first.retry_after_s
+
+
+# One report a day.
+
+
+def lives_beside_a_real_device(seed: int) -> tuple[int, int]:
+    """Let a real device answer, wait and send by chance; return how often it sent, and how often the second would not.
+
+    Of a report that waits both say alike whether it may leave.
+    """
+    rng, clock, days, real_days = random.Random(seed), Clock(), Days(), Counter[int]()
+    ahead_s = rng.choice([0, 0, 20, -40_000, 40_000, 5 * 86_400])
+    asked = Registry.parse(two_metrics(reports=40, epsilon="0.25", device_epsilon="40", expires=EXPIRES))
+    device, held, sent, first = open_device(asked, None, clock), 0, 0, inf
+    for _ in range(300):
+        device.record(asked.metrics["color"], "red")
+        clock.travel(rng.choice([0.0003, 0.02, 0.3, 1, 1.7]))
+        if clock.now > first + 6 * 86_400:  # it is given up
+            days.ended(["color"], clock.now)
+            first = inf
+        waits, may_leave = device.waiting() > 0, days.may_leave("color", clock.now)
+        upload = connect(device)
+        assert (upload is not None) == (waits and may_leave)
+        held += waits and not may_leave
+        if upload is None:
+            continue
+        if rng.random() < 0.3:
+            device.put_off(upload.id, "no answer", clock.now + 60)
+            first = min(first, clock.now)
+            continue
+        first = inf
+        clock.travel(rng.choice([0.00001, 0.0006]))
+        sent += 1
+        real_days[int((clock.now + ahead_s) // 86_400)] += 1
+        days.receipt(clock.now, clock.now + ahead_s)
+        days.ended(["color"], clock.now)
+        device.settle(upload.id, "accepted", "accepted", date=clock.now + ahead_s)
+    assert max(real_days.values()) == 1
+    return sent, held
+
+
+def test_the_second_device_lets_a_report_leave_when_a_real_one_does() -> None:
+    sent, held = map(sum, zip(*map(lives_beside_a_real_device, range(12)), strict=True))
+    assert min(sent, held) > 100
+
+
+@pytest.mark.parametrize("bug", ["ended", "receipt"])
+def test_a_second_device_that_keeps_no_day_or_date_is_seen(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+    monkeypatch.setattr(Days, bug, lambda *_: None)
+    with pytest.raises(AssertionError):
+        list(map(lives_beside_a_real_device, range(12)))
 
 
 # Spoiled second devices are seen.

@@ -119,6 +119,8 @@ def test_memos_and_their_reports_have_the_laws_of_the_first(mechanism: Memoized,
     ("name", "other"),
     [
         ("count_points", lambda order, dimension: order**dimension),
+        ("place_of", lambda number, size, prime: number),
+        ("number_at", lambda place, size, prime: place),
         ("point_of", lambda number, order, dimension: randomizers._digits(number + 1, order, dimension)),
         ("_subset", lambda size, weight, coins: frozenset(range(weight))),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.second import answers, hashes, plans, shapes, uploads
+from tests.second import answers, hashes, plans, randomizers, shapes, uploads
 from tests.second.answers import NOTHING, value_of
 from tests.second.coins import Coins
 from tests.second.plans import Document, cells_of, digest, memo_key
@@ -19,7 +19,7 @@ from tests.second.vectors import PLANS, load
 PLAN_VECTORS: list[Document] = [*load("plans"), *load("answers")]
 ANSWERS, UPLOADS, BLOOM = load("answers"), load("uploads"), load("rappor")["bloom"]
 MIDDLE = Coins(lambda bits: 1 << bits - 1 if bits else 0)
-DARK = {"metric": "dark", "plan": "b4edf04bc456b1b7", "reports": [1]}
+DARK = {"metric": "dark", "plan": "1650ccd588aabc39", "reports": [1]}
 ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
@@ -52,11 +52,13 @@ def with_the_name(plan: Document) -> str:
 
 
 def with_the_domain(plan: Document) -> str:
-    return plans.sha256({name: plan[name] for name in ("cells", "domain", "kind", "presence", "rev")})[:16]
+    return plans.sha256({name: plan[name] for name in ("cells", "domain", "kind", "once_a_day", "presence", "rev")})[
+        :16
+    ]
 
 
 def of_its_end(plan: Document) -> str:
-    means = {name: plan[name] for name in ("cells", "kind", "presence", "rev")}
+    means = {name: plan[name] for name in ("cells", "kind", "once_a_day", "presence", "rev")}
     return plans.sha256({**means, "domain": plans.sha256(plan["domain"])})[-16:]
 
 
@@ -88,7 +90,6 @@ def test_answers_have_their_values(vector: Document) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "other"),
     [
-        (answers, "scatter", lambda place, cells: place),
         (answers, "bucket", lambda typed, salt, row, buckets: hashes.bucket(typed, salt, 0, buckets)),
         (answers, "bloom_bits", lambda text, cohort, k, h: hashes.bloom_bits(text, cohort ^ 1, k, h)),
         (answers, "normal", lambda text: text),
@@ -117,6 +118,15 @@ def test_a_spoiled_rule_of_values_is_seen(
 def test_bloom_bits_are_google_rappors(vector: Document) -> None:
     bits = hashes.bloom_bits(vector["value"], vector["cohort"], vector["k"], vector["h"])
     assert bits == frozenset(vector["bits"])
+
+
+@pytest.mark.parametrize("space", load("points"), ids=lambda space: f"{space['order']}^{space['dimension']}")
+def test_points_have_their_numbers(space: Document) -> None:
+    order, dimension, prime = space["order"], space["dimension"], space["prime"]
+    size = randomizers.count_points(order, dimension)
+    for number, vector in space["points"]:
+        assert randomizers.point_of(randomizers.place_of(number, size, prime), order, dimension) == vector
+        assert randomizers.number_at(randomizers.rank_of(vector, order), size, prime) == number
 
 
 # Uploads.

@@ -1,17 +1,21 @@
 """Every mechanism: its own code's exact law against what it declares."""
 
+import itertools
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
 from math import comb
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
+from dither_shared.frozen import replaced
 from dither_shared.mechanisms import (
     GRR,
     OUE,
@@ -24,6 +28,7 @@ from dither_shared.mechanisms import (
     SubsetSelection,
     from_document,
 )
+from dither_shared.mechanisms.pgr import prime_for
 from dither_shared.mechanisms.privset import unrank
 from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.rng import SCALE, Rng
@@ -112,7 +117,9 @@ def test_subsets_are_unranked_in_lexicographic_order() -> None:
 def test_points_have_ranks_and_hyperplanes_that_share_as_many(order: int, dimension: int) -> None:
     design = PGR.for_design(2, order, dimension, E)
     points = [design.unrank(rank) for rank in range(design.outputs)]
-    assert points == sorted(points)
+    in_order = replaced(design, prime=0)
+    assert [in_order.unrank(rank) for rank in range(design.outputs)] == sorted(points)
+    assert [in_order.rank(point) for point in sorted(points)] == list(range(design.outputs))
     assert len({tuple(point) for point in points}) == design.outputs
     for rank, point in enumerate(points):
         scaled = [3 * coordinate % order if order > 3 else coordinate for coordinate in point]
@@ -121,6 +128,33 @@ def test_points_have_ranks_and_hyperplanes_that_share_as_many(order: int, dimens
     assert {len(plane) for plane in planes} == {design.law.share * design.outputs}
     shared = {len(one & other) for place, one in enumerate(planes) for other in planes[:place]}
     assert shared == {design.law.overlap * design.law.share * design.outputs}
+
+
+def test_points_of_these_numbers_are_pinned() -> None:
+    for space in json.loads((Path(__file__).parents[1] / "vectors" / "points.json").read_text(encoding="utf-8")):
+        design = PGR.for_design(2, space["order"], space["dimension"], E)
+        assert design.prime == space["prime"]
+        assert [[number, design.unrank(number)] for number, _ in space["points"]] == space["points"]
+        assert [design.rank(vector) for _, vector in space["points"]] == [number for number, _ in space["points"]]
+
+
+def test_points_are_numbered_by_cubes_of_places_counted_from_the_end() -> None:
+    """7 points: 11 is the prime, for 7 is 1 modulo 3. 8, 9 and 7 are cubed once more; 7 twice."""
+    assert [place**3 % 11 for place in range(7)] == [0, 1, 8, 5, 9, 4, 7]
+    assert [8**3 % 11, 9**3 % 11, 7**3 % 11] == [6, 3, 2]
+    design = PGR.for_design(2, 2, 3, E)
+    places = [design.outputs - 1 - number for number in range(7)]
+    ranks = [replaced(design, prime=0).rank(design.unrank(number)) for number in range(7)]
+    assert (design.prime, places, ranks) == (11, [6, 5, 4, 3, 2, 1, 0], [2, 4, 3, 5, 6, 1, 0])
+
+
+def test_primes_are_the_least_that_cubing_permutes() -> None:
+    def permutes(size: int) -> bool:
+        is_prime = all(size % divisor for divisor in range(2, size))
+        return is_prime and len({place**3 % size for place in range(size)}) == size
+
+    for size in range(7, 400):
+        assert prime_for(size) == next(filter(permutes, itertools.count(size)))
 
 
 # Planted bugs.

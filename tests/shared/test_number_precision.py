@@ -196,9 +196,9 @@ def test_the_reach_for_the_mean_is_within_six_percent_of_the_best(epsilon: str) 
     "metric", [metric for metric, simulate in CASES if simulate is simulated_of_buckets], ids=named
 )
 def test_std_errors_are_those_of_the_laws(metric: Metric) -> None:
-    """To seven digits with GRR, to 6 % with PGR, whose reports are taken for equally likely."""
+    """To seven digits with GRR, to 9 % with PGR, whose reports are taken for equally likely."""
     share = number_precision.share_error(NumberDomain.of(metric.asked.domain), metric.cells) / N**0.5
-    within = 1e-7 if "grr" in metric.cells.name else 0.06
+    within = 1e-7 if "grr" in metric.cells.name else 0.09
     assert {**metric.std_errors(N), "a number": share} == pytest.approx(dict(exact_of_buckets(metric)), rel=within)
 
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable
 from decimal import Decimal
 from itertools import combinations, product
-from math import prod
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import Columns, Values
 from dither_shared.domains.columns import symbols_of
-from dither_shared.domains.scatter import scatter
 from dither_shared.kinds import table_precision
 from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.two_level import OneShot
@@ -73,7 +71,7 @@ def variances(metric: Metric, pair: tuple[int, int]) -> tuple[float, float]:
     in_cell: dict[tuple[int, int], list[int]] = {}
     shape = domain.shape(question)
     for place, row in enumerate(product(*map(range, shape))):
-        in_cell.setdefault((row[asked.index(a)], row[asked.index(b)]), []).append(scatter(place, prod(shape)))
+        in_cell.setdefault((row[asked.index(a)], row[asked.index(b)]), []).append(place)
     group = [cell for cell in in_cell if cell[0] == 0]
     others = [symbol for cell, symbols in in_cell.items() if cell[0] for symbol in symbols]
     shares = dict.fromkeys(others, (1 - TENTH) / len(others))

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from dither_aggregator.counting.supports import places_of_points
 from dither_shared.mechanisms import PGR
 from dither_shared.mechanisms.pgr import points
 
@@ -34,7 +35,7 @@ def draw_points(design: PGR, counts: Counts, rng: np.random.Generator) -> Counts
 
 def points_on(design: PGR, values: Counts, rng: np.random.Generator) -> Counts:
     """Draw a uniform point on the hyperplane of each value."""
-    order, t = design.geometry
+    order, t, prime = design.geometry
     normal = _coordinates(design, values)
     pivot = (normal != 0).argmax(axis=1)
     vectors = _digits(rng.integers(1, order ** (t - 1), size=len(values)), order, t - 1)
@@ -48,12 +49,14 @@ def points_on(design: PGR, values: Counts, rng: np.random.Generator) -> Counts:
     inverse = np.array([0, *(pow(each, -1, order) for each in range(1, order))])
     vectors = vectors * inverse[vectors[rows, first]][:, np.newaxis] % order
     starts = np.array([points(order, t - 1 - each) for each in range(t)])
-    return np.asarray(starts[first] + vectors @ _powers(order, t) - _powers(order, t)[first], dtype=np.int64)
+    places = starts[first] + vectors @ _powers(order, t) - _powers(order, t)[first]
+    return np.asarray(np.argsort(places_of_points(design.outputs, prime))[places], dtype=np.int64)
 
 
 def _coordinates(design: PGR, values: Counts) -> Counts:
     """Return the points that stand for values, int64[values, t]."""
-    order, t = design.geometry
+    order, t, prime = design.geometry
+    values = places_of_points(design.outputs, prime)[values]
     starts = np.array([points(order, t - 1 - first) for first in range(t)])
     first = (values[:, np.newaxis] < starts).sum(axis=1)
     return _digits(values - starts[first] + _powers(order, t)[first], order, t)

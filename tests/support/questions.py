@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_shared.domains.scatter import scatter
 from dither_shared.mechanisms import Mechanism, PureMechanism, choose
 from tests.support.tallies import Counts, draw_tally
 
@@ -103,6 +102,4 @@ def _cells(part: Counts, sizes: tuple[int, ...], columns: tuple[int, ...]) -> Co
 
 def in_symbols(cells: npt.NDArray[Number], silent: Sequence[float] | npt.NDArray[Number] = ()) -> npt.NDArray[Number]:
     """Return what each symbol has: what its cell has or, of the last where presence is hidden, those who are silent."""
-    placed = np.empty_like(cells)
-    placed[[scatter(cell, len(cells)) for cell in range(len(cells))]] = cells
-    return np.concatenate([placed, np.asarray(silent, dtype=cells.dtype)])
+    return np.concatenate([cells, np.asarray(silent, dtype=cells.dtype)])

@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from dither_aggregator.analysis.inference import effective
-from dither_aggregator.analysis.windows import OVER_THE_EDGES, Window, reports_max
+from dither_aggregator.analysis.windows import Window, reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.contract import BATCH_MIN
@@ -31,8 +31,6 @@ from dither_shared.plan import Plan
 
 CELL_MIN = 20
 """With fewer reports, or devices that repeat their memo, a cell is left out."""
-DAY_REPORTS_MAX = 1 + OVER_THE_EDGES
-"""One device sends so many reports on one day: one that was away sends a built one, one that waits and today's."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,9 @@ def crowded(stored: StoredPlan, pooled: Pooled) -> Counts:
     reports = sizes(cells, pooled.tally.counts)
     enough = reports
     if cells.memoized:
-        most = max(reports_max(stored, pooled.window.days), DAY_REPORTS_MAX)
+        most = reports_max(stored, pooled.window.days)
         of_days = np.ceil(effective(reports.astype(np.float64), most, permanent=True))
-        enough = np.maximum(-(-pooled.largest // DAY_REPORTS_MAX), of_days)
+        enough = np.maximum(-(-pooled.largest // reports_max(stored, 1)), of_days)
     kept: Counts = (enough >= CELL_MIN) | (reports == 0)
     return kept
 

@@ -352,7 +352,7 @@ class PointCells(CellLaw):
 
         Within a cell its values are held equally often. For tables of which all points are looked at.
         """
-        order, dimension = self._geometry
+        order, dimension, _ = self._geometry
         inside, sizes = points(order, dimension - 1), np.bincount(self.cells, minlength=self.size)
         p, q, outside = float(self.mechanism.p), float(self.mechanism.q), len(self.histogram) - inside
         on = (shares / sizes) @ self._supported
@@ -361,7 +361,7 @@ class PointCells(CellLaw):
         return np.asarray(((self._supported * expected) @ self._supported.T - np.outer(means, means)) / self._scale)
 
     @property
-    def _geometry(self) -> tuple[int, int]:
+    def _geometry(self) -> tuple[int, int, int]:
         assert self.mechanism.geometry is not None
         return self.mechanism.geometry
 

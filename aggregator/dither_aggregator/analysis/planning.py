@@ -19,7 +19,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Generic, Literal, Self, TypeVar
 
-from dither_aggregator.analysis.windows import OVER_THE_EDGES, periods_touched
+from dither_aggregator.analysis.windows import reports_possible
 from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
@@ -105,9 +105,9 @@ class Question(ABC):
     @property
     def repeats(self) -> int:
         """How often a device's noise may come again in the window, as a reading counts it (`windows.reports_max`)."""
-        if self.epsilon_permanent is None or self.days == 1:
+        if self.epsilon_permanent is None:
             return 1
-        return periods_touched(self.days, PERIOD_DAYS) + OVER_THE_EDGES
+        return reports_possible(self.days, PERIOD_DAYS, once_a_day=True)
 
     @property
     def epsilon_max(self) -> Decimal:

@@ -31,7 +31,6 @@ from dither_aggregator.counting.supports import hyperplanes_through
 from dither_shared.cells import PUBLIC_MAX
 from dither_shared.domains import OTHER, Columns, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
-from dither_shared.domains.scatter import scatter
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds import PublicColumn, TableKind
 from dither_shared.kinds.table import FRESH
@@ -167,26 +166,26 @@ def share_variance(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
             sum_variance(mechanism, symbols, symbols, HALF, HALF) for symbols in (d / values for values in shape)
         )
     symbols = np.repeat([d / values for values in shape], shape)
-    order, dimension = mechanism.geometry
+    order, dimension, _ = mechanism.geometry
     inside = points(order, dimension - 1)
-    on, off = _squares_through(order, dimension, shape)
+    on, off = _squares_through(mechanism.geometry, shape)
     squares = on * p / inside + off * (1 - p) / (mechanism.shape.size - inside)
     return float((squares - (symbols * q + HALF * (p - q)) ** 2).max()) / (p - q) ** 2
 
 
 @lru_cache(maxsize=8)
-def _squares_through(order: int, dimension: int, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
+def _squares_through(geometry: tuple[int, int, int], shape: tuple[int, ...]) -> tuple[Floats, Floats]:
     """Return, for each value, the sums over all points on and off an answer's hyperplane of g^2: float64[values] each.
 
     g is how many of the value's cells a point supports. The search for an epsilon meets few geometries.
     """
     d = prod(shape)
-    cells = np.array([scatter(cell, d) for cell in range(d)]).reshape(shape)
-    every = hyperplanes_through(order, dimension, np.arange(d))
+    cells = np.arange(d).reshape(shape)
+    every = hyperplanes_through(*geometry, np.arange(d))
     sums = []
     for column, values in enumerate(shape):
         for own in np.moveaxis(cells, column, 0).reshape(values, -1):
-            ours = hyperplanes_through(order, dimension, own)
+            ours = hyperplanes_through(*geometry, own)
             on = HALF * ours / len(own) + (1 - HALF) * (every - ours) / (d - len(own))
             squares = ours.astype(np.float64) ** 2
             sums.append((squares @ on, squares @ (1 - on)))

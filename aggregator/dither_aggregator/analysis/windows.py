@@ -11,7 +11,8 @@ from dither_aggregator.store import Store, StoredPlan
 WINDOWS = (7, 28, 1)
 """How many days the windows on offer have, which end at the last sealed day: the first is the default."""
 OVER_THE_EDGES = 2
-"""A device is counted in a window for at most so many periods more than the window touches: one waits at each end."""
+"""A device is counted in a window for at most so many periods more than it touches: one report is built before the
+window, and one waits."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,20 @@ def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Windo
 
 
 def reports_max(stored: StoredPlan, days: int) -> int:
-    """Return how many reports of one device a window of so many days has at most; 1 for a single day."""
-    if days == 1:
-        return 1
-    most = periods_touched(days, stored.period_days) + OVER_THE_EDGES
+    """Return how many reports of one device a window of so many days has at most.
+
+    Where devices send one a day that is 1 of a day. In plans of before 0.1.0 one that was away sent a built report, a
+    waiting one and today's together.
+    """
+    most = reports_possible(days, stored.period_days, once_a_day=stored.plan.once_a_day)
     cells = stored.plan.cells
     return most if cells.memoized else min(most, max(stored.reservation // cells.charge, 1))
+
+
+def reports_possible(days: int, period_days: int, *, once_a_day: bool) -> int:
+    """Return how many of its reports a device may have had to wait with or to make in so many days."""
+    most = periods_touched(days, period_days) + OVER_THE_EDGES
+    return min(most, days) if once_a_day else most
 
 
 def periods_touched(days: int, period_days: int) -> int:

@@ -36,8 +36,8 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
     _check(mechanism, tally, n)
     if mechanism.geometry is None:
         return tally[: mechanism.d]  # without PrivSet's dummies
-    order, dimension = mechanism.geometry
-    sums = hyperplane_sums(tally, order, dimension)
+    order, dimension, _ = mechanism.geometry
+    sums = hyperplane_sums(tally, *mechanism.geometry)
     # Each point lies on equally many hyperplanes, whatever was reported.
     if sums.sum() != n * points(order, dimension - 1):
         raise BadTally("the sums over hyperplanes do not add up to the reports")
@@ -49,8 +49,8 @@ def support_of(mechanism: PureMechanism, tally: Counts, n: int, values: Sequence
     _check(mechanism, tally, n)
     if mechanism.geometry is None:
         return tally[list(values)]
-    order, dimension = mechanism.geometry
-    return np.array([int(tally[hyperplane(order, dimension, value)].sum()) for value in values], dtype=np.int64)
+    each = (hyperplane(*mechanism.geometry, value) for value in values)
+    return np.array([int(tally[on].sum()) for on in each], dtype=np.int64)
 
 
 def _check(mechanism: PureMechanism, tally: Counts, n: int) -> None:
@@ -64,9 +64,9 @@ def _check(mechanism: PureMechanism, tally: Counts, n: int) -> None:
 
 
 @lru_cache(maxsize=16)
-def hyperplane(order: int, dimension: int, value: int) -> npt.NDArray[np.bool_]:
+def hyperplane(order: int, dimension: int, prime: int, value: int) -> npt.NDArray[np.bool_]:
     """Return which points u have <u, value> = 0."""
-    coordinates = _kept(order, dimension)
+    coordinates = _kept(order, dimension, prime)
     inner = np.zeros(len(coordinates[0]), dtype=np.int64)
     for along in coordinates:
         inner += along * along[value]
@@ -74,49 +74,84 @@ def hyperplane(order: int, dimension: int, value: int) -> npt.NDArray[np.bool_]:
     return on
 
 
-def lies_on(order: int, dimension: int, values: Counts, reported: Counts) -> npt.NDArray[np.bool_]:
+def lies_on(order: int, dimension: int, prime: int, values: Counts, reported: Counts) -> npt.NDArray[np.bool_]:
     """Return on the hyperplanes of which values some points lie: bool[values, points]."""
-    coordinates = np.array(_kept(order, dimension))
+    coordinates = np.array(_kept(order, dimension, prime))
     one, other = (coordinates[:, each].astype(np.float64) for each in (values, reported))  # floats multiply quickest
     on: npt.NDArray[np.bool_] = (one.T @ other).astype(np.int64) % order == 0
     return on
 
 
-def hyperplanes_through(order: int, dimension: int, values: Counts) -> Counts:
+def hyperplanes_through(order: int, dimension: int, prime: int, values: Counts) -> Counts:
     """Return, for each point of a projective space, on how many of the hyperplanes of some values it lies: int64[K].
 
     A few values are counted one by one, more by one transform.
     """
     if len(values) <= ONE_BY_ONE_MAX:
-        each = (hyperplane(order, dimension, value) for value in values.tolist())
+        each = (hyperplane(order, dimension, prime, value) for value in values.tolist())
         lies_on: Counts = np.sum([np.zeros(points(order, dimension), dtype=np.int64), *each], axis=0)
         return lies_on
     inside = np.zeros(points(order, dimension), dtype=np.int64)
     inside[values] = 1
-    return hyperplane_sums(inside, order, dimension)
+    return hyperplane_sums(inside, order, dimension, prime)
 
 
 Numbers = TypeVar("Numbers", Counts, npt.NDArray[np.float64])
 
 
-def hyperplane_sums(histogram: Numbers, order: int, dimension: int) -> Numbers:
+def hyperplane_sums(histogram: Numbers, order: int, dimension: int, prime: int) -> Numbers:
     """Return, for each point v of a projective space, the sum of the histogram over the points u with <u, v> = 0.
 
-    Counts in, counts out, int64[K] and exact; or weights, float64[K], to rounding. Both are in the points' order;
-    O(K log K) time, 50 to 160 bytes of memory a point. Points are split by their first coordinate. Those of (0, ...)
-    are a space of one dimension less: the same function. Those
-    of (1, u) make a grid H[u] of order^(dimension - 1). With F its Fourier transform and w a point of that space,
+    Counts in, counts out, int64[K] and exact; or weights, float64[K], to rounding. Both are by the points' numbers;
+    O(K log K) time, 50 to 160 bytes of memory a point. Raises BadTally when a sum comes out too far from an integer.
+    """
+    if not prime:
+        return _sums_in_order(histogram, order, dimension)
+    places = places_of_points(len(histogram), prime)
+    ordered = np.empty_like(histogram)
+    ordered[places] = histogram
+    return _sums_in_order(ordered, order, dimension)[places]
+
+
+def places_of_points(size: int, prime: int) -> Counts:
+    """Return the place of each point in lexicographic order, by its number: int64[size]. See dither_shared's pgr.py."""
+    return _kept_places(size, prime) if size <= KEPT_POINTS_MAX else _places(size, prime)
+
+
+@lru_cache(maxsize=16)
+def _kept_places(size: int, prime: int) -> Counts:
+    return _places(size, prime)
+
+
+def _places(size: int, prime: int) -> Counts:
+    if not prime:
+        return np.arange(size)
+    places = _cubes(np.arange(size - 1, -1, -1), prime)
+    while (beyond := places >= size).any():
+        places[beyond] = _cubes(places[beyond], prime)
+    return places
+
+
+def _cubes(numbers: Counts, prime: int) -> Counts:
+    return np.asarray(numbers * numbers % prime * numbers % prime)
+
+
+def _sums_in_order(histogram: Numbers, order: int, dimension: int) -> Numbers:
+    """Return the same by the points' places in lexicographic order.
+
+    Points are split by their first coordinate. Those of (0, ...) are a space of one dimension less: the same function.
+    Those of (1, u) make a grid H[u] of order^(dimension - 1). With F its Fourier transform and w a point of that space,
 
         sum of H[u] over <u, w> = -b      = 1 / order  sum over c of  e^(-2 pi i b c / order) F[c w]
 
     which is a transform along the line of multiples of w. H is real, so that F[-c w] is the conjugate of F[c w], and
     half of the line is enough. v = (0, w) has b = 0; v = (1, a w) has b = 1 / a. A transform of the whole space would
-    take order times as long. Raises BadTally when a sum comes out too far from an integer.
+    take order times as long.
     """
     if dimension == 1:
         return np.zeros_like(histogram)
     smaller = points(order, dimension - 1)
-    inner = hyperplane_sums(histogram[:smaller], order, dimension - 1)
+    inner = _sums_in_order(histogram[:smaller], order, dimension - 1)
     grid = histogram[smaller:].reshape((order,) * (dimension - 1)).astype(np.float64)
     lines_of = _kept_multiples if len(histogram) <= KEPT_LINES_MAX else _multiples
     multiples = lines_of(order, dimension - 1)
@@ -156,18 +191,24 @@ def _multiples(order: int, dimension: int) -> npt.NDArray[np.int64]:
     return places
 
 
-def _kept(order: int, dimension: int) -> list[npt.NDArray[np.int64]]:
+def _kept(order: int, dimension: int, prime: int) -> list[Counts]:
     kept = points(order, dimension) <= KEPT_POINTS_MAX
-    return _kept_coordinates(order, dimension) if kept else _coordinates(order, dimension)
+    return (_kept_coordinates if kept else _coordinates_of)(order, dimension, prime)
 
 
 @lru_cache(maxsize=4)
-def _kept_coordinates(order: int, dimension: int) -> list[npt.NDArray[np.int64]]:
-    return _coordinates(order, dimension)
+def _kept_coordinates(order: int, dimension: int, prime: int) -> list[Counts]:
+    return _coordinates_of(order, dimension, prime)
 
 
-def _coordinates(order: int, dimension: int) -> list[npt.NDArray[np.int64]]:
-    """Return the points' first coordinates, their second ones, and so on."""
+def _coordinates_of(order: int, dimension: int, prime: int) -> list[Counts]:
+    """Return the points' first coordinates, their second ones, and so on, by the points' numbers."""
+    places = _places(points(order, dimension), prime)
+    return [along[places] for along in _coordinates(order, dimension)]
+
+
+def _coordinates(order: int, dimension: int) -> list[Counts]:
+    """Return the same by the points' places in lexicographic order."""
     vectors = np.arange(order ** (dimension - 1))
     tails = [vectors // order**place % order for place in range(dimension - 2, -1, -1)]
     if dimension == 1:

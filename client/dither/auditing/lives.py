@@ -33,7 +33,7 @@ OFTEN = {
 }  # fmt: skip
 """How often each of these happens."""
 _HAPPENS = tuple(what for what, often in OFTEN.items() for _ in range(often))
-BETWEEN = ("refused", "answer", "sleep", "answer", "sleep", "answer", "restart", "send")
+BETWEEN = ("refused", "answer", "sleep", "answer", "sleep", "answer", "restart", "send", "sleep", "send")
 """A key is refused, and no look comes before the next start, as is rarely drawn. One life in four begins so."""
 DELAY_S = 600.0
 SEED_BYTES = 16
@@ -59,7 +59,7 @@ class Life:
         epsilon = (EPSILON, registry.device_epsilon)[rng.uniform(2)]
         cut = cut_down(registry, [each for each in (metric, beside) if each], epsilon)
         day = first_day(cut)
-        lasts = (365, days - step)[rng.uniform(2)]
+        lasts = (365, days - step, 365, 2 * step)[rng.uniform(4)]  # as long as `BETWEEN` takes to the next start
         asked = replaced(
             metric,
             schedule=("early", "early" if metric.memoized else "spread")[rng.uniform(2)],

@@ -68,8 +68,8 @@ class Simulated:
         self.device.look()
 
     def clock(self) -> float:
-        """Return midnight."""
-        return self._day * DAY_S
+        """Return noon: far from the midnights around which a device is not sure of the aggregator's day."""
+        return (self._day + 0.5) * DAY_S
 
     @property
     def day(self) -> int:

@@ -68,6 +68,8 @@ class Look:
     """The last attempt's result, in a few words."""
     midnight: float | None = None
     """When to look again, whatever is planned: a hidden metric may open or close a period. None if none does."""
+    another_day: bool = False
+    """Whether all that waits does so because a report of its metric has left today."""
     untidy: bool = False
     """Whether what was forgotten or replaced is still in the log: `tidy` erases it, unless another process reads it."""
 
@@ -224,10 +226,14 @@ class Device:
                 when = max(self._send_schedule.planned(delay), held_until)
             else:
                 self._send_schedule.plan_nothing()
+            another_day = self._outbox.due_another_day()
+            if another_day:
+                when = min(when or math.inf, self._days.next_of_aggregator())
             untidy = self._file.untidy()
             if untidy:
                 when = min(when or math.inf, self._file.clock() + ERASE_AGAIN_S)
-            return Look(when, due, held_until, self._file.get("outcome") or "", midnight, untidy)
+            outcome = self._file.get("outcome") or ""
+            return Look(when, due, held_until, outcome, midnight, another_day, untidy)
 
     def next_upload(self) -> BuiltUpload | None:
         """Return the upload to send now, building one if there is none; None if there is nothing to send.

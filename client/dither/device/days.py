@@ -11,6 +11,9 @@ days of its clock are over without one. No answer of a server moves it anywhere 
 All that was used, charged, memoized and drawn stays. `used` keeps the days of all periods that were used, so that none
 is used again, whichever way the clock goes; budgets know no days.
 
+An aggregator counts a report on the day by its own clock. How far that is ahead of the device's is taken from the Date
+of its latest receipt, and only says when the next report of a metric may leave.
+
 Days that were kept without being reached may lie in a false future, too: the first one of the file, from which it is
 quiet, and that of forgetting. Such a pause begins again on the first day on which the clock is found behind them.
 """
@@ -28,6 +31,8 @@ GRACE_DAYS = 7
 """For so long after a metric expires an aggregator takes its reports: one that leaves later is not made."""
 SILENT_DAYS = 30
 """For so many days of its clock a device that is behind says nothing; and after everything was forgotten."""
+AGREES_S = 60
+"""Clocks that agree, an answer's Date and an attempt's end are within so many seconds of each other."""
 SPANS_MAX = 32
 """A metric's used days are kept as so many spans at most: then those of the shortest gap become one."""
 
@@ -138,8 +143,15 @@ class Days:
             file.set("first_day", min(since, file.state.get("first_day") or 0))
 
     def agree(self, date: float | None) -> None:
-        """Fall back at once if a receipt's Date, in seconds since 1970, agrees with the clock within a day."""
-        if date is not None and abs(date - self._file.clock()) <= DAY_S:
+        """Keep how far a receipt's Date, in seconds since 1970, is ahead of the clock; fall back if it agrees.
+
+        That is within a day.
+        """
+        if date is None:
+            return
+        ahead_s = int(date - self._file.clock())
+        self._file.set("ahead_s", ahead_s if abs(ahead_s) > AGREES_S // 2 else None)
+        if abs(date - self._file.clock()) <= DAY_S:
             self._fall_back()
 
     def _fall_back(self) -> None:
@@ -160,6 +172,25 @@ class Days:
     def behind_until(self) -> int:
         """Return the first day on which a device that is behind may speak again."""
         return min(self.today() - 1, self._behind_since() + SILENT_DAYS)
+
+    # The aggregator's days.
+
+    def of_aggregator(self) -> tuple[int, int]:
+        """Return the first and the last day that it may be for the aggregator: two days around its midnight."""
+        now = self._aggregators_clock()
+        return int((now - AGREES_S) // DAY_S), int((now + AGREES_S) // DAY_S)
+
+    def builds_on(self) -> int:
+        """Return the day for which uploads are built: the aggregator's next one, once it has begun by either clock."""
+        return max(self._file.day, self.of_aggregator()[1])
+
+    def next_of_aggregator(self) -> float:
+        """Return when its next day has certainly begun, in seconds since 1970 by the device's clock."""
+        now = self._aggregators_clock()
+        return self._file.clock() + DAY_S - (now - AGREES_S) % DAY_S
+
+    def _aggregators_clock(self) -> float:
+        return self._file.clock() + float(self._file.state.get("ahead_s") or 0)
 
     # Pauses.
 

@@ -84,5 +84,11 @@ CREATE VIEW reserved AS
     SELECT metric, SUM(charge) AS micro FROM report JOIN upload ON id = upload WHERE NOT charged GROUP BY metric
 """
 
-STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5}
+
+def _from_6(db: sqlite3.Connection) -> None:
+    """Keep on which day each metric's latest report left, from now on: plans had other digests before."""
+    db.execute("CREATE TABLE left_on (metric TEXT PRIMARY KEY, day INTEGER NOT NULL) WITHOUT ROWID")
+
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5, 6: _from_6}
 """By version, the step that brings the tables to the next one. A file older than these is left alone."""

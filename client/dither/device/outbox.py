@@ -3,8 +3,11 @@
 An upload's bytes and id never change. It is charged when a connection stands, before its first byte leaves; until then
 what it costs is reserved, and it may be dropped, or built anew without what the budget no longer bears.
 
-The outbox owns the tables `upload`, `report` and `retired`, and empties the slots that `Slots` has filled: into an
-upload, or because the person takes back what waits.
+At most one report of a metric leaves on a day of the aggregator's. One may have come on any day until it is forgotten;
+from then on the next waits for another day.
+
+The outbox owns the tables `upload`, `report`, `retired` and `left_on`, and empties the slots that `Slots` has filled:
+into an upload, or because the person takes back what waits.
 """
 
 import json
@@ -24,6 +27,9 @@ GIVE_UP_S = 6 * DAY_S
 RETIRED_DAYS = 30
 """For so long a plan is silent that the aggregator refused as retired."""
 SEE_EVERY_S = 3_600.0
+_FREE_SLOT = "leaves <= ? AND metric NOT IN (SELECT metric FROM left_on WHERE day >= ?)"
+_FREE_UPLOAD = "NOT EXISTS (SELECT 1 FROM report JOIN left_on USING (metric) WHERE upload = id AND day >= ?)"
+"""Of what waits, the part of which no other report has left: on the day that it is built for, or that it may be."""
 
 
 @frozen
@@ -51,13 +57,12 @@ class Outbox:
     def build(self) -> bool:
         """Move what the slots hold into a new upload, unless one is still to be sent; tell if so. Charges nothing.
 
-        An upload takes at most GROUPS_MAX groups; what is left goes into the next.
+        A slot stays if a report of its metric has left today. An upload takes at most GROUPS_MAX groups; what is left
+        goes into the next.
         """
-        sql = (
-            "SELECT metric, plan, charge, class, cell, report FROM slot "
-            "WHERE leaves <= ? AND NOT EXISTS (SELECT 1 FROM upload) LIMIT ?"
-        )
-        slots = self._file.execute(sql, self._days.today(), GROUPS_MAX).fetchall()
+        columns = "metric, plan, charge, class, cell, report"
+        sql = f"SELECT {columns} FROM slot WHERE {_FREE_SLOT} AND NOT EXISTS (SELECT 1 FROM upload) LIMIT ?"  # noqa: S608
+        slots = self._file.execute(sql, self._days.today(), self._days.builds_on(), GROUPS_MAX).fetchall()
         if not slots:
             return False
         self._file.end_era()
@@ -107,11 +112,9 @@ class Outbox:
 
     def _first(self) -> tuple[BuiltUpload | None, bool]:
         """Return the first upload, and whether it was charged."""
-        sql = (
-            "SELECT charged, id, body, (SELECT COUNT(*) FROM report WHERE upload = id), failures "
-            "FROM upload ORDER BY place LIMIT 1"
-        )
-        row = self._file.one(sql)
+        columns = "charged, id, body, (SELECT COUNT(*) FROM report WHERE upload = id), failures"
+        sql = f"SELECT {columns} FROM upload WHERE {_FREE_UPLOAD} ORDER BY place LIMIT 1"  # noqa: S608 - our own words
+        row = self._file.one(sql, self._days.of_aggregator()[0])
         return (BuiltUpload(*row[1:]), bool(row[0])) if row else (None, False)
 
     def _give_up(self) -> None:
@@ -168,10 +171,13 @@ class Outbox:
     def notice_clock(self) -> None:
         """Let the time of what was sent be over where the clock reads earlier than it was seen to since.
 
-        How long it is since it was sent is then unknown, and later the clock may have caught up.
+        How long it is since it was sent is then unknown, and later the clock may have caught up. A metric whose report
+        left on a day that is far ahead waits for the next day alone.
         """
         sql = "UPDATE upload SET first_attempt = 0 WHERE seen > ? AND first_attempt <> 0"
         self._file.execute(sql, self._file.clock())
+        first, last = self._days.of_aggregator()
+        self._file.execute("UPDATE left_on SET day = ? WHERE day > ?", first, last + 1)
 
     def see_clock(self) -> None:
         """Keep what the clock reads while an upload that was sent waits: for `notice_clock`, about once an hour."""
@@ -259,7 +265,12 @@ class Outbox:
         return dropped
 
     def _drop_upload(self, upload_id: str) -> int:
-        """Forget an upload; return how many reports it held."""
+        """Forget an upload; return how many reports it held. If it was sent, they may have come until now."""
+        sql = (
+            "INSERT OR REPLACE INTO left_on SELECT metric, ? FROM report JOIN upload ON id = upload "
+            "WHERE id = ? AND sent > 0"
+        )
+        self._file.execute(sql, self._days.of_aggregator()[1], upload_id)
         self._file.execute("DELETE FROM upload WHERE id = ?", upload_id)
         return self._file.execute("DELETE FROM report WHERE upload = ?", upload_id).rowcount
 
@@ -287,9 +298,18 @@ class Outbox:
 
     def due(self) -> bool:
         """Tell whether anything may be sent."""
+        sql = (
+            f"SELECT CASE WHEN EXISTS (SELECT 1 FROM upload) THEN EXISTS (SELECT 1 FROM upload WHERE {_FREE_UPLOAD}) "  # noqa: S608
+            f"ELSE EXISTS (SELECT 1 FROM slot WHERE {_FREE_SLOT}) END"
+        )
+        row = self._file.one(sql, self._days.of_aggregator()[0], self._days.today(), self._days.builds_on())
+        return bool(row and row[0])
+
+    def due_another_day(self) -> bool:
+        """Tell whether something waits, and all of it for another day: reports of its metrics have left today."""
         sql = "SELECT EXISTS (SELECT 1 FROM upload) OR EXISTS (SELECT 1 FROM slot WHERE leaves <= ?)"
         row = self._file.one(sql, self._days.today())
-        return bool(row and row[0])
+        return bool(row and row[0]) and not self.due()
 
     def waiting(self) -> int:
         """Return how many reports wait in slots and in built uploads."""

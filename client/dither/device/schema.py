@@ -15,7 +15,7 @@ from dither_shared.files import StrPath
 FILE_NAME = "device.sqlite3"
 SENDER_NAME = f"{FILE_NAME}-sender"
 _NAMES = (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", f"{FILE_NAME}-journal", SENDER_NAME)
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 PAGE_BYTES = 1_024
 """A quarter of SQLite's own: a commit writes the pages that it changes, whole, and an answer changes a few bytes."""
 OPEN_WAIT_S = 5.0
@@ -63,6 +63,9 @@ CREATE TABLE report (  -- what a built upload holds
 ) WITHOUT ROWID;
 CREATE VIEW reserved AS  -- what uploads that were built and not charged will cost, by metric
     SELECT metric, SUM(charge) AS micro FROM report JOIN upload ON id = upload WHERE NOT charged GROUP BY metric;
+CREATE TABLE left_on (  -- the aggregator's latest day on which a report of a metric may have come
+    metric TEXT PRIMARY KEY, day INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 """
 

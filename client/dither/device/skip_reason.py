@@ -84,8 +84,9 @@ SELECT m.spent, m.terms, m.memo_key, m.reserved, a.terms, COALESCE(a.refused, 0)
     COALESCE((SELECT micro FROM reserved WHERE metric = asked.name), 0),
     COALESCE((SELECT until FROM retired AS r WHERE r.metric = asked.name AND r.plan = asked.plan), 0),
     COALESCE((SELECT MAX(until) FROM used WHERE metric = asked.name AND until > asked.today AND first < asked.end), 0),
-    (SELECT MIN(day) FROM schedule WHERE metric = asked.name AND day >= asked.start)
-FROM (SELECT ? AS name, ? AS plan, ? AS today, ? AS start, ? AS end) AS asked
+    (SELECT MIN(day) FROM schedule WHERE metric = asked.name AND day >= asked.start),
+    EXISTS (SELECT 1 FROM left_on WHERE metric = asked.name AND day >= asked.sent)
+FROM (SELECT ? AS name, ? AS plan, ? AS today, ? AS start, ? AS end, ? AS sent) AS asked
     LEFT JOIN metric AS m ON m.name = asked.name LEFT JOIN agreement AS a ON a.metric = asked.name
     LEFT JOIN slot AS s ON s.metric = asked.name
 """
@@ -109,10 +110,10 @@ class SkipReasons:
         file, days = self._file, self._days
         today = days.today()
         start, end = period_start(today, metric.period_days), end_of_period(metric, today)
-        row = file.one(_ROW, metric.name, metric.plan.digest, today, start, end)
+        row = file.one(_ROW, metric.name, metric.plan.digest, today, start, end, days.builds_on())
         assert row
         spent, *terms, agreed, refused, leaves, plan = row[:8]
-        replaceable, charge, built, has_memo, building, retired, used_until, next_scheduled = row[8:]
+        replaceable, charge, built, has_memo, building, retired, used_until, next_scheduled, left_today = row[8:]
         if self._agreement.refuses(metric.name, bool(refused)):
             return SkipReason(Silence.REFUSED)
         if not self._agreement.covers(metric, agreed or ""):
@@ -136,7 +137,7 @@ class SkipReasons:
             return SkipReason(Silence.ANSWERED, used_until)
         if next_scheduled != start and not answers_always(metric):
             return SkipReason(Silence.UNSCHEDULED, next_scheduled)
-        if leaves is not None and (built or leaves > today):
+        if leaves is not None and (built or left_today or leaves > today):
             return SkipReason(Silence.WAITING)
         if not self._budget.bears(metric, (spent or 0) + building + charge, bool(has_memo)):
             return SkipReason(Silence.SPENT)

@@ -39,6 +39,7 @@ FLUSH_MAX_S = 3_600.0
 NO_THREAD = (
     "no thread can be started now, as while the program ends: it is tried again at the next answer, flush or start"
 )
+ANOTHER_DAY = "a report of the metric has left today: the next one waits for another day"
 SETTLE_S = 1.0
 """So long a forked child does nothing by itself: it may be about to become another program."""
 FLUSH_LOOKS_EVERY_S = 0.25
@@ -378,6 +379,8 @@ class Uploader:
         """Let flushes say why nothing is sent."""
         if state is State.HELD and not self._sender.detail:
             self._sender.detail = situation.look.outcome
+        elif situation.look.another_day and not self._sender.detail:
+            self._sender.detail = ANOTHER_DAY
         elif not situation.look.due and (self._sender.elsewhere or self._faults):
             self._sender.detail = (
                 ""  # that process has sent everything, or the fault is over and there is nothing to send

@@ -2,8 +2,8 @@
 
 Each column has a domain of its own: listed values, a number told by ranges, or a number that coins round to one of two
 ends. Its symbols are places 0, 1, 2 and so on, and the last is "other". A question is what the reports of one cell
-tell: the symbols of some columns, as one symbol of their product (`scatter`). With hidden presence each question has
-one symbol more, the last: "none".
+tell: the symbols of some columns, as one symbol of their product, the last column fastest. With hidden presence each
+question has one symbol more, the last: "none".
 
 An answer that was read has one integer a column: a symbol or, of a number that is rounded, its part of the range out of
 2^64 and SCALE + 1 for "other". The answer of a device with nothing to report is empty.
@@ -14,7 +14,6 @@ from math import prod
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.numbers import Buckets, Range
-from dither_shared.domains.scatter import scatter
 from dither_shared.domains.values import Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
@@ -139,7 +138,7 @@ class Columns(Domain):
                 high = rng.coin(min(place, SCALE))
                 place = UNREAD if place == _UNREAD_PART else HIGH if high else LOW
             cell = cell * size + place
-        return scatter(cell, prod(shape))
+        return cell
 
     def in_words(self, placed: Sequence[int]) -> tuple[str, ...]:
         """Return an answer that was read in words, a text a column."""

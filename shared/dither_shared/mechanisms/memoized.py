@@ -83,7 +83,7 @@ class MemoizedPure(Memoized, PureMechanism):
         return self.permanent.supported
 
     @property
-    def geometry(self) -> tuple[int, int] | None:
+    def geometry(self) -> tuple[int, int, int] | None:
         """As without a memo."""
         return self.permanent.geometry
 

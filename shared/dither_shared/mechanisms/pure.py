@@ -84,8 +84,11 @@ class PureMechanism(Mechanism):
         return ()
 
     @property
-    def geometry(self) -> tuple[int, int] | None:
-        """(q, t) where reports are points of PG(t-1, q), and support the values on whose hyperplanes they lie."""
+    def geometry(self) -> tuple[int, int, int] | None:
+        """(q, t, P) where reports are points of PG(t-1, q), and support the values on whose hyperplanes they lie.
+
+        The prime P scatters their numbers; 0 where these are in order.
+        """
         return None
 
     @property

@@ -137,14 +137,14 @@ def windows(stored: StoredPlan, days: int, count: int, first: int = 0) -> list[T
 @pytest.mark.parametrize("stored", [FRESH, MEAN_ALONE], ids=["fresh", "mean"])
 def test_the_mean_holds_where_every_device_reports_each_day(stored: StoredPlan) -> None:
     """Half have the least number and half the largest: nothing varies more from device to device."""
-    assert reports_max(stored, 14) == 16
+    assert reports_max(stored, 14) == 14
     assert missed_by(stored, TWO, windows(stored, 14, 60), 14) <= misses_max(60)
 
 
 @pytest.mark.parametrize("stored", [FRESH, MEAN_ALONE], ids=["fresh", "mean"])
 def test_reports_as_if_of_other_devices_would_be_caught(stored: StoredPlan) -> None:
     """A planted bug: a window is read as a day."""
-    assert missed_by(stored, TWO, windows(stored, 14, 60), 1) > misses_max(60)
+    assert missed_by(stored, TWO, windows(stored, 14, 90), 1) > misses_max(90)
 
 
 def test_the_shares_of_an_even_spread_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Readings of tables: their rows and names, what too few reports tell, verdicts, views, windows and public values."""
 
+from dataclasses import replace
 from datetime import date
 from typing import cast, get_args
 from unittest.mock import patch
@@ -12,9 +13,10 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import BadView, View
 from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables import statistics
-from dither_aggregator.analysis.tables.reading import TablesReading
+from dither_aggregator.analysis.tables.reading import TablesReading, arms_of
 from dither_aggregator.analysis.tables.rows import Statistic, TableRow
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.frozen import replaced
 from dither_shared.registry import Metric
 from tests.benchmarks.tables.coverage import joint
 from tests.support.questions import draw_tallies
@@ -205,3 +207,20 @@ def test_a_document_has_the_rows_and_leaves_out_what_they_lack() -> None:
 def test_what_is_for_other_kinds_is_refused(view: View, asked: str, message: str) -> None:
     with pytest.raises(BadView, match=message):
         ESTIMANDS["tables"].check(PAIRS.plan, view, frozenset({asked}))
+
+
+def test_a_table_of_before_is_read_in_the_order_of_its_time() -> None:
+    """The cell i of 9 had the symbol (8 - i)^3 modulo 11, cubed again while it was above 8; it is read as today's."""
+    of_cell = [pow(8 - cell, 3, 11) for cell in range(9)]
+    while max(of_cell) > 8:
+        of_cell = [symbol if symbol <= 8 else pow(symbol, 3, 11) for symbol in of_cell]
+    before = replace(stored(TWO), plan=replaced(TWO.plan, once_a_day=False))
+    scattered = np.empty_like(CRASHED.counts)
+    scattered[0] = CRASHED.counts[0]
+    scattered[1 + np.array(of_cell)] = CRASHED.counts[1:]
+    (((today,),), ((then,),)) = (
+        arms_of(one, counted, View())
+        for one, counted in ((stored(TWO), CRASHED), (before, Tally(CRASHED.n, scattered)))
+    )
+    assert np.array_equal(then.table((0, 1)).shares, today.table((0, 1)).shares)
+    assert np.array_equal(then.table((1,)).shares, today.table((1,)).shares)

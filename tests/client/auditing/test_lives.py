@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ from dither.auditing.lives import SHOWS, Life, life_claim
 from dither.auditing.plans import NOTHING
 from dither.auditing.traced import AGAIN, ANEW, FEW, OTHERWISE, SHARED, draws_claim
 from dither.device import Device, slots
-from dither.device.days import Days
+from dither.device.days import EPOCH, Days
 from dither.device.outbox import Outbox
 from dither.device.slots import Slots
 from dither_shared.frozen import replaced
@@ -227,11 +228,24 @@ def test_a_hidden_answer_that_does_more_than_to_replace_is_caught_by_50_pairs_of
 
 
 def test_one_refused_key_shows_an_answer_where_answers_open_their_periods(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator refuses the key once; the app runs on, and starts again under a new one."""
+    """The operator refuses the key once; the app runs on, and starts again under a new one when the metric has expired.
+
+    Before that each day has one report of either device.
+    """
     registry = of_metric(EVERY["flag, hidden"], BESIDE)
     life = Life.drawn(registry, registry.metrics["asked"], registry.metrics["beside"], seeded(2))
-    asked = replaced(life.metric, schedule="early", charges=90)
-    happens = (("refused", 0), ("sleep", 3), ("answer", 0), ("sleep", 3), ("restart", 0), ("send", 0))
+    expires = EPOCH + timedelta(days=life.day + 6)
+    asked = replaced(life.metric, schedule="early", charges=90, expires=expires)
+    happens = (
+        ("refused", 0),
+        ("sleep", 3),
+        ("answer", 0),
+        ("sleep", 3),
+        ("restart", 0),
+        ("send", 0),
+        ("sleep", 1),
+        ("send", 0),
+    )
     life = replaced(
         life,
         metric=asked,
@@ -250,7 +264,7 @@ def test_one_refused_key_shows_an_answer_where_answers_open_their_periods(monkey
 
 
 @pytest.mark.parametrize("keys", ["flag, hidden", "flag again, hidden"])
-def test_an_answer_that_opens_its_period_once_a_key_is_refused_is_caught_by_50_pairs_of_lives(
+def test_an_answer_that_opens_its_period_once_a_key_is_refused_is_caught_by_300_pairs_of_lives(
     keys: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = of_metric(EVERY[keys], BESIDE)
@@ -276,7 +290,7 @@ def test_an_answer_that_opens_its_period_once_a_key_is_refused_is_caught_by_50_p
     monkeypatch.setattr(Device, "record", spoiled)
     for seed in range(scaled(1, 100)):
         rng = seeded(seed)
-        assert any(claim.look(rng) == SHOWS for _ in range(50)), seed
+        assert any(claim.look(rng) == SHOWS for _ in range(300)), seed
 
 
 def missing(monkeypatch: pytest.MonkeyPatch) -> None:

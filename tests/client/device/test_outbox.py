@@ -2,10 +2,12 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dither.device import FILE_NAME
+from dither.device import DAY_S, FILE_NAME, Device
+from dither.device.days import AGREES_S
 from dither.device.outbox import Outbox
 from dither.device.send_schedule import LEASE_S
 from dither_shared.frozen import replaced
@@ -40,9 +42,11 @@ def test_an_old_answer_is_built_before_a_new_one_takes_its_slot() -> None:
         assert record(device, asked) == expected
         clock.travel(1)
     assert device.waiting() == 2
-    for spent in (0, 1_000_000, 2_000_000):  # each is charged when its connection stands
+    for spent in (0, 1_000_000, 2_000_000):  # each is charged when its connection stands, one a day
         assert device.spent()["color"] == spent
         assert (send(device) is None) == (spent == 2_000_000)
+        assert send(device) is None
+        clock.travel(1)
 
 
 @pytest.mark.parametrize("charged", [False, True])
@@ -410,3 +414,186 @@ def test_a_plan_that_is_retired_is_silent_and_no_other_one_is(tmp_path: Path) ->
     assert record(old, asked) == "retired"
     clock.travel(1)
     assert record(old, asked) == ""
+
+
+# One report of a metric a day of the aggregator's.
+
+DAILY: dict[str, Any] = {"reports": 40, "epsilon": "0.25", "device_epsilon": "40"}
+
+
+def away(clock: Clock, directory: Path | None = None, **changes: Any) -> tuple[Device, Registry]:
+    """Return a device that was away since the day before yesterday: a report is built, and another one waits."""
+    device, asked = make(clock, directory, **{**DAILY, **changes})
+    for _ in range(2):
+        assert record(device, asked) == ""
+        clock.travel(1)
+    assert device.waiting() == 2
+    return device, asked
+
+
+def arrive(device: Device, ahead_s: float | None = 0.0) -> list[str]:
+    """Send all that may leave now; return the metrics of what came. Receipts have a Date, so far ahead of the clock."""
+    came: list[str] = []
+    while upload := connect(device):
+        date = None if ahead_s is None else device._file.clock() + ahead_s
+        device.settle(upload.id, "accepted", "accepted", date=date)
+        came += [group["metric"] for group in json.loads(upload.body)["groups"]]
+    return came
+
+
+def test_a_device_that_was_away_sends_what_is_built_today_and_what_waits_tomorrow() -> None:
+    clock = Clock()
+    device, asked = away(clock)
+    assert arrive(device) == ["color"]
+    assert record(device, asked) == "waiting"
+    look = device.look()
+    midnight = (clock() // DAY_S + 1) * DAY_S
+    assert (look.due, look.another_day, look.when) == (False, True, midnight + AGREES_S)
+    clock.now = midnight + AGREES_S - 1
+    assert arrive(device) == []
+    clock.now = midnight + AGREES_S
+    assert device.look().due
+    assert arrive(device) == ["color"]
+    assert device.look().when is None
+
+
+def test_other_metrics_do_not_wait_with_it() -> None:
+    clock = Clock()
+    device, asked = away(clock)
+    assert arrive(device) == ["color"]
+    assert record(device, asked, "dark", answer=True) == ""
+    assert arrive(device) == ["dark"]
+    clock.travel(1)
+    assert arrive(device) == ["color"]
+
+
+def test_the_same_bytes_that_are_sent_again_after_midnight_count_for_the_day_of_the_answer() -> None:
+    clock = Clock()
+    device, _asked = away(clock)
+    upload = connect(device)
+    assert upload
+    device.put_off(upload.id, "no answer", clock() + 60)
+    clock.travel(1)
+    assert connect(device) == replaced(upload, failures=1)
+    device.settle(upload.id, "accepted", "accepted")
+    assert arrive(device) == []
+    clock.travel(1)
+    assert arrive(device) == ["color"]
+
+
+def test_midnight_between_connection_and_answer_belongs_to_both_days() -> None:
+    clock = Clock()
+    device, _asked = away(clock)
+    clock.now = (clock() // DAY_S + 1) * DAY_S - 1
+    upload = connect(device)
+    assert upload
+    clock.now += 2
+    device.settle(upload.id, "accepted", "accepted", date=clock())
+    clock.travel(0.9)
+    assert arrive(device) == []
+    clock.travel(0.2)
+    assert arrive(device) == ["color"]
+
+
+def test_what_was_given_up_or_taken_back_may_have_come_too() -> None:
+    for end in ("given up", "refused"):
+        clock = Clock()
+        device, asked = away(clock)
+        upload = connect(device)
+        assert upload
+        device.put_off(upload.id, "no answer", clock() + 60)
+        if end == "refused":
+            device.refuse_metric("color", True)
+            device.refuse_metric("color", False)
+            assert record(device, asked) == ""
+        else:
+            clock.travel(6.1)
+        assert arrive(device) == []
+        clock.travel(1)
+        assert arrive(device) == ["color"]
+
+
+def test_what_never_had_a_connection_came_on_no_day() -> None:
+    clock = Clock()
+    device, asked = away(clock)
+    assert device.next_upload()
+    device.refuse_metric("color", True)
+    device.refuse_metric("color", False)
+    assert record(device, asked) == ""
+    assert arrive(device) == ["color"]
+
+
+@pytest.mark.parametrize("ahead_h", [-20_000, -23, -5, 0, 5, 23, 20_000])
+def test_a_clock_that_is_always_wrong_keeps_to_the_aggregators_days_from_the_first_receipt_on(ahead_h: int) -> None:
+    """20 days in which it answers each day, and looks each hour. The aggregator's clock is ahead by so many hours."""
+    clock = Clock()
+    device, asked = away(clock, expires=EXPIRES.replace(year=2042))
+    days = []
+    for hour in range(20 * 24):
+        if hour % 24 == 10:
+            record(device, asked)
+        days += [int((clock() + ahead_h * 3_600) // DAY_S)] * len(arrive(device, ahead_h * 3_600))
+        clock.travel(1 / 24)
+    assert len(set(days)) == len(days) >= 19
+
+
+def test_a_clock_without_a_receipts_date_counts_its_own_days() -> None:
+    """So it may send two on one day of an aggregator whose clock is another one: what client/device.md says."""
+    clock = Clock()
+    device, _asked = away(clock)
+    assert arrive(device, None) == ["color"]
+    clock.travel(0.6)
+    assert arrive(device, None) == ["color"]
+
+
+def test_a_day_that_is_far_ahead_holds_nothing_for_longer_than_a_day() -> None:
+    clock = Clock()
+    clock.travel(400)
+    device, _asked = away(clock, expires=EXPIRES.replace(year=2042))
+    assert arrive(device) == ["color"]
+    clock.travel(-300)
+    device.look()
+    assert arrive(device) == []
+    clock.travel(1)
+    assert arrive(device) == ["color"]
+
+
+def test_a_clock_that_is_set_back_by_an_hour_at_midnight_sends_no_second_report() -> None:
+    clock = Clock()
+    device, _asked = away(clock)
+    clock.now = (clock() // DAY_S) * DAY_S + 600
+    assert arrive(device) == ["color"]
+    clock.travel(-1 / 24)
+    device.look()
+    assert arrive(device) == []
+    clock.travel(0.9)
+    assert arrive(device) == []
+    clock.travel(0.2)
+    assert arrive(device) == ["color"]
+
+
+def test_an_upload_that_was_built_for_a_day_waits_where_the_clock_is_set_back_before_it_leaves() -> None:
+    clock = Clock()
+    device, _asked = away(clock)
+    assert arrive(device) == ["color"]
+    clock.travel(1)
+    assert device.next_upload()
+    clock.travel(-1)
+    assert device.next_upload() is None
+    assert not device.look().due
+    clock.travel(1)
+    assert arrive(device) == ["color"]
+
+
+def test_hidden_periods_open_at_midnight_though_the_last_report_left_the_day_before() -> None:
+    """What has closed is built then, and leaves when the day has begun by any clock: no answer is dropped meanwhile."""
+    clock = Clock()
+    device, asked = make(clock, **{**DAILY, "presence": "hidden"})
+    device.look()
+    for night in range(4):
+        clock.now = (clock() // DAY_S + 1) * DAY_S
+        assert device.look().due == (not night)
+        assert record(device, asked) == ""
+        assert arrive(device) == ([] if night else ["color", "dark"])
+        clock.now += AGREES_S
+        assert arrive(device) == (["color", "dark"] if night else [])

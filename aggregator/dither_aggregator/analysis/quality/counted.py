@@ -145,12 +145,12 @@ class _UnusedLaw:
 @lru_cache(maxsize=16)
 def _unused_law(mechanism: PureMechanism) -> _UnusedLaw:
     assert mechanism.geometry is not None
-    order, dimension = mechanism.geometry
+    order, dimension, _ = mechanism.geometry
     size, s = mechanism.shape.size, points(order, dimension - 1)
     unused = np.arange(mechanism.d, size)
-    supported = hyperplanes_through(order, dimension, unused)
+    supported = hyperplanes_through(*mechanism.geometry, unused)
     squares = supported**2
-    on = hyperplane_sums(squares, order, dimension)[: mechanism.d]
+    on = hyperplane_sums(squares, *mechanism.geometry)[: mechanism.d]
     inside = float(mechanism.p)
     second = inside * on / s + (1 - inside) * (squares.sum() - on) / (size - s)
     mean = len(unused) * float(mechanism.q)

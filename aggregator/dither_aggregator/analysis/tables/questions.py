@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -11,8 +11,7 @@ import numpy.typing as npt
 from dither_aggregator.analysis.functional import CellLaw, PairedCells, PointCells
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import support_counts
-from dither_shared.domains.scatter import scatter
+from dither_aggregator.counting.supports import places_of_points, support_counts
 from dither_shared.mechanisms import PureMechanism
 
 
@@ -33,12 +32,14 @@ class QuestionTally:
     """How many they are, at least one."""
     repeats: int = 1
     """How many of them one device may have sent, with fresh noise."""
+    prime: int = 0
+    """In plans of before 0.1.0 it scattered cells over symbols, as it does the points of a geometry today."""
 
     def table(self, columns: Sequence[int]) -> "CellTable":
         """Return the table of some of its columns, in this order; all others are summed over. Raises BadTally."""
         axes = [self.columns.index(column) for column in columns]
         shape = tuple(self.shape[axis] for axis in axes)
-        held = np.unravel_index(_cells_of_symbols(prod(self.shape)), self.shape)
+        held = np.unravel_index(np.argsort(places_of_points(prod(self.shape), self.prime)), self.shape)
         cells = np.ravel_multi_index(tuple(held[axis] for axis in axes), shape)
         if self.hidden:
             cells = np.append(cells, prod(shape))
@@ -117,9 +118,3 @@ class CellTable:
     def _repeated(self, functionals: Floats, shares: Floats) -> Floats:
         answers = functionals * shares - np.outer(functionals @ shares, shares)
         return np.asarray((self.question.repeats - 1) / self.question.n * answers)
-
-
-@lru_cache(maxsize=64)
-def _cells_of_symbols(cells: int) -> npt.NDArray[np.intp]:
-    """Return the cell of each symbol, among so many with the last column fastest."""
-    return np.argsort([scatter(cell, cells) for cell in range(cells)])

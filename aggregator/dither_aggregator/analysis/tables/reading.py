@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import combinations
+from math import prod
 from statistics import median
 
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, EstimateRow, Lines, Reading, View
@@ -21,6 +22,7 @@ from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Columns, Range
 from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms.pgr import prime_for
 from dither_shared.plan import Plan
 
 LEADING_MAX = 5
@@ -164,7 +166,9 @@ def arms_of(stored: StoredPlan, tally: Tally, view: View) -> list[list[QuestionT
         if n:
             place, mechanism = cell % each, PureMechanism.of(part.mechanism)
             columns, shape = domain.questions[place], domain.shape(place)
-            arms[cell // each].append(QuestionTally(columns, shape, domain.hidden, mechanism, counts, n, repeats))
+            prime = 0 if plan.once_a_day else prime_for(prod(shape))
+            asked = QuestionTally(columns, shape, domain.hidden, mechanism, counts, n, repeats, prime)
+            arms[cell // each].append(asked)
     return arms
 
 
