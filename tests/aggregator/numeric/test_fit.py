@@ -121,13 +121,19 @@ def test_the_covariance_is_the_spread_of_fits(stored: StoredPlan) -> None:
 
 
 def test_a_covariance_without_what_a_cells_size_explains_would_be_caught() -> None:
-    """A planted bug: how large the cohorts are counts as news."""
+    """A planted bug: how large the cohorts are counts as news, which weights that fit worse than the best ones show."""
     precise = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="6", memo="8")
-    said, found, channel = spread_of(precise, 200)
-    ignorant = fit(replace(channel, cell=np.zeros_like(channel.cell)))
-    places = places_of(precise.plan)
-    functionals = np.vstack([np.eye(places), np.tril(np.ones((places, places)))[:-1]])
-    assert (said / found).max() < 1.3 < (ignorant.std_error(functionals) / found).max()
+    places, rng = places_of(precise.plan), np.random.default_rng(5)
+    truth, up_to = np.repeat([0.0, 0.9, 0.1, 0.0], [3, 1, 1, places - 5]), np.tril(np.ones((places, places)))[2:-3]
+    tallies = [draw_numbers(precise.plan, truth, 20_000, rng) for _ in range(200)]
+    channels = [channel_of(precise.plan, tally.counts, tally.n) for tally in tallies]
+    found = np.var([fit_evenly(each).raw @ up_to.T for each in channels], axis=0, ddof=1)
+    said, blind = (
+        np.mean([variances(fit_evenly(replace(each, cell=each.cell * knows)), up_to) for each in channels], axis=0)
+        for knows in (1, 0)
+    )
+    assert said == pytest.approx(found, rel=5.7 / np.sqrt(100))
+    assert blind.max() > 1.6 * found.max()
 
 
 def test_the_steps_end() -> None:
