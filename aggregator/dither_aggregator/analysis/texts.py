@@ -89,8 +89,11 @@ class TextsReading(Reading):
         scores = self._scores(rows)
         chances = 2 * ndtr(-scores)
         selected = benjamini_hochberg(chances, alpha) & (not self.provisional)
-        found = int(selected.sum())
-        wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
+        found = len(rows) + 1
+        while selected.sum() < found:  # one whose interval holds zero is none, and makes those of all others wider
+            found = int(selected.sum())
+            wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
+            selected &= np.array([row.lower > 0 for row in wider], dtype=np.bool_)
         significant = [row for row, chosen in zip(wider, selected.tolist(), strict=True) if chosen]
         rest = [row for row, chosen in zip(wider, selected.tolist(), strict=True) if not chosen]
         others = scores[~selected]
