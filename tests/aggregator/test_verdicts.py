@@ -128,11 +128,8 @@ def stored_texts(kind: str) -> StoredPlan:
 
 def draw_texts(kept: StoredPlan, seed: int) -> Tally:
     """Draw 20,000 reports, of words those that verify, of which a few texts have shares near what can be told."""
-    rng, counts, domain = (
-        np.random.default_rng(seed),
-        np.zeros(kept.plan.cells.tally_size, dtype=np.int64),
-        kept.plan.domain,
-    )
+    rng, domain = np.random.default_rng(seed), kept.plan.domain
+    counts = np.zeros(kept.plan.cells.tally_size, dtype=np.int64)
     shares = np.append(rng.uniform(0, 0.04, 16), np.zeros(24))
     *_, (part, rows, first) = tables(kept.plan.cells, counts)
     mechanism, n = PureMechanism.of(part.mechanism), 20_000 // len(rows) * len(rows)
@@ -140,8 +137,8 @@ def draw_texts(kept: StoredPlan, seed: int) -> Tally:
         said = rng.multinomial(n // len(rows), [*shares, 1 - shares.sum()])
         held = rng.multinomial(said[-1], np.full(mechanism.d, 1 / mechanism.d))
         np.add.at(held, [bucket_of(domain, name, at) for name in TEXTS], said[:-1])
-        draw = draw_points if isinstance(mechanism, PGR) else draw_tally
-        row[:] = [n // len(rows), *draw(mechanism, held, rng)]
+        drawn = draw_points(mechanism, held, rng) if isinstance(mechanism, PGR) else draw_tally(mechanism, held, rng)
+        row[:] = [n // len(rows), *drawn]
     return Tally(n, counts)
 
 

@@ -1,7 +1,7 @@
 """The verdict: which proposed texts people have, by the verification group alone.
 
-Its reports tell whole texts and took no part in the search. Intervals hold together over all m proposed texts, each at
-the level alpha / m, alpha being .05 unless a reader chooses another one (Bonferroni, over m and nothing else). A text is
+Its reports tell whole texts and took no part in the search. Intervals hold together over all m proposed texts, each
+with 1 - alpha / m, alpha being .05 unless a reader chooses another one (Bonferroni, over m and nothing else). A text is
 a word if its interval lies above zero. So whatever the search proposed, a run names any word that nobody has with
 probability alpha / 2 at most. An estimate is unbiased before it is selected; of words just above the line those are
 named whose noise was kind, and their intervals say so.
