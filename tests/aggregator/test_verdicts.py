@@ -116,7 +116,7 @@ TEXTS = tuple(f"text {number}" for number in range(40))
 
 def stored_texts(kind: str) -> StoredPlan:
     """Return the plan of texts that are looked for, or of words, whose level of verification alone is read."""
-    keys: dict[str, object] = {
+    keys: dict[str, str] = {
         "text": {},
         "memoized text": {"epsilon": "2", "epsilon_permanent": "6", "color": "candidates_expected = 40"},
         "words": {"color": ""},
