@@ -216,7 +216,7 @@ FEW_RUNS = scaled(150, 3_000)
 
 
 def misses_of_few(mechanism: PureMechanism, n: int, wald: bool = False) -> int:
-    """How often intervals miss, where that is most: of a value that half a device has, of neighbours, of all values and of both signs."""
+    """How often intervals miss, where that is most: of a rare value, of neighbours, of all values and of both signs."""
     rng, d = np.random.default_rng(n), mechanism.d
     some, shares = np.arange(d), rng.dirichlet(np.full(d, 0.5))
     weights = [
@@ -251,7 +251,7 @@ def test_the_normal_law_of_few_reports_would_be_caught() -> None:
 def test_memos_of_few_devices_tell_no_sum() -> None:
     mechanism, *_ = (each for each in memoized(Decimal(8), Decimal(4)) if each.supports_one)
     counts = np.full(mechanism.d, 300)
-    n, weights = int(counts.sum()), np.arange(mechanism.d) % 2 * 1.0
+    n, weights = int(counts.sum()), (np.arange(mechanism.d) % 2).astype(np.float64)
     assert Functionals(mechanism, counts, n, repeats=31).interval(weights, 0.05) is None
     assert Functionals(mechanism, 1_000 * counts, 1_000 * n, repeats=31).interval(weights, 0.05) is not None
 

@@ -116,12 +116,12 @@ TEXTS = tuple(f"text {number}" for number in range(40))
 
 def stored_texts(kind: str) -> StoredPlan:
     """Return the plan of texts that are looked for, or of words, whose level of verification alone is read."""
-    keys: dict[str, str] = {
+    keys: dict[str, dict[str, object]] = {
         "text": {},
         "memoized text": {"epsilon": "2", "epsilon_permanent": "6", "color": "candidates_expected = 40"},
         "words": {"color": ""},
-    }[kind]
-    metric = registry(kind=kind.split()[-1], device_epsilon="400.0", **{"epsilon": "4", **keys}).metrics["color"]
+    }
+    metric = registry(kind=kind.split()[-1], device_epsilon="400.0", **{"epsilon": "4", **keys[kind]}).metrics["color"]
     candidates = () if kind == "words" else TEXTS
     return StoredPlan(1, metric.plan, metric.question, candidates, metric.reservation, metric.expires, current=True)
 

@@ -136,14 +136,15 @@ class Functionals:
         """Return the covariance of two; the least that the answers leave possible."""
         return float(self._covariances(one, other, error_of).min())
 
-    def interval(self, weights: Floats, alpha: float, error_of: ErrorOf = "population") -> tuple[float, float] | None:
+    def interval(self, weights: Floats, alpha: float, variance: float | None = None) -> tuple[float, float] | None:
         """Return the ends of its interval of confidence 1 - alpha; None where devices may be too few to tell it.
 
         Wald's; of few reports the exact one, where they are counted by their supports, and else as far as a single
-        report moves it further. Memos of few devices repeat, which neither knows.
+        report moves it further. Memos of few devices repeat, which neither knows. The variance is that in the
+        population, unless another one is given.
         """
         z, estimate = -NormalDist().inv_cdf(alpha / 2), self.estimate(weights)
-        variance = self.variance(weights, error_of)
+        variance = self.variance(weights) if variance is None else variance
         memos = self.repeats > 1 and self.mechanism.memoized
         half = z * sqrt(variance)
         if effective(float(self.n), self.repeats, permanent=memos) >= normal_from(self.skewness(weights), z):

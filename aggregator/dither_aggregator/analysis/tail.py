@@ -97,7 +97,10 @@ def _estimate(
 ) -> Sum | None:
     """Return it from the reports' supports of these values, not of all others."""
     weights, functionals = among.astype(np.float64), Functionals(mechanism, counts, n)
-    ends = functionals.interval(weights, 1 - confidence, "reports") if functionals.known else None
+    if not functionals.known:
+        return None
+    variance = functionals.variance(weights, "reports")
+    ends = functionals.interval(weights, 1 - confidence, variance)
     if ends is None or ends[1] - ends[0] >= mechanism.ticks:
         return None
-    return Sum(functionals.estimate(weights), sqrt(functionals.variance(weights, "reports")), *ends)
+    return Sum(functionals.estimate(weights), sqrt(variance), *ends)
