@@ -349,6 +349,11 @@ class CellLaw(ABC):
     def variances(self) -> Floats:
         """The variance of each cell, float64[m]."""
 
+    @property
+    @abstractmethod
+    def planned(self) -> float:
+        """Their mean where all values are equally frequent: the plan's alone, whatever the counts are."""
+
     @abstractmethod
     def covariances(self, weights: Floats) -> Floats:
         """Return that of weighted sums of cells with each cell: float64[F, m] in and out."""
@@ -374,6 +379,11 @@ class PairedCells(CellLaw):
         by_constant, _, by_sum = self._of_two
         own = self._own(self.shares) + by_constant * self.sizes**2 + 2 * by_sum * self.sizes * self.shares
         return np.asarray(own - self.shares**2)
+
+    @property
+    def planned(self) -> float:
+        """The same of even shares."""
+        return float(replace(self, shares=self.sizes / self.sizes.sum()).variances.mean())
 
     def covariances(self, weights: Floats) -> Floats:
         """Return those with each cell."""
@@ -426,6 +436,14 @@ class PointCells(CellLaw):
     def variances(self) -> Floats:
         """The variances of each cell alone."""
         return np.asarray((self._supported**2 @ self._weights - self._means**2) / self._scale)
+
+    @property
+    def planned(self) -> float:
+        """By how many points lie on two hyperplanes, as if all points were reported equally often."""
+        order, dimension = self._geometry
+        one, two = (points(order, dimension - less) / points(order, dimension) for less in (1, 2))
+        sizes = np.bincount(self.cells, minlength=self.size).astype(np.float64)
+        return float((sizes * one + sizes * (sizes - 1) * two - (sizes * one) ** 2).mean() / self._scale)
 
     def covariances(self, weights: Floats) -> Floats:
         """Return those with each cell."""
