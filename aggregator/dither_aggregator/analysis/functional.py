@@ -73,6 +73,17 @@ def rate_variance(rate: Floats, n: int | Counts | Floats, apart: float) -> Float
     return np.asarray(rate * (1 - rate) / (n * apart**2))
 
 
+def answers_variance(share: Floats) -> Floats:
+    """Return that of one device's answer, 1 where it holds a value of such a share: cut to [0, 1]."""
+    held = np.clip(share, 0.0, 1.0)
+    return np.asarray(held * (1 - held))
+
+
+def answers_covariance(weights: Floats, shares: Floats) -> Floats:
+    """Return that of weighted sums of values with each value, float64[F, m], for answers that hold one value each."""
+    return np.asarray(weights * shares - np.outer(weights @ shares, shares))
+
+
 def share_variance(
     mechanism: PureMechanism, share: Floats, n: int | Counts, error_of: ErrorOf, repeats: int = 1
 ) -> Floats:

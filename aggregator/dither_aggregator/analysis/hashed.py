@@ -42,7 +42,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import points_sum, rate_variance, share_variance
+from dither_aggregator.analysis.functional import answers_variance, points_sum, rate_variance, share_variance
 from dither_aggregator.analysis.inference import Floats, Method, Z
 from dither_aggregator.analysis.pure import estimate_shares, population_ends
 from dither_aggregator.counting.folding import Counts
@@ -163,6 +163,8 @@ class Rows:
     def _look_up(self, places: Counts, crowded: Counts, themselves: Counts | int = 0) -> tuple[Counts, Counts, Counts]:
         """Return support, reports and number of the rows of texts in these buckets, without those that mislead.
 
+        A row misleads by a test: that its rate is the one of the other rows, by the variance that both have together.
+
         `crowded` is how many of the heaviest are in each bucket, int64[rows, B]; `themselves` is 1 for each of these.
         """
         counts = np.take_along_axis(self._support, places, axis=1)
@@ -217,9 +219,8 @@ class Rows:
             variances.append(variance / (1 - part) ** 2 + rest * part / (1 - part))
         weights = self._n / self._n.sum()
         estimate = float(weights @ estimates)
-        share = min(max(estimate, 0.0), 1.0)
-        again = (self.repeats - 1) * share * (1 - share) / int(self._n.sum())
-        return Unlisted(estimate, sqrt(float(weights**2 @ variances) + again))
+        again = (self.repeats - 1) * answers_variance(np.array(estimate)) / self._n.sum()
+        return Unlisted(estimate, sqrt(float(weights**2 @ variances + again)))
 
     @cached_property
     def _light(self) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
 from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
+from dither_aggregator.analysis.functional import answers_variance
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, effective
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
@@ -311,8 +312,8 @@ def _repeated(
     seen = max(1.0, decoded.chi_square / decoded.degrees_of_freedom) if decoded.degrees_of_freedom > 0 else 1.0
     widened = []
     for row in rows:
-        share = min(max(row.estimate, 0.0), 1.0)
-        error = sqrt(row.std_error**2 * max(1.0, repeated / seen) + (repeats - 1) * share * (1 - share) / n)
+        again = (repeats - 1) * float(answers_variance(np.array(row.estimate))) / n
+        error = sqrt(row.std_error**2 * max(1.0, repeated / seen) + again)
         widened.append(replace(row, std_error=error, lower=row.estimate - Z * error, upper=row.estimate + Z * error))
     return tuple(widened)
 

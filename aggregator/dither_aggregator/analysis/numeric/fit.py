@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dither_aggregator.analysis.functional import rows_covariance, share_variance
+from dither_aggregator.analysis.functional import answers_covariance, rows_covariance, share_variance
 from dither_aggregator.analysis.inference import Floats, Z, reach
 from dither_aggregator.analysis.numeric.channel import NumberChannel
 from dither_shared.mechanisms.memoized import MemoizedPure
@@ -66,7 +66,7 @@ class NumberFit:
         that of a cohort's share of yes; the shares of edges are the differences of these, from one to the next.
         """
         if memo is None:
-            again = np.diag(self.shares) - np.outer(self.shares, self.shares)
+            again = answers_covariance(np.eye(len(self.shares)), self.shares)
         else:
             above = np.clip(1 - np.cumsum(self.shares)[:-1], 0.0, 1.0)
             steps = np.eye(len(self.shares))[:, 1:] - np.eye(len(self.shares))[:, :-1]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.margins import precision_weights
+from dither_aggregator.analysis.tables.pairs import precision_weights
 from dither_aggregator.analysis.tables.questions import CellTable
 from dither_aggregator.analysis.tables.ratios import Ratios
 
