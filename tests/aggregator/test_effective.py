@@ -117,27 +117,6 @@ def test_few_devices_that_report_numbers_often_are_told_to_be_too_few() -> None:
     assert read_numbers(kept, tally_of(kept.plan, [np.array([3_500, 3_500]) for _ in range(8)]), View(days=7)).rows
 
 
-def test_a_share_of_few_devices_of_a_cohort_holds_though_one_of_them_may_move_it() -> None:
-    """3,000 devices in 8 cohorts repeat their memos 9 times a week, and no number is above an edge.
-
-    One memo in a cohort of 375 is wrong in an eighth of the weeks: as if it were 9 reports of different devices, their
-    intervals held .88.
-    """
-    kept = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="4", memo="8")
-    mechanism, rng, missed = kept.plan.cells.mechanism, np.random.default_rng(6), 0
-    assert isinstance(mechanism, MemoizedTwoLevel)
-    keep, wrong = mechanism.threshold_keep / 2**64, float(mechanism.permanent.q)
-    repeats, runs, devices = reports_max(kept, 7), 60, 375
-    for _ in range(runs):
-        above = rng.binomial(devices, wrong, 8) * repeats
-        sent = rng.binomial(above, (1 + keep) / 2) + rng.binomial(devices * repeats - above, (1 - keep) / 2)
-        tally = tally_of(kept.plan, [np.array([devices * repeats - yes, yes]) for yes in sent.tolist()])
-        rows = read_numbers(kept, tally, View(days=7)).of("share_above")
-        assert len(rows) == 8
-        missed += sum(not row.lower <= 0 <= row.upper for row in rows)
-    assert missed <= binom.isf(1e-7, 8 * runs, 0.05)
-
-
 def test_fresh_noise_is_of_as_many_reports_and_repeated_noise_of_the_fewest_devices() -> None:
     assert effective(3_000.0, 9, permanent=False) == 3_000
     assert effective(2_700.0, 9, permanent=True) == 300

@@ -15,7 +15,7 @@ the fit is right, and is unbiased whatever it is:
 
 The covariance is that of the population: it counts that devices are a sample, with cells as large as they are. Repeated
 reports of a device add more (`repeated`). A count of which few are expected may be zero, and would say that it is
-certain: an interval reaches as far as the reports, or devices, that weigh most may move it (`inference.reach`).
+certain: an interval reaches as far as the reports that weigh most may move it (`inference.reach`).
 """
 
 from dataclasses import dataclass, replace
@@ -48,10 +48,7 @@ class NumberFit:
     spread: Floats
     """M^-1 / n, which differs from it along the sum alone: invertible, and what bounds are computed in."""
     weights: Floats
-    """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is.
-
-    Of memos it is by how much one more device does, with all its reports.
-    """
+    """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
 
     @cached_property
     def root(self) -> Floats:
@@ -72,8 +69,7 @@ class NumberFit:
             steps = np.eye(len(self.shares))[:, 1:] - np.eye(len(self.shares))[:, :-1]
             again = (steps * share_variance(memo.permanent, above, 1, "population") * len(above)) @ steps.T
         further = (repeats - 1) * again / self.channel.n
-        weights = self.weights if memo is None else repeats * self.weights
-        return replace(self, covariance=self.covariance + further, spread=self.spread + further, weights=weights)
+        return replace(self, covariance=self.covariance + further, spread=self.spread + further)
 
     def std_error(self, functional: Floats, z: float = Z) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
