@@ -213,6 +213,56 @@ def test_intervals_of_sums_hold_as_often_as_they_say(mechanism: PureMechanism, n
         assert binom.ppf(6e-8, RUNS, 0.05) <= missed <= binom.isf(6e-8, RUNS, 0.05)
 
 
+FEW = (
+    GRR.for_epsilon(16, Decimal(8)),
+    PGR.for_design(53, 7, 3, Decimal(2)),
+    SUMS[1][0],
+    OUE.for_epsilon(30, Decimal(4)),
+)
+FEW_RUNS = scaled(150, 3_000)
+
+
+def misses_of_few(mechanism: PureMechanism, n: int, wald: bool = False) -> int:
+    """How often intervals miss, where that is most: of a rare value, of neighbours, of all values and of both signs."""
+    rng, d = np.random.default_rng(n), mechanism.d
+    some, shares = np.arange(d), rng.dirichlet(np.full(d, 0.5))
+    weights = [
+        (some == np.abs(shares - 0.5 / n).argmin()) * 1.0,
+        (some < d // 5) * 1.0,
+        rng.normal(size=d),
+        np.where(some < d // 2, 1.0, -1.0),
+    ]
+    missed = [0] * len(weights)
+    for tally in draw_tallies(mechanism, rng.multinomial(n, shares, size=FEW_RUNS).astype(np.int64), rng):
+        made = Functionals(mechanism, tally, n)
+        for place, each in enumerate(weights):
+            ends = made.interval(each, 0.05)
+            assert ends is not None
+            half = Z * np.sqrt(made.variance(each))
+            lower, upper = (made.estimate(each) - half, made.estimate(each) + half) if wald else ends
+            missed[place] += not lower <= float(each @ shares) <= upper
+    return max(missed)
+
+
+@pytest.mark.parametrize("mechanism", FEW, ids=["grr", "pgr", "ss", "oue"])
+@pytest.mark.parametrize("n", [20, 300])
+def test_intervals_of_few_reports_miss_no_more_than_they_say(mechanism: PureMechanism, n: int) -> None:
+    """6 % may: each of 32 counts is more than this with 3e-8. Wald's intervals would be caught."""
+    assert misses_of_few(mechanism, n) <= binom.isf(3e-8, FEW_RUNS, 0.06)
+
+
+def test_the_normal_law_of_few_reports_would_be_caught() -> None:
+    assert misses_of_few(FEW[0], 20, wald=True) > binom.isf(3e-8, FEW_RUNS, 0.06)
+
+
+def test_memos_of_few_devices_tell_no_sum() -> None:
+    mechanism, *_ = (each for each in memoized(Decimal(8), Decimal(4)) if each.supports_one)
+    counts = np.full(mechanism.d, 300)
+    n, weights = int(counts.sum()), (np.arange(mechanism.d) % 2).astype(np.float64)
+    assert Functionals(mechanism, counts, n, repeats=31).interval(weights, 0.05) is None
+    assert Functionals(mechanism, 1_000 * counts, 1_000 * n, repeats=31).interval(weights, 0.05) is not None
+
+
 def test_sums_of_variances_would_be_caught() -> None:
     """The planted bug: yes less no, whose errors are each other's opposite, as if they did not know of each other."""
     missed = misses(GRR.for_epsilon(2, Decimal(1)), 3_000, quadrature=True)

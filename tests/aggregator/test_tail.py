@@ -121,9 +121,9 @@ def test_the_sum_of_variances_would_be_seen() -> None:
     assert of_each > 1.25 * made.std_error**2 * 1_000_000
 
 
-def test_few_reports_and_wide_intervals_tell_no_sum() -> None:
+def test_no_reports_and_wide_intervals_tell_no_sum() -> None:
     mechanism, among = GRR.for_epsilon(30, Decimal(4)), np.arange(30) > 1
-    for n, told in ((0, False), (1, False), (60, False), (2_000, True)):
+    for n, told in ((0, False), (1, False), (60, True), (2_000, True)):
         counts = np.full(30, n // 30)
         counts[0] += n - counts.sum()
         assert (sum_shares(mechanism, counts, n, among, 0.95) is not None) == told
@@ -142,14 +142,16 @@ def test_most_of_many_values_are_told_by_the_few_others() -> None:
     assert rest == few.rest
 
 
-def test_a_crowd_that_few_points_support_needs_more_reports() -> None:
+def test_the_interval_of_a_crowd_that_few_points_support_reaches_further() -> None:
     """The values of one hyperplane: a single point of 31 supports all of them, and others a few."""
     mechanism = PGR.for_design(31, 2, 5, Decimal(2))
     on = np.array([supports(mechanism, 0, value) for value in range(31)])
     spread = np.random.default_rng(1).permutation(on)
     counts = np.full(31, 20)
-    assert sum_shares(mechanism, counts, 620, on, 0.95) is None
-    assert sum_shares(mechanism, counts, 620, spread, 0.95) is not None
+    few, many = (sum_shares(mechanism, counts, 620, among, 0.95) for among in (on, spread))
+    assert few is not None
+    assert many is not None
+    assert few.upper - few.estimate > 2.1 * few.std_error > (2.1 / 1.97) * (many.upper - many.estimate)
 
 
 # Over many populations.

@@ -16,11 +16,14 @@ from dither_aggregator.analysis.numbers import MEAN, QUANTILES
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.domains import Coded, Domain, Hashed
+from dither_shared.mechanisms import PGR, PureMechanism
 from tests.support.drawn_numbers import Population, draw_numbers, population, stored_number
 from tests.support.drawn_tables import draw_table, shape_of, stored_table
 from tests.support.laws import pure
+from tests.support.points import draw_points
 from tests.support.registries import registry
 from tests.support.tables import table
 from tests.support.tallies import draw_tally
@@ -106,6 +109,58 @@ def test_nothing_stands_out_whose_interval_holds_zero(kind: str) -> None:
         assert significance is not None
         for row, verdict, *_ in significance.tell(provisional=False):
             assert verdict != "stands out" or row.lower > 0
+
+
+TEXTS = tuple(f"text {number}" for number in range(40))
+
+
+def stored_texts(kind: str) -> StoredPlan:
+    """Return the plan of texts that are looked for, or of words, whose level of verification alone is read."""
+    keys: dict[str, dict[str, object]] = {
+        "text": {},
+        "memoized text": {"epsilon": "2", "epsilon_permanent": "6", "color": "candidates_expected = 40"},
+        "words": {"color": ""},
+    }
+    metric = registry(kind=kind.split()[-1], device_epsilon="400.0", **{"epsilon": "4", **keys[kind]}).metrics["color"]
+    candidates = () if kind == "words" else TEXTS
+    return StoredPlan(1, metric.plan, metric.question, candidates, metric.reservation, metric.expires, current=True)
+
+
+def draw_texts(kept: StoredPlan, seed: int) -> Tally:
+    """Draw 20,000 reports, of words those that verify, of which a few texts have shares near what can be told."""
+    rng, domain = np.random.default_rng(seed), kept.plan.domain
+    counts = np.zeros(kept.plan.cells.tally_size, dtype=np.int64)
+    shares = np.append(rng.uniform(0, 0.04, 16), np.zeros(24))
+    *_, (part, rows, first) = tables(kept.plan.cells, counts)
+    mechanism, n = PureMechanism.of(part.mechanism), 20_000 // len(rows) * len(rows)
+    for at, row in enumerate(rows, first):
+        said = rng.multinomial(n // len(rows), [*shares, 1 - shares.sum()])
+        held = rng.multinomial(said[-1], np.full(mechanism.d, 1 / mechanism.d))
+        np.add.at(held, [bucket_of(domain, name, at) for name in TEXTS], said[:-1])
+        drawn = draw_points(mechanism, held, rng) if isinstance(mechanism, PGR) else draw_tally(mechanism, held, rng)
+        row[:] = [n // len(rows), *drawn]
+    return Tally(n, counts)
+
+
+def bucket_of(domain: Domain, name: str, at: int) -> int:
+    if isinstance(domain, Coded):
+        return domain.groups.bucket(domain.typed_of(name), at)
+    hashed = Hashed.of(domain)
+    return hashed.bucket(hashed.named(name), at)
+
+
+@pytest.mark.parametrize("kind", ["text", "memoized text", "words"])
+def test_no_text_stands_out_whose_interval_holds_zero(kind: str) -> None:
+    """Words are named by intervals that hold all together; candidates by those of all that stand out."""
+    kept, told = stored_texts(kind), 0
+    for seed in range(8):
+        view = View(values=TEXTS) if kind == "words" else View(simultaneous=True)
+        significance = estimate(kept, DAY, draw_texts(kept, seed), view).significance()
+        assert significance is not None
+        for row, verdict, *_ in significance.tell(provisional=False):
+            assert verdict != "stands out" or row.lower > 0
+            told += verdict == "stands out"
+    assert told >= 8
 
 
 def test_no_group_differs_whose_interval_holds_zero() -> None:

@@ -33,15 +33,24 @@ where it is memoized also the noise of one shot of the permanent part. It is a b
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from math import sqrt
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dither_aggregator.analysis.inference import ErrorOf, Floats
+from dither_aggregator.analysis.inference import (
+    ErrorOf,
+    Floats,
+    clopper_pearson,
+    effective,
+    normal_from,
+    reach,
+)
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism
@@ -53,8 +62,26 @@ from dither_shared.mechanisms.two_level import TwoLevel
 ENTRIES_MAX = 1 << 23
 """The most entries of a matrix of values by points: 64 MiB of them."""
 POINTS_MIN = 512
+TINY = 1e-300
+"""Less is nothing: what is divided by it is as large as can be."""
 
-# One value: the closed form, of many values at once.
+# One value, or one bit: closed forms, of many at once.
+
+
+def rate_variance(rate: Floats, n: int | Counts | Floats, apart: float) -> Floats:
+    """Return the variance, in the population, of what the rate of a bit in n reports says: (rate - q) / apart."""
+    return np.asarray(rate * (1 - rate) / (n * apart**2))
+
+
+def answers_variance(share: Floats) -> Floats:
+    """Return that of one device's answer, 1 where it holds a value of such a share: cut to [0, 1]."""
+    held = np.clip(share, 0.0, 1.0)
+    return np.asarray(held * (1 - held))
+
+
+def answers_covariance(weights: Floats, shares: Floats) -> Floats:
+    """Return that of weighted sums of values with each value, float64[F, m], for answers that hold one value each."""
+    return np.asarray(weights * shares - np.outer(weights @ shares, shares))
 
 
 def share_variance(
@@ -119,6 +146,62 @@ class Functionals:
     def covariance(self, one: Floats, other: Floats, error_of: ErrorOf = "population") -> float:
         """Return the covariance of two; the least that the answers leave possible."""
         return float(self._covariances(one, other, error_of).min())
+
+    def interval(self, weights: Floats, alpha: float, variance: float | None = None) -> tuple[float, float] | None:
+        """Return the ends of its interval of confidence 1 - alpha; None where devices may be too few to tell it.
+
+        Wald's; of few reports the exact one, where they are counted by their supports, and else as far as a single
+        report moves it further. Memos of few devices repeat, which neither knows. The variance is that in the
+        population, unless another one is given.
+        """
+        z, estimate = -NormalDist().inv_cdf(alpha / 2), self.estimate(weights)
+        variance = self.variance(weights) if variance is None else variance
+        memos = self.repeats > 1 and self.mechanism.memoized
+        half = z * sqrt(variance)
+        if effective(float(self.n), self.repeats, permanent=memos) >= normal_from(self.skewness(weights), z):
+            return estimate - half, estimate + half
+        if memos:
+            return None
+        held = np.flatnonzero(weights)
+        if (weights[held] == 1).all() and (len(held) == 1 or self.mechanism.supports_one):
+            p, q = float(self.mechanism.p), float(self.mechanism.q)
+            spread = sqrt(variance / replace(self, repeats=1).variance(weights)) if self.repeats > 1 else 1.0
+            rate = len(held) * q + estimate * (p - q)
+            ends = clopper_pearson(np.array([rate * self.n]), self.n, alpha)
+            lower, upper = (estimate + spread * float(end[0] - rate) / (p - q) for end in ends)
+            return lower, upper
+        least, most = self._extremes(weights)
+        below, above = reach(np.array(variance), np.array([estimate - least, most - estimate]) / self.n, self.n, z)
+        return estimate - float(below), estimate + float(above)
+
+    def skewness(self, weights: Floats) -> float:
+        """Return how skewed one report's w is, about, where that is worst: where answers have no weight, or now.
+
+        By the law of pairs it is that of as many rare bits as have its variance. A few points with far more weight on
+        them than others make it large: then reports seldom show the variance.
+        """
+        if self.mechanism.geometry is None:
+            of_nobody, _, _ = noise_of(self.mechanism, weights, weights)
+            least = max(min(of_nobody, self.n * replace(self, repeats=1).variance(weights, "reports")), TINY)
+            return float(np.abs(weights).max() / (sqrt(least) * float(self.mechanism.p - self.mechanism.q)))
+        of_points = on_points(self.mechanism, weights)
+        distance = np.abs(of_points - of_points.mean())
+        return float((distance**3).mean() / max(float((distance**2).mean()), TINY) ** 1.5)
+
+    def _extremes(self, weights: Floats) -> tuple[float, float]:
+        """Return the least and the most that w may be of any report, or what it cannot pass."""
+        mechanism, shape = self.mechanism, self.mechanism.shape
+        if mechanism.geometry is not None:
+            of_points = on_points(mechanism, weights)
+            return float(of_points.min()), float(of_points.max())
+        each = np.sort(weights)
+        supported = mechanism.d if shape.raises is None else min(shape.raises, mechanism.d)
+        low, high = each[:supported], each[-supported:]
+        if shape.raises is None or shape.size > mechanism.d:  # it may support fewer of them
+            low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+        p, q = float(mechanism.p), float(mechanism.q)
+        least, most = ((float(end.sum()) - q * float(weights.sum())) / (p - q) for end in (low, high))
+        return least, most
 
     def _covariances(self, one: Floats, other: Floats, error_of: ErrorOf) -> Floats:
         """Return the covariance at each end of what E[k_a k_b] may be, float64[1 or 2]."""
@@ -253,6 +336,19 @@ def ticked_together(one: Floats, other: Floats, shares: Floats) -> tuple[float, 
     return bounds[0], bounds[1]
 
 
+def variance_at(mechanism: PureMechanism, weights: Floats, shares: Floats) -> float:
+    """Return n times the variance of a functional in a population of answers of one value, with these shares."""
+    constant, linear, _ = noise_of(mechanism, weights, weights)
+    return float(constant + shares @ (linear[: len(shares)] + weights**2) - (weights @ shares) ** 2)
+
+
+def points_sum(mechanism: PureMechanism, weights: Floats, points: Counts) -> tuple[float, float]:
+    """Return a functional and its variance in the population, as n reports that are points have it, int64[K]."""
+    of_points, n = on_points(mechanism, weights), int(points.sum())
+    estimate = float(of_points @ points) / n
+    return estimate, float((of_points - estimate) ** 2 @ points) / (n * max(n - 1, 1))
+
+
 # Cells of a product: an answer's value is in one cell, and its weight is that of the cell.
 
 
@@ -263,6 +359,11 @@ class CellLaw(ABC):
     @abstractmethod
     def variances(self) -> Floats:
         """The variance of each cell, float64[m]."""
+
+    @property
+    @abstractmethod
+    def planned(self) -> float:
+        """Their mean where all values are equally frequent: the plan's alone, whatever the counts are."""
 
     @abstractmethod
     def covariances(self, weights: Floats) -> Floats:
@@ -289,6 +390,11 @@ class PairedCells(CellLaw):
         by_constant, _, by_sum = self._of_two
         own = self._own(self.shares) + by_constant * self.sizes**2 + 2 * by_sum * self.sizes * self.shares
         return np.asarray(own - self.shares**2)
+
+    @property
+    def planned(self) -> float:
+        """The same of even shares."""
+        return float(replace(self, shares=self.sizes / self.sizes.sum()).variances.mean())
 
     def covariances(self, weights: Floats) -> Floats:
         """Return those with each cell."""
@@ -341,6 +447,14 @@ class PointCells(CellLaw):
     def variances(self) -> Floats:
         """The variances of each cell alone."""
         return np.asarray((self._supported**2 @ self._weights - self._means**2) / self._scale)
+
+    @property
+    def planned(self) -> float:
+        """By how many points lie on two hyperplanes, as if all points were reported equally often."""
+        order, dimension = self._geometry
+        one, two = (points(order, dimension - less) / points(order, dimension) for less in (1, 2))
+        sizes = np.bincount(self.cells, minlength=self.size).astype(np.float64)
+        return float((sizes * one + sizes * (sizes - 1) * two - (sizes * one) ** 2).mean() / self._scale)
 
     def covariances(self, weights: Floats) -> Floats:
         """Return those with each cell."""

@@ -42,11 +42,11 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import share_variance
+from dither_aggregator.analysis.functional import answers_variance, points_sum, rate_variance, share_variance
 from dither_aggregator.analysis.inference import Floats, Method, Z
 from dither_aggregator.analysis.pure import estimate_shares, population_ends
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import hyperplanes_through, support_counts
+from dither_aggregator.counting.supports import support_counts
 from dither_shared.domains import Hashed
 from dither_shared.mechanisms import PGR
 
@@ -103,12 +103,14 @@ class HashedShares:
     @property
     def noise_floor(self) -> float:
         """The standard error of a text that nobody has, without what others add to its buckets."""
-        return float(np.sqrt(share_variance(self.mechanism, np.zeros(1), int(self.n.max()), "reports")[0]))
+        nobody, n = np.zeros(1), int(self.n.max())
+        return float(np.sqrt(share_variance(self.mechanism, nobody, n, "reports", self.repeats)[0]))
 
     @property
     def method(self) -> Method:
         """The kind of most of the intervals."""
-        return estimate_shares(self.mechanism, self.support[:1], int(self.n.max()), error_of="population").method
+        support, n = self.support[:1], int(self.n.max())
+        return estimate_shares(self.mechanism, support, n, error_of="population", repeats=self.repeats).method
 
     def ends(self, alpha: float) -> tuple[Floats, Floats]:
         """Return the ends of each candidate's interval of confidence 1 - alpha."""
@@ -161,6 +163,8 @@ class Rows:
     def _look_up(self, places: Counts, crowded: Counts, themselves: Counts | int = 0) -> tuple[Counts, Counts, Counts]:
         """Return support, reports and number of the rows of texts in these buckets, without those that mislead.
 
+        A row misleads by a test: that its rate is the one of the other rows, by the variance that both have together.
+
         `crowded` is how many of the heaviest are in each bucket, int64[rows, B]; `themselves` is 1 for each of these.
         """
         counts = np.take_along_axis(self._support, places, axis=1)
@@ -181,12 +185,12 @@ class Rows:
         return support, n, rows
 
     def _score(self, support: Counts, n: Counts, rows: Counts) -> Floats:
-        """Return about how many standard errors texts are above what a stranger has."""
+        """Return about how many standard errors texts are above what a stranger has: a test, by the null's variance."""
         p, q = float(self.mechanism.p), float(self.mechanism.q)
         mean, spread = self._light
         rate = q + (p - q) * min(max(mean, 0.0), 1.0)  # of very few reports it may be neither
-        error = np.sqrt(rate * (1 - rate) / n + spread / rows * (p - q) ** 2)
-        return np.asarray((support / n - rate) / error)
+        error = np.sqrt(rate_variance(np.array(rate), n, p - q) + spread / rows)
+        return np.asarray((support / n - rate) / (p - q) / error)
 
     def _chances(self, scores: Floats, crowded: Counts) -> Floats:
         """Return how often a stranger's score is at least each of these; the same each time."""
@@ -203,24 +207,20 @@ class Rows:
 
     def unlisted(self, listed: HashedShares) -> Unlisted:
         """Return the mass of all texts but these."""
-        p, q = float(self.mechanism.p), float(self.mechanism.q)
         squares = float((listed.estimate**2 - listed.std_error**2).sum())
         rest = max(self.domain.buckets * self._spread(self._shares, self._noise) - squares, 0.0)
         estimates, variances = [], []
-        for places, points, n in zip(self._buckets(listed.names), self._points, self._n.tolist(), strict=True):
-            occupied = np.unique(places)
-            part = len(occupied) / self.domain.buckets
-            supported = hyperplanes_through(*self.mechanism.geometry, occupied).astype(np.float64)
-            mean = float(supported @ points) / n
-            spread = float((supported - mean) ** 2 @ points) / max(n - 1, 1)
-            mass = (mean - len(occupied) * q) / (p - q)
+        for places, points in zip(self._buckets(listed.names), self._points, strict=True):
+            occupied = np.zeros(self.mechanism.d)
+            occupied[places] = 1.0
+            part = occupied.sum() / self.domain.buckets
+            mass, variance = points_sum(self.mechanism, occupied, points)
             estimates.append(1 - (mass - part) / (1 - part))
-            variances.append(spread / n / (p - q) ** 2 / (1 - part) ** 2 + rest * part / (1 - part))
+            variances.append(variance / (1 - part) ** 2 + rest * part / (1 - part))
         weights = self._n / self._n.sum()
         estimate = float(weights @ estimates)
-        share = min(max(estimate, 0.0), 1.0)
-        again = (self.repeats - 1) * share * (1 - share) / int(self._n.sum())
-        return Unlisted(estimate, sqrt(float(weights**2 @ variances) + again))
+        again = (self.repeats - 1) * answers_variance(np.array(estimate)) / self._n.sum()
+        return Unlisted(estimate, sqrt(float(weights**2 @ variances + again)))
 
     @cached_property
     def _light(self) -> tuple[float, float]:
@@ -246,15 +246,13 @@ class Rows:
     @cached_property
     def _noise(self) -> Floats:
         """The variance of each."""
-        p, q = float(self.mechanism.p), float(self.mechanism.q)
-        rates = self._support / self._n[:, np.newaxis]
-        return np.asarray(rates * (1 - rates) / (np.maximum(self._n - 1, 1)[:, np.newaxis] * (p - q) ** 2))
+        rates, further = self._support / self._n[:, np.newaxis], np.maximum(self._n - 1, 1)[:, np.newaxis]
+        return rate_variance(rates, further, float(self.mechanism.p - self.mechanism.q))
 
     @cached_property
     def _floor(self) -> Floats:
         """The variance of an empty bucket in each row."""
-        p, q = float(self.mechanism.p), float(self.mechanism.q)
-        return np.asarray(q * (1 - q) / (self._n * (p - q) ** 2))
+        return share_variance(self.mechanism, np.zeros(1), self._n, "reports")
 
     def _buckets(self, names: Sequence[str]) -> Counts:
         """Return the bucket of each candidate in each row that has reports: int64[rows, S]."""

@@ -1,16 +1,18 @@
 """Intervals that every estimand uses: how sure they are, and where a normal law is not good enough.
 
-Intervals are Wald's, estimate +- z standard errors; where a bit or symbol is expected fewer than 30 times they are
+Intervals are Wald's, estimate +- z standard errors, from `normal_from` reports on. With fewer, those of one value are
 exact, however small a count is: Clopper and Pearson's of the rate behind a binomial count for a population, and those
-of the sum of two binomials (`two_binomials`) for the share among these reports.
+of the sum of two binomials (`two_binomials`) for the share among these reports. Those of other sums reach further, as
+far as single reports may weigh (`reach`).
 """
 
+from math import sqrt
 from statistics import NormalDist
 from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, gammaincinv, ndtr, ndtri
+from scipy.special import betaincinv, gammaincinv, log_ndtr, ndtr, ndtri
 
 from dither_aggregator.counting.folding import Counts
 
@@ -20,11 +22,8 @@ Method = Literal["wald", "clopper-pearson", "exact"]
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-COUNT_MIN = 30
-"""Below so many expected counts of a bit or symbol their law is too skewed for Wald intervals of 95 %.
-
-Farther out the skew weighs more: for z standard errors it is (z / 1.96)^4 as many.
-"""
+NORMAL_MIN, NORMAL_SKEWED = 40, 25
+"""A mean of so many terms is normal, as far as intervals of 95 % show; times the squared skewness, so many more."""
 HALVINGS = 40
 """Steps to a quantile: to 1e-12 of a standard error."""
 LARGE_N, LARGE_COUNT = 10**7, 10**4
@@ -41,6 +40,32 @@ def effective(n: N, repeats: int, *, permanent: bool) -> N:
     gate of a normal law and every law of small counts asks this.
     """
     return np.maximum(n / repeats, 1.0) if permanent else n
+
+
+def normal_from(skewness: N, z: float = Z) -> N:
+    """Return how many reports of different devices make Wald intervals of z standard errors hold.
+
+    It is of means of terms with such a skewness, 1 / sqrt(rate) for a rare bit. The error of such an interval grows
+    with the squared skewness over n (Edgeworth); farther out it weighs more, (z / 1.96)^4 times as much.
+    """
+    return (NORMAL_MIN + NORMAL_SKEWED * skewness**2) * (z / Z) ** 4
+
+
+def bit_skewness(p: float, q: float) -> float:
+    """Return the skewness of a bit that is rarely one, or rarely zero: where nobody or everybody has a value."""
+    rate = min(q, 1 - p)
+    return abs(1 - 2 * rate) / sqrt(rate * (1 - rate))
+
+
+def reach(variance: Floats, heaviest: Floats, n: int, z: float = Z) -> Floats:
+    """Return how far an interval of z standard errors reaches from a mean of n terms, each of which moves it.
+
+    No term moves it by more than `heaviest`: so its skewness is at most n heaviest / sqrt(n variance). Where that is
+    too much for a normal law the term that was not seen yet counts, too, in the variance and beside it.
+    """
+    few = variance * max(n - NORMAL_MIN * (z / Z) ** 4, 0) < NORMAL_SKEWED * (z / Z) ** 4 * n * heaviest**2
+    beside = max((z**2 + 2) / 3, -float(log_ndtr(-z)) - z) * heaviest
+    return np.asarray(z * np.sqrt(variance + few * heaviest**2) + few * beside)
 
 
 def beyond_zero(lower: float, upper: float) -> int:

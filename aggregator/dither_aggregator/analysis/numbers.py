@@ -15,7 +15,7 @@ from typing import Annotated, Self
 import numpy as np
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.inference import Floats, effective, open_chance, open_z
+from dither_aggregator.analysis.inference import Floats, Z, effective, open_chance, open_z
 from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
@@ -331,7 +331,7 @@ class Statistics:
     def mean_ends(self) -> tuple[Estimated, Estimated]:
         """The means of the lower and of the upper ends of ranges."""
         ends = [self._values(each) for each in (self.places.mean_lower, self.places.mean_upper)]
-        estimates, errors = self._ratios(np.array(ends))
+        estimates, errors = self._ratios(np.array(ends), Z)
         low, high = map(Estimated, estimates.tolist(), np.maximum(errors, TINY).tolist())
         return low, high
 
@@ -342,7 +342,7 @@ class Statistics:
             self._values(ends)
             for ends in (places.mean_lower, (places.mean_lower + places.mean_upper) / 2, places.mean_upper)
         )
-        (estimate,), (error,) = (each.tolist() for each in self._ratios(middle[np.newaxis]))
+        (estimate,), (error,) = (each.tolist() for each in self._ratios(middle[np.newaxis], z))
         if len(self.names) == 1:  # nothing is rounded to ranges, and the estimate is linear: its own law is the normal
             return NumberRow(MEAN, estimate, error, estimate - z * error, estimate + z * error, "mean")
         bounds = self.bounds
@@ -373,24 +373,24 @@ class Statistics:
     def shares(self) -> Iterator[NumberRow]:
         """Yield shares of ranges, shares above edges, and the share of reports that are of numbers."""
         for each in share_functionals(self.plan, self.places):
-            estimates, errors = self._ratios(each.functionals)
+            z = self._z(len(each.functionals))
+            estimates, errors = self._ratios(each.functionals, z)
             fitted = each.functionals @ self.fit.shares / (self.places.is_number @ self.fit.shares)
-            z = self._z(len(estimates))
             for place, (name, low, high) in enumerate(each.ranges):
                 estimate, error = float(estimates[place]), float(errors[place])
                 ends = estimate - z * error, estimate + z * error
                 yield NumberRow(name, estimate, error, *ends, each.statistic, low, high, float(fitted[place]))
         if self.places.others:
-            share, error = float(self.fit.raw @ self.places.is_number), float(self.fit.std_error(self.places.is_number))
-            z = self._z(1)
+            z, is_number = self._z(1), self.places.is_number
+            share, error = float(self.fit.raw @ is_number), float(self.fit.std_error(is_number, z))
             yield NumberRow(A_NUMBER, share, error, share - z * error, share + z * error, "share_of_reports")
 
-    def _ratios(self, functionals: Floats) -> tuple[Floats, Floats]:
+    def _ratios(self, functionals: Floats, z: float) -> tuple[Floats, Floats]:
         """Return functionals, float64[count, places], over the share of those with a number, and standard errors.
 
         The error of a ratio N / D is that of N - (N / D) D over D (the delta method): D is many errors above zero.
         """
         numbers = float(self.fit.raw @ self.places.is_number)
         ratios = functionals @ self.fit.raw / numbers
-        errors = self.fit.std_error(functionals - ratios[:, np.newaxis] * self.places.is_number) / numbers
+        errors = self.fit.std_error(functionals - ratios[:, np.newaxis] * self.places.is_number, z) / numbers
         return ratios, errors

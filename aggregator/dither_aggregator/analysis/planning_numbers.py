@@ -207,7 +207,10 @@ class NumberQuestion(Question):
         return domain, NumberKind.cells_for(domain, epsilon, self.epsilon_permanent)
 
     def error(self, name: str, domain: NumberDomain, cells: Cells) -> float:
-        """Return a standard error of one report; the permanent part of memoized bits comes again (`repeats`)."""
+        """Return a standard error of one report; the permanent part of memoized bits comes again (`repeats`).
+
+        It is planned for even numbers, before there are counts (`kinds.number_precision`): no reading shows it.
+        """
         error = std_errors(domain, cells, 1, (name,))[name]
         if self.memoized:
             permanent = Part(MemoizedTwoLevel.of(cells.mechanism).permanent, self.d)

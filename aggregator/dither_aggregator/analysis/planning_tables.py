@@ -17,26 +17,23 @@ pooling by inverse variance adds up their reports.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
-from math import ceil, isqrt, prod, sqrt
+from math import ceil, isqrt, sqrt
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 
-from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.functional import variance_at
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.analysis.tables.statistics import ALPHA, CELLS_MAX
-from dither_aggregator.counting.supports import hyperplanes_through
 from dither_shared.cells import PUBLIC_MAX
 from dither_shared.domains import OTHER, Columns, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds import PublicColumn, TableKind
 from dither_shared.kinds.table import FRESH
-from dither_shared.kinds.table_precision import sum_variance
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.mechanisms.pgr import points
 from dither_shared.precision import POWER
 
 KIND = TableKind.name
@@ -158,36 +155,19 @@ def _listed(names: Sequence[str]) -> str:
 def share_variance(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
     """Return n times the variance of the share of the value where it is largest, of columns with so many values each.
 
-    Half of all have the value, spread evenly over its symbols, and the others are spread evenly over all others.
+    Half of all have the value, spread evenly over its symbols, and the others are spread evenly over all others. Where
+    reports are points it matters which symbols a value has; else one value of each column tells it.
     """
-    p, q, d = float(mechanism.p), float(mechanism.q), mechanism.d
-    if mechanism.geometry is None:
-        return max(
-            sum_variance(mechanism, symbols, symbols, HALF, HALF) for symbols in (d / values for values in shape)
-        )
-    symbols = np.repeat([d / values for values in shape], shape)
-    order, dimension, _ = mechanism.geometry
-    inside = points(order, dimension - 1)
-    on, off = _squares_through(mechanism.geometry, shape)
-    squares = on * p / inside + off * (1 - p) / (mechanism.shape.size - inside)
-    return float((squares - (symbols * q + HALF * (p - q)) ** 2).max()) / (p - q) ** 2
-
-
-@lru_cache(maxsize=8)
-def _squares_through(geometry: tuple[int, int, int], shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-    """Return, for each value, the sums over all points on and off an answer's hyperplane of g^2: float64[values] each.
-
-    g is how many of the value's cells a point supports. The search for an epsilon meets few geometries.
-    """
-    d = prod(shape)
+    d, alike = mechanism.d, mechanism.geometry is None
     cells = np.arange(d).reshape(shape)
-    every = hyperplanes_through(*geometry, np.arange(d))
-    sums = []
-    for column, values in enumerate(shape):
-        for own in np.moveaxis(cells, column, 0).reshape(values, -1):
-            ours = hyperplanes_through(*geometry, own)
-            on = HALF * ours / len(own) + (1 - HALF) * (every - ours) / (d - len(own))
-            squares = ours.astype(np.float64) ** 2
-            sums.append((squares @ on, squares @ (1 - on)))
-    on_sums, off_sums = np.array(sums).T
-    return on_sums, off_sums
+    return max(
+        _half_variance(mechanism, own)
+        for column, values in enumerate(shape)
+        for own in np.moveaxis(cells, column, 0).reshape(values, -1)[: 1 if alike else None]
+    )
+
+
+def _half_variance(mechanism: PureMechanism, own: npt.NDArray[np.int64]) -> float:
+    has = np.zeros(mechanism.d)
+    has[own] = 1.0
+    return variance_at(mechanism, has, HALF * has / has.sum() + (1 - HALF) * (1 - has) / (1 - has).sum())

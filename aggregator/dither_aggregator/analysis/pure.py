@@ -32,14 +32,14 @@ from scipy.special import bdtr, bdtrc, bdtri, bdtrik, betainc, betaincinv, ndtr
 from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import (
     CONFIDENCE,
-    COUNT_MIN,
     HALVINGS,
     ErrorOf,
     Floats,
     Method,
-    Z,
+    bit_skewness,
     clopper_pearson,
     effective,
+    normal_from,
 )
 from dither_aggregator.analysis.two_binomials import exact_ends
 from dither_aggregator.counting.folding import Counts
@@ -131,12 +131,14 @@ def population_ends(
 
 def _method_of(mechanism: PureMechanism, n: int, z: float, spread: Floats, error_of: ErrorOf, repeats: int) -> Method:
     """Return the kind of interval that holds as often as it says and is the narrowest that does."""
-    p, q, needed = float(mechanism.p), float(mechanism.q), COUNT_MIN * (z / Z) ** 4
+
+    def normal(of: PureMechanism, number: float) -> bool:
+        return number >= normal_from(bit_skewness(float(of.p), float(of.q)), z)
+
     if repeats > 1 and isinstance(mechanism, MemoizedPure):
-        memo, devices = mechanism.permanent, effective(float(n), repeats, permanent=True)
-        rare = min(devices * min(float(memo.q), 1 - float(memo.p)), n * min(q, 1 - p))
-        return "wald" if rare >= needed else "clopper-pearson"
-    if n * min(q, 1 - p) >= needed * float(spread.min()):
+        devices = effective(float(n), repeats, permanent=True)
+        return "wald" if normal(mechanism, n) and normal(mechanism.permanent, devices) else "clopper-pearson"
+    if normal(mechanism, n / float(spread.min())):
         return "wald"
     return "exact" if error_of == "reports" and bool((spread == 1).all()) else "clopper-pearson"
 

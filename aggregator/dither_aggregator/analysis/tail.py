@@ -11,14 +11,12 @@ estimated as one less the few others, which have less noise.
 
 from dataclasses import dataclass
 from math import sqrt
-from statistics import NormalDist
 from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import Functionals, noise_of, on_points
-from dither_aggregator.analysis.inference import COUNT_MIN, Floats, Z
+from dither_aggregator.analysis.functional import Functionals
 from dither_aggregator.analysis.rows import Days, says
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import Counts
@@ -85,7 +83,7 @@ def sum_shares(
     """Estimate what values have together, bool[d], from the counts of n >= 0 reports that did not choose them.
 
     The interval is of the share among these reports, whose noise must be fresh. None where the law of two values is not
-    known, where reports are too few for a normal law, and where the interval is as wide as all that is possible.
+    known, and where the interval is as wide as all that is possible.
     """
     if n < 2:
         return None
@@ -98,28 +96,11 @@ def _estimate(
     mechanism: PureMechanism, counts: Counts, n: int, among: npt.NDArray[np.bool_], confidence: float
 ) -> Sum | None:
     """Return it from the reports' supports of these values, not of all others."""
-    z, weights = -NormalDist().inv_cdf((1 - confidence) / 2), among.astype(np.float64)
-    functionals = Functionals(mechanism, counts, n)
-    if not functionals.known or n * _bulk(mechanism, weights) < COUNT_MIN * (z / Z) ** 4:
+    weights, functionals = among.astype(np.float64), Functionals(mechanism, counts, n)
+    if not functionals.known:
         return None
-    estimate, std_error = functionals.estimate(weights), sqrt(functionals.variance(weights, "reports"))
-    if 2 * z * std_error >= mechanism.ticks:
+    variance = functionals.variance(weights, "reports")
+    ends = functionals.interval(weights, 1 - confidence, variance)
+    if ends is None or ends[1] - ends[0] >= mechanism.ticks:
         return None
-    return Sum(estimate, std_error, estimate - z * std_error, estimate + z * std_error)
-
-
-def _bulk(mechanism: PureMechanism, among: Floats) -> float:
-    """Return the probability of a rare symbol whose count is about as far from a normal law as the sum is.
-
-    By the law of pairs it is the least variance of g; for points Var^3 / E[|g - E g|^3]^2 of a uniform one. A few
-    points with far more values on them than others have make that small: then reports seldom show the variance.
-    """
-    if mechanism.geometry is None:
-        constant, linear, square = noise_of(mechanism, among, among)
-        each, most = float(linear @ among) / among.sum(), min(mechanism.ticks, int(among.sum()))
-        least = min(constant + each * k + square * k**2 for k in range(most + 1))
-        return float(least * float(mechanism.p - mechanism.q) ** 2)
-    of_points = on_points(mechanism, among)
-    distance = np.abs(of_points - of_points.mean())
-    third = float((distance**3).mean())
-    return float((distance**2).mean()) ** 3 / third**2 if third else 0.0
+    return Sum(functionals.estimate(weights), sqrt(variance), *ends)

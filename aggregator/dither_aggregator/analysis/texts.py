@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
 from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
+from dither_aggregator.analysis.functional import answers_variance
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, effective
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
@@ -89,8 +90,11 @@ class TextsReading(Reading):
         scores = self._scores(rows)
         chances = 2 * ndtr(-scores)
         selected = benjamini_hochberg(chances, alpha) & (not self.provisional)
-        found = int(selected.sum())
-        wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
+        found = len(rows) + 1
+        while selected.sum() < found:  # one whose interval holds zero is none, and makes those of all others wider
+            found = int(selected.sum())
+            wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
+            selected &= np.array([row.lower > 0 for row in wider], dtype=np.bool_)
         significant = [row for row, chosen in zip(wider, selected.tolist(), strict=True) if chosen]
         rest = [row for row, chosen in zip(wider, selected.tolist(), strict=True) if not chosen]
         others = scores[~selected]
@@ -308,8 +312,8 @@ def _repeated(
     seen = max(1.0, decoded.chi_square / decoded.degrees_of_freedom) if decoded.degrees_of_freedom > 0 else 1.0
     widened = []
     for row in rows:
-        share = min(max(row.estimate, 0.0), 1.0)
-        error = sqrt(row.std_error**2 * max(1.0, repeated / seen) + (repeats - 1) * share * (1 - share) / n)
+        again = (repeats - 1) * float(answers_variance(np.array(row.estimate))) / n
+        error = sqrt(row.std_error**2 * max(1.0, repeated / seen) + again)
         widened.append(replace(row, std_error=error, lower=row.estimate - Z * error, upper=row.estimate + Z * error))
     return tuple(widened)
 

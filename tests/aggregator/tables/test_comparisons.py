@@ -79,8 +79,8 @@ def test_the_mean_of_an_end_is_among_those_with_a_number() -> None:
 
 def test_other_questions_are_joined_by_least_squares() -> None:
     own = fourfold(exact())
-    group = Margin(own.shares[:, 0, 1] + 1e-4, np.full(2, 2e-9), 1.0, 0.0, np.zeros(2), 0.0, np.zeros(2), 0.0)
-    outcome = Margin(own.shares[0, :, 2] - 2e-4, np.full(3, 3e-9), 1.0, 0.0, np.zeros(3), 0.0, np.zeros(2), 0.0)
+    group = Margin(own.shares[:, 0, 1] + 1e-4, np.full(2, 2e-9), 1.0, 0.0, np.zeros(2), 0.0, np.zeros(2), 0.0, 0.0)
+    outcome = Margin(own.shares[0, :, 2] - 2e-4, np.full(3, 3e-9), 1.0, 0.0, np.zeros(3), 0.0, np.zeros(2), 0.0, 0.0)
     joined = own.knowing(group, outcome)
     shares, spread = own.shares[1, 2], own.covariance[1, 2]
     seen = np.eye(4)[[1, 2]]

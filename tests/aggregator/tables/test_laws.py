@@ -85,6 +85,18 @@ def test_the_matrix_is_that_of_any_shares(mechanism: PureMechanism, cells: Count
     assert np.allclose(law_of(mechanism, cells).covariance(others), exact, atol=1e-8)
 
 
+@pytest.mark.parametrize("mechanism", DESIGNS, ids=lambda each: f"{each.name}-{each.shape.size}")
+@pytest.mark.parametrize("cells", TABLES, ids=str)
+def test_the_planned_variance_is_that_of_even_answers(mechanism: PureMechanism, cells: Counts) -> None:
+    """Of points it is that of points that come equally often."""
+    if mechanism.geometry is not None:
+        even = PointCells(mechanism, cells, int(cells.max()) + 1, np.ones(mechanism.shape.size, dtype=np.int64))
+        assert law_of(mechanism, cells).planned == pytest.approx(even.variances.mean())
+    else:
+        exact = enumerated(mechanism, cells, np.full(6, 1 / 6))
+        assert law_of(mechanism, cells).planned == pytest.approx(np.diag(exact).mean())
+
+
 def test_a_law_without_lines_is_seen_to_be_wrong() -> None:
     """The planted bug: points of a projective geometry as if supports were independent."""
     mechanism = DESIGNS[3]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 from scipy.sparse.linalg import lsqr
 
+from dither_aggregator.analysis.functional import rate_variance
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.counting.folding import Counts
 from dither_shared.errors import InvalidParameter
@@ -142,8 +143,7 @@ def weights_of(rate: Floats, n: Ints, channel: Channel) -> Floats:
     # They lie between p* and q*; half a count keeps the variance above zero where those are 0 and 1.
     edge = 0.5 / (n + 1)
     rate = np.clip(rate, np.maximum(min(p, q), edge), np.minimum(max(p, q), 1 - edge))
-    weights: Floats = n * (q - p) ** 2 / (rate * (1 - rate))
-    return weights
+    return 1 / rate_variance(rate, n, q - p)
 
 
 def reweighted(equations: Equations) -> Equations:

@@ -6,6 +6,7 @@ import numpy as np
 
 from dither_aggregator.analysis.decoding.equations import Equations, Mask
 from dither_aggregator.analysis.decoding.least_squares import least_squares
+from dither_aggregator.analysis.functional import answers_variance
 from dither_aggregator.analysis.inference import Floats, Z
 
 FREEDOM_MAX = 1e6
@@ -85,8 +86,7 @@ def settle(
     How many of a cohort's reports hold a string is by chance, f (1 - f) / N, and all h bits of it share that chance:
     equations that are taken as independent average it out over h bits, so the rest of it is added.
     """
-    share = np.clip(coefficients, 0.0, 1.0)
-    error = np.sqrt(np.maximum(variance, 0.0) + common * share * (1 - share))
+    error = np.sqrt(np.maximum(variance, 0.0) + common * answers_variance(coefficients))
     known = determined & (error < 1)
     estimate, error = np.where(known, coefficients, 0.0), np.where(known, error, 1.0)
     unlisted = float(estimate[-1]), float(error[-1])

@@ -66,7 +66,7 @@ class Bounds:
     def _wald(self, functionals: Floats) -> Floats:
         """Return how far below zero `raw` has them; infinite where the best shares do not have less of them."""
         estimates = functionals @ self.fit.raw
-        away = np.maximum(-estimates, 0.0) / np.maximum(self.fit.std_error(functionals), TINY)
+        away = np.maximum(-estimates, 0.0) / np.maximum(self.fit.std_error(functionals, self.z), TINY)
         return np.where(estimates > functionals @ self.nearest, away, np.inf)
 
     def _nearest(self, zero: Floats | None = None) -> tuple[Floats, float]:
@@ -126,7 +126,7 @@ def quantile_bounds(bounds: Bounds, probability: float) -> tuple[int, int]:
     """
     fit, places = bounds.fit, bounds.fit.channel.places
     up_to = np.tril(np.ones((places.numbers, len(places.is_number)))) - probability * places.is_number
-    scores = (up_to @ fit.raw) / np.maximum(fit.std_error(up_to), TINY)
+    scores = (up_to @ fit.raw) / np.maximum(fit.std_error(up_to, bounds.z), TINY)
     last = places.numbers - 1
     lowest = _first(last, lambda place: bounds.may_be(up_to[place]), near=int((scores < -bounds.z).sum()))
     highest = _first(last, lambda place: not bounds.may_be(-up_to[place]), near=int((scores <= bounds.z).sum()))

@@ -14,8 +14,8 @@ the fit is right, and is unbiased whatever it is:
     Cov = W' [ diag(c) - (sum over cells of c c' / n_cell) ] W / n^2      W = R^-1 A M^-1
 
 The covariance is that of the population: it counts that devices are a sample, with cells as large as they are. Repeated
-reports of a device add more (`repeats`). A count of which few are expected may be zero, and would say that it is
-certain: a standard error counts FURTHER reports more where they weigh most, as Agresti and Coull 1998 do.
+reports of a device add more (`repeated`). A count of which few are expected may be zero, and would say that it is
+certain: an interval reaches as far as the reports that weigh most may move it (`inference.reach`).
 """
 
 from dataclasses import dataclass, replace
@@ -23,8 +23,8 @@ from functools import cached_property
 
 import numpy as np
 
-from dither_aggregator.analysis.functional import rows_covariance, share_variance
-from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.functional import answers_covariance, rows_covariance, share_variance
+from dither_aggregator.analysis.inference import Floats, Z, reach
 from dither_aggregator.analysis.numeric.channel import NumberChannel
 from dither_shared.mechanisms.memoized import MemoizedPure
 
@@ -32,8 +32,6 @@ STEPS_MAX = 3_000
 GAIN = 0.005
 START = 1e-9
 """This part of a uniform law is mixed in: a fit that calls a place empty may be wrong."""
-FURTHER = 2
-"""About half of the square of the 1.96 standard errors of 95 %."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class NumberFit:
         that of a cohort's share of yes; the shares of edges are the differences of these, from one to the next.
         """
         if memo is None:
-            again = np.diag(self.shares) - np.outer(self.shares, self.shares)
+            again = answers_covariance(np.eye(len(self.shares)), self.shares)
         else:
             above = np.clip(1 - np.cumsum(self.shares)[:-1], 0.0, 1.0)
             steps = np.eye(len(self.shares))[:, 1:] - np.eye(len(self.shares))[:, :-1]
@@ -73,11 +71,11 @@ class NumberFit:
         further = (repeats - 1) * again / self.channel.n
         return replace(self, covariance=self.covariance + further, spread=self.spread + further)
 
-    def std_error(self, functional: Floats) -> Floats:
-        """Return the standard errors of functionals, float64[..., places], of `raw`."""
-        variances = ((functional @ self.covariance) * functional).sum(axis=-1)
+    def std_error(self, functional: Floats, z: float = Z) -> Floats:
+        """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
+        variances = np.maximum(((functional @ self.covariance) * functional).sum(axis=-1), 0.0)
         heaviest = np.abs(functional @ self.weights.T).max(axis=-1)
-        return np.asarray(np.sqrt(np.maximum(variances, 0.0) + FURTHER * heaviest**2))
+        return reach(variances, heaviest, self.channel.n, z) / z
 
 
 def fit(channel: NumberChannel) -> NumberFit:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from scipy.special import gammaincc
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.margins import norm_sub
+from dither_aggregator.analysis.tables.pairs import norm_sub
 from dither_aggregator.analysis.tables.questions import CellTable
 from dither_aggregator.analysis.tables.ratios import SURE
 

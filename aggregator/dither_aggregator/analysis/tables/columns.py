@@ -1,7 +1,7 @@
 """The shares of one column's symbols, from all questions that ask for it.
 
 Each question has its own reports, so their noise is independent. They are added with weights that are the inverse of a
-question's mean variance. Those hardly depend on what single symbols came to, so the sum is as good as unbiased.
+question's mean variance, as it is planned: weights made of the counts would know which of them came out low.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.margins import precision_weights
+from dither_aggregator.analysis.tables.pairs import precision_weights
 from dither_aggregator.analysis.tables.questions import CellTable
 from dither_aggregator.analysis.tables.ratios import Ratios
 
@@ -32,6 +32,8 @@ class Margin:
     """The third cumulant of each share where nobody has it, float64[B]: that of as many rare counts."""
     third_slope: float
     """How much it grows with the share."""
+    planned: float
+    """The mean variance of shares, by the plan and the number of reports alone."""
 
     @property
     def ratios(self) -> Ratios:
@@ -60,6 +62,7 @@ def margin(table: CellTable, among: npt.NDArray[np.bool_] | None = None) -> Marg
         table.steepness,
         third,
         1 / (n * (p - q)) ** 2,
+        table.law.planned / n,
     )
 
 
@@ -67,7 +70,7 @@ def pooled(margins: Sequence[Margin]) -> Margin | None:
     """Return what questions say together of a column; None where there is no question."""
     if not margins:
         return None
-    weights = precision_weights([float(each.variances.mean()) for each in margins])
+    weights = precision_weights([each.planned for each in margins])
 
     def added(parts: Sequence[Floats | float], by: Floats) -> Floats:
         return np.asarray(by @ np.array(parts))
@@ -81,4 +84,5 @@ def pooled(margins: Sequence[Margin]) -> Margin | None:
         float(added([each.steepness for each in margins], weights**2)),
         added([each.third for each in margins], weights**3),
         float(added([each.third_slope for each in margins], weights**3)),
+        float(added([each.planned for each in margins], weights**2)),
     )

@@ -4,8 +4,14 @@ If a device reports one pair, drawn publicly and uniformly, each pair has its ow
 reports all columns at once, every pair is read from the same reports. The variance of a cell is that of the design, and
 of the devices as a sample of all (`questions.CellTable`). Covariances between cells are left out. For GRR of few cells
 they are not small.
+
+All pairs with a column measure its shares. The pair v = (a, b) measures column a by its row sums. With s_b values of
+b, and Var_v the mean variance of the pair's cells, a row sum has a variance of about s_b Var_v. If each pair has
+reports of its own, the mean of their row sums with weights 1 / (s_b Var_v) has about the least variance. These
+variances weigh pairs and bound a synthesis: no interval is made of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -77,3 +83,29 @@ def sizes_of(pairs: tuple[PairTable, ...]) -> tuple[int, ...]:
     if sorted(sizes) != list(range(len(sizes))) or not sizes:
         raise ValueError(f"pairs must hold the columns 0, 1, 2 and so on, got {sorted(sizes)}")
     return tuple(sizes[column] for column in range(len(sizes)))
+
+
+def combined_margin(pairs: tuple[PairTable, ...], column: int) -> tuple[Floats, float]:
+    """Return a column's raw shares, float64[A], and about the variance of one, if pairs have reports of their own."""
+    held = [(pair, 1 - pair.columns.index(column)) for pair in pairs if column in pair.columns]
+    variances = [pair.shares.shape[other] * float(pair.variance.mean()) for pair, other in held]
+    weights = precision_weights(variances)
+    shares = np.asarray(weights @ [pair.shares.sum(axis=other) for pair, other in held], dtype=np.float64)
+    return shares, float(weights**2 @ variances)
+
+
+def precision_weights(variances: Sequence[float]) -> Floats:
+    """Return the weights of a mean of so noisy measurements, float64: the inverse variances, with sum one."""
+    precisions = 1 / np.array(variances)
+    return np.asarray(precisions / precisions.sum())
+
+
+def norm_sub(raw: Floats) -> Floats:
+    """Return the nearest shares that are not negative and sum to one: the nearest point of the simplex.
+
+    It subtracts one number from all and cuts at zero (Wang et al. 2020).
+    """
+    ordered = -np.sort(-raw, axis=None)
+    levels = (np.cumsum(ordered) - 1) / np.arange(1, len(ordered) + 1)
+    shares: Floats = np.maximum(raw - levels[ordered > levels][-1], 0.0)
+    return shares

@@ -8,7 +8,13 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import CellLaw, PairedCells, PointCells
+from dither_aggregator.analysis.functional import (
+    CellLaw,
+    PairedCells,
+    PointCells,
+    answers_covariance,
+    answers_variance,
+)
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import places_of_points, support_counts
@@ -81,8 +87,7 @@ class CellTable:
     @cached_property
     def variances(self) -> Floats:
         """The variance of each share, float64[size]: that of a share of zero at least, also where no report came."""
-        held = np.maximum(self.shares, 0.0)
-        repeated = (self.question.repeats - 1) * held * (1 - np.minimum(held, 1.0))
+        repeated = (self.question.repeats - 1) * answers_variance(self.shares)
         designed = self.law.variances / self.question.n
         least = float(self.question.mechanism.noise_variance) / self.question.n
         return np.asarray(np.maximum(designed, least) + repeated / self.question.n)
@@ -116,5 +121,4 @@ class CellTable:
         return PairedCells(question.mechanism, sizes, self.shares)
 
     def _repeated(self, functionals: Floats, shares: Floats) -> Floats:
-        answers = functionals * shares - np.outer(functionals @ shares, shares)
-        return np.asarray((self.question.repeats - 1) / self.question.n * answers)
+        return (self.question.repeats - 1) / self.question.n * answers_covariance(functionals, shares)

@@ -38,8 +38,7 @@ import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.halves import ColumnRun, Pair
-from dither_aggregator.analysis.tables.margins import combined_margin, norm_sub
-from dither_aggregator.analysis.tables.pairs import PairTable, sizes_of
+from dither_aggregator.analysis.tables.pairs import PairTable, combined_margin, norm_sub, sizes_of
 
 CELLS_MAX = 1_000_000
 STEPS_MAX = 400

@@ -5,7 +5,7 @@ line. In a group with n reports its estimate is about normal, with mean f and th
 has, so it passes a line of t standard errors with probability Phi(f / e - t). The lines are
 
     a level         STANDS_OUT, or where more than KEPT_MAX noisy prefixes pass that, what so many pass
-    verification    z(1 - .05 / 50), for the 50 texts that a search usually proposes
+    verification    z(1 - .05 / 100), for two-sided intervals of the 50 texts that a search usually proposes
 
 and the groups have different reports, so the probabilities multiply. All of them depend on f / e alone: a word of half
 the share needs four times the devices.
@@ -46,7 +46,7 @@ def signal_needed(layout: Layout, bits: int = USUAL_BITS) -> float:
 
 def verification_line() -> float:
     """Return the standard errors of the verification group that a word passes."""
-    return -NormalDist().inv_cdf(FALSE_WORDS / PROPOSED)
+    return -NormalDist().inv_cdf(FALSE_WORDS / PROPOSED / 2)
 
 
 def _power(signal: float, layout: Layout, bits: int) -> float:

@@ -64,7 +64,7 @@ class WordsReading(Reading):
         scores = np.array([row.z for row in rest])
         edges = np.linspace(min(-4.0, *scores, 0.0), max(4.0, *scores, 0.0), BINS + 1)
         bins = bin_estimates(scores, edges, ndtr) if rest else ()
-        chance = simes(ndtr(-np.array([row.z for row in rows if row.whole])))
+        chance = simes(np.minimum(2 * ndtr(-np.array([row.z for row in rows if row.whole])), 1.0))
         return Significance(
             rank(significant, rest), unlisted, rest, bins, p_value=chance, scores=True, noun="proposed text"
         )

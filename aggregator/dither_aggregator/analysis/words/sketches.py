@@ -14,7 +14,7 @@ from its other rows.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, sqrt
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -116,7 +116,8 @@ class Sketch:
     @cached_property
     def std_error(self) -> float:
         """The standard error of an estimate from all rows, for a text that nobody has."""
-        return sqrt(float(self.mechanism.noise_variance) / max(int(self.n.sum()), 1))
+        n = max(int(self.n.sum()), 1)
+        return float(np.sqrt(share_variance(self.mechanism, np.zeros(1), n, "reports"))[0])
 
     def share_at(self, z: float) -> float:
         """Return the share that an estimate from all rows passes as rarely as a normal law passes z standard errors.

@@ -1,13 +1,10 @@
 """The verdict: which proposed texts people have, by the verification group alone.
 
-Its reports tell whole texts and took no part in the search. One of m proposed texts is a word if
-
-    P[as many reports support a text that nobody has]  <=  alpha / m
-
-by the binomial law, alpha being .05 unless a reader chooses another level. So whatever the search proposed, a run names
-any word that nobody has with probability alpha at most (Bonferroni, over m and nothing else). Intervals hold together
-over all m; they have two ends, so that of a word just above the line may reach below zero. An estimate is unbiased
-before it is selected; of words just above the line those are named whose noise was kind, and their intervals say so.
+Its reports tell whole texts and took no part in the search. Intervals hold together over all m proposed texts, each
+with 1 - alpha / m, alpha being .05 unless a reader chooses another one (Bonferroni, over m and nothing else). A text is
+a word if its interval lies above zero. So whatever the search proposed, a run names any word that nobody has with
+probability alpha / 2 at most. An estimate is unbiased before it is selected; of words just above the line those are
+named whose noise was kind, and their intervals say so.
 
 A prefix at the last level that goes on has no whole text to verify. It is shown if it stands out among all prefixes of
 that length that were looked at, which the levels before chose without it. The mass is that of all texts that start so.
@@ -15,7 +12,6 @@ that length that were looked at, which the levels before chose without it. The m
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -115,12 +111,11 @@ def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: 
     """
     together = max(together, wanted.together)
     alpha = (1 - wanted.confidence) / together
-    line = -NormalDist().inv_cdf(alpha)
     counted = np.flatnonzero(estimates.n)
     estimates = Sketched(estimates.shares[counted], estimates.n[counted], estimates.mechanism)
     lower, upper = estimates.ends(alpha, wanted.repeats)
     words = [
-        Word(texts[place], share, error, low, high, z, z > line)
+        Word(texts[place], share, error, low, high, z, low > 0)
         for place, share, error, low, high, z in zip(
             counted.tolist(),
             estimates.shares.tolist(),
