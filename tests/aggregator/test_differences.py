@@ -59,7 +59,7 @@ CASES = [
     (8, "2.0", "grr", 60, 40),
 ]
 PAIRS, WEEKS, DETECTED = scaled(150, 1_000), scaled(500, 1_000), scaled(150, 400)
-MONTHS = scaled(100, 200)
+MONTHS, TURNS = scaled(100, 200), scaled(400, 2_000)
 
 
 @pytest.mark.parametrize(("d", "epsilon", "mechanism", "before", "after"), thinned(CASES, 0, 2, 4))
@@ -201,3 +201,23 @@ def test_the_usual_windows_are_a_week_each_or_half_of_what_there_is(age: int, da
     assert after.first - before.last == timedelta(days=1)
     assert side_by_side(epochs, DAY, DAY)[1].days == 1  # the others are no longer kept
     assert side_by_side([], DAY, date.min)[1].days == 1
+
+
+@pytest.mark.parametrize("reports", [1, 2])
+def test_answers_that_alternate_are_told_to_have_moved_as_rarely_as_others(reports: int) -> None:
+    """A flag at epsilon 6 that half of the devices answer by turns: in both windows half say yes, and nothing moved.
+
+    It is wrong in 5 % of the pairs at most, by test and by interval. Where a device reports once, others answer in each
+    window: then nothing is added.
+    """
+    kept = stored(values=("a",), epsilon="6.0", reports=reports, device_epsilon="400.0", color='mechanism = "grr"')
+    mechanism, rng, n = pure(kept.plan), np.random.default_rng(11), 3_000
+    wrong = missed = 0
+    for _ in range(TURNS):
+        held = rng.binomial(n, 0.5)
+        later = n - held if reports > 1 else rng.binomial(n, 0.5)
+        counts = [np.array([yes, n - yes]) for yes in (held, later)]
+        rows = differences(*[read(kept, n, draw_tally(mechanism, each, rng), 1) for each in counts])
+        wrong += any(row.verdict is not None or row.p_value < ALPHA for row in rows)
+        missed += any(not row.lower <= 0 <= row.upper for row in rows)
+    assert max(wrong, missed) <= binom.isf(1e-6, TURNS, ALPHA)

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.functional import Functionals, rows_covariance, share_variance, ticked_together
+from dither_aggregator.analysis.functional import (
+    Functionals,
+    answers_part,
+    apart,
+    rows_covariance,
+    share_variance,
+    ticked_together,
+)
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
 from dither_shared.mechanisms import GRR, MECHANISMS, OUE, PGR, PureMechanism, SquareWave, SubsetSelection
 from dither_shared.mechanisms.memoized import MemoizedPure
@@ -210,3 +217,55 @@ def test_sums_of_variances_would_be_caught() -> None:
     """The planted bug: yes less no, whose errors are each other's opposite, as if they did not know of each other."""
     missed = misses(GRR.for_epsilon(2, Decimal(1)), 3_000, quadrature=True)
     assert max(missed) > binom.isf(6e-8, RUNS, 0.05)
+
+
+# Two windows, or two metrics, of the same devices.
+
+FLAG = GRR.for_epsilon(2, Decimal(4))
+PAIRED = scaled(2_000, 20_000)
+
+
+def missed_moves(parts: tuple[float, ...], opposed: float | None = None) -> dict[str, int]:
+    """How often intervals of a difference miss it: of two flags of 4,000 devices, shares as given, by their relation.
+
+    Each device answers both, from the exact law. With `opposed` all differences are reckoned with that much.
+    """
+    rng, n, (one, other) = np.random.default_rng(7), 4_000, parts
+    relations = {
+        "opposite": np.array([max(0.0, one + other - 1), min(one, 1 - other), min(other, 1 - one)]),
+        "equal": np.array([min(one, other), max(0.0, one - other), max(0.0, other - one)]),
+        "independent": np.array([one * other, one * (1 - other), other * (1 - one)]),
+    }
+    missed = {}
+    for name, yes in relations.items():
+        both, first, second, _ = rng.multinomial(n, [*yes, max(0.0, 1 - yes.sum())], size=PAIRED).T
+        told = []
+        for held in (both + first, both + second):
+            count = rng.binomial(held, float(FLAG.p)) + rng.binomial(n - held, float(FLAG.q))
+            share = (count / n - float(FLAG.q)) / float(FLAG.p - FLAG.q)
+            error = np.sqrt(share_variance(FLAG, np.clip(share, 0, 1), n, "population"))
+            told.append((share, error, answers_part(share, error, n, 1)))
+        (share, error, part), (old, old_error, old_part) = told
+        reach = Z * apart(error, old_error, part * old_part if opposed is None else opposed)
+        missed[name] = int((np.abs(share - old - (one - other)) > reach).sum())
+    return missed
+
+
+@pytest.mark.parametrize("parts", [(0.5, 0.5), (0.3, 0.3), (0.1, 0.9)])
+def test_a_difference_holds_however_the_answers_of_the_same_devices_go_together(parts: tuple[float, float]) -> None:
+    """Two metrics, or two windows: at most 5 % miss, more would be 1e-7 in each of nine cases.
+
+    As if other devices answered, they miss up to three times as often where answers are opposite.
+    """
+    assert max(missed_moves(parts).values()) <= binom.isf(1e-7, PAIRED, 0.052)  # Wald's intervals miss 5.2 % by skew
+    assert missed_moves(parts, opposed=0.0)["opposite"] > binom.isf(1e-7, PAIRED, 0.052)
+
+
+def test_errors_that_noise_rules_hardly_add_up_and_those_of_answers_do() -> None:
+    """N1 + N2 + (s1 + s2)^2 lies between V1 + V2 and (SE1 + SE2)^2, and reaches both ends."""
+    error = np.array([0.02, 0.02])
+    for part, total in ((0.0, np.hypot(*error)), (1.0, error.sum()), (0.5, np.sqrt(2 * 0.02**2 + 2 * 0.01**2))):
+        assert apart(error[0], error[1], part**2) == pytest.approx(total)
+    assert answers_part(np.array(-0.1), np.array(0.02), 100, 1) == 0
+    assert answers_part(np.array(0.5), np.array(0.06), 100, 1) == pytest.approx(0.05 / 0.06)
+    assert answers_part(np.array(0.5), np.array(0.04), 100, 9) == 1

@@ -2,8 +2,9 @@
 
 The windows share no day, so the noise of fresh reports is independent in them. The noise of memos is the same in both:
 a difference has less of it than the sum of both variances, which is what is used. Errors are those of the population:
-that other devices reported is no news of what people do. Intervals hold all together (Bonferroni). A verdict needs
-both: a test that tells it (Holm), and an interval that does not hold zero.
+that other devices reported is no news of what people do. Devices in both windows may answer alike or alternate, which
+is told by no count: the worst of it is in every error (`functional.apart`). Intervals hold all together (Bonferroni). A
+verdict needs both: a test that tells it (Holm), and an interval that does not hold zero.
 """
 
 from collections.abc import Sequence
@@ -108,7 +109,7 @@ def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
 def _difference(before: Reading, after: Reading, old: Row, new: Row, p_value: float, moves: bool) -> Difference:
     moved = new.estimate - old.estimate
     lower, upper = after.move_ends(old, new, before)
-    error = hypot(old.std_error, new.std_error)
+    error = after.move_error(old, new, before)
     way = after.way(new, lower, upper) if moves else 0
     verdict: Verdict | None = "rose" if way > 0 else "fell" if way < 0 else None
     return Difference(new.value, moved, error, lower, upper, old.estimate, new.estimate, p_value, verdict)

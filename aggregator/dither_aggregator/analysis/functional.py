@@ -30,6 +30,14 @@ larger, a covariance the end that makes it smaller: so a difference or a ratio i
 
 **Devices that report r times** add r - 1 times what their reports have in common: the answers where noise is fresh;
 where it is memoized also the noise of one shot of the permanent part. It is a bound where some send fewer.
+
+**Two windows, or two metrics, of the same devices** have coins of their own, while answers may go together or alternate
+(weekdays and weekends, new and returned). With the noise N and the answers' part s^2 of each variance a difference has
+
+    at most     N_1 + N_2 + (s_1 + s_2)^2  =  V_1 + V_2 + 2 s_1 s_2
+
+and V_1 + V_2 where no device is in both. The noise of a memo that repeats would make it less. Nothing is subtracted for
+that: no tally says which devices are in both windows.
 """
 
 from abc import ABC, abstractmethod
@@ -400,6 +408,25 @@ class PointCells(CellLaw):
             folding = csr_array((np.ones(len(values)), (self.cells[values], values - first)), (self.size, len(values)))
             supported += folding @ lies_on(*self._geometry, values, self._points).astype(np.float64)
         return supported
+
+
+# Two windows, or two metrics.
+
+
+def answers_part(share: Floats | float, std_error: Floats | float, n: float, repeats: int) -> Floats:
+    """Return s over the standard error of a share's estimate from n reports: between 0 and 1."""
+    possible = np.clip(share, 0.0, 1.0)
+    answers = np.sqrt(repeats * possible * (1 - possible) / n)
+    return np.asarray(np.minimum(answers / np.maximum(std_error, np.finfo(np.float64).tiny), 1.0))
+
+
+def apart(one: Floats | float, other: Floats | float, opposed: Floats | float) -> Floats:
+    """Return how far the difference of two estimates may be off, of which each may be off so far.
+
+    `opposed` is s_1 s_2 over the product of both standard errors, or 0 where no device is in both. Between ends of
+    intervals it is the correlation of Zou's method ("MOVER", 2008).
+    """
+    return np.asarray(np.sqrt(np.square(one) + np.square(other) + 2 * opposed * np.multiply(one, other)))
 
 
 # Rows of counts whose weights are given: what a fit of several cells comes to.

@@ -65,7 +65,7 @@ def example() -> Example:
     counts[0] += N - counts.sum()  # rounding leaves a few
     support = rng.binomial(counts, float(mechanism.p)) + rng.binomial(N - counts, float(mechanism.q))
     chosen = np.argsort(-support, kind="stable")[:LARGEST]
-    estimates = estimate_shares(mechanism, support[chosen], N)
+    estimates = estimate_shares(mechanism, support[chosen], N, error_of="reports")
     names = [f"value {place + 1}" for place in chosen.tolist()]
     columns = (estimates.estimate, estimates.std_error, estimates.lower, estimates.upper)
     rows = [ShareRow(*row) for row in zip(names, *(each.tolist() for each in columns), strict=True)]
