@@ -269,3 +269,53 @@ def test_errors_that_noise_rules_hardly_add_up_and_those_of_answers_do() -> None
     assert answers_part(np.array(-0.1), np.array(0.02), 100, 1) == 0
     assert answers_part(np.array(0.5), np.array(0.06), 100, 1) == pytest.approx(0.05 / 0.06)
     assert answers_part(np.array(0.5), np.array(0.04), 100, 9) == 1
+
+
+# Ratios, differences of them, products.
+
+SURELY = Functionals(GRR.for_epsilon(4, Decimal(2)), np.array([700, 500, 450, 350]), 2_000)
+PART, WHOLE, REST = np.array([1.0, 0, 0, 0]), np.array([1.0, 1, 0, 0]), np.array([0.0, 0, 1, 1])
+
+
+def test_a_ratio_ends_where_its_difference_from_zero_is_z_errors() -> None:
+    found, negative = SURELY.ratio(PART, WHOLE), SURELY.ratio(-PART, -WHOLE)
+    assert found is not None
+    assert found == negative
+    assert found.estimate == pytest.approx(SURELY.estimate(PART) / SURELY.estimate(WHOLE))
+    for end in (found.lower, found.upper):
+        beyond = PART - end * WHOLE
+        assert abs(SURELY.estimate(beyond)) == pytest.approx(Z * np.sqrt(SURELY.variance(beyond)), rel=0.01)
+    # A ratio of any two functionals has no ends at 0 and 1.
+    above = SURELY.ratio(2 * WHOLE, PART)
+    assert above is not None
+    assert above.lower > 1
+
+
+def test_a_ratio_over_what_may_be_nothing_cannot_be_told() -> None:
+    """Its interval has no end where the whole is within z errors of zero; less is needed to say so at 99 %."""
+    nobody = PART - np.array([0.0, 1.4, 0, 0])
+    assert abs(SURELY.estimate(nobody)) < Z * np.sqrt(SURELY.variance(nobody))
+    assert SURELY.ratio(PART, nobody) is None
+    few = Functionals(SURELY.mechanism, np.array([10, 8, 7, 5]), 30)
+    for made, confidence, told in ((few, 0.95, True), (few, 0.999999, False), (SURELY, 0.999999, True)):
+        assert (made.ratio(REST, WHOLE, confidence) is not None) == told
+
+
+def test_ratios_are_compared_and_multiplied_where_both_are_five_errors_from_zero() -> None:
+    """The variance is that of the functional along which both change, so both parts may have reports in common."""
+    product = SURELY.product(PART, WHOLE)
+    assert product is not None
+    x, y = SURELY.estimate(PART), SURELY.estimate(WHOLE)
+    spread = y**2 * SURELY.variance(PART) + x**2 * SURELY.variance(WHOLE) + 2 * x * y * SURELY.covariance(PART, WHOLE)
+    assert (product.estimate, product.std_error**2) == pytest.approx((x * y, spread))
+    compared = SURELY.difference_of_ratios((PART, WHOLE), (np.array([0.0, 0, 1, 0]), REST))
+    assert compared is not None
+    assert compared.lower < compared.estimate < compared.upper
+    same = SURELY.difference_of_ratios((PART, WHOLE), (PART, WHOLE))
+    assert same is not None
+    assert (same.estimate, same.std_error) == pytest.approx((0, 0))
+    few = Functionals(SURELY.mechanism, np.array([10, 8, 7, 5]), 30)
+    assert Z < few.estimate(WHOLE) / np.sqrt(few.variance(WHOLE)) < 5
+    assert few.ratio(PART, WHOLE) is not None
+    assert few.product(PART, WHOLE) is None
+    assert few.difference_of_ratios((PART, WHOLE), (PART, WHOLE)) is None

@@ -28,6 +28,9 @@ probabilities, in on the answer's hyperplane and out off it, and w is a number f
 shares f and g are ticked together by max(0, f + g - 1) to min(f, g) of all. A variance takes the end that makes it
 larger, a covariance the end that makes it smaller: so a difference or a ratio is never shown as too sure.
 
+**Ratios** have Fieller's intervals (`ratios`). The error of a difference of ratios, and of a product, is that of the
+functional along which they change first.
+
 **Devices that report r times** add r - 1 times what their reports have in common: the answers where noise is fresh;
 where it is memoized also the noise of one shot of the permanent part. It is a bound where some send fewer.
 
@@ -44,12 +47,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from math import inf, sqrt
+from statistics import NormalDist
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from dither_aggregator.analysis.inference import ErrorOf, Floats
+from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats
+from dither_aggregator.analysis.ratios import SURE_TO_COMPARE, Ratios
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism
@@ -83,6 +90,24 @@ def _share_noise(mechanism: PureMechanism, share: Floats) -> Floats:
 
 
 # Any weights.
+
+
+@dataclass(frozen=True)
+class Told:
+    """A number with its error and the ends of its interval."""
+
+    estimate: float
+    """Raw: it may be beyond all that is possible."""
+    std_error: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, estimate: float, variance: float, confidence: float) -> Self:
+        """Return it with Wald's interval."""
+        error = sqrt(max(variance, 0.0))
+        reach = -NormalDist().inv_cdf((1 - confidence) / 2) * error
+        return cls(estimate, error, estimate - reach, estimate + reach)
 
 
 @dataclass(frozen=True)
@@ -127,6 +152,46 @@ class Functionals:
     def covariance(self, one: Floats, other: Floats, error_of: ErrorOf = "population") -> float:
         """Return the covariance of two; the least that the answers leave possible."""
         return float(self._covariances(one, other, error_of).min())
+
+    def ratio(self, part: Floats, whole: Floats, confidence: float = CONFIDENCE) -> Told | None:
+        """Return one over another, for the population, by Fieller's method; None where it cannot be told.
+
+        Where answers hold several values it holds whatever these have in common.
+        """
+        if self.estimate(whole) < 0:
+            part, whole = -part, -whole
+        along = self._covariances(part, whole, "population")
+        x, y = (np.full_like(along, self.estimate(each)) for each in (part, whole))
+        spread_x, spread_y = (np.full_like(along, self.variance(each)) for each in (part, whole))
+        ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf((1 - confidence) / 2)
+        lower, upper = ratios.ends(z)
+        if not np.isfinite(lower).all():
+            return None
+        error = float(ratios.std_error.max())
+        return Told(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
+
+    def difference_of_ratios(
+        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], confidence: float = CONFIDENCE
+    ) -> Told | None:
+        """Return one ratio less another, each as part and whole; None unless both wholes are SURE_TO_COMPARE."""
+        if not (self._is_sure(one[1]) and self._is_sure(other[1])):
+            return None
+        ratios = [self.estimate(part) / self.estimate(whole) for part, whole in (one, other)]
+        slopes = [
+            (part - ratio * whole) / self.estimate(whole)
+            for (part, whole), ratio in zip((one, other), ratios, strict=True)
+        ]
+        return Told.of(ratios[0] - ratios[1], self.variance(slopes[0] - slopes[1]), confidence)
+
+    def product(self, one: Floats, other: Floats, confidence: float = CONFIDENCE) -> Told | None:
+        """Return one times another, likewise."""
+        if not (self._is_sure(one) and self._is_sure(other)):
+            return None
+        x, y = self.estimate(one), self.estimate(other)
+        return Told.of(x * y, self.variance(y * one + x * other), confidence)
+
+    def _is_sure(self, weights: Floats) -> bool:
+        return abs(self.estimate(weights)) > SURE_TO_COMPARE * sqrt(self.variance(weights))
 
     def _covariances(self, one: Floats, other: Floats, error_of: ErrorOf) -> Floats:
         """Return the covariance at each end of what E[k_a k_b] may be, float64[1 or 2]."""

@@ -17,7 +17,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import Functionals, noise_of, on_points
+from dither_aggregator.analysis.functional import Functionals, Told, noise_of, on_points
 from dither_aggregator.analysis.inference import COUNT_MIN, ErrorOf, Floats, Z
 from dither_aggregator.analysis.rows import Days, says
 from dither_aggregator.analysis.windows import Window
@@ -26,14 +26,8 @@ from dither_shared.mechanisms import PureMechanism
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(Told):
     """The sum over some values: values a report, which is a share if an answer holds one value."""
-
-    estimate: float
-    """Raw and unbiased: it may be negative."""
-    std_error: float
-    lower: float
-    upper: float
 
     @property
     def rest(self) -> "Sum":

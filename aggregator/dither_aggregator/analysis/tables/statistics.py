@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from dither_aggregator.analysis.multiplicity import holm
+from dither_aggregator.analysis.ratios import KnownRatio, tell
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.association import Association, association
 from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
@@ -16,7 +17,6 @@ from dither_aggregator.analysis.tables.comparisons import chances, differences
 from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourfold_of_numbers
 from dither_aggregator.analysis.tables.margins import precision_weights
 from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.analysis.tables.ratios import KnownRatio, tell
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
