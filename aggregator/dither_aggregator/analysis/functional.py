@@ -494,6 +494,25 @@ def apart(one: Floats | float, other: Floats | float, opposed: Floats | float) -
     return np.asarray(np.sqrt(np.square(one) + np.square(other) + 2 * opposed * np.multiply(one, other)))
 
 
+def difference(
+    one: tuple[Functionals, Floats],
+    other: tuple[Functionals, Floats],
+    confidence: float = CONFIDENCE,
+    *,
+    returning: bool = True,
+) -> Told:
+    """Return a functional of one window or metric less one of another, in the population.
+
+    Where no device is in both, `returning` is false.
+    """
+    whole, answers = ([], [])
+    for functionals, weights in (one, other):
+        whole.append(functionals.variance(weights))
+        answers.append(max(0.0, whole[-1] - functionals.variance(weights, "reports")))
+    moved = one[0].estimate(one[1]) - other[0].estimate(other[1])
+    return Told.of(moved, sum(whole) + 2 * returning * sqrt(answers[0] * answers[1]), confidence)
+
+
 # Rows of counts whose weights are given: what a fit of several cells comes to.
 
 
