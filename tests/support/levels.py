@@ -80,11 +80,11 @@ class Drawn:
         """Yield statements: the name, the interval or None where it cannot be told, and what is true."""
         world, d = self.world, len(weights)
         shares, later = world.shares, np.roll(world.shares, 1)
-        whole, back = (np.arange(d) < (d + 1) // 2) * 1.0, weights[::-1].copy()
+        whole, back = np.asarray(np.arange(d) < (d + 1) // 2, dtype=np.float64), weights[::-1].copy()
         true = float(shares @ world.held(weights))
         yield "sum", Told.of(self.one.estimate(weights), self.one.variance(weights), 0.95), true
         part = whole * (np.arange(d) % 2 == 0)
-        yield "ratio", self.one.ratio(part, whole), float(shares @ world.held(part) / (shares @ world.held(whole)))
+        yield "ratio", self.one.ratio(part, whole), float(shares @ world.held(part)) / float(shares @ world.held(whole))
         moved = float(shares @ world.held(weights) - later @ world.held(weights))
         yield "windows", difference((self.one, weights), (self.other, weights)), moved
         other = float(shares @ world.held(weights) - later @ world.held(back))
