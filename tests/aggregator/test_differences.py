@@ -207,8 +207,8 @@ def test_the_usual_windows_are_a_week_each_or_half_of_what_there_is(age: int, da
 def test_answers_that_alternate_are_told_to_have_moved_as_rarely_as_others(reports: int) -> None:
     """A flag at epsilon 6 that half of the devices answer by turns: in both windows half say yes, and nothing moved.
 
-    It is wrong in 5 % of the pairs at most, by test and by interval. Where a device reports once, others answer in each
-    window: then nothing is added.
+    It is wrong in 5 % of the pairs at most, by test and by interval. Nothing is added if a device reports once: then
+    others answer in each window.
     """
     kept = stored(values=("a",), epsilon="6.0", reports=reports, device_epsilon="400.0", color='mechanism = "grr"')
     mechanism, rng, n = pure(kept.plan), np.random.default_rng(11), 3_000

@@ -66,9 +66,9 @@ def test_the_worlds_have_every_mechanism() -> None:
 
 @pytest.mark.slow
 def test_combined_numbers_keep_their_level() -> None:
-    """Of each statement in each world 8 % miss at most, of all worlds 6 %: more is 1e-9 of each.
+    """A statement misses in 8 % of each world at most, and in 6 % of all: more is 1e-9 of each.
 
-    Where answers hold one value, and so nothing is left open, sums do not hold too often either: 4 % miss at least.
+    Sums do not hold too often either, if answers hold one value and so leave nothing open: 4 % miss at least.
     """
     every, of_all, tight = Counter[str](), Counter[str](), [0, 0]
     for place, world in enumerate(FEW):
@@ -89,7 +89,7 @@ def test_combined_numbers_keep_their_level() -> None:
 
 @pytest.mark.parametrize("mechanism", one_shots(Decimal("1.5")), ids=str)
 def test_the_law_of_a_sum_is_that_of_every_report(mechanism: PureMechanism) -> None:
-    """Where an answer holds one value for equally many answers, and where several may be ticked for none."""
+    """All answers of one value are as frequent, and of several ticks nobody has what is summed."""
     among = np.asarray(np.arange(mechanism.d) < (mechanism.d + 1) // 2, dtype=np.float64)
     nobody = mechanism.ticks > 1 or isinstance(mechanism, PrivSet)
     answered: list[tuple[int, ...]] = [()] if nobody else answers(mechanism)
@@ -108,7 +108,7 @@ def missed_sums(mechanism: PureMechanism, among: Floats, n: int, holders: float)
 
 @pytest.mark.parametrize("d", thinned([2, 16], 0))
 def test_the_fewest_devices_keep_the_level_of_a_sum_and_a_fortieth_of_them_do_not(d: int) -> None:
-    """At the edge 8 % miss at most, more is 1e-7, whoever has what is summed. Of 33 answers of yes or no 23 % do."""
+    """At the edge 8 % miss at most, more is 1e-7, whoever has what is summed. With 33 answers 23 % do."""
     mechanism = edges.mechanism_of(d, "4")
     among = np.asarray(np.arange(d) < max(1, round(d / 5)), dtype=np.float64)
     n, most = edges.needed(mechanism, among), binom.isf(1e-7, 2_000, 0.08)

@@ -1,7 +1,7 @@
 """How often intervals of combined numbers miss: sums, means, ratios and differences of small worlds, by exact laws.
 
 A world is a mechanism with devices of some answers, each of which reports a few times: with one memo where these are
-kept, with fresh noise else. What is true is of the population that devices are drawn from.
+kept, with fresh noise else. Truths are those of the population that devices are drawn from.
 """
 
 from collections.abc import Iterator

@@ -156,7 +156,7 @@ class Functionals:
     def ratio(self, part: Floats, whole: Floats, confidence: float = CONFIDENCE) -> Told | None:
         """Return one over another, for the population, by Fieller's method; None where it cannot be told.
 
-        Where answers hold several values it holds whatever these have in common.
+        It holds whatever the values of one answer have in common.
         """
         if self.estimate(whole) < 0:
             part, whole = -part, -whole
@@ -503,7 +503,7 @@ def difference(
 ) -> Told:
     """Return a functional of one window or metric less one of another, in the population.
 
-    Where no device is in both, `returning` is false.
+    `returning` is false if no device is in both.
     """
     whole, answers = ([], [])
     for functionals, weights in (one, other):

@@ -11,7 +11,7 @@ from dither_aggregator.store.contract import BATCH_MIN
 EXPIRES_SOON_DAYS = 14
 DEVICES = "the people that these devices are a sample of"
 WHOSE: dict[ErrorOf, str] = {"population": DEVICES, "reports": "these reports"}
-"""Of whom errors and intervals are."""
+"""The devices or people that errors and intervals are about, in words."""
 
 
 def in_words(window: Window) -> str:
