@@ -11,8 +11,9 @@ from dither_aggregator.analysis import differences as differences_module
 from dither_aggregator.analysis.changes import side_by_side, tell
 from dither_aggregator.analysis.differences import Comparison, differences, view_of
 from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.pure import change_chance
-from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import GRR
 from dither_shared.mechanisms.memoized import MemoizedPure
@@ -76,6 +77,28 @@ def test_of_what_did_not_move_hardly_anything_is_told_to_have_moved(
     most = binom.isf(1e-6, PAIRS, 0.05)
     assert wrong <= most
     assert missed <= most
+
+
+@pytest.mark.parametrize(("values", "epsilon"), [(2, "4.0"), (17, "8.0")])
+def test_windows_of_other_devices_differ_by_the_errors_that_are_shown(values: int, epsilon: str) -> None:
+    """Whoever subtracts rows as they come by default is wrong in 5 % at most, of pairs where nothing moved.
+
+    By errors of the reports alone, which rows had, far more are.
+    """
+    kept, rng = fresh(values, epsilon, "grr"), np.random.default_rng(values)
+    shares, wrong, blind = np.full(values, 1 / values), np.zeros(values), np.zeros(values)
+    for _ in range(MONTHS):
+        tallies = []
+        for _ in "ab":
+            drawn = draw_tally(pure(kept.plan), rng.multinomial(4_000, shares), rng)
+            tallies.append(Tally(4_000, np.append(4_000, drawn)))
+        for view, count in ((View(), wrong), (View("reports"), blind)):
+            old, new = (estimate(kept, DAY, tally, view).rows for tally in tallies)
+            for place, (one, other) in enumerate(zip(old, new, strict=True)):
+                error = np.hypot(one.std_error, other.std_error)
+                count[place] += abs(other.estimate - one.estimate) > Z * error
+    assert wrong.max() <= binom.isf(1e-6 / values, MONTHS, 0.052)
+    assert blind.min() > binom.isf(1e-6, MONTHS, 0.052)
 
 
 def test_verdicts_of_each_value_by_itself_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
