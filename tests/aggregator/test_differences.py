@@ -42,12 +42,12 @@ def shares_of(d: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return shares
 
 
-def fresh(d: int, epsilon: str, mechanism: str) -> StoredPlan:
+def fresh(d: int, epsilon: str, mechanism: str, reports: int = 1) -> StoredPlan:
     return stored(
         values=tuple(f"v{place}" for place in range(d - 1)),
         color=f'mechanism = "{mechanism}"',
         epsilon=epsilon,
-        reports=1,
+        reports=reports,
         device_epsilon="400.0",
     )
 
@@ -113,9 +113,15 @@ def test_verdicts_of_each_value_by_itself_would_be_seen(monkeypatch: pytest.Monk
     assert wrong > 50
 
 
-def test_what_moved_by_the_detectable_difference_is_found_four_times_in_five() -> None:
-    """A value that had nobody moves by the stated reach: pairs, 80 % at a chance of 1e-6 each way."""
-    kept, rng, n = fresh(30, "2.0", "oue"), np.random.default_rng(3), 5_000
+@pytest.mark.parametrize(("epsilon", "mechanism", "reports"), [("2.0", "oue", 1), ("4.0", "grr", 1), ("4.0", "grr", 3)])
+def test_what_moved_by_the_detectable_difference_is_found_four_times_in_five(
+    epsilon: str, mechanism: str, reports: int
+) -> None:
+    """A value that had nobody moves by the stated reach: pairs, 80 % at a chance of 1e-6 each way.
+
+    If a device may send several reports it is found more often, for here each sends one.
+    """
+    kept, rng, n = fresh(30, epsilon, mechanism, reports), np.random.default_rng(3), 5_000
     nobody = np.zeros(30, dtype=np.int64)
     nobody[:2] = n // 2
     pair = [counted(kept, nobody, rng) for _ in "ab"]
@@ -128,7 +134,7 @@ def test_what_moved_by_the_detectable_difference_is_found_four_times_in_five() -
         moved[5] += round(reach * n)
         rows = differences(counted(kept, nobody, rng), counted(kept, moved, rng))
         found += rows[5].verdict == "rose"
-    assert binom.ppf(1e-6, DETECTED, 0.8) <= found <= binom.isf(1e-6, DETECTED, 0.8)
+    assert binom.ppf(1e-6, DETECTED, 0.8) <= found <= (binom.isf(1e-6, DETECTED, 0.8) if reports == 1 else DETECTED)
 
 
 @pytest.mark.parametrize("same_devices", [True, False])

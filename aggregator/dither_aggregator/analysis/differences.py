@@ -9,7 +9,7 @@ verdict needs both: a test that tells it (Holm), and an interval that does not h
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import hypot
+from math import sqrt
 from statistics import NormalDist
 from typing import Literal
 
@@ -18,11 +18,13 @@ from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.windows import Window, may_return
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.precision import POWER
 
 Verdict = Literal["rose", "fell"]
+ROUNDS = 30
+"""Rounds to the least difference that is found, whose error grows with itself."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,13 @@ class Comparison:
         if not self.rows or before is None or after is None:
             return None
         normal = NormalDist()
-        z = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2)
-        return z * hypot(before, after)
+        z, reach = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2), 0.0
+        for _ in range(ROUNDS):  # tests reckon with the share of both windows together
+            held = reach * (1 - reach / 2) / 2
+            old, new = (sqrt(each.repeats * held / each.n) for each in (self.before, self.after))
+            opposed = may_return(self.after.stored) * old * new
+            reach = min(1.0, z * sqrt(before**2 + after**2 + old**2 + new**2 + 2 * opposed))
+        return reach
 
 
 def compare(
