@@ -81,7 +81,7 @@ def test_of_what_did_not_move_hardly_anything_is_told_to_have_moved(
 
 @pytest.mark.parametrize(("values", "epsilon"), [(2, "4.0"), (17, "8.0")])
 def test_windows_of_other_devices_differ_by_the_errors_that_are_shown(values: int, epsilon: str) -> None:
-    """Whoever subtracts rows as they come by default is wrong in 5 % at most, of pairs where nothing moved.
+    """A reader who subtracts rows as they come by default is wrong in 5 % of pairs at most, if nothing moved.
 
     By errors of the reports alone, which rows had, far more are.
     """

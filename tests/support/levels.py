@@ -94,10 +94,10 @@ class Drawn:
 def weights_of(d: int, seed: int) -> dict[str, Floats]:
     """Return weights over values: of one, of neighbours, of some at random, of any numbers, and those of a mean."""
     rng, places = np.random.default_rng(seed), np.arange(d)
-    some = rng.choice(d, max(2, d // 2), replace=False)
+    some = rng.choice(d, max(1, d // 2), replace=False)
     return {
         "one": (places == 0) * 1.0,
-        "neighbours": (places < max(2, d // 3)) * 1.0,
+        "neighbours": (places < max(min(2, d - 1), d // 3)) * 1.0,
         "at random": np.isin(places, some) * 1.0,
         "any": rng.normal(size=d),
         "a mean": places / max(d - 1, 1),
