@@ -144,7 +144,7 @@ def test_a_plan_is_made_by_keyboard_alone(tab: Tab, url: str, width: int) -> Non
         page.keyboard.press("Enter")
     headline = page.locator(".headline").inner_text().replace("\xa0", " ")
     assert headline == (
-        "With 60,205 reports at epsilon 1.0, a value that 3.0 % have stands out from the noise four times in five."
+        "With 60,379 reports at epsilon 1.0, a value that 3.0 % have stands out from the noise four times in five."
     )
     assert page.get_by_label("reports").input_value() == ""
     with page.expect_navigation(wait_until="load"):

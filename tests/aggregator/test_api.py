@@ -44,6 +44,8 @@ def test_the_answer_says_what_its_rows_are_of(one: Site) -> None:
     meta = ask(one)["meta"]
     assert re.fullmatch("[0-9a-f]{64}", meta.pop("tally"))
     floor = meta["noise_floor"]
+    by_answers = 3.144**2 / N / 2
+    critical = by_answers + (by_answers**2 + (3.144 * floor) ** 2) ** 0.5  # c = 3.144 (floor^2 + c / n)^.5
     assert meta == {
         "app": "example",
         "metric": "color",
@@ -65,9 +67,9 @@ def test_the_answer_says_what_its_rows_are_of(one: Site) -> None:
         "level": 95,
         "intervals": "simultaneous",
         "interval_method": "wald",
-        "error_of": "reports",
-        "critical_share": pytest.approx(3.144 * floor, rel=0.08),  # whole counts
-        "detectable_share": pytest.approx((3.144 + 0.842) * floor, rel=0.08),
+        "error_of": "population",
+        "critical_share": pytest.approx(critical, rel=0.08),  # whole counts
+        "detectable_share": pytest.approx(critical + 0.842 * critical / 3.144, rel=0.08),
         "tail": None,
         "rows_total": D,
         "next": None,
@@ -200,7 +202,7 @@ def test_an_unknown_parameter_is_refused_by_name(one: Site, operation: Any) -> N
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("error_of=both", "error_of must be reports or population, got 'both'"),
+        ("error_of=both", "error_of must be population or reports, got 'both'"),
         ("intervals=all", "intervals must be simultaneous or each"),
         ("normalised=yes", "normalised must be no or norm_sub or mle"),
         ("format=xml", "format must be json or csv"),

@@ -62,7 +62,7 @@ def test_another_tally_view_plan_or_state_is_read_anew(made: list[View]) -> None
     estimate(STORED, DAY, TALLY)
     estimate(STORED, DAY, Tally(100, np.array([100, 41, 29, 20, 10])))
     estimate(STORED, DAY, TALLY, View(simultaneous=True))
-    estimate(STORED, DAY, TALLY, View(error_of="population"))
+    estimate(STORED, DAY, TALLY, View(error_of="reports"))
     estimate(STORED, DAY, TALLY, View(normalised="norm_sub"))
     estimate(STORED, DAY, TALLY, provisional=True)
     estimate(replace(STORED, plan=registry(rev=2).metrics["color"].plan), DAY, TALLY)

@@ -104,18 +104,23 @@ def test_the_population_variance_is_that_of_a_binomial_count() -> None:
 def test_exact_intervals_are_taken_where_counts_are_small() -> None:
     large, small = OUE.for_epsilon(16, Decimal(1)), GRR.for_epsilon(1000, Decimal(4))
     assert estimate_shares(large, np.full(16, 300), 1_000).method == "wald"
-    assert estimate_shares(large, np.full(16, 3), 10).method == "exact"
-    assert estimate_shares(small, np.full(1000, 10), 10_000).method == "exact"
-    assert estimate_shares(GRR.for_epsilon(2, Decimal(6)), np.array([1, 999]), 1_000).method == "exact"
+    for mechanism, counts, n in (
+        (large, np.full(16, 3), 10),
+        (small, np.full(1000, 10), 10_000),
+        (GRR.for_epsilon(2, Decimal(6)), np.array([1, 999]), 1_000),
+    ):
+        assert estimate_shares(mechanism, counts, n, error_of="reports").method == "exact"
+        assert estimate_shares(mechanism, counts, n).method == "clopper-pearson"  # of the population
 
 
 def test_clopper_and_pearson_s_intervals_are_taken_where_the_count_is_not_of_two_binomials() -> None:
     small, counts = GRR.for_epsilon(1000, Decimal(4)), np.full(1000, 10)
-    assert estimate_shares(small, counts, 10_000, error_of="population").method == "clopper-pearson"
-    assert estimate_shares(small, counts, 10_000, repeats=7).method == "exact"  # each report has noise of its own
+    assert estimate_shares(small, counts, 10_000).method == "clopper-pearson"
+    # Each report has noise of its own.
+    assert estimate_shares(small, counts, 10_000, repeats=7, error_of="reports").method == "exact"
     memoized = choose(1000, Decimal(4), permanent=Decimal(6))
-    assert estimate_shares(memoized, counts, 500).method == "exact"
-    assert estimate_shares(memoized, counts, 1_000, repeats=7).method == "clopper-pearson"
+    assert estimate_shares(memoized, counts, 500, error_of="reports").method == "exact"
+    assert estimate_shares(memoized, counts, 1_000, repeats=7, error_of="reports").method == "clopper-pearson"
 
 
 @pytest.mark.parametrize("z", [Z, 3.0, 4.0])

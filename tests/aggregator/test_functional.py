@@ -13,6 +13,8 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis.functional import (
     Functionals,
+    answers_part,
+    apart,
     on_points,
     rows_covariance,
     share_variance,
@@ -308,3 +310,105 @@ def test_intervals_of_neighbours_hold_with_few_reports_and_in_lexicographic_orde
         held[mechanism] = sum(abs(one.estimate(weights) - 53 / 264) <= Z * one.variance(weights) ** 0.5 for one in each)
     assert binom.ppf(1e-6, runs, 0.945) <= held[LIST] <= binom.isf(1e-6, runs, 0.96)
     assert held[IN_ORDER] < binom.ppf(1e-6, runs, 0.9)
+
+
+# Two windows, or two metrics, of the same devices.
+
+FLAG = GRR.for_epsilon(2, Decimal(4))
+PAIRED = scaled(2_000, 20_000)
+
+
+def missed_moves(parts: tuple[float, ...], opposed: float | None = None) -> dict[str, int]:
+    """How often intervals of a difference miss it: of two flags of 4,000 devices, shares as given, by their relation.
+
+    Each device answers both, from the exact law. With `opposed` all differences are reckoned with that much.
+    """
+    rng, n, (one, other) = np.random.default_rng(7), 4_000, parts
+    relations = {
+        "opposite": np.array([max(0.0, one + other - 1), min(one, 1 - other), min(other, 1 - one)]),
+        "equal": np.array([min(one, other), max(0.0, one - other), max(0.0, other - one)]),
+        "independent": np.array([one * other, one * (1 - other), other * (1 - one)]),
+    }
+    missed = {}
+    for name, yes in relations.items():
+        both, first, second, _ = rng.multinomial(n, [*yes, max(0.0, 1 - yes.sum())], size=PAIRED).T
+        told = []
+        for held in (both + first, both + second):
+            count = rng.binomial(held, float(FLAG.p)) + rng.binomial(n - held, float(FLAG.q))
+            share = (count / n - float(FLAG.q)) / float(FLAG.p - FLAG.q)
+            error = np.sqrt(share_variance(FLAG, np.clip(share, 0, 1), n, "population"))
+            told.append((share, error, answers_part(share, error, n, 1)))
+        (share, error, part), (old, old_error, old_part) = told
+        reach = Z * apart(error, old_error, part * old_part if opposed is None else opposed)
+        missed[name] = int((np.abs(share - old - (one - other)) > reach).sum())
+    return missed
+
+
+@pytest.mark.parametrize("parts", [(0.5, 0.5), (0.3, 0.3), (0.1, 0.9)])
+def test_a_difference_holds_however_the_answers_of_the_same_devices_go_together(parts: tuple[float, float]) -> None:
+    """Two metrics, or two windows: at most 5 % miss, more would be 1e-7 in each of nine cases.
+
+    As if other devices answered, they miss up to three times as often where answers are opposite.
+    """
+    assert max(missed_moves(parts).values()) <= binom.isf(1e-7, PAIRED, 0.052)  # Wald's intervals miss 5.2 % by skew
+    assert missed_moves(parts, opposed=0.0)["opposite"] > binom.isf(1e-7, PAIRED, 0.052)
+
+
+def test_errors_that_noise_rules_hardly_add_up_and_those_of_answers_do() -> None:
+    """N1 + N2 + (s1 + s2)^2 lies between V1 + V2 and (SE1 + SE2)^2, and reaches both ends."""
+    error = np.array([0.02, 0.02])
+    for part, total in ((0.0, np.hypot(*error)), (1.0, error.sum()), (0.5, np.sqrt(2 * 0.02**2 + 2 * 0.01**2))):
+        assert apart(error[0], error[1], part**2) == pytest.approx(total)
+    assert answers_part(np.array(-0.1), np.array(0.02), 100, 1) == 0
+    assert answers_part(np.array(0.5), np.array(0.06), 100, 1) == pytest.approx(0.05 / 0.06)
+    assert answers_part(np.array(0.5), np.array(0.04), 100, 9) == 1
+
+
+# Ratios, differences of them, products.
+
+SURELY = Functionals(GRR.for_epsilon(4, Decimal(2)), np.array([700, 500, 450, 350]), 2_000)
+PART, WHOLE, REST = np.array([1.0, 0, 0, 0]), np.array([1.0, 1, 0, 0]), np.array([0.0, 0, 1, 1])
+
+
+def test_a_ratio_ends_where_its_difference_from_zero_is_z_errors() -> None:
+    found, negative = SURELY.ratio(PART, WHOLE), SURELY.ratio(-PART, -WHOLE)
+    assert found is not None
+    assert found == negative
+    assert found.estimate == pytest.approx(SURELY.estimate(PART) / SURELY.estimate(WHOLE))
+    for end in (found.lower, found.upper):
+        beyond = PART - end * WHOLE
+        assert abs(SURELY.estimate(beyond)) == pytest.approx(Z * np.sqrt(SURELY.variance(beyond)), rel=0.01)
+    # A ratio of any two functionals has no ends at 0 and 1.
+    above = SURELY.ratio(2 * WHOLE, PART)
+    assert above is not None
+    assert above.lower > 1
+
+
+def test_a_ratio_over_what_may_be_nothing_cannot_be_told() -> None:
+    """Its interval has no end where the whole is within z errors of zero; less is needed to say so at 99 %."""
+    nobody = PART - np.array([0.0, 1.4, 0, 0])
+    assert abs(SURELY.estimate(nobody)) < Z * np.sqrt(SURELY.variance(nobody))
+    assert SURELY.ratio(PART, nobody) is None
+    few = Functionals(SURELY.mechanism, np.array([10, 8, 7, 5]), 30)
+    for made, confidence, told in ((few, 0.95, True), (few, 0.999999, False), (SURELY, 0.999999, True)):
+        assert (made.ratio(REST, WHOLE, confidence) is not None) == told
+
+
+def test_ratios_are_compared_and_multiplied_where_both_are_five_errors_from_zero() -> None:
+    """The variance is that of the functional along which both change, so both parts may have reports in common."""
+    product = SURELY.product(PART, WHOLE)
+    assert product is not None
+    x, y = SURELY.estimate(PART), SURELY.estimate(WHOLE)
+    spread = y**2 * SURELY.variance(PART) + x**2 * SURELY.variance(WHOLE) + 2 * x * y * SURELY.covariance(PART, WHOLE)
+    assert (product.estimate, product.std_error**2) == pytest.approx((x * y, spread))
+    compared = SURELY.difference_of_ratios((PART, WHOLE), (np.array([0.0, 0, 1, 0]), REST))
+    assert compared is not None
+    assert compared.lower < compared.estimate < compared.upper
+    same = SURELY.difference_of_ratios((PART, WHOLE), (PART, WHOLE))
+    assert same is not None
+    assert (same.estimate, same.std_error) == pytest.approx((0, 0))
+    few = Functionals(SURELY.mechanism, np.array([10, 8, 7, 5]), 30)
+    assert Z < few.estimate(WHOLE) / np.sqrt(few.variance(WHOLE)) < 5
+    assert few.ratio(PART, WHOLE) is not None
+    assert few.product(PART, WHOLE) is None
+    assert few.difference_of_ratios((PART, WHOLE), (PART, WHOLE)) is None

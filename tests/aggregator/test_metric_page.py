@@ -208,7 +208,7 @@ def test_the_form_keeps_the_days_that_are_shown(tmp_path: Path) -> None:
                 shown = answer.get_json()["meta"]
                 assert (shown["from"], shown["to"], shown["n"]) == (str(first), str(last), 1_200)
                 assert (shown["level"], shown["intervals"]) == (80, "simultaneous")
-                assert shown["interval_method"] == "exact"
+                assert shown["interval_method"] == "clopper-pearson"
 
 
 @pytest.mark.parametrize(

@@ -349,8 +349,13 @@ def test_a_snapshot_of_numbers_agrees_with_itself_and_says_no_shares(one: Site, 
     html, drawn = one.client.get(f"/s/{id_}").text, one.client.get(f"/s/{id_}.svg").text
     made = list(csv.DictReader(io.StringIO(one.client.get(f"/s/{id_}.csv").text)))
     reading = cast("NumbersReading", estimate(stored, day, tally))
-    assert [line["value"].removeprefix("'") for line in made] == [row.value for row in reading.rows]
-    assert [float(line["lower"]) for line in made] == pytest.approx([row.lower for row in reading.rows])
+    every = [*reading.rows, *reading.untold]
+    assert [line["value"].removeprefix("'") for line in made] == [row.value for row in every]
+    assert [float(line["lower"]) for line in made] == pytest.approx([row.lower for row in every])
+    untold = {row.value for row in reading.untold}
+    for line in made:
+        assert (line["error_of"], line["estimate"] == "") == ("population", line["value"] in untold)
+        assert (line.get("verdict") == "untold") == (line["value"] in untold)
     for text in (html, drawn):
         assert "Estimated share" not in text
         assert "that nobody has" not in text

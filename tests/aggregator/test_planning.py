@@ -237,11 +237,11 @@ def headline(html: str) -> str:
     [
         (
             "n=12000&epsilon=1.0",
-            "With 12,000 reports at epsilon 1.0, a value that 6.7 % have stands out from the noise",
+            "With 12,000 reports at epsilon 1.0, a value that 6.8 % have stands out from the noise",
         ),
-        ("epsilon=1.0&share_percent=3", "With 60,205 reports at epsilon 1.0, a value that 3.0 % have stands out"),
-        ("n=12000&share_percent=3", "With 12,000 reports at epsilon 1.96, a value that 3.0 % have stands out"),
-        ("kind=flag&n=1000&epsilon=1", "a “yes” of 9.5 % is told from zero at least four times in five."),
+        ("epsilon=1.0&share_percent=3", "With 60,379 reports at epsilon 1.0, a value that 3.0 % have stands out"),
+        ("n=12000&share_percent=3", "With 12,000 reports at epsilon 1.99, a value that 3.0 % have stands out"),
+        ("kind=flag&n=1000&epsilon=1", "a “yes” of 9.7 % is told from zero at least four times in five."),
         (
             "n=3&epsilon=1",
             "With 3 reports at epsilon 1, even a value that everybody has stands out from the noise less",

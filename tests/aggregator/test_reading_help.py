@@ -7,8 +7,8 @@ from re import DOTALL, findall, sub
 import pytest
 from flask.testing import FlaskClient
 
-from dither_aggregator.analysis import numbers
-from dither_aggregator.analysis.tables import arms, ratios
+from dither_aggregator.analysis import numbers, ratios
+from dither_aggregator.analysis.tables import arms
 from dither_aggregator.web.pages.reading_help import LARGEST, example
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry

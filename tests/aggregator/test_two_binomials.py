@@ -160,7 +160,7 @@ def relative_widths(epsilon: int, n: int, method: str | None = None) -> Floats:
     mechanism = GRR.for_epsilon(2, Decimal(epsilon))
     p, q = float(mechanism.p), float(mechanism.q)
     counts = np.rint(n * (q + np.linspace(0.02, 0.98, 25) * (p - q))).astype(np.int64)
-    read = estimate_shares(mechanism, counts, n, method=method)  # type: ignore[arg-type]  # a name
+    read = estimate_shares(mechanism, counts, n, error_of="reports", method=method)  # type: ignore[arg-type]  # a name
     return (read.upper - read.lower) / (2 * 1.96 * read.std_error)
 
 
@@ -188,13 +188,13 @@ def test_a_flag_s_intervals_hold_about_as_often_as_they_say(epsilon: int, n: int
     """By enumeration, Wald's or exact as they are taken: 93 to 97.7 %, or to 99.5 % where noise makes few counts."""
     mechanism = GRR.for_epsilon(2, Decimal(epsilon))
     p, q = float(mechanism.p), float(mechanism.q)
-    read = estimate_shares(mechanism, np.arange(n + 1), n)
+    read = estimate_shares(mechanism, np.arange(n + 1), n, error_of="reports")
     ms = tuple(round(share * n) for share in SHARES)
     held = coverage(ms, n, p, q, (read.lower, read.upper))
     assert held.min() >= (0.93 if read.method == "wald" else 0.95)
     assert held.max() <= (0.977 if n * q >= 7 else 0.995)
     if epsilon >= 4:
-        plain = estimate_shares(mechanism, np.arange(n + 1), n, method="clopper-pearson")
+        plain = estimate_shares(mechanism, np.arange(n + 1), n, error_of="reports", method="clopper-pearson")
         assert coverage(ms, n, p, q, (plain.lower, plain.upper)).max() > 0.995
 
 
@@ -204,6 +204,6 @@ def test_a_metric_of_the_most_values_is_read_at_once() -> None:
     n, p, q = 10**9, float(mechanism.p), float(mechanism.q)
     m = np.arange(65_535) // 2
     counts = np.rint(m * p + (n - m) * q).astype(np.int64)
-    read = estimate_shares(mechanism, counts, n, simultaneous=True, method="exact")
+    read = estimate_shares(mechanism, counts, n, error_of="reports", simultaneous=True, method="exact")
     assert (read.lower < read.estimate).all()
     assert (read.estimate < read.upper).all()

@@ -8,6 +8,7 @@ from tests.benchmarks import (
     accuracy,
     attacks,
     audit,
+    edges,
     growth,
     ingest,
     pages,
@@ -40,6 +41,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "words": words.run,
     "audit": audit.run,
     "power": power.run,
+    "edges": edges.run,
 }
 
 

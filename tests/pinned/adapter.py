@@ -306,8 +306,8 @@ class Aggregator:
             **reading(View()),
         }
         if isinstance(plan.mechanism, PureMechanism) and tally.n:
-            of_population, simultaneous = reading(View("population")), reading(View(simultaneous=True))
-            document["population"] = {name: of_population["rows"][name] for name in ("std_error", "lower", "upper")}
+            of_reports, simultaneous = reading(View("reports")), reading(View(simultaneous=True))
+            document["reports"] = {name: of_reports["rows"].get(name) for name in ("std_error", "lower", "upper")}
             document["simultaneous"] = {name: simultaneous["rows"][name] for name in ("lower", "upper")}
             document["simultaneous"]["method"] = simultaneous["interval"]["method"]
             for method in METHODS if plan.mechanism.ticks == 1 else ():
@@ -330,7 +330,9 @@ def _reading_document(document: Document) -> Document:
     """Return the API's document without digests, its rows as columns."""
     document = {name: value for name, value in document.items() if name not in ("plan", "snapshot", "epoch")}
     rows = document.pop("rows")
-    document["rows"] = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    assert all(row.pop("error_of") == document["error_of"] for row in rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    document["rows"] = {name: [row.get(name) for row in rows] for name in names}
     if "fit" in document:
         document["fit"]["sentences"] = list(map(_in_cells, document["fit"]["sentences"]))
     return document

@@ -7,7 +7,12 @@ from functools import lru_cache
 from itertools import combinations, product
 from math import lcm, prod
 
+import numpy as np
+import numpy.typing as npt
+
+from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import GRR, PGR, Mechanism, Memoized, PrivSet, PureMechanism, SubsetSelection
+from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan
 from dither_shared.rng import COIN_BITS, Rng
 
@@ -117,6 +122,48 @@ def answers(mechanism: PureMechanism) -> list[tuple[int, ...]]:
         return [(value,) for value in range(mechanism.d)]
     sizes = range(mechanism.ticks + 1)
     return [chosen for size in sizes for chosen in combinations(range(mechanism.d), size)]
+
+
+def draw_reports(
+    mechanism: PureMechanism, answered: Sequence[tuple[int, ...]], people: Counts, times: int, rng: np.random.Generator
+) -> Counts:
+    """Draw the tallies of many runs in which devices report `times` times: int64[runs, size].
+
+    `people`, int64[runs, answers], says how many devices give each answer. Each has one memo, or fresh noise each time.
+    """
+    drawn = np.zeros((len(people), mechanism.shape.size), dtype=np.int64)
+    for place, answer in enumerate(answered):
+        if not isinstance(mechanism, MemoizedPure):
+            drawn += _drawn(mechanism, law(mechanism, answer), times * people[:, place], rng)
+            continue
+        memos = law(mechanism.permanent, answer)
+        held = rng.multinomial(people[:, place], _chances(memos))
+        for memo, number in zip(memos, held.T, strict=True):
+            drawn += _drawn(mechanism, repeats(mechanism, memo), times * number, rng)
+    return drawn
+
+
+def _drawn(mechanism: PureMechanism, reports: Law, number: Counts, rng: np.random.Generator) -> Counts:
+    return np.asarray(rng.multinomial(number, _chances(reports)) @ _counted(mechanism, tuple(reports)))
+
+
+def _chances(of: Law) -> npt.NDArray[np.float64]:
+    chances = np.array([float(chance) for chance in of.values()])
+    return np.asarray(chances / chances.sum())
+
+
+@lru_cache(maxsize=KEPT_LAWS)
+def _counted(mechanism: PureMechanism, reports: tuple[int, ...]) -> Counts:
+    """Return what each report adds to a tally: its point, or the values that it supports and perhaps a dummy."""
+    size, rows = mechanism.shape.size, np.zeros((len(reports), mechanism.shape.size), dtype=np.int64)
+    for row, report in zip(rows, reports, strict=True):
+        if mechanism.geometry:
+            row[report] = 1
+        else:
+            row[: mechanism.d] = [supports(mechanism, report, value) for value in range(mechanism.d)]
+    if mechanism.shape.raises is not None and not mechanism.geometry and size > mechanism.d:
+        rows[:, -1] += mechanism.shape.raises - rows.sum(axis=1)
+    return rows
 
 
 def largest_ratio(laws: Sequence[Law]) -> Fraction:

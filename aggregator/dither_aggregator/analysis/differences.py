@@ -2,13 +2,14 @@
 
 The windows share no day, so the noise of fresh reports is independent in them. The noise of memos is the same in both:
 a difference has less of it than the sum of both variances, which is what is used. Errors are those of the population:
-that other devices reported is no news of what people do. Intervals hold all together (Bonferroni). A verdict needs
-both: a test that tells it (Holm), and an interval that does not hold zero.
+that other devices reported is no news of what people do. Devices in both windows may answer alike or alternate, which
+is told by no count: the worst of it is in every error (`functional.apart`). Intervals hold all together (Bonferroni). A
+verdict needs both: a test that tells it (Holm), and an interval that does not hold zero.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import hypot
+from math import sqrt
 from statistics import NormalDist
 from typing import Literal
 
@@ -17,11 +18,13 @@ from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.windows import Window, may_return
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.precision import POWER
 
 Verdict = Literal["rose", "fell"]
+ROUNDS = 30
+"""Rounds to the least difference that is found, whose error grows with itself."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,13 @@ class Comparison:
         if not self.rows or before is None or after is None:
             return None
         normal = NormalDist()
-        z = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2)
-        return z * hypot(before, after)
+        z, reach = normal.inv_cdf(POWER) - normal.inv_cdf(self.alpha / len(self.rows) / 2), 0.0
+        for _ in range(ROUNDS):  # tests reckon with the share of both windows together
+            held = reach * (1 - reach / 2) / 2
+            old, new = (sqrt(each.repeats * held / each.n) for each in (self.before, self.after))
+            opposed = may_return(self.after.stored) * old * new
+            reach = min(1.0, z * sqrt(before**2 + after**2 + old**2 + new**2 + 2 * opposed))
+        return reach
 
 
 def compare(
@@ -108,7 +116,7 @@ def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
 def _difference(before: Reading, after: Reading, old: Row, new: Row, p_value: float, moves: bool) -> Difference:
     moved = new.estimate - old.estimate
     lower, upper = after.move_ends(old, new, before)
-    error = hypot(old.std_error, new.std_error)
+    error = after.move_error(old, new, before)
     way = after.way(new, lower, upper) if moves else 0
     verdict: Verdict | None = "rose" if way > 0 else "fell" if way < 0 else None
     return Difference(new.value, moved, error, lower, upper, old.estimate, new.estimate, p_value, verdict)

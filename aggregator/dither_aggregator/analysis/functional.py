@@ -28,22 +28,35 @@ probabilities, in on the answer's hyperplane and out off it, and w is a number f
 shares f and g are ticked together by max(0, f + g - 1) to min(f, g) of all. A variance takes the end that makes it
 larger, a covariance the end that makes it smaller: so a difference or a ratio is never shown as too sure.
 
+**Ratios** have Fieller's intervals (`ratios`). The error of a difference of ratios, and of a product, is that of the
+functional along which they change first.
+
 **Devices that report r times** add r - 1 times what their reports have in common: the answers where noise is fresh;
 where it is memoized also the noise of one shot of the permanent part. It is a bound where some send fewer.
+
+**Two windows, or two metrics, of the same devices** have coins of their own, while answers may go together or alternate
+(weekdays and weekends, new and returned). With the noise N and the answers' part s^2 of each variance a difference has
+
+    at most     N_1 + N_2 + (s_1 + s_2)^2  =  V_1 + V_2 + 2 s_1 s_2
+
+and V_1 + V_2 where no device is in both. The noise of a memo that repeats would make it less. Nothing is subtracted for
+that: no tally says which devices are in both windows.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from math import sqrt
+from math import inf, sqrt
 from statistics import NormalDist
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from dither_aggregator.analysis.inference import (
+    CONFIDENCE,
     ErrorOf,
     Floats,
     clopper_pearson,
@@ -51,6 +64,7 @@ from dither_aggregator.analysis.inference import (
     normal_from,
     reach,
 )
+from dither_aggregator.analysis.ratios import SURE_TO_COMPARE, Ratios
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism
@@ -102,6 +116,24 @@ def _share_noise(mechanism: PureMechanism, share: Floats) -> Floats:
 
 
 # Any weights.
+
+
+@dataclass(frozen=True)
+class Told:
+    """A number with its error and the ends of its interval."""
+
+    estimate: float
+    """Raw: it may be beyond all that is possible."""
+    std_error: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, estimate: float, variance: float, confidence: float) -> Self:
+        """Return it with Wald's interval."""
+        error = sqrt(max(variance, 0.0))
+        reach = -NormalDist().inv_cdf((1 - confidence) / 2) * error
+        return cls(estimate, error, estimate - reach, estimate + reach)
 
 
 @dataclass(frozen=True)
@@ -202,6 +234,46 @@ class Functionals:
         p, q = float(mechanism.p), float(mechanism.q)
         least, most = ((float(end.sum()) - q * float(weights.sum())) / (p - q) for end in (low, high))
         return least, most
+
+    def ratio(self, part: Floats, whole: Floats, confidence: float = CONFIDENCE) -> Told | None:
+        """Return one over another, for the population, by Fieller's method; None where it cannot be told.
+
+        It holds whatever the values of one answer have in common.
+        """
+        if self.estimate(whole) < 0:
+            part, whole = -part, -whole
+        along = self._covariances(part, whole, "population")
+        x, y = (np.full_like(along, self.estimate(each)) for each in (part, whole))
+        spread_x, spread_y = (np.full_like(along, self.variance(each)) for each in (part, whole))
+        ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf((1 - confidence) / 2)
+        lower, upper = ratios.ends(z)
+        if not np.isfinite(lower).all():
+            return None
+        error = float(ratios.std_error.max())
+        return Told(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
+
+    def difference_of_ratios(
+        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], confidence: float = CONFIDENCE
+    ) -> Told | None:
+        """Return one ratio less another, each as part and whole; None unless both wholes are SURE_TO_COMPARE."""
+        if not (self._is_sure(one[1]) and self._is_sure(other[1])):
+            return None
+        ratios = [self.estimate(part) / self.estimate(whole) for part, whole in (one, other)]
+        slopes = [
+            (part - ratio * whole) / self.estimate(whole)
+            for (part, whole), ratio in zip((one, other), ratios, strict=True)
+        ]
+        return Told.of(ratios[0] - ratios[1], self.variance(slopes[0] - slopes[1]), confidence)
+
+    def product(self, one: Floats, other: Floats, confidence: float = CONFIDENCE) -> Told | None:
+        """Return one times another, likewise."""
+        if not (self._is_sure(one) and self._is_sure(other)):
+            return None
+        x, y = self.estimate(one), self.estimate(other)
+        return Told.of(x * y, self.variance(y * one + x * other), confidence)
+
+    def _is_sure(self, weights: Floats) -> bool:
+        return abs(self.estimate(weights)) > SURE_TO_COMPARE * sqrt(self.variance(weights))
 
     def _covariances(self, one: Floats, other: Floats, error_of: ErrorOf) -> Floats:
         """Return the covariance at each end of what E[k_a k_b] may be, float64[1 or 2]."""
@@ -451,7 +523,7 @@ class PointCells(CellLaw):
     @property
     def planned(self) -> float:
         """By how many points lie on two hyperplanes, as if all points were reported equally often."""
-        order, dimension = self._geometry
+        order, dimension, _ = self._geometry
         one, two = (points(order, dimension - less) / points(order, dimension) for less in (1, 2))
         sizes = np.bincount(self.cells, minlength=self.size).astype(np.float64)
         return float((sizes * one + sizes * (sizes - 1) * two - (sizes * one) ** 2).mean() / self._scale)
@@ -514,6 +586,44 @@ class PointCells(CellLaw):
             folding = csr_array((np.ones(len(values)), (self.cells[values], values - first)), (self.size, len(values)))
             supported += folding @ lies_on(*self._geometry, values, self._points).astype(np.float64)
         return supported
+
+
+# Two windows, or two metrics.
+
+
+def answers_part(share: Floats | float, std_error: Floats | float, n: float, repeats: int) -> Floats:
+    """Return s over the standard error of a share's estimate from n reports: between 0 and 1."""
+    possible = np.clip(share, 0.0, 1.0)
+    answers = np.sqrt(repeats * possible * (1 - possible) / n)
+    return np.asarray(np.minimum(answers / np.maximum(std_error, np.finfo(np.float64).tiny), 1.0))
+
+
+def apart(one: Floats | float, other: Floats | float, opposed: Floats | float) -> Floats:
+    """Return how far the difference of two estimates may be off, of which each may be off so far.
+
+    `opposed` is s_1 s_2 over the product of both standard errors, or 0 where no device is in both. Between ends of
+    intervals it is the correlation of Zou's method ("MOVER", 2008).
+    """
+    return np.asarray(np.sqrt(np.square(one) + np.square(other) + 2 * opposed * np.multiply(one, other)))
+
+
+def difference(
+    one: tuple[Functionals, Floats],
+    other: tuple[Functionals, Floats],
+    confidence: float = CONFIDENCE,
+    *,
+    returning: bool = True,
+) -> Told:
+    """Return a functional of one window or metric less one of another, in the population.
+
+    `returning` is false if no device is in both.
+    """
+    whole, answers = ([], [])
+    for functionals, weights in (one, other):
+        whole.append(functionals.variance(weights))
+        answers.append(max(0.0, whole[-1] - functionals.variance(weights, "reports")))
+    moved = one[0].estimate(one[1]) - other[0].estimate(other[1])
+    return Told.of(moved, sum(whole) + 2 * returning * sqrt(answers[0] * answers[1]), confidence)
 
 
 # Rows of counts whose weights are given: what a fit of several cells comes to.

@@ -17,7 +17,7 @@ from scipy.special import betaincinv, gammaincinv, log_ndtr, ndtr, ndtri
 from dither_aggregator.counting.folding import Counts
 
 Floats = npt.NDArray[np.float64]
-ErrorOf = Literal["reports", "population"]
+ErrorOf = Literal["population", "reports"]
 Method = Literal["wald", "clopper-pearson", "exact"]
 
 CONFIDENCE = 0.95

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
-from math import hypot, isnan, nan
+from math import isnan, nan, sqrt
 from statistics import NormalDist, median
 from typing import Annotated, Self
 
 import numpy as np
 from scipy.special import ndtr
 
+from dither_aggregator.analysis.functional import apart
 from dither_aggregator.analysis.inference import Floats, Z, effective, open_chance, open_z
 from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
@@ -22,7 +23,7 @@ from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
 from dither_aggregator.analysis.numeric.ranges import Statistic, share_functionals
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.rows import Row, says
-from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.analysis.windows import may_return, reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Range
@@ -92,10 +93,11 @@ class NumbersFacts(Lines):
 
 @dataclass(frozen=True)
 class Estimated:
-    """A number with its standard error."""
+    """A number with its standard error, and how much of that devices' answers are at most, from 0 to 1."""
 
     estimate: float
     std_error: float
+    answers_part: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,10 @@ class NumbersReading(Reading):
     def of(self, statistic: str) -> Sequence[NumberRow]:
         """Return the rows of one statistic."""
         return [row for row in self.rows if row.statistic == statistic]
+
+    def answers_part(self, row: Row) -> float:
+        """Return that of the mean; of quantiles all, whose moves are told by places."""
+        return self.mean_ends[0].answers_part if row.value == MEAN and self.mean_ends else 1.0
 
     def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
         """Return that of the mean by the normal law with CAUTION, those of quantiles by the shares up to every place.
@@ -162,8 +168,12 @@ class NumbersReading(Reading):
         assert before.mean_ends is not None
         assert self.mean_ends is not None
         (low, high), (old_low, old_high) = self.mean_ends, before.mean_ends
-        least = Estimated(low.estimate - old_high.estimate, hypot(low.std_error, old_high.std_error))
-        most = Estimated(high.estimate - old_low.estimate, hypot(high.std_error, old_low.std_error))
+
+        def moved(old: Estimated, new: Estimated) -> Estimated:
+            opposed = new.answers_part * old.answers_part if may_return(self.stored) else 0.0
+            return Estimated(new.estimate - old.estimate, float(apart(old.std_error, new.std_error, opposed)))
+
+        least, most = moved(old_high, low), moved(old_low, high)
         return least, most, max(0.0, most.estimate - least.estimate) / max(least.std_error, most.std_error, TINY)
 
     @property
@@ -229,7 +239,7 @@ class Numbers(Estimand[NumbersReading]):
         is_number = fitted.channel.places.is_number
         if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
             return bare
-        statistics = Statistics(stored.plan, fitted, view, self.names(stored))
+        statistics = Statistics(stored.plan, fitted, view, self.names(stored), reports_max(stored, view.days))
         every = tuple(statistics.rows())
         rows, untold = (tuple(row for row in every if isnan(row.estimate) == is_untold) for is_untold in (False, True))
         floor = median([row.std_error for row in rows if row.statistic.startswith("share")] or [0.0]) or None
@@ -281,6 +291,8 @@ class Statistics:
     fit: NumberFit
     view: View
     names: Sequence[str]
+    repeats: int = 1
+    """How many of the reports one device may have sent."""
 
     @property
     def channel(self) -> NumberChannel:
@@ -332,8 +344,19 @@ class Statistics:
         """The means of the lower and of the upper ends of ranges."""
         ends = [self._values(each) for each in (self.places.mean_lower, self.places.mean_upper)]
         estimates, errors = self._ratios(np.array(ends), Z)
-        low, high = map(Estimated, estimates.tolist(), np.maximum(errors, TINY).tolist())
+        low, high = (
+            Estimated(estimate, max(error, TINY), self._answers_part(each, estimate, max(error, TINY)))
+            for each, estimate, error in zip(ends, estimates.tolist(), errors.tolist(), strict=True)
+        )
         return low, high
+
+    def _answers_part(self, values: Floats, mean: float, std_error: float) -> float:
+        """Return it for a mean of values: of memos all, because the answer that a device gives is its cohort's, too."""
+        if self.plan.cells.memoized:
+            return 1.0
+        shares, is_number = np.maximum(self.fit.raw, 0.0), self.places.is_number
+        answers = self.repeats / self.channel.n * float(shares @ ((values - mean) ** 2 * is_number))
+        return min(1.0, sqrt(answers) / float(self.fit.raw @ is_number) / std_error)
 
     def _mean(self) -> NumberRow:
         """Return the mean: between the means of lower and of upper ends of ranges, by strict bounds."""

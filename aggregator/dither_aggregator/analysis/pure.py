@@ -29,7 +29,7 @@ from statistics import NormalDist
 import numpy as np
 from scipy.special import bdtr, bdtrc, bdtri, bdtrik, betainc, betaincinv, ndtr
 
-from dither_aggregator.analysis.functional import share_variance
+from dither_aggregator.analysis.functional import answers_part, apart, share_variance
 from dither_aggregator.analysis.inference import (
     CONFIDENCE,
     HALVINGS,
@@ -78,7 +78,7 @@ def estimate_shares(
     support: Counts,
     n: int,
     *,
-    error_of: ErrorOf = "reports",
+    error_of: ErrorOf = "population",
     simultaneous: bool = False,
     method: Method | None = None,
     confidence: float = CONFIDENCE,
@@ -176,13 +176,14 @@ def dispersion(mechanism: PureMechanism, share: Floats, error_of: ErrorOf, repea
     return share_variance(mechanism, share, 1, error_of, repeats) / share_variance(mechanism, share, 1, error_of)
 
 
-def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> Floats:
+def change_chance(mechanism: PureMechanism, before: Counted, after: Counted, *, returning: bool = True) -> Floats:
     """Return two-sided p-values of a change of each value's share in the population between two windows.
 
     Without a change the counts of both windows have one rate. Given their sum, the later one is binomial for small
     rates, whichever they are (Przyborowski and Wilenski 1940). For larger rates and repeated reports it is binomial in
-    variance once both counts are divided by their dispersion, (1 - rate) times that of repeats. If more than half of
-    the reports support a value, those that do not are counted.
+    variance once both counts are divided by their dispersion, (1 - rate) times that of repeats and, if devices may be
+    `returning`, that of answers that alternate. If more than half of the reports support a value, those that do not are
+    counted.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     share = np.clip(((before[0] + after[0]) / (before[1] + after[1]) - q) / (p - q), 0.0, 1.0)
@@ -192,6 +193,9 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
     )
     rate = float(memo.q) + share * float(memo.p - memo.q)
     spread = (n_new * spread_old + n_old * spread_new) / (n_old + n_new)  # each weighs as its variance, 1 / n
+    if returning:
+        (error, part), (earlier, of_it) = (_error_of_share(mechanism, share, each) for each in (after, before))
+        spread = spread * (apart(error, earlier, part * of_it) / np.hypot(error, earlier)) ** 2
     many = rate > 0.5
     old, new = np.where(many, n_old - old, old), np.where(many, n_new - new, new)
     scale = 1 / (spread * np.maximum(rate, 1 - rate))
@@ -200,6 +204,13 @@ def change_chance(mechanism: PureMechanism, before: Counted, after: Counted) -> 
     rose = betainc(new * scale, old * scale + 1, odds)
     chances: Floats = np.minimum(1.0, 2 * np.minimum(np.where(old > 0, fell, 1.0), np.where(new > 0, rose, 1.0)))
     return chances
+
+
+def _error_of_share(mechanism: PureMechanism, share: Floats, counted: Counted) -> tuple[Floats, Floats]:
+    """Return the standard error of shares in the population, and how much of it answers are."""
+    _, n, repeats = counted
+    error = np.sqrt(share_variance(mechanism, share, n, "population", repeats))
+    return error, answers_part(share, error, n, repeats)
 
 
 def _binomial(
@@ -218,7 +229,11 @@ def _binomial(
 
 
 def significance_shares(
-    mechanism: PureMechanism, n: int, confidence: float = CONFIDENCE, repeats: int = 1
+    mechanism: PureMechanism,
+    n: int,
+    confidence: float = CONFIDENCE,
+    repeats: int = 1,
+    error_of: ErrorOf = "population",
 ) -> tuple[float | None, float | None]:
     """Return the least estimate that stands out, and the true share that does four times in five; None if none does.
 
@@ -229,7 +244,14 @@ def significance_shares(
 
     def estimated(counts: Counts, method: Method | None = None) -> Estimates:
         return estimate_shares(
-            mechanism, counts, n, simultaneous=True, method=method, confidence=confidence, repeats=repeats
+            mechanism,
+            counts,
+            n,
+            error_of=error_of,
+            simultaneous=True,
+            method=method,
+            confidence=confidence,
+            repeats=repeats,
         )
 
     low, high = int(n * q), n  # the expected count of noise, which does not stand out, and the largest

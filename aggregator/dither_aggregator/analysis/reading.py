@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
-from math import hypot
 from typing import Annotated, Any, Generic, Literal, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
@@ -13,12 +12,13 @@ import numpy as np
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.disclosure import CELL_MIN
+from dither_aggregator.analysis.functional import apart
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method, beyond_zero
 from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
 from dither_aggregator.analysis.tail import Sum
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.windows import Window, may_return, reports_max
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_shared.errors import DitherError
@@ -77,7 +77,7 @@ NO_LINES: Lines = {"critical_share": None, "detectable_share": None}
 class View:
     """How a reader wants the estimates."""
 
-    error_of: ErrorOf = "reports"
+    error_of: ErrorOf = "population"
     simultaneous: bool = False
     normalised: str | None = None
     """A key of `normalise.METHODS`, for a second column."""
@@ -155,23 +155,41 @@ class Reading(ABC):
         """The standard error by which a change of a rare row is told; None where rows are of no one sort."""
         return self.noise_floor
 
+    @property
+    def repeats(self) -> int:
+        """How many of its reports one device may have sent."""
+        return reports_max(self.stored, self.view.days)
+
+    def answers_part(self, row: Row) -> float:
+        """Return how much of a row's standard error devices' answers are at most, from 0 to 1: all, unless known."""
+        return 1.0
+
+    def opposed(self, before: Row, after: Row, earlier: Self) -> float:
+        """Return how much a row's error may be opposed to that of an earlier reading (`functional.apart`)."""
+        return self.answers_part(after) * earlier.answers_part(before) if may_return(self.stored) else 0.0
+
     def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
         """Return two-sided p-values of some values: how often noise and sampling alone make such a difference."""
         old, new = ({row.value: row for row in reading.distinct} for reading in (before, self))
         moved = np.array([new[value].estimate - old[value].estimate for value in values])
-        errors = np.array([np.hypot(new[value].std_error, old[value].std_error) for value in values])
+        errors = [self.move_error(old[value], new[value], before) for value in values]
         chances: Floats = 2 * ndtr(-np.abs(moved) / errors)
         return chances
+
+    def move_error(self, before: Row, after: Row, earlier: Self) -> float:
+        """Return the standard error of a row's difference from the one before, of an earlier reading."""
+        return float(apart(before.std_error, after.std_error, self.opposed(before, after, earlier)))
 
     def move_ends(self, before: Row, after: Row, earlier: Self) -> tuple[float, float]:
         """Return the ends of the interval of a row's difference from the one before, of an earlier reading.
 
         They lie as far from the difference as both rows' ends lie from their estimates, squared and added (Donner and
-        Zou 2012).
+        Zou 2012), with what both errors may be opposed.
         """
-        moved = after.estimate - before.estimate
-        lower = moved - hypot(after.estimate - after.lower, before.upper - before.estimate)
-        return lower, moved + hypot(after.upper - after.estimate, before.estimate - before.lower)
+        moved, opposed = after.estimate - before.estimate, self.opposed(before, after, earlier)
+        below = apart(after.estimate - after.lower, before.upper - before.estimate, opposed)
+        above = apart(after.upper - after.estimate, before.estimate - before.lower, opposed)
+        return moved - float(below), moved + float(above)
 
     def way(self, row: Row, lower: float, upper: float) -> int:
         """Return on which side of zero the interval of a row's difference lies, as 1 or -1; 0 where it holds zero."""
@@ -263,7 +281,7 @@ class Reading(ABC):
                 "confidence": self.view.confidence,
                 "simultaneous": self.view.simultaneous,
             },
-            "rows": [{name: number for name, number in vars(row).items() if number is not None} for row in self.rows],
+            "rows": [row.to_document(self.view.error_of) for row in (*self.rows, *self.untold)],
             **self.own_document(),
         }
 

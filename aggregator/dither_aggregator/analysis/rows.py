@@ -65,3 +65,10 @@ class Row:
         """The standard error where the interval reaches as far to both sides; None where it says less than the ends."""
         uneven = abs((self.upper - self.estimate) - (self.estimate - self.lower))
         return self.std_error if uneven <= EVEN * (self.upper - self.lower) else None
+
+    def to_document(self, error_of: str) -> dict[str, object]:
+        """Return what documents keep of it, without what is null: an untold row has no estimate, but says so."""
+        untold = self.estimate != self.estimate
+        told = {"estimate": None, "verdict": "untold"} if untold else {}
+        numbers = {**vars(self), "std_error": self.told_error, "error_of": error_of, **told}
+        return {name: number for name, number in numbers.items() if number is not None}

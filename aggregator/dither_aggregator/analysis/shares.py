@@ -10,6 +10,7 @@ from typing import Annotated, NotRequired, Self
 import numpy as np
 import numpy.typing as npt
 
+from dither_aggregator.analysis.functional import answers_part
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.normalise import METHODS, Normalised, NormalisedDocument
 from dither_aggregator.analysis.pure import (
@@ -26,7 +27,7 @@ from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank_among
 from dither_aggregator.analysis.tail import Sum, sum_shares
-from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.analysis.windows import may_return, reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts, support_of
 from dither_aggregator.store import StoredPlan, Tally
@@ -66,14 +67,19 @@ class SharesReading(Reading):
 
     def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
         """Return the p-values by the law of the counts."""
-        return change_chance(_pure(self.stored.plan), before._counted(values), self._counted(values))
+        both = before._counted(values), self._counted(values)
+        return change_chance(_pure(self.stored.plan), *both, returning=may_return(self.stored))
+
+    def answers_part(self, row: Row) -> float:
+        """Return that of a share."""
+        return float(answers_part(row.estimate, row.std_error, self.n, self.repeats))
 
     def _counted(self, values: Sequence[str]) -> Counted:
         mechanism = _pure(self.stored.plan)
         p, q = float(mechanism.p), float(mechanism.q)
         shares = {row.value: row.estimate for row in self.rows}
         counts = np.rint([self.n * (q + shares[value] * (p - q)) for value in values]).astype(np.int64)
-        return counts, self.n, reports_max(self.stored, self.view.days)
+        return counts, self.n, self.repeats
 
     def _find_significance(self) -> Significance | None:
         """Return the values whose interval lies above zero, and those that are no listed ones apart.
@@ -82,8 +88,8 @@ class SharesReading(Reading):
         """
         if self.n == 0:
             return None
-        mechanism, repeats = _pure(self.stored.plan), reports_max(self.stored, self.view.days)
-        critical, detectable = significance_shares(mechanism, self.n, self.view.confidence, repeats)
+        mechanism, repeats = _pure(self.stored.plan), self.repeats
+        critical, detectable = self._lines(mechanism)
         estimate, lower, upper = (self._column(name) for name in ("estimate", "lower", "upper"))
         listed = np.array([row.value not in UNLISTED for row in self.rows])
         out = np.zeros_like(listed) if self.provisional else listed & (lower > 0)
@@ -99,6 +105,9 @@ class SharesReading(Reading):
             detectable,
             noise_chance(mechanism, self.n, float(estimate[listed].max(initial=0.0)), repeats),
         )
+
+    def _lines(self, mechanism: PureMechanism) -> tuple[float | None, float | None]:
+        return significance_shares(mechanism, self.n, self.view.confidence, self.repeats, self.view.error_of)
 
     @property
     def has_tail(self) -> bool:
@@ -151,8 +160,7 @@ class OneShareReading(SharesReading):
         """Return the row of yes apart, and that of nothing to say: nothing stands out, whatever it is."""
         if self.n == 0:
             return None
-        repeats = reports_max(self.stored, self.view.days)
-        critical, detectable = significance_shares(_pure(self.stored.plan), self.n, self.view.confidence, repeats)
+        critical, detectable = self._lines(_pure(self.stored.plan))
         unlisted = [row for row in self.rows if row.value in (self.asked, NONE)]
         return Significance((), unlisted, critical_share=critical, detectable_share=detectable)
 

@@ -54,8 +54,8 @@ class Snapshot:
 
     @cached_property
     def rows(self) -> Mapping[str, Mapping[str, Any]]:
-        """The rows of what was estimated then, by value."""
-        return {row["value"]: row for row in self.estimates["rows"]}
+        """The rows of what was estimated then, by value, without those that were untold."""
+        return {row["value"]: row for row in self.estimates["rows"] if "estimate" in row}
 
     @property
     def is_of_its_tally(self) -> bool:

@@ -16,7 +16,8 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import Functionals
+from dither_aggregator.analysis.functional import Functionals, Told
+from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.rows import Days, says
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import Counts
@@ -24,14 +25,8 @@ from dither_shared.mechanisms import PureMechanism
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(Told):
     """The sum over some values: values a report, which is a share if an answer holds one value."""
-
-    estimate: float
-    """Raw and unbiased: it may be negative."""
-    std_error: float
-    lower: float
-    upper: float
 
     @property
     def rest(self) -> "Sum":
@@ -48,7 +43,8 @@ class TailDocument(Days):
     values: Annotated[int, says("how many values")]
     n: Annotated[int, says("reports of these days")]
     estimate: Annotated[float, says("their share of these reports: raw, so it may be negative")]
-    std_error: Annotated[float, says("how far it may be from these reports, whatever error_of says of rows")]
+    std_error: float
+    error_of: Annotated[ErrorOf, says("reports: the people behind both windows may be the same")]
     lower: Annotated[float, says("the interval's lower end, which holds by itself at the level")]
     upper: Annotated[float, says("its upper end")]
 
@@ -70,6 +66,7 @@ class Tail:
             "values": self.values,
             "estimate": self.total.estimate,
             "std_error": self.total.std_error,
+            "error_of": "reports",
             "lower": self.total.lower,
             "upper": self.total.upper,
             "n": self.n,

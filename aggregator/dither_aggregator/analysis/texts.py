@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
 from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
-from dither_aggregator.analysis.functional import answers_variance
+from dither_aggregator.analysis.functional import answers_part, answers_variance
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, effective
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
@@ -72,6 +72,10 @@ class TextsReading(Reading):
     def distinct(self) -> Sequence[TextRow]:
         """The candidates without those whose bits are another one's."""
         return [row for row in self.rows if row.group in ("", row.value)]
+
+    def answers_part(self, row: Row) -> float:
+        """Return that of a share; which texts look alike is chance."""
+        return float(answers_part(row.estimate, row.std_error, self.n, self.repeats))
 
     def _find_significance(self) -> Significance | None:
         """Return the candidates that are there, with intervals that hold although they were found.

@@ -77,6 +77,12 @@ def reports_possible(days: int, period_days: int, *, once_a_day: bool) -> int:
     return min(most, days) if once_a_day else most
 
 
+def may_return(stored: StoredPlan) -> bool:
+    """Tell whether a device may have reports in two windows that share no day."""
+    cells = stored.plan.cells
+    return cells.memoized or stored.reservation // cells.charge > 1
+
+
 def periods_touched(days: int, period_days: int) -> int:
     """Return how many periods a window of so many days touches at most, wherever they begin."""
     return (days + period_days - 2) // period_days + 1

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from dither_aggregator.analysis.ratios import Ratios
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import arms as arms_module
 from dither_aggregator.analysis.tables.arms import ArmStatistics
-from dither_aggregator.analysis.tables.ratios import Ratios
 from tests.support.arms import (
     CASES,
     EFFECT,

@@ -18,9 +18,9 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.multiplicity import holm
+from dither_aggregator.analysis.ratios import SURE_TO_COMPARE, KnownRatio
 from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
 from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.analysis.tables.ratios import KnownRatio
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
@@ -60,6 +60,11 @@ class Side:
     judged: dict[int, KnownRatio]
     """The same with the intervals by which verdicts are given."""
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether the share of all who are asked about is surely above zero, so that differences are told."""
+        return bool(self.margin.ratios.surely(SURE_TO_COMPARE).all())
+
 
 @dataclass(frozen=True)
 class ArmStatistics(TableStatistics):
@@ -80,8 +85,11 @@ class ArmStatistics(TableStatistics):
                 if ours is None or theirs is None:
                     continue
                 chances = _chances(ours, theirs)
+                compared = ours.is_sure and theirs.is_sure
                 for label in sorted(ours.ratios.keys() & theirs.ratios.keys()):
                     yield self._of_arm(column, place, ours.ratios[label])
+                    if not compared:
+                        continue
                     less, judged = (
                         _less(one[label], other[label])
                         for one, other in ((ours.ratios, theirs.ratios), (ours.judged, theirs.judged))

@@ -30,9 +30,9 @@ import numpy.typing as npt
 from scipy.special import gammaincc
 
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.ratios import SURE
 from dither_aggregator.analysis.tables.pairs import norm_sub
 from dither_aggregator.analysis.tables.questions import CellTable
-from dither_aggregator.analysis.tables.ratios import SURE
 
 Places = npt.NDArray[np.intp]
 CELLS_MAX = 1_024

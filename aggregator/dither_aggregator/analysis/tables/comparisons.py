@@ -23,6 +23,7 @@ import numpy.typing as npt
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.ratios import SURE_TO_COMPARE
 from dither_aggregator.analysis.tables.fourfold import ALL, CELL, GROUP, OUTCOME, Fourfold
 
 
@@ -31,7 +32,7 @@ class Differences:
     """Rates of groups less those of all others; arrays float64[A, B]."""
 
     known: npt.NDArray[np.bool_]
-    """Whether both the group and all others are known well enough."""
+    """Whether both the group and all others are SURE_TO_COMPARE."""
     estimate: Floats
     std_error: Floats
     lower: Floats
@@ -41,7 +42,7 @@ class Differences:
 def differences(shares: Fourfold, z: float) -> Differences:
     """Compare each group with all others."""
     ours, theirs = shares.rates, shares.others
-    known = ours.known & theirs.known
+    known = ours.surely(SURE_TO_COMPARE) & theirs.surely(SURE_TO_COMPARE)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate, other = (np.where(known, each.estimate, 0.0) for each in (ours, theirs))
         errors = [np.where(known, each.std_error, 0.0) for each in (ours, theirs)]

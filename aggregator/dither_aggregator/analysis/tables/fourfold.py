@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.ratios import Ratios
 from dither_aggregator.analysis.tables.columns import Margin
 from dither_aggregator.analysis.tables.questions import CellTable
-from dither_aggregator.analysis.tables.ratios import Ratios
 
 CELL, GROUP, OUTCOME, ALL = range(4)
 

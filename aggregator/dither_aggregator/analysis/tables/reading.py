@@ -4,14 +4,16 @@ All estimates are raw and unbiased, and of the devices that have something to sa
 population.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import combinations
 from math import prod
 from statistics import median
 
+from dither_aggregator.analysis.functional import answers_part
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, EstimateRow, Lines, Reading, View
+from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, ArmStatistics, together
 from dither_aggregator.analysis.tables.questions import QuestionTally
@@ -36,6 +38,13 @@ class TablesReading(Reading):
     rows: Sequence[TableRow] = ()
     asked: Sequence[tuple[str, int]] = ()
     """The columns that were asked together, or the public value, each with its number of reports."""
+    telling: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
+    """By column, how many reports tell its shares."""
+
+    def answers_part(self, row: Row) -> float:
+        """Return that of a column's share."""
+        n = self.telling.get(row.column, 0.0) if isinstance(row, TableRow) else 0.0
+        return float(answers_part(row.estimate, row.std_error, n, self.repeats)) if n else 1.0
 
     @property
     def groupings(self) -> Sequence[str]:
@@ -144,6 +153,7 @@ class Tables(Estimand[TablesReading]):
         if not rows:
             return bare
         floor = median(row.std_error for row in rows)
+        bare = replace(bare, telling=statistics.telling())
         if view.values is None or not set(view.values) <= set(self.names(stored)):
             rows.extend(statistics.of_pairs())
             rows.extend(ArmStatistics(domain, enough, view, provisional, arms).of_arms())

@@ -9,13 +9,14 @@ from statistics import NormalDist
 import numpy as np
 
 from dither_aggregator.analysis.multiplicity import holm
+from dither_aggregator.analysis.ratios import KnownRatio, tell
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.association import Association, association
 from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
 from dither_aggregator.analysis.tables.comparisons import chances, differences
 from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourfold_of_numbers
+from dither_aggregator.analysis.tables.pairs import precision_weights
 from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.analysis.tables.ratios import KnownRatio, tell
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
@@ -105,6 +106,16 @@ class TableStatistics:
             ]
             for column in range(len(self.domain.names))
         }
+
+    def telling(self) -> dict[str, float]:
+        """Return, by column, how many reports tell its shares: fewer than all, as some weigh more than others."""
+        told = {}
+        for column, found in self._margins.items():
+            if every := pooled([each for _, each in found]):
+                weights = precision_weights([float(each.variances.mean()) for _, each in found])
+                spread = float(weights**2 @ [1 / question.n for question, _ in found])
+                told[self.domain.names[column]] = max(every.whole, 0.0) / spread
+        return told
 
     @cached_property
     def _elsewhere(self) -> dict[tuple[int, tuple[int, ...]], Margin | None]:

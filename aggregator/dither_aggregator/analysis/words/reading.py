@@ -10,6 +10,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 from scipy.special import ndtr
 
+from dither_aggregator.analysis.functional import answers_part
 from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once, tell_progress
@@ -51,6 +52,12 @@ class WordsReading(Reading):
     """The texts that were proposed, the largest first, and the starts of longer ones that stand out."""
 
     rows: Sequence[WordRow] = ()
+
+    def answers_part(self, row: Row) -> float:
+        """Return that of a share among the reports of the verification group, which tell it."""
+        parts = self.stored.plan.cells.parts
+        n = self.n * parts[-1].weight / sum(part.weight for part in parts)
+        return float(answers_part(row.estimate, row.std_error, n, self.repeats))
 
     def _find_significance(self) -> Significance | None:
         """Return the words that are named, by the verdict on each."""

@@ -1,7 +1,7 @@
 """The part of a metric's page that shows numbers: mean and quantiles as sentences, then the shape."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersReading
 from dither_aggregator.analysis.snapshots import Snapshot
@@ -10,6 +10,7 @@ from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
 from dither_aggregator.web.charts.shares import draw
 from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, Summary
+from dither_aggregator.web.pages.words import DEVICES
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import NumberDomain
 from dither_shared.harmless import visible
@@ -181,7 +182,10 @@ class NumbersShown(Presentation[NumbersReading]):
     def cited(self, reading: NumbersReading, snapshot: Snapshot) -> Cited:
         """Return mean and quantiles: each as it is in the snapshot, beside intervals that hold at once."""
         rows = [row for row in reading.distinct if row.value in snapshot.rows]
-        own = [NumberRow(**snapshot.rows[row.value]) for row in rows]
+        own = [
+            replace(row, **{name: number for name, number in snapshot.rows[row.value].items() if name in vars(row)})
+            for row in rows
+        ]
         words, level = self.words, round(100 * snapshot.estimates["interval"]["confidence"])
         quantities = [
             Quantity(self.measure.called(row.value), words.seems(one), words.interval(row), words.interval(one))
@@ -214,9 +218,6 @@ class NumbersShown(Presentation[NumbersReading]):
             "seems to lie, and its interval holds all moves from anywhere in the range before to anywhere in the range "
             "after."
         )
-
-
-DEVICES = "the people that these devices are a sample of"
 
 
 def numbers_part(reading: NumbersReading) -> NumbersPart:

@@ -17,14 +17,12 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.charts.histogram import Histogram
 from dither_aggregator.web.charts.scale import measure_of
 from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.pages.words import count
+from dither_aggregator.web.pages.words import DEVICES, count
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.plan import Plan
 
-SHARES_BY_DAY = (
-    "Share of the people that these devices are a sample of. A day on which a share cannot be told is left out."
-)
-SHARES_MOVED = "Change in percentage points of the share among the people that these devices are a sample of."
+SHARES_BY_DAY = f"Share of {DEVICES}. A day on which a share cannot be told is left out."
+SHARES_MOVED = f"Change in percentage points of the share among {DEVICES}."
 R = TypeVar("R", bound=Reading)
 
 
@@ -66,14 +64,17 @@ class CitedRow(Row):
 
     own_lower: float
     own_upper: float
+    own_error: float | None
+    """None where the interval says more."""
     rank: str = ""
 
     @classmethod
     def of(cls, snapshot: Snapshot, row: Row, rank: str = "") -> "CitedRow":
         """Return a row of a snapshot, given as it is computed anew."""
         own = snapshot.rows[row.value]
-        numbers = (own["estimate"], own["std_error"], row.lower, row.upper, own["lower"], own["upper"])
-        return cls(row.value, *numbers, rank)
+        ends, error = (own["lower"], own["upper"]), own.get("std_error")
+        numbers = (own["estimate"], error or row.std_error, row.lower, row.upper)
+        return cls(row.value, *numbers, *ends, error, rank)
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class RowsShown(Presentation[R]):
     @property
     def _estimates(self) -> str:
         within = f", in {self.measure.unit}" if self.measure.unit else ""
-        return f"Estimates for the people that these devices are a sample of{within}."
+        return f"Estimates for {DEVICES}{within}."
 
 
 def reach_in_words(comparison: Comparison) -> str:

@@ -19,9 +19,10 @@ from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN
 from dither_aggregator.analysis.numbers import REPORTS_MIN as NUMBER_REPORTS_MIN
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
+from dither_aggregator.analysis.ratios import SURE as GROUP_ERRORS_MIN
+from dither_aggregator.analysis.ratios import SURE_TO_COMPARE
 from dither_aggregator.analysis.shares import ShareRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
-from dither_aggregator.analysis.tables.ratios import SURE as GROUP_ERRORS_MIN
 from dither_aggregator.analysis.windows import WINDOWS
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.shares import ROW_HEIGHT, Mark, Plot, draw
@@ -65,7 +66,7 @@ def example() -> Example:
     counts[0] += N - counts.sum()  # rounding leaves a few
     support = rng.binomial(counts, float(mechanism.p)) + rng.binomial(N - counts, float(mechanism.q))
     chosen = np.argsort(-support, kind="stable")[:LARGEST]
-    estimates = estimate_shares(mechanism, support[chosen], N)
+    estimates = estimate_shares(mechanism, support[chosen], N, error_of="reports")
     names = [f"value {place + 1}" for place in chosen.tolist()]
     columns = (estimates.estimate, estimates.std_error, estimates.lower, estimates.upper)
     rows = [ShareRow(*row) for row in zip(names, *(each.tolist() for each in columns), strict=True)]
@@ -86,6 +87,7 @@ class ReadingHelpPage:
     example: Example
     table_reports_min: int = TABLE_REPORTS_MIN
     group_errors_min: float = GROUP_ERRORS_MIN
+    compared_errors_min: float = SURE_TO_COMPARE
     number_reports_min: int = NUMBER_REPORTS_MIN
     mean_reports_min: int = MEAN_REPORTS_MIN
     quality_days: int = round(1 / QUALITY_ALPHA)

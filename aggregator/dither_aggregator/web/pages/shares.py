@@ -25,7 +25,7 @@ from dither_aggregator.web.pages.presentation import (
     Summary,
     reach_in_words,
 )
-from dither_aggregator.web.pages.words import in_words, rank_in_words
+from dither_aggregator.web.pages.words import DEVICES, in_words, rank_in_words
 from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER
@@ -171,7 +171,7 @@ class SharesShown(Presentation[R]):
         return Cited(
             self.headline(significance, reading),
             "snapshot_shares.html",
-            f"Estimated share of the reports; {level} % intervals{self._hold(level, significance)}.",
+            f"Estimated share of {DEVICES}; {level} % intervals{self._hold(level, significance)}.",
             rows,
             significance,
             max(len(significance.significant) - CITED_MAX, 0),

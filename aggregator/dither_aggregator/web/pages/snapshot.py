@@ -13,7 +13,7 @@ from typing import Any
 from flask import Response, render_template
 
 from dither_aggregator.analysis.estimands import estimand_of, estimate, takes_seconds
-from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.reading_cache import refuse_slow
 from dither_aggregator.analysis.snapshots import Snapshot, read_snapshot
 from dither_aggregator.store import Store
@@ -99,7 +99,8 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     refuse_long(stored)
     opening = estimand_of(stored.plan).opening(1)
     reading = estimate(stored, snapshot.epoch, snapshot.tally, opening, snapshot=snapshot.id)
-    agrees = _agrees(estimate(stored, snapshot.epoch, snapshot.tally), snapshot)  # as it was made
+    as_it_was_made = View(error_of=snapshot.estimates["error_of"])
+    agrees = _agrees(estimate(stored, snapshot.epoch, snapshot.tally, as_it_was_made), snapshot)
     if not reading.rows:
         nothing = reading.nothing_to_show if reading.n else NOTHING[reading.left_out == 0]
         return SnapshotPage(snapshot, reading, nothing, agrees)
@@ -114,4 +115,5 @@ def _agrees(reading: Reading, snapshot: Snapshot) -> bool:
         isclose(getattr(row, name), own[row.value][name], abs_tol=AGREES)
         for row in reading.rows
         for name in ("estimate", "std_error")
+        if name in own[row.value]
     )

@@ -1,6 +1,7 @@
 """Words that several pages use: of windows, ranks, numbers, plans."""
 
 from dither_aggregator.analysis.disclosure import sees_all
+from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.significance import Ranked
 from dither_aggregator.analysis.windows import Window
@@ -8,6 +9,9 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 
 EXPIRES_SOON_DAYS = 14
+DEVICES = "the people that these devices are a sample of"
+WHOSE: dict[ErrorOf, str] = {"population": DEVICES, "reports": "these reports"}
+"""The devices or people that errors and intervals are about, in words."""
 
 
 def in_words(window: Window) -> str:

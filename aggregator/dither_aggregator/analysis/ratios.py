@@ -1,16 +1,17 @@
-"""Ratios of raw shares, x / y with x a part of y, and intervals of them that hold where y is known poorly.
+"""Ratios x / y of weighted sums of raw shares, and intervals of them that hold where y is known poorly.
 
 Fieller 1954: where x / y = r, x - r y is zero but for noise. So r is possible at a level z where
 
     (x - r y)^2 <= z^2 Var_r[x - r y]         Var_r = Vxx - 2 r Vxy + r^2 Vyy - k (1 - 2 r) (x - r y)
 
-which is quadratic in r. The last term is for the answers' own part of the variance. It is estimated at the share x, but
-if the ratio were r that share would be r y. A part of y with the ratio r has the variance r (1 - r) y / n, whose slope
-is (1 - 2 r) / n; k is 1 / n and what noise makes more of it (`questions.CellTable.steepness`). Without noise this is
-Wilson's interval of x out of y, and with much of it Fieller's.
+which is quadratic in r. The last term is for a part x of y, and for the answers' own part of its variance. It is
+estimated at the share x, but if the ratio were r that share would be r y. A part of y with the ratio r has the variance
+r (1 - r) y / n, whose slope is (1 - 2 r) / n; k is 1 / n and what noise makes more of it
+(`tables.questions.CellTable.steepness`). Without noise this is Wilson's interval of x out of y, and with much of it
+Fieller's.
 
-The interval ends only where y is more than z standard errors above zero; elsewhere all of [0, 1] is possible. A ratio
-of shares is from 0 to 1, so intervals are cut there. Estimates are not.
+The interval ends only where y is more than z standard errors above zero. Elsewhere all is possible, and the ratio
+cannot be told. A part of a whole has a ratio from 0 to 1, so intervals are cut there. Estimates are not.
 """
 
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from dither_aggregator.analysis.inference import Floats
 
 SURE = 3.0
 """Standard errors above zero that the whole must be, for anything to be said of its parts."""
+SURE_TO_COMPARE = 5.0
+"""The same of both wholes, for the difference of two ratios, and of two factors: there the error is that of a slope."""
 
 
 class KnownRatio(NamedTuple):
@@ -38,7 +41,7 @@ class KnownRatio(NamedTuple):
 
 @dataclass(frozen=True)
 class Ratios:
-    """Parts x of wholes y, each with what is known of its error; arrays of one shape."""
+    """x and y, each with what is known of its error; arrays of one shape."""
 
     part: Floats
     whole: Floats
@@ -47,11 +50,18 @@ class Ratios:
     whole_variance: Floats
     steepness: float
     """k."""
+    least: float = 0.0
+    """The least ratio that is possible."""
+    most: float = 1.0
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
-        """Whether each whole is at least SURE standard errors above zero."""
-        return (self.whole > 0) & (self.whole**2 >= SURE**2 * self.whole_variance)
+        """Whether each whole is sure enough."""
+        return self.surely(SURE)
+
+    def surely(self, errors: float) -> npt.NDArray[np.bool_]:
+        """Return whether each whole is at least so many standard errors above zero."""
+        return (self.whole > 0) & (self.whole**2 >= errors**2 * self.whole_variance)
 
     @property
     def estimate(self) -> Floats:
@@ -61,7 +71,7 @@ class Ratios:
     @property
     def std_error(self) -> Floats:
         """The standard error of x / y by the delta method: for plotting; the interval is not made of it."""
-        ratio = np.clip(self.estimate, 0.0, 1.0)
+        ratio = np.clip(self.estimate, self.least, self.most)
         spread = self.part_variance - 2 * ratio * self.covariance + ratio**2 * self.whole_variance
         return np.sqrt(np.maximum(spread, 0.0)) / np.abs(self.whole)
 
@@ -72,7 +82,7 @@ class Ratios:
         return np.asarray((spread - self.steepness * (1 - 2 * ratio) * (x - ratio * y)) / y**2)
 
     def ends(self, z: float) -> tuple[Floats, Floats]:
-        """Return the ends of the intervals at a level, within [0, 1]."""
+        """Return the ends of the intervals at a level, within what is possible."""
         x, y, k = self.part, self.whole, self.steepness
         # square r^2 - 2 half r + constant <= 0
         square = y**2 - z**2 * (self.whole_variance - 2 * k * y)
@@ -81,7 +91,10 @@ class Ratios:
         root = np.sqrt(np.maximum(half**2 - square * constant, 0.0))
         bounded = (square > 0) & (y > 0)
         lower, upper = ((half + way * root) / np.where(bounded, square, 1.0) for way in (-1, 1))
-        return np.where(bounded, np.clip(lower, 0.0, 1.0), 0.0), np.where(bounded, np.clip(upper, 0.0, 1.0), 1.0)
+        least, most = self.least, self.most
+        return np.where(bounded, np.clip(lower, least, most), least), np.where(
+            bounded, np.clip(upper, least, most), most
+        )
 
     def tell(self, z: float) -> Iterator[KnownRatio]:
         """Yield the ratios that are told, with intervals at a level."""
