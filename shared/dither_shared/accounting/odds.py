@@ -21,7 +21,10 @@ from math import ceil, floor, isqrt
 
 EVEN = Fraction(1, 2)
 """A guess of 1 : 1."""
+ONE_IN_TEN = Fraction(1, 10)
 NEARLY_CERTAIN = Fraction(99, 100)
+SURE_OF_REPORT_MAX = Fraction(95, 100)
+"""How sure an even guess may become by one report without a note of `dither metrics check`; by all, NEARLY_CERTAIN."""
 _ROOT = 1 << 128
 """Square roots are rounded up to a multiple of one over this."""
 

@@ -66,6 +66,8 @@ class Kind(ABC, Generic[D, A]):
 
     starter = ""
     """The lines of a registry that are its own, to begin with: `dither metrics new` writes them."""
+    aliases: tuple[str, ...] = ()
+    """What others call it: a registry that does is told the name."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False

@@ -61,6 +61,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
 
     name = "number"
     meaning = "for how long, how large or how many"
+    aliases = ("int", "integer", "float", "counter", "quantity", "histogram", "timing", "timespan", "duration")
     starter = 'question = "How long does it take?"\nunit = "ms"\nlow = 1\nhigh = 10000\nbuckets = 32\nscale = "log"'
     estimand = "numbers"
     rounds = True
