@@ -31,12 +31,14 @@ from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.precision import Told
     from dither_shared.toml_tables import Mistakes, TomlTable, ValueList
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
 
 METRICS_MAX = 1_000
+DEVICE_EPSILON_MAX = Decimal(1000)
 OWNER_CHARACTERS_MAX = 200
 REGISTRY_BYTES_MAX = 32 * 1024 * 1024
 """Above the 100,000 candidates of a text that are listed in the registry itself, each of 200 characters in ASCII."""
@@ -102,6 +104,12 @@ class Metric:
     def std_errors(self, n: int) -> Mapping[str, float]:
         """Return those of what n reports tell besides shares, in the unit of a number: about, and for planning."""
         return self.kind.std_errors(self.asked, n)
+
+    def tells(self, n: int) -> "Told":
+        """Return the least that n reports tell of what the kind asks for: for planning."""
+        from dither_shared.precision import Told, detectable_share
+
+        return self.kind.tells(self.asked, n) or Told("detectable share", detectable_share(self, self.d, n))
 
     @property
     def poisoning(self) -> "Sequence[Worth]":
@@ -238,14 +246,41 @@ class Registry:
     @classmethod
     def parse(cls, text: str, source: str = "metrics.toml", directory: StrPath | None = None) -> "Registry":
         """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
+        try:
+            data = parse_toml(text)
+        except ValueError as error:
+            raise refusal_of(source, f"must be TOML: {error}") from None
+        return cls._of_toml(data, text, source, None if directory is None else os.fspath(directory))
+
+    @classmethod
+    def reread(cls, path: StrPath, metric: str, changes: Mapping[str, object]) -> Metric:
+        """Return a metric of a registry in TOML with some keys changed, whatever it may then cost a device.
+
+        Raises RegistryError, for a registry that is compiled, too.
+        """
+        source = os.path.join("", path)
+        text = read_text(source, REGISTRY_BYTES_MAX)
+        if text.lstrip(f"{BYTE_ORDER_MARK} \t\n").startswith("{"):
+            raise refusal_of(source, "is compiled: only metrics.toml can be read with changes")
+        return cls.changed(text, metric, changes, os.path.dirname(source))
+
+    @classmethod
+    def changed(cls, text: str, metric: str, changes: Mapping[str, object], directory: str | None = None) -> Metric:
+        """Return the same of a registry's text."""
+        data = parse_toml(text)
+        table = {**data["metric"][metric], **changes}
+        head = {**data["registry"], "device_epsilon": DEVICE_EPSILON_MAX}
+        if not KINDS[table["kind"]].takes_public:
+            head.pop("public", None)
+        data = {**data, "registry": head, "metric": {metric: table}}
+        return cls._of_toml(data, text, "metrics.toml", directory).metrics[metric]
+
+    @classmethod
+    def _of_toml(cls, data: dict[str, Any], text: str, source: str, directory: str | None) -> "Registry":
         from dither_shared.toml_tables import MISTAKES_MAX, Mistakes, TomlTable  # not for one that is compiled
 
         mistakes = Mistakes()
-        try:
-            document = TomlTable(source, "", parse_toml(text), text, mistakes=mistakes)
-        except ValueError as error:
-            raise refusal_of(source, f"must be TOML: {error}") from None
-        directory = None if directory is None else os.fspath(directory)
+        document = TomlTable(source, "", data, text, mistakes=mistakes)
         document.lists = _read_lists(document, directory)
         head: dict[str, Any] = {}
         with mistakes.noted():
@@ -330,7 +365,7 @@ def _read_head(head: "TomlTable") -> dict[str, Any]:
     """Return all that a registry says of the whole app."""
     read = {
         "app": head.name("app"),
-        "device_epsilon": head.epsilon("device_epsilon", most=Decimal(1000)),
+        "device_epsilon": head.epsilon("device_epsilon", most=DEVICE_EPSILON_MAX),
         "quiet_days": head.integer("quiet_days", 0, 365, default=1),
         "public": _read_public(head),
         "linkable": head.boolean("linkable", default=False),
@@ -386,7 +421,9 @@ def _read_metric(
         meanings = ", ".join(f'"{kind.name}" {kind.meaning}' for kind in KINDS.values())
         raise table.error("kind", f"is missing: {meanings}")
     noted = len(mistakes)
-    meant = {alias: each.name for each in KINDS.values() for alias in each.aliases}
+    meant = {}
+    if not table.is_one_of("kind", KINDS):  # else only those that are asked for are loaded
+        meant = {alias: each.name for each in KINDS.values() for alias in each.aliases}
     kind = KINDS[table.one_of("kind", KINDS, meant=meant)]
     known = len(mistakes) == noted or table.is_one_of("kind", meant)
     presence = table.one_of("presence", ("public", "hidden"))

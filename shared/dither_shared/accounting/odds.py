@@ -16,6 +16,7 @@ their epsilons; any number of reports of one memoized answer together enter with
 Kasiviswanathan, Smith 2014.
 """
 
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, isqrt
 
@@ -53,6 +54,15 @@ def percent_above(probability: Fraction) -> str:
     if probability > NEARLY_CERTAIN:
         return "above 99"
     return f"{ceil(1000 * probability) / 10:.1f}"
+
+
+def percent_exactly(probability: Fraction) -> str:
+    """Return a probability in percent, without the sign: rounded up to one digit more than its nines."""
+    for digits in range(1, 10):
+        shown = Decimal(ceil(probability * 10 ** (digits + 2))).scaleb(-digits)
+        if shown < 100:
+            return f"{shown}"
+    return "all but 100"
 
 
 def percent_below(probability: Fraction) -> str:

@@ -5,11 +5,11 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from decimal import Decimal
 from fractions import Fraction
-from math import ceil
+from functools import partial
 from pathlib import Path
 
+from dither import installs
 from dither.commands.metrics.compiling import document_of
 from dither_shared.accounting.linking import hundredths
 from dither_shared.accounting.odds import (
@@ -19,6 +19,7 @@ from dither_shared.accounting.odds import (
     SURE_OF_REPORT_MAX,
     millionths_above,
     percent_above,
+    percent_exactly,
     sure,
 )
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for CI: exit 1, too, if a guess may become nearly certain and the registry does not say that it is known",
     )
+    installs.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -56,14 +58,21 @@ def _days(text: str) -> timedelta:
 
 def run(args: argparse.Namespace) -> int:
     """Check the registry and show each metric's plan and cost; return 1 for a finding."""
+    crowd = installs.asked(args)
     registry, today = _sound(args.registry), utc_today()
     metrics = list(registry.metrics.values())
+    reread = partial(installs.rereading, args.registry)
     expired = [metric for metric in metrics if metric.expires <= today]
     soon = [metric for metric in metrics if args.expires_within and metric.expires <= today + args.expires_within]
     notes = list(_certainties(registry))
     found = bool(expired or soon or (args.strict and notes and not registry.nearly_certain))
     if args.json:
-        print(json.dumps(_document(registry, notes, [metric.name for metric in soon] if args.expires_within else None)))
+        document = _document(registry, notes)
+        if args.expires_within:
+            document["expires_soon"] = [metric.name for metric in soon]
+        if crowd:
+            document["installs"] = installs.documents(registry, crowd, metrics, reread)
+        print(json.dumps(document))
         return int(found)
     for metric in metrics:
         _print_metric(metric)
@@ -84,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"note: {note}")
     if notes:
         print(_KNOWN if registry.nearly_certain else _UNKNOWN)
+    if crowd:
+        print(*installs.lines(registry, crowd, metrics, reread), sep="\n")
     reserved = from_micro(sum(metric.reservation for metric in metrics))
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
     if expired:
@@ -153,21 +164,12 @@ def _certainty(whose: str, after: str, micro: int, most: Fraction, arithmetic: s
     odds = exp_of_micro(micro)
     if (probability := sure(odds)) > most:
         yield (
-            f"{whose}: after {after} an even guess may be {_exactly(probability)} % sure, above {100 * most} %: "
+            f"{whose}: after {after} an even guess may be {percent_exactly(probability)} % sure, above {100 * most} %: "
             f"{arithmetic}, and e^{from_micro(micro):g} is {float(odds):,.0f} : 1"
         )
 
 
-def _exactly(probability: Fraction) -> str:
-    """Return a probability in percent, to a digit more than its nines, rounded up; "100" where it is all but that."""
-    for digits in range(1, 8):
-        shown = Decimal(ceil(probability * 10 ** (digits + 2))).scaleb(-digits)
-        if shown < 100:
-            return f"{shown}"
-    return "all but 100"
-
-
-def _document(registry: Registry, notes: list[str], soon: list[str] | None) -> dict[str, object]:
+def _document(registry: Registry, notes: list[str]) -> dict[str, object]:
     metrics = registry.metrics.values()
     whole = to_micro(registry.device_epsilon)
     return {
@@ -183,7 +185,6 @@ def _document(registry: Registry, notes: list[str], soon: list[str] | None) -> d
         "unused_lists": list(registry.unused),
         "metrics": [_describe(metric) for metric in metrics],
         "compiled": document_of(registry),
-        **({} if soon is None else {"expires_soon": soon}),
     }
 
 
