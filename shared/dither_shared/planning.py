@@ -23,6 +23,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil
+from typing import Protocol
 
 from dither_shared.accounting.odds import percent_exactly, sure
 from dither_shared.errors import DitherError
@@ -56,6 +57,41 @@ class Installs:
     def daily(self) -> float:
         """The share that is there the next day."""
         return 1.0 if self.stay is None else self.stay ** (1 / MONTH_DAYS)
+
+
+class Scheduled(Protocol):
+    """The part of a metric that decides how many reports there are."""
+
+    @property
+    def period_days(self) -> int:
+        """Return the length of a period."""
+
+    @property
+    def memoized(self) -> bool:
+        """Tell whether a repeated answer costs nothing more, and so is asked for in every period."""
+
+    @property
+    def charges(self) -> int:
+        """Return the most reports, or, memoized, different answers."""
+
+    @property
+    def schedule(self) -> str:
+        """Return "spread" or "early"."""
+
+    @property
+    def expires(self) -> date:
+        """Return the first day on which it has expired."""
+
+
+@frozen
+class Life:
+    """The same of a metric that is being planned."""
+
+    charges: int
+    schedule: str
+    period_days: int
+    memoized: bool
+    expires: date
 
 
 @frozen
@@ -142,7 +178,7 @@ def _effective(metric: Metric, repeats: float) -> float:
     return float(one / (one + Fraction(repeats - 1) * permanent))
 
 
-def reports_of(metric: Metric, installs: Installs, quiet_days: int, days: int) -> float:
+def reports_of(metric: Scheduled, installs: Installs, quiet_days: int, days: int) -> float:
     """Return how many reports a window of so many days has on average; without `stay`, the first days of all."""
     period, s, there = metric.period_days, installs.daily, installs.count * installs.on
     periods = periods_of_year(metric)
@@ -158,7 +194,7 @@ def reports_of(metric: Metric, installs: Installs, quiet_days: int, days: int) -
     return there * (1 - s) * s**quiet_days * (1 + later) * days
 
 
-def periods_of_year(metric: Metric) -> int:
+def periods_of_year(metric: Scheduled) -> int:
     """Return how many periods the year before a metric expires has, from which its reports are drawn."""
     last = (metric.expires - _EPOCH).days - 1
     first = last - YEAR_DAYS + 1

@@ -38,6 +38,7 @@ SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
 
 METRICS_MAX = 1_000
+REPORTS_MAX = 10_000
 DEVICE_EPSILON_MAX = Decimal(1000)
 OWNER_CHARACTERS_MAX = 200
 REGISTRY_BYTES_MAX = 32 * 1024 * 1024
@@ -438,7 +439,7 @@ def _read_metric(
         "rev": table.integer("rev", 1, 1_000_000),
         "question": table.text("question", 300),
         "epsilon": read_epsilon(table),
-        "charges": asked and (asked.answers or table.integer("answers" if memoize else "reports", 1, 10_000)),
+        "charges": asked and (asked.answers or table.integer("answers" if memoize else "reports", 1, REPORTS_MAX)),
         "period_days": table.days("period"),
         "schedule": table.one_of("schedule", ("spread", "early"), default="early" if memoize else "spread"),
         "owners": table.texts("owners", 20, OWNER_CHARACTERS_MAX),
