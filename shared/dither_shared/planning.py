@@ -1,8 +1,8 @@
 """Planning: how many reports of a metric so many installs send, what these show, and what other keys would change.
 
-An install is a device whose app runs every day. Of N of them a share `on` lets telemetry speak, and a share `stay` is
-still there 30 days later: as many come as go. So of those that are there each day a share s = stay^(1/30) is there the
-next day, and s^quiet of them are past their quiet days. In a period of k days answer
+An install is a device whose app runs every day. Telemetry is on in a share `on` of all N, and a share `stay` is still
+there 30 days later: as many come as go. So a share s = stay^(1/30) of those that are there is there the next day, too,
+and s^quiet of them are past their quiet days. In a period of k days answer
 
     A = N on s^quiet (1 + (k - 1)(1 - s))       devices that may: those of its first day, and those that come in it
     always     A                                memoized answers, or as many reports as a year has periods, P
@@ -96,7 +96,7 @@ class Life:
 
 @frozen
 class Shown:
-    """What the reports of a week, or of a year, show."""
+    """The reports of a week, or of a year, and the least that they tell."""
 
     reports: float
     told: Told | None
@@ -113,7 +113,7 @@ class Shown:
 
 @frozen
 class Outlook:
-    """What so many installs' reports show of a metric: in a week, and in a year that is read as one."""
+    """The worth of so many installs' reports of a metric: in a week, and in a year that is read as one."""
 
     metric: Metric
     installs: Installs

@@ -137,7 +137,7 @@ def test_a_device_that_is_there_all_year_sends_just_as_many(changed: dict[str, o
     assert sent == round(reports_of(metric, Installs(1), 0, 365))
 
 
-# What they show.
+# Their figures.
 
 
 def test_a_memoized_window_shows_what_its_page_will() -> None:
@@ -172,7 +172,7 @@ def test_where_nobody_comes_an_early_metric_speaks_in_its_first_days_alone() -> 
     assert reports_of(metric, Installs(100), 1, 7) == reports_of(metric, Installs(100), 1, 365) == 300
 
 
-# What would change it.
+# Other keys.
 
 
 def rows(path: Path, installs: int = 5_000) -> dict[str, tuple[str, str, str]]:

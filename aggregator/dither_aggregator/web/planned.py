@@ -285,7 +285,7 @@ class InstallsPlan:
     needed_year: int
     """How many send as many in a year."""
     outlook: Outlook | None = None
-    """What those that were asked for send; None if none were."""
+    """The reports of those that were asked for; None if none were."""
     changes: Sequence[Change] = ()
 
 

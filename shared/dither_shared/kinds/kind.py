@@ -68,7 +68,7 @@ class Kind(ABC, Generic[D, A]):
     starter = ""
     """The lines of a registry that are its own, to begin with: `dither metrics new` writes them."""
     aliases: tuple[str, ...] = ()
-    """What others call it: a registry that does is told the name."""
+    """Names that others use for it: a registry with one of them is told the right name."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False
