@@ -38,7 +38,7 @@ METRICS = [
 
 
 def asked(**changes: object) -> Metric:
-    return registry(**{"device_epsilon": "1000", "expires": EXPIRES, "epsilon": "1", **changes}).metrics["color"]  # type: ignore[arg-type]
+    return registry(**{"device_epsilon": "1000", "expires": EXPIRES, "epsilon": "1", **changes}).metrics["color"]
 
 
 # A crowd.
@@ -124,7 +124,7 @@ def test_a_year_has_the_periods_that_devices_draw_from(period: int) -> None:
 
 @pytest.mark.parametrize("changed", thinned(METRICS[:4] + METRICS[7:], 1, 2, 4), ids=str)
 def test_a_device_that_is_there_all_year_sends_just_as_many(changed: dict[str, object]) -> None:
-    whole = registry(**{"device_epsilon": "1000", "expires": EXPIRES, "epsilon": "1", **changed})  # type: ignore[arg-type]
+    whole = registry(**{"device_epsilon": "1000", "expires": EXPIRES, "epsilon": "1", **changed})
     metric, first = whole.metrics["color"], day_number(EXPIRES) - 365
     first = period_start(first, metric.period_days)
     clock = Clock(first * DAY_S + DAY_S / 2)
