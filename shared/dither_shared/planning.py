@@ -59,7 +59,7 @@ class Installs:
         return 1.0 if self.stay is None else self.stay ** (1 / MONTH_DAYS)
 
 
-class Scheduled(Protocol):
+class Answering(Protocol):
     """The part of a metric that decides how many reports there are."""
 
     @property
@@ -84,7 +84,7 @@ class Scheduled(Protocol):
 
 
 @frozen
-class Life:
+class PlannedLife:
     """The same of a metric that is being planned."""
 
     charges: int
@@ -178,7 +178,7 @@ def _effective(metric: Metric, repeats: float) -> float:
     return float(one / (one + Fraction(repeats - 1) * permanent))
 
 
-def reports_of(metric: Scheduled, installs: Installs, quiet_days: int, days: int) -> float:
+def reports_of(metric: Answering, installs: Installs, quiet_days: int, days: int) -> float:
     """Return how many reports a window of so many days has on average; without `stay`, the first days of all."""
     period, s, there = metric.period_days, installs.daily, installs.count * installs.on
     periods = periods_of_year(metric)
@@ -194,7 +194,7 @@ def reports_of(metric: Scheduled, installs: Installs, quiet_days: int, days: int
     return there * (1 - s) * s**quiet_days * (1 + later) * days
 
 
-def periods_of_year(metric: Scheduled) -> int:
+def periods_of_year(metric: Answering) -> int:
     """Return how many periods the year before a metric expires has, from which its reports are drawn."""
     last = (metric.expires - _EPOCH).days - 1
     first = last - YEAR_DAYS + 1

@@ -23,7 +23,7 @@ from dither_aggregator.analysis.windows import OVER_THE_EDGES, periods_touched
 from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
-from dither_shared.planning import Life
+from dither_shared.planning import PlannedLife
 
 N_MAX = 10**12
 EPSILON_STEPS = 100
@@ -158,20 +158,20 @@ class Question(ABC):
         """Return what follows `epsilon_permanent` on memoized answers."""
         return ""
 
-    def life(self, expires: date, reports: int = 1, schedule: str = "spread") -> Life:
+    def life(self, expires: date, reports: int = 1, schedule: str = "spread") -> PlannedLife:
         """Return how often a device reports: so often, or, memoized, in every period."""
         if self.epsilon_permanent is None:
-            return Life(reports, schedule, PERIOD_DAYS, memoized=False, expires=expires)
-        return Life(self.memo_answers, "early", PERIOD_DAYS, memoized=True, expires=expires)
+            return PlannedLife(reports, schedule, PERIOD_DAYS, memoized=False, expires=expires)
+        return PlannedLife(self.memo_answers, "early", PERIOD_DAYS, memoized=True, expires=expires)
 
-    def lines(self, life: Life) -> Sequence[str]:
+    def lines(self, life: PlannedLife) -> Sequence[str]:
         """Return the registry's lines for the reports, or for the memoized answers, of a device."""
         if self.epsilon_permanent is None:
             reports = f"reports = {life.charges}  # in a device's life; each further one costs epsilon again"
             return [reports, f'schedule = "{life.schedule}"']
         return ["memoize = true", f"epsilon_permanent = {self.epsilon_permanent:f}{self.memo()}"]
 
-    def reserved(self, epsilon: Decimal, life: Life) -> Decimal:
+    def reserved(self, epsilon: Decimal, life: PlannedLife) -> Decimal:
         """Return what those lines reserve of a device's epsilon."""
         return life.charges * (epsilon if self.epsilon_permanent is None else self.epsilon_permanent)
 
@@ -339,7 +339,7 @@ def neighbours(planned: Planned[Q]) -> Sequence[Planned[Q]]:
     return [_forward(question, n, epsilon, question.target_name) for n, epsilon in there]
 
 
-def registry_lines(planned: Planned[Any], app: str, life: Life) -> str:
+def registry_lines(planned: Planned[Any], app: str, life: PlannedLife) -> str:
     """Return a registry with the planned metric, which `dither metrics check` takes; its words are to be replaced.
 
     A long list of values is in values.txt, one a line and without "other", which comes by itself.
