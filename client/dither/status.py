@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from dither.device import Device, Sending, SkipReason
 from dither.device.days import EPOCH
+from dither.device.skip_reason import HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, Silence
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen
@@ -27,6 +28,8 @@ class Mode(Enum):
     """The environment, or what `start()` was given, allows nothing, or the file is not this app's to use."""
 
 
+NAMED_MAX = 3
+"""So many metrics of one reason are named."""
 NOT_ASKED = "the person was not asked yet: set_consent(True) when they agree"
 REFUSED = "the person refused"
 CLOSED = "closed"
@@ -130,6 +133,29 @@ def status_of(
         development,
         ask=standing.mode is Mode.NOT_ASKED or (bool(asks) and standing.mode is not Mode.REFUSED),
     )
+
+
+def nothing_sent(skips: Mapping[str, SkipReason], hidden: Collection[str]) -> str:
+    """Return why nothing leaves, and the next step, by metric.
+
+    An app may log it, so the words for a hidden metric are the same whether there is an answer or not.
+    """
+    named: dict[tuple[str, date | None], list[str]] = {}
+    for name, skip in skips.items():
+        word, until = skip.reason or UNRECORDED, skip.until
+        if name in hidden and word in (UNRECORDED, Silence.ANSWERED, Silence.UNOPENED, Silence.WAITING):
+            word, until = HIDDEN, None
+        named.setdefault((word, day_of(until)), []).append(name)
+    parts = [
+        f"{_few(names)}: {word}{f' until {until}' if until else ''} ({MEANINGS[word]}): {NEXT_STEPS[word]}"
+        for (word, until), names in named.items()
+    ]
+    return f"nothing to send: {'; '.join(parts)}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _metric_status(skip: SkipReason) -> MetricStatus:

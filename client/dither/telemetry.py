@@ -18,10 +18,11 @@ from dither.say import DEBUG, WARNING, say
 from dither.sending.uploader import FlushResult, delay
 from dither.session import CATCH_UP_EVERY_S, Session
 from dither.settings import Settings
-from dither.status import Mode, Preview, Standing, Status, describe_error, status_of
+from dither.status import Mode, Preview, Standing, Status, describe_error, nothing_sent, status_of
 from dither_shared.domains import OTHER
 from dither_shared.errors import ConfigurationError, InvalidAnswer
 from dither_shared.exact import from_micro
+from dither_shared.frozen import replaced
 from dither_shared.registry import Metric
 
 if TYPE_CHECKING:
@@ -102,6 +103,9 @@ class Telemetry:
     def _record(self, metric: Metric, answer: object) -> None:
         if self._settings.strict:
             _check(metric, answer)
+        elif self._settings.development and not metric.takes(answer):
+            with suppress(Exception):  # of the answer's own methods
+                say(WARNING, "%s: %s", metric.name, _becomes(metric, answer))
         with within(WAIT_S):
             if metric.hidden:
                 self._replace(metric, answer)
@@ -154,6 +158,8 @@ class Telemetry:
         if metric.takes(answer):
             return
         self._failures["unlisted"] += 1
+        if self._settings.development:  # which has said so
+            return
         if (misread := metric.kind.misread(metric.asked.domain)) and metric.name not in self._warned:
             self._warned.add(metric.name)
             say(WARNING, "%s %s", metric.name, misread)
@@ -175,7 +181,8 @@ class Telemetry:
                 if uploader is None or standing.mode is not Mode.SPEAKS:
                     return FlushResult(0, 0, standing.silent)
                 try:
-                    return uploader.flush(until - time.monotonic())
+                    result = uploader.flush(until - time.monotonic())
+                    return result if result.sent or result.detail else self._with_reasons(result)
                 except Exception:
                     if session.speaks:
                         raise
@@ -186,6 +193,16 @@ class Telemetry:
             return FlushResult(0, 0, describe_error(error))
 
         return self._guarded(send, failed)
+
+    def _with_reasons(self, result: FlushResult) -> FlushResult:
+        """Return the result of a flush that had nothing to send with the reasons, and the next steps."""
+        device, metrics = self._session.device, self._settings.registry.metrics
+        if device is None:
+            return result
+        hidden = [name for name, metric in metrics.items() if metric.hidden]
+        with suppress(Exception):  # the file cannot be looked into now: then nothing is said
+            return replaced(result, detail=nothing_sent(device.skip_reasons(), hidden))
+        return result
 
     async def flush_async(self, timeout: float = 10.0) -> FlushResult:
         """Do what `flush` does, on a thread of its own: the event loop goes on meanwhile.
@@ -318,15 +335,49 @@ class Telemetry:
         return False
 
 
+LISTED_MAX, NEAREST_MAX = 8, 3
+"""So many listed values are named, where an answer is none of them: all that there are, or the nearest."""
+
+
 def _check(metric: Metric, answer: object) -> None:
-    """Refuse, in strict telemetry, an answer that the metric does not ask for."""
+    """Refuse, in strict telemetry, an answer that the metric does not ask for, and name those that it does."""
     if metric.takes(answer):
         return
     place = metric.misplaced(answer)
     came = f"what came in {place}" if place else "what came"
+    listed = _listed(metric, place)
+    shown = ", ".join([*listed[:LISTED_MAX], *["..."][: len(listed) - LISTED_MAX]])
+    asked = f" ({shown})" if listed else ""
     misread = metric.kind.misread(metric.asked.domain)
     becomes = f"it {misread}" if misread else f'it would be sent as "{OTHER}"'
-    raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for; {becomes}")
+    raise InvalidAnswer(f"{came} is no answer that {metric.name} asks for{asked}; {becomes}")
+
+
+def _becomes(metric: Metric, answer: object) -> str:
+    """Return what becomes of an answer that is not asked for, with the nearest listed ones: for development alone.
+
+    Not the answer itself: logs are kept.
+    """
+    from difflib import get_close_matches
+
+    place = metric.misplaced(answer)
+    listed = _listed(metric, place)
+    came = "what came" if not place else f"what came in {place}"
+    misread = metric.kind.misread(metric.asked.domain)
+    becomes = f"{came} is not asked for: it {misread or f'is sent as “{OTHER}”'}"
+    if not listed:
+        return becomes
+    written = [answer] if isinstance(answer, str) else list(answer) if isinstance(answer, list | tuple | set) else []
+    unlisted = [each for each in written if isinstance(each, str) and each not in listed]
+    near = [close for each in unlisted for close in get_close_matches(each, listed, NEAREST_MAX)]
+    nearest = [*dict.fromkeys(near)][:NEAREST_MAX]
+    return f"{becomes}; {'did you mean' if nearest else 'listed are'} {', '.join(nearest or listed[:NEAREST_MAX])}?"
+
+
+def _listed(metric: Metric, place: str) -> list[str]:
+    """Return the listed values, or those of the column that is named."""
+    listed = metric.kind.offer(metric.asked).listed
+    return [each for each in listed if not place or each.startswith(f"{place}: ")]
 
 
 def _seconds(timeout: float) -> float:

@@ -38,6 +38,7 @@ def to_document(registry: Registry, sentences: Iterable[Mapping[str, object]]) -
         "device_epsilon": str(registry.device_epsilon),
         "quiet_days": registry.quiet_days,
         "linkable": registry.linkable,
+        **({"nearly_certain": True} if registry.nearly_certain else {}),  # readers of before pass over it
         "linked": _text(registry.linked),
         "public": registry.public and {"name": registry.public.name, "values": list(registry.public.values)},
         "unused_lists": list(registry.unused),
@@ -103,6 +104,7 @@ def read(text: str, source: str) -> Registry:
             MappingProxyType({metric.name: metric for metric in metrics}),
             public and PublicColumn(public["name"], tuple(public["values"])),
             document["linkable"],
+            document.get("nearly_certain", False),
             tuple(document["unused_lists"]),
         )
         _know(registry, linked=_float(document["linked"]))

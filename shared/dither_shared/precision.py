@@ -15,10 +15,25 @@ from math import sqrt
 from statistics import NormalDist
 from typing import Protocol
 
+from dither_shared.frozen import frozen
+
 ALPHA = 0.05
 POWER = 0.8
 
 _NORMAL = NormalDist()
+SIDES = 2 * _NORMAL.inv_cdf(1 - ALPHA / 2)
+"""The width of a 95 % interval, in standard errors."""
+
+
+@frozen
+class Told:
+    """The least that so many reports tell: what it is, and its size as a part of 1."""
+
+    what: str
+    part: float
+
+    def __str__(self) -> str:
+        return "nothing" if self.part > 1 else f"{100 * self.part:.2g} %" if self.part < 0.995 else "100 %"
 
 
 class Noisy(Protocol):

@@ -18,7 +18,7 @@ from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter, refusal_of
-from dither_shared.exact import from_micro, to_micro
+from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.files import BYTE_ORDER_MARK, StrPath, parse_toml, read_text
 from dither_shared.frozen import frozen
 from dither_shared.installed import load
@@ -31,12 +31,15 @@ from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
-    from dither_shared.toml_tables import TomlTable, ValueList
+    from dither_shared.precision import Told
+    from dither_shared.toml_tables import Mistakes, TomlTable, ValueList
 
 SENSITIVITIES = ("low", "medium", "high")
 """In rising order."""
 
 METRICS_MAX = 1_000
+REPORTS_MAX = 10_000
+DEVICE_EPSILON_MAX = Decimal(1000)
 OWNER_CHARACTERS_MAX = 200
 REGISTRY_BYTES_MAX = 32 * 1024 * 1024
 """Above the 100,000 candidates of a text that are listed in the registry itself, each of 200 characters in ASCII."""
@@ -103,6 +106,12 @@ class Metric:
     def std_errors(self, n: int) -> Mapping[str, float]:
         """Return those of what n reports tell besides shares, in the unit of a number: about, and for planning."""
         return self.kind.std_errors(self.asked, n)
+
+    def tells(self, n: int) -> "Told":
+        """Return the least that n reports tell of what the kind asks for: for planning."""
+        from dither_shared.precision import Told, detectable_share
+
+        return self.kind.tells(self.asked, n) or Told("detectable share", detectable_share(self, self.d, n))
 
     @property
     def poisoning(self) -> "Sequence[Worth]":
@@ -209,6 +218,8 @@ class Registry:
     """The fact that the app sets of each device and that reports of tables say in the clear."""
     linkable: bool = False
     """Whether reviewers know that whoever keeps all reports can join those of many devices over time."""
+    nearly_certain: bool = False
+    """Whether reviewers know that a device's reports may make a guess at its answers nearly certain."""
     unused: tuple[str, ...] = ()
     """The shared lists of values that nothing names."""
 
@@ -237,46 +248,72 @@ class Registry:
     @classmethod
     def parse(cls, text: str, source: str = "metrics.toml", directory: StrPath | None = None) -> "Registry":
         """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
-        from dither_shared.toml_tables import TomlTable  # not for one that is compiled
-
         try:
-            document = TomlTable(source, "", parse_toml(text), text)
+            data = parse_toml(text)
         except ValueError as error:
             raise refusal_of(source, f"must be TOML: {error}") from None
-        directory = None if directory is None else os.fspath(directory)
+        return cls._of_toml(data, text, source, None if directory is None else os.fspath(directory))
+
+    @classmethod
+    def reread(cls, path: StrPath, metric: str, changes: Mapping[str, object]) -> Metric:
+        """Return a metric of a registry in TOML with some keys changed, whatever it may then cost a device.
+
+        Raises RegistryError, for a registry that is compiled, too.
+        """
+        source = os.path.join("", path)
+        text = read_text(source, REGISTRY_BYTES_MAX)
+        if text.lstrip(f"{BYTE_ORDER_MARK} \t\n").startswith("{"):
+            raise refusal_of(source, "is compiled: only metrics.toml can be read with changes")
+        return cls.changed(text, metric, changes, os.path.dirname(source))
+
+    @classmethod
+    def changed(cls, text: str, metric: str, changes: Mapping[str, object], directory: str | None = None) -> Metric:
+        """Return the same of a registry's text."""
+        data = parse_toml(text)
+        table = {**data["metric"][metric], **changes}
+        head = {**data["registry"], "device_epsilon": DEVICE_EPSILON_MAX}
+        if not KINDS[table["kind"]].takes_public:
+            head.pop("public", None)
+        data = {**data, "registry": head, "metric": {metric: table}}
+        return cls._of_toml(data, text, "metrics.toml", directory).metrics[metric]
+
+    @classmethod
+    def _of_toml(cls, data: dict[str, Any], text: str, source: str, directory: str | None) -> "Registry":
+        from dither_shared.toml_tables import MISTAKES_MAX, Mistakes, TomlTable  # not for one that is compiled
+
+        mistakes = Mistakes()
+        document = TomlTable(source, "", data, text, mistakes=mistakes)
         document.lists = _read_lists(document, directory)
-        head = document.table("registry")
-        app = head.name("app")
-        device_epsilon = head.epsilon("device_epsilon", most=Decimal(1000))
-        quiet_days = head.integer("quiet_days", 0, 365, default=1)
-        public = _read_public(head)
-        linkable = head.boolean("linkable", default=False)
-        head.done()
-        tables = document.tables("metric", METRICS_MAX)
+        head: dict[str, Any] = {}
+        with mistakes.noted():
+            head = _read_head(document.table("registry"))
+        metrics: dict[str, Metric] = {}
+        with mistakes.noted():
+            for name, table in document.tables("metric", METRICS_MAX).items():
+                with mistakes.noted():
+                    metric = _read_metric(name, table, directory, head.get("public"), mistakes)
+                    metrics.update({name: metric} if metric else {})
+                if len(mistakes) > MISTAKES_MAX:
+                    break
         document.done()
-        registry = cls(
-            app,
-            device_epsilon,
-            quiet_days,
-            MappingProxyType({name: _read_metric(name, table, directory, public) for name, table in tables.items()}),
-            public,
-            linkable,
-            tuple(name for name in document.lists if name not in document.named),
-        )
-        if public and not any(metric.kind.takes_public for metric in registry.metrics.values()):
-            raise head.error("public", "is for tables, and there is none")
+        mistakes.check()
+        unused = tuple(name for name in document.lists if name not in document.named)
+        registry = cls(metrics=MappingProxyType(metrics), unused=unused, **head)
+        if registry.public and not any(metric.kind.takes_public for metric in metrics.values()):
+            raise refusal_of(source, "registry: public is for tables, and there is none")
         prove_budget(registry, source)
         return registry
 
     def check_dates(self, today: date, source: str = "metrics.toml") -> None:
-        """Refuse a metric that would outlive a year. For reviews and the aggregator: a device never asks."""
+        """Refuse metrics that would outlive a year. For reviews and the aggregator: a device never asks."""
+        from dither_shared.toml_tables import Mistakes
+
+        mistakes, last = Mistakes(), today + LIFETIME
         for metric in self.metrics.values():
-            if metric.expires > today + LIFETIME:
-                raise refusal_of(
-                    source,
-                    f"metric.{metric.name}: expires must be at most a year away, by {today + LIFETIME}, "
-                    f"got {metric.expires}",
-                )
+            if metric.expires > last:
+                needed = f"must be at most a year away, by {last}, got {metric.expires}"
+                mistakes.note(refusal_of(source, f"metric.{metric.name}: expires {needed}"))
+        mistakes.check()
 
     @cached_property
     def linked(self) -> float | None:
@@ -305,19 +342,39 @@ def prove_budget(registry: Registry, source: str) -> None:
     """Refuse a registry whose metrics could charge a device more than it allows."""
     metrics = registry.metrics.values()
     reserved = sum(metric.reservation for metric in metrics)
-    if reserved > to_micro(registry.device_epsilon):
+    allowed = to_micro(registry.device_epsilon)
+    if reserved > allowed:
+        from dither_shared.accounting.odds import percent_above, sure
+
+        now, then = (percent_above(sure(exp_of_micro(micro))) for micro in (allowed, reserved))
         parts = ", ".join(f"{metric.name} {from_micro(metric.reservation):g}" for metric in metrics)
         raise refusal_of(
             source,
-            f"registry: device_epsilon must be at least the sum of what the metrics reserve, "
-            f"{from_micro(reserved):g} (reports x epsilon, or answers x epsilon_permanent: {parts}), "
-            f"got {registry.device_epsilon}",
+            f"registry: the metrics reserve more of a device than device_epsilon, {registry.device_epsilon}, allows "
+            f"(reports x epsilon, or answers x epsilon_permanent: {parts}): ask fewer reports, or a smaller epsilon. "
+            f"To raise device_epsilon is to promise each device less: after all its reports the odds of a guess may "
+            f"then rise by e^{from_micro(reserved):g}, of an even one to {then} % sure, not by "
+            f"e^{from_micro(allowed):g}, to {now} %. It would have to be at least {from_micro(reserved):g}",
         )
 
 
 def utc_today() -> date:
     """Return today's date in UTC."""
     return datetime.now(UTC).date()
+
+
+def _read_head(head: "TomlTable") -> dict[str, Any]:
+    """Return all that a registry says of the whole app."""
+    read = {
+        "app": head.name("app"),
+        "device_epsilon": head.epsilon("device_epsilon", most=DEVICE_EPSILON_MAX),
+        "quiet_days": head.integer("quiet_days", 0, 365, default=1),
+        "public": _read_public(head),
+        "linkable": head.boolean("linkable", default=False),
+        "nearly_certain": head.boolean("nearly_certain", default=False),
+    }
+    head.done()
+    return read
 
 
 def _read_public(head: "TomlTable") -> PublicColumn | None:
@@ -357,38 +414,51 @@ def _looked_for() -> str:
         return ""
 
 
-def _read_metric(name: str, table: "TomlTable", directory: str | None, public: PublicColumn | None) -> Metric:
+def _read_metric(
+    name: str, table: "TomlTable", directory: str | None, public: PublicColumn | None, mistakes: "Mistakes"
+) -> Metric | None:
+    """Return a metric; None, and its mistakes noted, where its kind's own keys make none."""
     table.check_metric_name(name, RESERVED_NAMES)
     if not table.has("kind"):
         meanings = ", ".join(f'"{kind.name}" {kind.meaning}' for kind in KINDS.values())
         raise table.error("kind", f"is missing: {meanings}")
-    kind = KINDS[table.one_of("kind", KINDS)]
+    noted = len(mistakes)
+    meant = {}
+    if not table.is_one_of("kind", KINDS):  # else only those that are asked for are loaded
+        meant = {alias: each.name for each in KINDS.values() for alias in each.aliases}
+    kind = KINDS[table.one_of("kind", KINDS, meant=meant)]
+    known = len(mistakes) == noted or table.is_one_of("kind", meant)
     presence = table.one_of("presence", ("public", "hidden"))
-    asked = kind.read_table(table, directory, metric=name, hidden=presence == "hidden")
-    if public and kind.takes_public:
-        if presence == "hidden":
-            raise table.error("presence", f'must be "public" beside the public column {public.name}')
-        try:
-            asked = kind.beside(asked, public)
-        except InvalidParameter as error:
-            raise table.error("columns", f"must fit beside the public column {public.name}: {error}") from None
+    asked = None
+    if known:
+        with mistakes.noted():
+            asked = kind.read_table(table, directory, metric=name, hidden=presence == "hidden")
+            if public and kind.takes_public:
+                asked = _beside(kind, asked, public, table, presence)
     memoize = read_memoize(table)
-    metric = Metric(
-        name=name,
-        kind=kind,
-        rev=table.integer("rev", 1, 1_000_000),
-        question=table.text("question", 300),
-        asked=asked,
-        epsilon=read_epsilon(table),
-        charges=asked.answers or table.integer("answers" if memoize else "reports", 1, 10_000),
-        presence=presence,
-        period_days=table.days("period"),
-        schedule=table.one_of("schedule", ("spread", "early"), default="early" if memoize else "spread"),
-        owners=table.texts("owners", 20, OWNER_CHARACTERS_MAX),
-        sensitivity=table.one_of("sensitivity", SENSITIVITIES),
-        expires=table.day("expires"),
-    )
-    if memoize and metric.schedule == "spread":
+    facts: dict[str, Any] = {
+        "rev": table.integer("rev", 1, 1_000_000),
+        "question": table.text("question", 300),
+        "epsilon": read_epsilon(table),
+        "charges": asked and (asked.answers or table.integer("answers" if memoize else "reports", 1, REPORTS_MAX)),
+        "period_days": table.days("period"),
+        "schedule": table.one_of("schedule", ("spread", "early"), default="early" if memoize else "spread"),
+        "owners": table.texts("owners", 20, OWNER_CHARACTERS_MAX),
+        "sensitivity": table.one_of("sensitivity", SENSITIVITIES),
+        "expires": table.day("expires"),
+    }
+    if asked is None:
+        return None
+    if memoize and facts["schedule"] == "spread":
         raise table.error("schedule", 'must not be "spread" where answers are memoized: they are asked in every period')
     table.done()
-    return metric
+    return Metric(name=name, kind=kind, asked=asked, presence=presence, **facts)
+
+
+def _beside(kind: Kind[Any, Answer], asked: Asked, public: PublicColumn, table: "TomlTable", presence: str) -> Asked:
+    if presence == "hidden":
+        raise table.error("presence", f'must be "public" beside the public column {public.name}')
+    try:
+        return kind.beside(asked, public)
+    except InvalidParameter as error:
+        raise table.error("columns", f"must fit beside the public column {public.name}: {error}") from None

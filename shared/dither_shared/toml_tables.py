@@ -3,13 +3,14 @@
 import keyword
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
+from functools import partial, wraps
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from dither_shared.errors import RegistryError, refusal_of
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
@@ -60,13 +61,73 @@ class ValueList:
     """Says in which line a value is, by its number from 0 on."""
 
 
+_UNREAD = ValueList(("?", "??"), str)
 _NONE: Mapping[str, Any] = MappingProxyType({})
+Reader = TypeVar("Reader", bound=Callable[..., Any])
+MISTAKES_MAX = 20
+"""The most mistakes of a file that are said at once."""
+
+
+class Mistakes:
+    """The mistakes of a file, which are said at once: a key that is wrong is noted, and reading goes on without it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, RegistryError] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def note(self, error: RegistryError) -> None:
+        """Note a mistake; one that was noted before is still one."""
+        self._found.setdefault(str(error), error)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note a mistake that ends a part of the file, unless it may come of one that was noted in the same part."""
+        before = len(self._found)
+        try:
+            yield
+        except RegistryError as error:
+            if len(self._found) == before:
+                self.note(error)
+        except Exception:  # the kinds were given what stands in for a wrong key
+            if len(self._found) == before:
+                raise
+
+    def check(self) -> None:
+        """Raise the one mistake, or one error for all."""
+        errors = [*self._found.values()]
+        if len(errors) > 1:
+            more = [f"and {len(errors) - MISTAKES_MAX:,} more mistakes"] if len(errors) > MISTAKES_MAX else []
+            raise RegistryError("\n".join([*map(str, errors[:MISTAKES_MAX]), *more]))
+        if errors:
+            raise errors[0]
+
+
+def _or_else(stand_in: Callable[..., object]) -> Callable[[Reader], Reader]:
+    """Have a reader of a key note its mistake, where the table notes them, and return what stands in for the key."""
+
+    def decorate(read: Reader) -> Reader:
+        @wraps(read)
+        def noting(table: "TomlTable", key: str, *args: Any, **kwargs: Any) -> object:
+            try:
+                return read(table, key, *args, **kwargs)
+            except RegistryError as error:
+                if table.mistakes is None:
+                    raise
+                table.mistakes.note(error)
+                return stand_in(table, key, *args, **kwargs)
+
+        return cast("Reader", noting)
+
+    return decorate
 
 
 class TomlTable:
     """One table of the file. A key that is read is ticked off; `done` refuses those that nobody asked for.
 
-    `text` is the file's own, for the lines of mistakes, and `lists` are those that keys of this table may name.
+    `text` is the file's own, for the lines of mistakes, and `lists` are those that keys of this table may name. With
+    `mistakes` a key that is wrong is noted there, and reads as something that is right; else it raises RegistryError.
     """
 
     def __init__(
@@ -76,7 +137,9 @@ class TomlTable:
         data: dict[str, Any],
         text: str = "",
         lists: Mapping[str, ValueList] = _NONE,
+        mistakes: Mistakes | None = None,
     ) -> None:
+        self.mistakes = mistakes
         self._source = source
         self._where = where
         self._data = data
@@ -85,6 +148,8 @@ class TomlTable:
         self.named: set[str] = set()
         """The lists that were named, in this table and in those within it."""
         self._known: set[str] = set()
+        self._meant: set[str] = set()
+        """The keys that a hint has named: each may be meant as one that is missing."""
 
     def error(self, key: str, problem: str) -> RegistryError:
         """Return the error for one key."""
@@ -124,23 +189,28 @@ class TomlTable:
 
         unread = [name for name in self._data if name not in self._known]
         close = difflib.get_close_matches(key, unread[:_COMPARED_MAX], n=1, cutoff=_MISSPELT)
+        self._meant.update(close)
         return f"; {close[0]} is there: did you mean {key}?" if close else ""
 
     def done(self) -> None:
         """Refuse keys that nothing read."""
-        for key in self._data.keys() - self._known:
-            import difflib  # only for a mistake
+        for key in [key for key in self._data if key not in self._known | self._meant][:MISTAKES_MAX]:
+            self._refuse(key)
 
-            close = difflib.get_close_matches(key, self._known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(self._known))}"
-            raise self.error(key, f"is not a key of this table{hint}")
+    @_or_else(lambda table, key: None)
+    def _refuse(self, key: str) -> None:
+        import difflib  # only for a mistake
+
+        close = difflib.get_close_matches(key, self._known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(self._known))}"
+        raise self.error(key, f"is not a key of this table{hint}")
 
     def table(self, key: str) -> "TomlTable":
         """Return a table within this one."""
         value, where = self._get(key), f"{self._where}.{key}" if self._where else key
         if not isinstance(value, dict):
             raise self._needs(key, f"a table, [{where}]", value)
-        inner = TomlTable(self._source, where, value, self._text, self.lists)
+        inner = TomlTable(self._source, where, value, self._text, self.lists, self.mistakes)
         inner.named = self.named
         return inner
 
@@ -162,6 +232,7 @@ class TomlTable:
                 raise self.error("a name", f"must match [a-z][a-z0-9_]{{0,62}}, got {key!r}")
         return tuple(self._data)
 
+    @_or_else(lambda table, key, least, most, default=None: least)
     def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
         """Return an integer in [least, most]."""
         value = self._get(key, default)
@@ -169,6 +240,7 @@ class TomlTable:
             raise self._needs(key, f"an integer from {least} to {most}", value)
         return value
 
+    @_or_else(lambda table, key, fewest, most, size_max: tuple(range(fewest)))
     def integers(self, key: str, fewest: int, most: int, size_max: int) -> tuple[int, ...]:
         """Return a list of so many integers, from -size_max to size_max."""
         value = self._get(key)
@@ -177,9 +249,10 @@ class TomlTable:
             raise self._needs(key, needed, value)
         for each in value:
             if type(each) is not int or abs(each) > size_max:
-                raise self._needs(key, needed, each)
+                raise self._needs(key, needed, each, _steps_meant(key, value))
         return tuple(value)
 
+    @_or_else(lambda table, key, size_max, decimals_max: Decimal(1))
     def decimal(self, key: str, size_max: int, decimals_max: int) -> Decimal:
         """Return a number from -size_max to size_max with at most so many decimals."""
         value = self._get(key)
@@ -195,6 +268,7 @@ class TomlTable:
             raise self._needs(key, needed, value)
         return number
 
+    @_or_else(lambda table, key, default: default)
     def boolean(self, key: str, default: bool) -> bool:
         """Return true or false."""
         value = self._data[key] if self.has(key) else default
@@ -202,6 +276,7 @@ class TomlTable:
             raise self._needs(key, "true or false", value)
         return value
 
+    @_or_else(lambda table, key, most=EPSILON_MAX: Decimal(1))
     def epsilon(self, key: str, most: Decimal = EPSILON_MAX) -> Decimal:
         """Return an epsilon, in steps of a micro-epsilon."""
         value = self._get(key)
@@ -215,6 +290,7 @@ class TomlTable:
             raise self._needs(key, needed, value)
         return epsilon
 
+    @_or_else(lambda table, key: Decimal("0.5"))
     def probability(self, key: str) -> Decimal:
         """Return a number from 0 to 1, of at most 18 decimals."""
         value = self._get(key)
@@ -229,13 +305,27 @@ class TomlTable:
             raise self._needs(key, needed, value)
         return probability
 
-    def one_of(self, key: str, choices: Collection[str], default: str | None = None) -> str:
-        """Return one of a few words."""
+    @_or_else(
+        lambda table, key, choices, default=None, meant=_NONE: meant.get(
+            str(table._data.get(key)), default or next(iter(choices))
+        )
+    )
+    def one_of(
+        self, key: str, choices: Collection[str], default: str | None = None, meant: Mapping[str, str] = _NONE
+    ) -> str:
+        """Return one of a few words; `meant` has those that others use for some of them."""
         value = self._get(key, default)
         if not isinstance(value, str) or value not in choices:
-            raise self._needs(key, " or ".join(f'"{choice}"' for choice in choices), value)
+            hint = f'; did you mean "{meant[value]}"?' if isinstance(value, str) and value in meant else ""
+            raise self._needs(key, " or ".join(f'"{choice}"' for choice in choices), value, hint)
         return value
 
+    def is_one_of(self, key: str, choices: Collection[str]) -> bool:
+        """Tell whether a key is one of a few words."""
+        value = self._data.get(key)
+        return isinstance(value, str) and value in choices
+
+    @_or_else(lambda table, key: "app")
     def name(self, key: str) -> str:
         """Return a name of the form that metrics have."""
         value = self._get(key)
@@ -243,11 +333,13 @@ class TomlTable:
             raise self._needs(key, "a lower-case name such as my_app, at most 63 characters", value)
         return value
 
+    @_or_else(lambda table, key, characters_max: "?")
     def text(self, key: str, characters_max: int) -> str:
         """Return a text in one line, in the form of all texts."""
         value = self._get(key)
         return self._check_text(key, normal(value) if isinstance(value, str) else value, characters_max)
 
+    @_or_else(lambda table, key, most, characters_max: ("?",))
     def texts(self, key: str, most: int, characters_max: int) -> tuple[str, ...]:
         """Return a list of 1 to `most` different texts."""
         value = self._get(key)
@@ -259,6 +351,7 @@ class TomlTable:
         line = line_of_item(self._text, self._where, key, number)
         return f"in line {line}" if line else f"as item {number + 1}"
 
+    @_or_else(lambda table, key, most, characters_max, reserved=_NONE: _UNREAD)
     def list_or_name(self, key: str, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE) -> ValueList:
         """Return a list of 1 to `most` different texts, or the shared one that is named.
 
@@ -277,6 +370,7 @@ class TomlTable:
             listed = ValueList(self.texts(key, most, characters_max), partial(self._line_of, key))
         return self._without(key, listed, reserved)
 
+    @_or_else(lambda table, key, directory, most, characters_max, reserved=_NONE: _UNREAD)
     def list_or_file(
         self, key: str, directory: str | None, most: int, characters_max: int, reserved: Mapping[str, str] = _NONE
     ) -> ValueList:
@@ -345,13 +439,16 @@ class TomlTable:
             return value
         raise self._needs(key, needed, got, f" {place()}" if place else "")
 
+    @_or_else(lambda table, key: 1)
     def days(self, key: str) -> int:
         """Return a number of whole days written as "7d"."""
         value = self._get(key)
         if not isinstance(value, str) or not re.fullmatch(r"[1-9][0-9]{0,2}d", value) or int(value[:-1]) > 366:
-            raise self._needs(key, 'whole days from "1d" to "366d"', value)
+            meant = _days_meant(value)
+            raise self._needs(key, 'whole days from "1d" to "366d"', value, f'; did you mean "{meant}"?' * bool(meant))
         return int(value[:-1])
 
+    @_or_else(lambda table, key: date.max)
     def day(self, key: str) -> date:
         """Return a date written without quotes."""
         value = self._get(key)
@@ -368,3 +465,28 @@ class TomlTable:
             raise self.error("name", f"must not be a word of Python's, {reason}, got {name!r}")
         if name in reserved:
             raise self.error("name", f"must not be that of a method of the telemetry object, got {name!r}")
+
+
+_UNITS = {"h": 1 / 24, "d": 1, "w": 7, "m": 30, "y": 365}
+_WORDS = {"hourly": "1d", "daily": "1d", "weekly": "7d", "monthly": "30d", "yearly": "365d"}
+
+
+def _days_meant(value: object) -> str:
+    """Return the period that somebody may mean who wrote it in another way, or ""."""
+    written = re.fullmatch(r"([0-9]{1,4}) ?(h|d|w|m|y|)[a-z]*", str(value).strip().lower())
+    if written is None or isinstance(value, bool):
+        return _WORDS.get(str(value).strip().lower(), "")
+    days = max(1, round(int(written[1]) * _UNITS[written[2] or "d"]))
+    return f"{days}d" if days <= 366 else ""
+
+
+def _steps_meant(key: str, value: list[object]) -> str:
+    """Return how to write a list of numbers with decimals in steps, or ""."""
+    if not all(type(each) is int or (isinstance(each, Decimal) and each.is_finite()) for each in value):
+        return ""
+    numbers = [Decimal(str(each)).normalize() for each in value]
+    decimals = max(0, *(-int(number.as_tuple().exponent) for number in numbers))
+    if not (1 <= decimals <= 9 and all(number.adjusted() < 18 for number in numbers)):
+        return ""
+    shown = [f"{int(number.scaleb(decimals))}" for number in numbers[:8]] + ["..."][: len(numbers) > 8]
+    return f"; these are whole steps: did you mean {key} = [{', '.join(shown)}] and decimals = {decimals}?"

@@ -9,9 +9,10 @@ import pytest
 
 from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.numbers import QUANTILES
-from dither_aggregator.simulate.comparing import COMPARING, holds, too_few_hold
+from dither_aggregator.simulate.comparing import COMPARING, by_design, holds, too_few_hold
 from dither_aggregator.simulate.populations.census import census
 from dither_shared.registry import Metric, Registry, utc_today
+from tests.support.registries import registry
 
 AGES = [20] * 6 + [30] * 3 + [90]
 
@@ -98,6 +99,31 @@ def test_noise_larger_than_its_standard_error_is_caught(wider: float, caught: bo
     assert too_few_hold([{"truth": 0.0, "lower": each - 1.96, "upper": each + 1.96} for each in noise]) is caught
 
 
+@pytest.mark.parametrize("presence", ["public", "hidden"])
+def test_a_flag_has_one_row_of_yes_and_counts_once(presence: str) -> None:
+    """The row of no is the same estimate again: one that misses would be counted twice."""
+    flag = registry(presence=presence).metrics["dark"]
+    values = [*flag.values]
+    rows = list(
+        compared(flag, [True, True, False, True], *(told(value, "value", 0.1, 0.2) for value in values)).values()
+    )
+    assert [row["value"] for row in rows] == ["yes", *["none"] * (presence == "hidden")]
+    assert rows[0]["truth"] == 0.75
+    if presence == "public":
+        assert table(flag, rows).splitlines()[-1] == "  its interval misses the truth"
+        rows[0]["upper"] = 0.8
+        assert table(flag, rows).splitlines()[-1] == "  its interval holds the truth"
+
+
+@pytest.mark.parametrize(
+    ("missed", "of", "said"),
+    [(0, 265, "none, 0 of 265"), (9, 265, "3.4 %, 9 of 265"), (1, 2000, "0.05 %, 1 of 2,000"), (1, 1, "100 %, 1 of 1")],
+)
+def test_the_end_says_how_many_are_meant_to_miss(missed: int, of: int, said: str) -> None:
+    rows = [{"truth": 0.0, "lower": float(place < missed), "upper": 1.0} for place in range(of)]
+    assert by_design(rows) == f"5 of 100 intervals miss by design; this run: {said}"
+
+
 def table(metric: Metric, rows: list[dict[str, Any]], *, everything: bool = False) -> str:
     return "\n".join(COMPARING[metric.kind.estimand].table(metric, rows, everything=everything))
 
@@ -121,9 +147,7 @@ def test_a_table_of_numbers_shows_truth_beside_estimate_and_interval() -> None:
     ]
     assert "mean: 29.5 if all numbers are at the lower ends of their ranges, 30.5 if at the upper" in brief
     assert "not told, as they may lie in more than a third of all ranges: q5, q10, q25, q75, q95, q99" in brief
-    assert (
-        "3 of 4 intervals hold the truth (75.0%), counting those of the shares of 1 ranges (--all prints them)" in brief
-    )
+    assert "3 of 4 intervals hold the truth, counting those of the shares of 1 ranges (--all prints them)" in brief
     assert "20 to 21 years" not in brief
     assert "20 to 21 years    60.00%" in full
 
@@ -207,7 +231,7 @@ def test_a_table_of_rates_shows_the_first_value_in_the_largest_groups() -> None:
         ["income", "=", ">50K", "|", "sex", "=", "Male", "50.00%"],
         ["income", "=", ">50K", "|", "sex", "=", "Female", "0.00%"],
     ]
-    assert "2 of 4 intervals hold the truth (50.0%), counting those of all other shares and rates (--all" in brief
+    assert "2 of 4 intervals hold the truth, counting those of all other shares and rates (--all" in brief
     assert "<=50K" not in brief
     assert len(full.splitlines()) == 6
     assert "income = <=50K | sex = Male" in full
@@ -232,7 +256,7 @@ def test_words_stand_beside_how_many_say_them_and_starts_beside_all_that_begin_s
     short, long = (list(COMPARING["words"].table(metrics()["work"], rows, everything=all_)) for all_ in (False, True))
     assert [line.split()[0] for line in short[1:-1]] == ["Sales"]
     assert [line.split()[0] for line in long[1:-1]] == ["Sales", "Craft…", "other"]
-    assert short[-1] == "  3 of 3 intervals hold the truth (100.0%), counting those of all 3 texts that were proposed"
+    assert short[-1] == "  3 of 3 intervals hold the truth, counting those of all 3 texts that were proposed"
 
 
 def test_where_no_word_stands_out_the_table_says_so() -> None:

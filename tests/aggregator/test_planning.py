@@ -6,7 +6,7 @@ from decimal import Decimal
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
-from re import DOTALL, findall
+from re import DOTALL, findall, sub
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +22,7 @@ from dither_aggregator.analysis.planning_tables import TableQuestion
 from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import PureMechanism
+from dither_shared.planning import Installs, outlook_of
 from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today
 from dither_shared.words.groups import PROPOSED
@@ -170,7 +171,9 @@ def test_the_lines_compile_to_the_mechanism_that_is_shown(name: str, tmp_path: P
     question, n, epsilon = QUESTIONS[name]
     planned = plan(question, n, Decimal(epsilon), None)
     (tmp_path / "values.txt").write_text("".join(f"value {number}\n" for number in range(1, question.d)))
-    parsed = Registry.parse(registry_lines(planned, "example", utc_today() + timedelta(days=180)), directory=tmp_path)
+    parsed = Registry.parse(
+        registry_lines(planned, "example", planned.question.life(utc_today() + timedelta(days=180))), directory=tmp_path
+    )
     parsed.check_dates(utc_today())
     (metric,) = parsed.metrics.values()
     assert metric.mechanism == mechanism_of(planned)
@@ -310,6 +313,70 @@ def test_nothing_given_is_a_form_with_an_example_that_can_be_sent(client: FlaskC
     assert headline(sent.text).startswith("With 12,000 reports at epsilon 1.0, a value that ")
 
 
+def figures(html: str) -> tuple[int, int]:
+    """Return how many installs the page says that a plan's reports take, in a week and in a year."""
+    week, year = findall(r"in a week take ([0-9,]+) installs?, .*?; ([0-9,]+) of them send as many", html)[0]
+    return int(week.replace(",", "")), int(year.replace(",", ""))
+
+
+def test_a_plan_says_how_many_installs_its_reports_take_by_its_own_lines(client: FlaskClient) -> None:
+    """365 periods of a day in a year would be 52 weeks of reports; a period of 7 days has 53 of them in the year."""
+    html = client.get("/plan?kind=choice&d=30&n=12000&epsilon=1").text
+    assert figures(html) == (12_000 * 53, 12_000)
+    ten = client.get("/plan?kind=choice&d=30&n=12000&epsilon=1&reports=10&on_percent=50").text
+    assert figures(ten) == (12_000 * 53 * 2 / 10, 12_000 * 2 / 10)
+    assert "reports = 10  # in a device" in unescape(ten)
+    assert "device_epsilon = 10 " in ten
+
+
+KINDS_ASKED = [
+    "kind=flag",
+    "kind=choice&d=4",
+    "kind=choice&d=300",
+    "kind=choices&d=40&ticks=3",
+    "kind=text&d=100",
+    "kind=words",
+    "kind=number&d=32",
+    "kind=number&d=32&asks=mean",
+    "kind=table&d=3",
+    "kind=choice&d=4&epsilon_permanent=3&days=1",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS_ASKED)
+def test_installs_stand_for_their_reports_of_a_week_and_the_lines_are_those_that_were_computed_with(
+    kind: str, client: FlaskClient
+) -> None:
+    many = "installs=2000000&reports=4&stay_percent=90"
+    html = unescape(client.get(f"/plan?{kind}&epsilon=1&{many}").text)
+    lines = findall(r'<pre class="lines"[^>]*>(.*?)</pre>', html, DOTALL)[0]
+    for key in ("values", "candidates"):
+        number = int((findall(r"&d=(\d+)", kind) or ["0"])[0]) + (key == "candidates")
+        lines = sub(rf"{key}_file = .*", f"{key} = {[f'value {place}' for place in range(1, number)]}", lines)
+    now = outlook_of(Registry.parse(lines).metrics["planned"], Installs(2_000_000, stay=0.9), 1)
+    assert headline(html).startswith(f"With {int(now.week.reports):,} reports at epsilon 1, ")
+    assert f"2,000,000 installs: {now.verdict}.</strong>" in html
+    assert f"They send {now.week.reports:,.0f} reports a week and {now.year.reports:,.0f} a year" in html
+    assert f"</th><td>{now.week}</td><td>{now.year}</td>" in html
+    assert "<code>epsilon = 2" in html
+    assert ("reports = 8" in html) == (not now.metric.memoized)
+
+
+def test_too_few_installs_are_told_so_on_the_page(client: FlaskClient) -> None:
+    html = client.get("/plan?kind=choice&d=30&epsilon=1&installs=100").text
+    assert "<strong>100 installs: useless with so few installs, even if a year is read as one: " in html
+    none = client.get("/plan?kind=choice&d=30&epsilon=1&installs=10")
+    assert none.status_code == 400
+    assert headline(none.text) == "10 installs send less than one report a week: ask for more reports."
+
+
+def test_installs_beside_a_whole_plan_are_set_beside_what_it_takes(client: FlaskClient) -> None:
+    html = client.get("/plan?kind=choice&d=30&epsilon=1&share_percent=5&installs=5000").text
+    assert headline(html).startswith("With 21,852 reports at epsilon 1")
+    assert figures(html) == (21_852 * 53, 21_852)
+    assert "5,000 installs: " in html
+
+
 def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: FlaskClient) -> None:
     answer = client.get("/plan?kind=number&d=75&n=20,000&epsilon=2")
     assert answer.status_code == 400
@@ -322,6 +389,9 @@ def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: Fl
         "ticks": "3",
         "columns": "3",
         "arms": "2",
+        "on_percent": "100",
+        "reports": "1",
+        **dict.fromkeys(("installs", "stay_percent"), ""),
         **dict.fromkeys(("epsilon_permanent", "share_percent", "width_percent", "effect_percent"), ""),
     }
     assert "<option selected>number</option>" in answer.text
@@ -427,7 +497,7 @@ def test_a_plan_is_cheap(query: str, client: FlaskClient) -> None:
 
 def test_lines_for_a_day_are_those_of_the_day() -> None:
     planned = plan(ShareQuestion("flag", 2), 100, Decimal(1), None)
-    assert "expires = 2027-03-01" in registry_lines(planned, "example", date(2027, 3, 1))
+    assert "expires = 2027-03-01" in registry_lines(planned, "example", planned.question.life(date(2027, 3, 1)))
 
 
 def test_the_form_keeps_what_it_was_given(client: FlaskClient) -> None:

@@ -42,7 +42,9 @@ QUESTIONS = {
 
 
 def metric_of(planned: Planned[NumberQuestion]) -> Metric:
-    parsed = Registry.parse(registry_lines(planned, "example", utc_today() + timedelta(days=180)))
+    parsed = Registry.parse(
+        registry_lines(planned, "example", planned.question.life(utc_today() + timedelta(days=180)))
+    )
     parsed.check_dates(utc_today())
     (metric,) = parsed.metrics.values()
     return metric

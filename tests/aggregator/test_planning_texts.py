@@ -34,7 +34,7 @@ WORDS_QUESTION, TEXT_QUESTION = TextQuestion(WORDS, PROPOSED), TextQuestion(TEXT
 
 def compiled(planned: Planned[TextQuestion], directory: Path) -> Metric:
     (directory / "candidates.txt").write_text("".join(f"text {number}\n" for number in range(planned.question.d)))
-    lines = registry_lines(planned, "example", utc_today() + timedelta(days=180))
+    lines = registry_lines(planned, "example", planned.question.life(utc_today() + timedelta(days=180)))
     parsed = Registry.parse(lines, directory=directory)
     parsed.check_dates(utc_today())
     (metric,) = parsed.metrics.values()

@@ -258,7 +258,7 @@ def test_four_workers_under_gunicorn_are_one_device(tmp_path: Path, options: lis
         device = dither.start(
             registry, endpoint=url, key=write_key(service.store), data_dir=data / "telemetry", consent=True
         )
-        assert device.flush(20) == dither.FlushResult(sent=0, waiting=0, detail="")
+        assert device.flush(20).detail.startswith("nothing to send: ")
         assert device.status().spent == {"proxied": 1.0, "server": 2.0}
         assert device.status().counts["accepted"] == 2
         device.close()

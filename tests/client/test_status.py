@@ -16,7 +16,8 @@ import pytest
 import dither
 from dither.device import FILE_NAME
 from dither.device.days import EPOCH
-from dither.sending.transport import Answer, DryRun, HttpTransport, Outcome, Transport
+from dither.device.skip_reason import HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, Silence
+from dither.sending.transport import HAS_PATH, Answer, DryRun, HttpTransport, Outcome, Transport
 from dither.settings import Settings
 from dither.status import NOT_ASKED, REFUSED
 from dither.telemetry import Telemetry
@@ -478,3 +479,88 @@ def test_after_an_hour_of_failures_the_same_way_there_is_one_warning_and_not_mor
             assert caplog.messages == (said if attempt > 1 else [])
             clock.now += 6 * HOUR_S if attempt else HOUR_S - 1
     assert away.attempts == 12
+
+
+# A flush that sends nothing.
+
+
+README = Path(__file__).parents[2] / "client" / "README.md"
+
+
+def test_the_page_has_a_row_for_each_reason_that_a_flush_may_name() -> None:
+    assert NEXT_STEPS.keys() == MEANINGS.keys() == {*Silence, HIDDEN, UNRECORDED}
+    page = README.read_text(encoding="utf-8")
+    for word, step in NEXT_STEPS.items():
+        meaning = MEANINGS[word]
+        assert f"| `nothing to send: ...: {word}` | {meaning[0].upper()}{meaning[1:]}: {step}. |\n" in page
+    assert HAS_PATH.split(":", 1)[0].removeprefix("; ") in page
+
+
+def flushed(**changes: object) -> tuple[dither.FlushResult, Telemetry]:
+    telemetry = Telemetry(Settings(registry(**{"expires": EXPIRES, **changes}), DryRun(), None, True, clock=Clock()))
+    return telemetry.flush(5), telemetry
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "color, dark: unrecorded (no answer was recorded): call its record() before flush()"),
+        ({"presence": "hidden"}, "color, dark: hidden (whether there is an answer is hidden): its report leaves when"),
+        ({"expires": days(0)}, "color, dark: expired (the metric has expired): give it a later day"),
+        ({"schedule": "spread", "reports": 1}, "color, dark: unscheduled"),
+    ],
+)
+def test_a_flush_that_has_nothing_to_send_says_why_and_what_to_do(changes: dict[str, object], said: str) -> None:
+    result, telemetry = flushed(**changes)
+    telemetry.close()
+    assert result.sent == 0
+    assert result.detail.startswith(f"nothing to send: {said}")
+
+
+def test_a_flush_on_the_quiet_day_names_the_day_after_and_development(tmp_path: Path) -> None:
+    settings = Settings(registry(quiet_days=2, expires=EXPIRES), DryRun(), tmp_path, True, clock=Clock())
+    telemetry = Telemetry(settings)
+    telemetry.color.record("red")
+    step = "wait until that day; on your own machine start(development=True) takes the wait away"
+    quiet = f"nothing to send: color, dark: quiet until {days(2)} (the device is new): {step}"
+    assert telemetry.flush(5) == dither.FlushResult(0, 0, quiet)
+    telemetry.close()
+
+
+def test_of_a_hidden_metric_a_flush_says_the_same_whatever_was_recorded() -> None:
+    said = set()
+    for answers in ([], ["red"], ["red", "blue"]):
+        _, telemetry = flushed(presence="hidden")
+        for answer in answers:
+            telemetry.color.record(answer)
+        said.add(telemetry.flush(5))
+        telemetry.close()
+    assert len(said) == 1
+
+
+def test_a_flush_after_a_refusal_of_one_metric_tells_them_apart() -> None:
+    _, telemetry = flushed()
+    telemetry.set_consent(True)
+    telemetry.set_consent(False, metric="dark")
+    telemetry.color.record("red")
+    assert telemetry.flush(5) == dither.FlushResult(1, 0, "not sent: a dry run")
+    again = telemetry.flush(5).detail
+    telemetry.close()
+    assert f"color: answered until {days(1)} (this period was answered): its report has left" in again
+    assert "; dark: refused (the person refused): set_consent(True, metric)" in again
+
+
+def test_of_many_metrics_a_few_are_named() -> None:
+    metrics = "".join(
+        f"[metric.m{number}]\nrev = 1\nkind = 'flag'\nquestion = 'x'\nepsilon = 1\nreports = 1\npresence = 'public'\n"
+        f"period = '1d'\nowners = ['a']\nsensitivity = 'low'\nexpires = {EXPIRES}\n"
+        for number in range(9)
+    )
+    many = Registry.parse(
+        f"[registry]\napp = 'x'\ndevice_epsilon = 9\nquiet_days = 0\n{metrics}".replace(
+            "reports = 1\n", "reports = 1\nschedule = 'early'\n"
+        )
+    )
+    telemetry = Telemetry(Settings(many, DryRun(), None, True, clock=Clock()))
+    assert telemetry.flush(5).detail.startswith("nothing to send: m0, m1, m2 and 6 more: unrecorded ")
+    telemetry.close()

@@ -314,7 +314,8 @@ def test_without_a_home_directory_telemetry_is_off(monkeypatch: pytest.MonkeyPat
 
 def test_a_flush_of_nothing_returns_at_once() -> None:
     with telemetry() as (device, requests):
-        assert device.flush(10) == dither.FlushResult(0, 0, "")
+        why = "unrecorded (no answer was recorded): call its record() before flush()"
+        assert device.flush(10) == dither.FlushResult(0, 0, f"nothing to send: color, dark: {why}")
         assert requests == []
 
 
@@ -332,7 +333,9 @@ def test_a_refused_upload_is_dropped_and_counted() -> None:
         device.color.record("red")
         assert device.flush(5) == dither.FlushResult(0, 0, "422 refused")
         assert device.status().counts == {"dropped": 1}
-        assert device.flush(5) == dither.FlushResult(0, 0, "")
+        again = device.flush(5)
+        assert (again.sent, again.waiting) == (0, 0)
+        assert again.detail.startswith("nothing to send: color: answered until ")
 
 
 def test_a_flush_says_what_of_an_accepted_upload_was_refused() -> None:
@@ -350,7 +353,7 @@ def test_a_flush_says_what_of_an_accepted_upload_was_refused() -> None:
         assert device.flush(5) == dither.FlushResult(1, 0, said)
         assert device.status().sending.outcome == said
         assert device.status().counts == {"accepted": 1, "dropped": 1}
-        assert device.flush(5) == dither.FlushResult(0, 0, "")
+        assert device.flush(5).detail.startswith("nothing to send: color, dark: answered until ")
 
 
 def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.MonkeyPatch) -> None:

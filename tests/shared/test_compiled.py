@@ -158,7 +158,10 @@ NESTED = "[" * 30_000
             sealed(lambda document: document["metrics"][0]["plan"]["cells"]["parts"][0].update(mechanism="none")),
             "cannot be used by this dither: ",
         ),
-        (sealed(lambda document: document.update(device_epsilon="1.0")), "device_epsilon must be at least the sum"),
+        (
+            sealed(lambda document: document.update(device_epsilon="1.0")),
+            "the metrics reserve more of a device than device_epsilon, 1.0, allows",
+        ),
     ],
 )
 def test_one_that_is_not_whole_is_refused_with_the_next_step(text: str, said: str, tmp_path: Path) -> None:

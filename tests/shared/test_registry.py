@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
@@ -15,6 +16,7 @@ from dither_shared.kinds.text_memo import choose_rappor
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.registry import Registry, utc_today
+from dither_shared.toml_tables import MISTAKES_MAX
 from tests.support.laws import NO_COINS, pure
 from tests.support.registries import registry, registry_text
 
@@ -86,8 +88,8 @@ def refused(text: str) -> str:
         (
             "device_epsilon = 40.0",
             "device_epsilon = 11.99",
-            "device_epsilon must be at least the sum of what the metrics "
-            "reserve, 12 (reports x epsilon, or answers x epsilon_permanent: color 6, dark 6), got 11.99",
+            "registry: the metrics reserve more of a device than device_epsilon, 11.99, allows (reports x epsilon, or "
+            "answers x epsilon_permanent: color 6, dark 6): ask fewer reports, or a smaller epsilon. To raise",
         ),
         ("[registry]", "[registry", "m.toml: must be TOML"),
         ("[registry]", "[other]\n[registry]", "m.toml: other is not a key"),
@@ -97,6 +99,94 @@ def test_a_mistake_names_its_place_what_was_needed_and_what_came(old: str, new: 
     text = registry_text()
     assert old in text
     assert message in refused(text.replace(old, new, 1))
+
+
+def test_a_budget_that_is_exceeded_says_what_more_would_mean_before_how_much_it_would_be() -> None:
+    said = refused(registry_text(device_epsilon="2", reports=1))
+    meaning, number = "of an even one to 98.3 % sure, not by e^2, to 88.1 %", "at least 4"
+    assert 0 < said.index(meaning) < said.index(number)
+
+
+def test_all_mistakes_of_a_file_are_said_at_once() -> None:
+    text = registry_text().replace("quiet_days = 0", 'quiet_days = "none"\nlinkabel = true')
+    color, dark = text.index("[metric.color]"), text.index("[metric.dark]")
+    first = text[color:dark].replace("rev = 1", "rev = 0").replace('period = "1d"', 'period = "1w"')
+    first = first.replace('"green"', '"red"').replace("epsilon = 2.0", "epsilon = 99").replace("owners", "ownesr")
+    second = text[dark:].replace('"flag"', '"bool"').replace('"low"', '"none"') + "beyond = 1\n"
+    assert [
+        line.removeprefix("m.toml: ").split(" ")[:2] for line in refused(text[:color] + first + second).split("\n")
+    ] == [
+        ["registry:", "quiet_days"],
+        ["registry:", "linkabel"],
+        ["metric.color:", "values"],
+        ["metric.color:", "epsilon"],
+        ["metric.color:", "rev"],
+        ["metric.color:", "period"],
+        ["metric.color:", "owners"],
+        ["metric.dark:", "kind"],
+        ["metric.dark:", "sensitivity"],
+        ["metric.dark:", "beyond"],
+    ]
+
+
+def test_a_mistake_is_no_cause_of_others_that_are_said() -> None:
+    for old, new in (
+        ('kind = "choice"', 'kind = "smell"'),
+        ("reports = 3", "memoize = 1\nepsilon_permanent = 4\nanswers = 2"),
+        ('values = ["red", "green", "blue"]', 'values = "reds"'),
+        ("[registry]", '[values.reds]\nvalues = ["a", "a"]\n[registry]'),
+    ):
+        text = registry_text().replace('schedule = "early"\n', "").replace(old, new, 1)
+        assert "\n" not in refused(text), new
+    number = 'unit = "s"\nlow = "x"\nhigh = 0\nbuckets = 4\nscale = "log"'
+    text = registry_text(kind="number").replace('values = ["red", "green", "blue"]', number)
+    assert "\n" not in refused(text)
+
+
+def test_of_very_many_mistakes_the_first_are_said() -> None:
+    text = registry_text() + "".join(f'\n[metric.m{number}]\nkind = "flag"\n' for number in range(100))
+    lines = refused(text).split("\n")
+    assert len(lines) == MISTAKES_MAX + 1
+    assert re.fullmatch(r"and \d+ more mistakes", lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ('"choice"', '"bool"', 'got "bool"; did you mean "flag"?'),
+        ('"choice"', '"enum"', 'got "enum"; did you mean "choice"?'),
+        ('"choice"', '"histogram"', 'did you mean "number"?'),
+        ('"1d"', '"1w"', 'got "1w"; did you mean "7d"?'),
+        ('"1d"', '"24h"', 'did you mean "1d"?'),
+        ('"1d"', '"2 weeks"', 'did you mean "14d"?'),
+        ('"1d"', '"monthly"', 'did you mean "30d"?'),
+        ('"1d"', "7", 'got 7; did you mean "7d"?'),
+        ('"1d"', '"3y"', 'to "366d", got "3y"'),
+        ('"1d"', '"soon"', 'to "366d", got "soon"'),
+    ],
+)
+def test_a_word_of_others_is_told_ours(old: str, new: str, hint: str) -> None:
+    said = refused(registry_text().replace(old, new, 1))
+    assert hint in said
+    assert ("did you mean" in said) == ("did you mean" in hint)
+
+
+@pytest.mark.parametrize(
+    ("edges", "hint"),
+    [
+        ("[0.5, 1, 2.25]", "did you mean edges = [50, 100, 225] and decimals = 2?"),
+        ("[0.5e0, 10.0]", "did you mean edges = [5, 100] and decimals = 1?"),
+        ("[1.0, 2.0]", "got 1.0"),
+        ("[nan, 2.5]", "got NaN"),
+        ("[1e-400, 1]", "got 1E-400"),
+        ('["1", 2]', 'got "1"'),
+    ],
+)
+def test_edges_with_decimals_are_told_in_steps(edges: str, hint: str) -> None:
+    number = f'unit = "s"\nedges = {edges}'
+    said = refused(registry_text(kind="number").replace('values = ["red", "green", "blue"]', number))
+    assert hint in said
+    assert ("did you mean" in said) == ("did you mean" in hint)
 
 
 def test_expires_is_a_date_at_most_a_year_away() -> None:
@@ -109,6 +199,8 @@ def test_expires_is_a_date_at_most_a_year_away() -> None:
     registry(expires=today + timedelta(days=366)).check_dates(today)
     registry(expires=today - timedelta(days=1)).check_dates(today)
     with pytest.raises(RegistryError, match=r"r\.toml: metric\.color: expires must be at most a year away"):
+        registry(expires=today + timedelta(days=367)).check_dates(today, "r.toml")
+    with pytest.raises(RegistryError, match=r"metric\.dark: expires must be at most a year away"):
         registry(expires=today + timedelta(days=367)).check_dates(today, "r.toml")
 
 

@@ -23,6 +23,7 @@ from dither_aggregator.analysis.windows import reports_possible
 from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
+from dither_shared.planning import PlannedLife
 
 N_MAX = 10**12
 EPSILON_STEPS = 100
@@ -157,15 +158,22 @@ class Question(ABC):
         """Return what follows `epsilon_permanent` on memoized answers."""
         return ""
 
-    def life(self) -> Sequence[str]:
-        """Return the registry's lines for one report, or for the memoized answers of a device."""
+    def life(self, expires: date, reports: int = 1, schedule: str = "spread") -> PlannedLife:
+        """Return how often a device reports: so often, or, memoized, in every period."""
         if self.epsilon_permanent is None:
-            return ["reports = 1  # in a device's life; each further one costs epsilon again"]
+            return PlannedLife(reports, schedule, PERIOD_DAYS, memoized=False, expires=expires)
+        return PlannedLife(self.memo_answers, "early", PERIOD_DAYS, memoized=True, expires=expires)
+
+    def lines(self, life: PlannedLife) -> Sequence[str]:
+        """Return the registry's lines for the reports, or for the memoized answers, of a device."""
+        if self.epsilon_permanent is None:
+            reports = f"reports = {life.charges}  # in a device's life; each further one costs epsilon again"
+            return [reports, f'schedule = "{life.schedule}"']
         return ["memoize = true", f"epsilon_permanent = {self.epsilon_permanent:f}{self.memo()}"]
 
-    def reserved(self, epsilon: Decimal) -> Decimal:
+    def reserved(self, epsilon: Decimal, life: PlannedLife) -> Decimal:
         """Return what those lines reserve of a device's epsilon."""
-        return epsilon if self.epsilon_permanent is None else self.memo_answers * self.epsilon_permanent
+        return life.charges * (epsilon if self.epsilon_permanent is None else self.epsilon_permanent)
 
 
 @dataclass(frozen=True)
@@ -331,7 +339,7 @@ def neighbours(planned: Planned[Q]) -> Sequence[Planned[Q]]:
     return [_forward(question, n, epsilon, question.target_name) for n, epsilon in there]
 
 
-def registry_lines(planned: Planned[Any], app: str, expires: date) -> str:
+def registry_lines(planned: Planned[Any], app: str, life: PlannedLife) -> str:
     """Return a registry with the planned metric, which `dither metrics check` takes; its words are to be replaced.
 
     A long list of values is in values.txt, one a line and without "other", which comes by itself.
@@ -340,7 +348,7 @@ def registry_lines(planned: Planned[Any], app: str, expires: date) -> str:
     lines = [
         "[registry]",
         f'app = "{app}"',
-        f"device_epsilon = {question.reserved(planned.epsilon):f}  # at least what all metrics reserve together",
+        f"device_epsilon = {question.reserved(planned.epsilon, life):f}  # at least what all metrics reserve together",
         *question.beside(),
         "",
         "[metric.planned]",
@@ -349,11 +357,11 @@ def registry_lines(planned: Planned[Any], app: str, expires: date) -> str:
         'question = "What do you want to know?"  # what people read',
         *question.answers(),
         f"epsilon = {planned.epsilon:f}",
-        *question.life(),
+        *question.lines(life),
         'presence = "public"',
-        f'period = "{PERIOD_DAYS}d"',
+        f'period = "{life.period_days}d"',
         'owners = ["team@example.org"]',
         'sensitivity = "low"',
-        f"expires = {expires}",
+        f"expires = {life.expires}",
     ]
     return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from dither_aggregator.arguments.values import port_number
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.scopes import WRITE
-from dither_aggregator.simulate.comparing import COMPARING, TABLE_ROWS, holds, too_few_hold
+from dither_aggregator.simulate.comparing import COMPARING, TABLE_ROWS, by_design, holds, too_few_hold
 from dither_aggregator.simulate.fleet import Answers, Fleet
 from dither_aggregator.simulate.populations.browsers import browsers
 from dither_aggregator.simulate.populations.census import census
@@ -210,8 +210,10 @@ def _tables(document: dict[str, Any], registry: Registry, *, everything: bool) -
             f"{metric.name}: {compared['n']:,} reports by {by}",
             *COMPARING[metric.kind.estimand].table(metric, compared["rows"], everything=everything),
         ]
+    rows = [row for compared in document["metrics"] for row in compared["rows"]]
     lines += [
         "",
+        *([by_design(rows)] if rows else []),
         f"ledger: {Counted(**document['ledger']).equation}",
         f"{document['devices']:,} devices in {document['seconds']:.1f} s",
     ]

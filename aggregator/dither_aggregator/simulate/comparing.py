@@ -20,6 +20,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats
 from dither_aggregator.analysis.numbers import QUANTILES, REPORTS_MIN
 from dither_aggregator.analysis.words.reading import LONGER
 from dither_shared.domains import Buckets
+from dither_shared.kinds.flag import NO
 from dither_shared.registry import Metric
 
 Row = dict[str, Any]
@@ -73,6 +74,15 @@ class ComparingShares(Comparing):
         if shown < len(rows):
             yield f"  ... and {len(rows) - shown} smaller values (--all prints them)"
         yield f"  {_held(rows)}"
+
+
+class ComparingOneShare(ComparingShares):
+    """The share of yes, and perhaps of nothing to say: the one of no is the same estimate again."""
+
+    def rows(self, metric: Metric, answers: Sequence[object], estimated: Sequence[Row]) -> list[Row]:
+        """Return a row for each of these."""
+        no = metric.values[NO]
+        return [row for row in super().rows(metric, answers, estimated) if row["value"] != no]
 
 
 class ComparingWords(Comparing):
@@ -231,12 +241,26 @@ def _side(row: Row) -> str:
 
 def _held(rows: Sequence[Row]) -> str:
     held = sum(map(holds, rows))
-    return f"{held} of {len(rows)} intervals hold the truth ({held / len(rows):.1%})"
+    missed = len(rows) - held
+    return (
+        f"{held} of {len(rows)} intervals hold the truth"
+        if len(rows) > 1
+        else f"its interval {'misses' if missed else 'holds'} the truth"
+    )
+
+
+def by_design(rows: Sequence[Row]) -> str:
+    """Say how many intervals miss, beside how many are meant to."""
+    missed = sum(not holds(row) for row in rows)
+    percent = f"{float(f'{100 * missed / len(rows):.2g}'):g} %" if missed else "none"
+    return (
+        f"{100 * (1 - CONFIDENCE):.0f} of 100 intervals miss by design; this run: {percent}, {missed} of {len(rows):,}"
+    )
 
 
 COMPARING: dict[str, Comparing] = {
     "shares": ComparingShares(),
-    "one share": ComparingShares(),
+    "one share": ComparingOneShare(),
     "texts": ComparingShares(),
     "numbers": ComparingNumbers(),
     "tables": ComparingTables(),

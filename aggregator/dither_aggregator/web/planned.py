@@ -2,15 +2,17 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from decimal import Decimal
+from math import ceil
 from typing import Any, ClassVar, Generic
 
 from marshmallow import ValidationError, fields
 
 from dither_aggregator.analysis import planning_numbers, planning_tables
-from dither_aggregator.analysis.planning import N_MAX, Planned, Q, plan
+from dither_aggregator.analysis.planning import N_MAX, Planned, Q, Unplannable, plan, registry_lines
 from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
 from dither_aggregator.analysis.planning_shares import D_MAX, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
 from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
@@ -19,8 +21,21 @@ from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_aggregator.web.query_parameters import DECIMAL, Parameters, QueryParameters, Whole, about, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
+from dither_shared.frozen import replaced
 from dither_shared.installed import Installed
 from dither_shared.kinds.choices import TICKS_MAX
+from dither_shared.planning import (
+    INSTALLS_MAX,
+    WEEK_DAYS,
+    YEAR_DAYS,
+    Change,
+    Installs,
+    Outlook,
+    changes,
+    outlook_of,
+    reports_of,
+)
+from dither_shared.registry import REPORTS_MAX, Registry
 from dither_shared.words.groups import PROPOSED
 
 EXPIRES_AFTER = timedelta(days=180)
@@ -244,8 +259,71 @@ class PlanningAsked(Parameters):
     )
 
 
+class InstallsAsked(PlanningAsked):
+    """The same of a page: and how many installs there are, and how often each reports."""
+
+    installs = Whole(1, INSTALLS_MAX, label="active installs, in place of reports", size=9)
+    on_percent = Exact(PERCENT_MIN, Decimal(100), 8, label="telemetry is on in, % of them", load_default=Decimal(100))
+    stay_percent = Exact(PERCENT_MIN, Decimal(100), 8, label="there a month later, % of them (if known)")
+    reports = Whole(1, REPORTS_MAX, label="reports of a device in its life", size=4, load_default=1)
+    schedule = one_of(("spread", "early"), "", "schedule")
+
+
+INSTALLS = ("installs", "on_percent", "stay_percent", "reports", "schedule")
+"""Fields of the page alone."""
 GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 """Two of these are given: of the first two and the one for the kind."""
+
+
+@dataclass(frozen=True)
+class InstallsPlan:
+    """The registry's lines of a plan, with what so many installs' reports of them show."""
+
+    lines: str
+    needed_week: int
+    """How many installs send the plan's reports in a week."""
+    needed_year: int
+    """How many send as many in a year."""
+    outlook: Outlook | None = None
+    """The reports of those that were asked for; None if none were."""
+    changes: Sequence[Change] = ()
+
+
+def of_installs(asked: QueryParameters, app: str, expires: date) -> tuple[Planned[Any], InstallsPlan]:
+    """Return a plan whose reports are those of so many installs in a week, where no others are given."""
+    question = PLANNERS[asked["kind"]].question(asked)
+    life = question.life(expires, asked["reports"], asked["schedule"])
+    stay = asked.get("stay_percent")
+    one = Installs(1, float(asked["on_percent"] / 100), None if stay is None else float(stay / 100))
+    week, year = (reports_of(life, one, QUIET_DAYS, days) for days in (WEEK_DAYS, YEAR_DAYS))
+    installs = replaced(one, count=asked["installs"]) if "installs" in asked else None
+    if installs and "n" not in asked and sum(name in asked for name in GIVEN) == 1:
+        n = int(installs.count * week)
+        if n < 1:
+            raise Unplannable(f"{installs.count:,} installs send less than one report a week: ask for more reports.")
+        asked = {**asked, "n": min(n, N_MAX)}
+    answer = planned(asked)
+    lines = registry_lines(answer, app, life)
+    plan_alone = InstallsPlan(lines, ceil(answer.n / week), ceil(answer.n / year))
+    if not installs:
+        return answer, plan_alone
+    text = _listed(lines)
+    now = outlook_of(Registry.parse(text).metrics["planned"], installs, QUIET_DAYS)
+    others = changes(now, QUIET_DAYS, lambda changed: Registry.changed(text, "planned", changed))
+    return answer, replace(plan_alone, outlook=now, changes=tuple(others))
+
+
+def _listed(lines: str) -> str:
+    """Return a registry's lines with lists in place of the files that they name."""
+    return _FILE.sub(
+        lambda named: f"{named[1]} = {[f'value {number}' for number in range(1, int(named[2].replace(',', '')) + 1)]}",
+        lines,
+    )
+
+
+_FILE = re.compile(r'^(values|candidates)_file = "[a-z.]+"  # ([0-9,]+) lines.*$', re.MULTILINE)
+QUIET_DAYS = 1
+"""Those of a registry that says none."""
 
 
 def planned(asked: QueryParameters) -> Planned[Any]:

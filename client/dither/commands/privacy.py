@@ -9,10 +9,12 @@ import json
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from itertools import groupby
 from math import sqrt
 from pathlib import Path
 
+from dither import installs
 from dither.commands import loaded
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import millionths_above, percent_above, sure
@@ -75,19 +77,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--devices", type=int, metavar="N", help="of a scenario: N devices that answer alike, such as a household's (1)"
     )
     parser.add_argument("--delta", metavar="D", help=f"of a scenario: the delta of bounds beside the sum ({DELTA:e})")
+    installs.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
     """Show the metrics of a registry, in its order."""
+    crowd = installs.asked(args)
     registry = Registry.load(args.registry)
     metrics = _asked(registry, args.metric)
+    reread = partial(installs.rereading, args.registry)
     if _asks_scenario(args):
         code: int = loaded("dither.scenarios").run(args, registry, metrics)
         return code
     if args.json:
-        print(json.dumps([describe(metric) for metric in metrics]))
+        more = installs.documents(registry, crowd, metrics, reread) if crowd else [{}] * len(metrics)
+        described = zip(metrics, more, strict=True)
+        print(json.dumps([{**describe(metric), **({"installs": told} if told else {})} for metric, told in described]))
     else:
+        if crowd:
+            print(*installs.lines(registry, crowd, metrics, reread), sep="\n", end="\n\n")
         _print_precision(metrics)
         _print_read(metrics)
         _print_choices(metrics)

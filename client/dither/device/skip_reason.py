@@ -44,10 +44,39 @@ REASONS = {
     Silence.UNOPENED: 'the period has not been opened yet: a hidden answer only ever replaces a "none"',
     Silence.UNSCHEDULED: "this period was not drawn",
     Silence.WAITING: "an older report still waits to be sent",
-    Silence.SPENT: "what the metric may cost is spent, or does not fit beside the others",
+    Silence.SPENT: "the metric has spent what it may cost, or the rest does not fit beside the others",
     Silence.WRONG_KEY: "the aggregator does not know the key, or no longer",
 }
 """Every reason, in words for `status()` and `dither device inspect`."""
+
+
+HIDDEN, UNRECORDED = "hidden", "unrecorded"
+NEXT_STEPS: dict[str, str] = {
+    Silence.REFUSED: "set_consent(True, metric) if they agree after all",
+    Silence.NOT_AGREED: "ask them, and set_consent(True) if they agree: status().asks has what is new",
+    Silence.CLOCK_BEHIND: "set the clock right, or wait until that day",
+    Silence.EXPIRED: "give it a later day in the registry, or leave it out",
+    Silence.QUIET: "wait until that day; on your own machine start(development=True) takes the wait away",
+    Silence.FORGOTTEN: "wait until that day; in a trial begin with another data_dir",
+    Silence.RETIRED: "ship a registry that the aggregator has loaded, with the next rev of this metric",
+    Silence.ANSWERED: "its report has left or was dropped, and the next answer counts on that day; in development "
+    "delete its folder, or begin with another data_dir",
+    Silence.UNOPENED: "record it a second time once telemetry has started: a start opens the period",
+    Silence.UNSCHEDULED: "wait until that day, without one it stays silent; on your own machine "
+    "start(development=True) answers at once",
+    Silence.WAITING: "flush again once the aggregator answers: status().sending has the last attempt",
+    Silence.SPENT: "no further report of it is made on this device; in development delete its folder",
+    Silence.WRONG_KEY: "start with a key of this aggregator: dither keys list shows them",
+    HIDDEN: "its report leaves when its period is over, whatever it holds, and no flush sends it before; for a trial "
+    'give it presence = "public" and a rev of its own',
+    UNRECORDED: "call its record() before flush()",
+}
+"""The next step where nothing of a metric leaves, by the word of `flush().detail`: client/README.md has the same."""
+MEANINGS: dict[str, str] = {
+    **{reason.value: words for reason, words in REASONS.items()},
+    HIDDEN: "whether there is an answer is hidden",
+    UNRECORDED: "no answer was recorded",
+}
 
 
 class Step(Enum):

@@ -25,6 +25,11 @@ class Route:
     """The app's certificate authorities; "" for the environment's, or those of `requests`."""
 
     @property
+    def has_path(self) -> bool:
+        """Whether the endpoint has a path of its own, as behind `--base-path`."""
+        return "/" in self.url.removesuffix(PATH).partition("://")[2]
+
+    @property
     def here(self) -> bool:
         """Whether the aggregator is on this machine's loopback."""
         from urllib.parse import urlsplit

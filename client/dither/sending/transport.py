@@ -15,7 +15,7 @@ from dither.forks import IMPORTING
 from dither.say import INFO, say
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
-from dither_shared.frozen import frozen
+from dither_shared.frozen import frozen, replaced
 from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX, REASONS
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ HEADERS = {
 """The same for every device and upload; beside them go the key and the length."""
 
 
+NOT_OURS = "without an answer of ours"
+HAS_PATH = "; the endpoint has a path: leave it out, unless the aggregator has that --base-path"
+
+
 class HttpTransport:
     """Posts uploads to one aggregator: constant headers, no cookies, no redirects."""
 
@@ -123,7 +127,9 @@ class HttpTransport:
                 # One that came with a fork belongs to the other process: both would talk over one another.
                 self._made_in = _here()
                 self._connection = Connection(self._route, HEADERS, self._key)
-            return read_answer(*self._connection.post(body, moment), upload_id)
+            answer = read_answer(*self._connection.post(body, moment), upload_id)
+            elsewhere = answer.detail.startswith(("404 ", "405 ")) or answer.detail.endswith(NOT_OURS)
+            return replaced(answer, detail=answer.detail + HAS_PATH) if elsewhere and self._route.has_path else answer
         except Exception as error:
             if error is moment.error:
                 raise
@@ -201,7 +207,7 @@ def read_answer(status: int, headers: Mapping[str, str], content: bytes, upload_
         if status in _STOP:
             return Answer(Outcome.STOPPED, detail)
         return Answer(Outcome.KEPT, detail, retry_after_s=_retry_after_s(headers))
-    return Answer(Outcome.KEPT, f"{status} without an answer of ours", retry_after_s=_retry_after_s(headers))
+    return Answer(Outcome.KEPT, f"{status} {NOT_OURS}", retry_after_s=_retry_after_s(headers))
 
 
 def _json_object(content: bytes) -> dict[str, object]:

@@ -16,12 +16,16 @@ their epsilons; any number of reports of one memoized answer together enter with
 Kasiviswanathan, Smith 2014.
 """
 
+from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, isqrt
 
 EVEN = Fraction(1, 2)
 """A guess of 1 : 1."""
+ONE_IN_TEN = Fraction(1, 10)
 NEARLY_CERTAIN = Fraction(99, 100)
+SURE_OF_REPORT_MAX = Fraction(95, 100)
+"""How sure an even guess may become by one report without a note of `dither metrics check`; by all, NEARLY_CERTAIN."""
 _ROOT = 1 << 128
 """Square roots are rounded up to a multiple of one over this."""
 
@@ -50,6 +54,15 @@ def percent_above(probability: Fraction) -> str:
     if probability > NEARLY_CERTAIN:
         return "above 99"
     return f"{ceil(1000 * probability) / 10:.1f}"
+
+
+def percent_exactly(probability: Fraction) -> str:
+    """Return a probability in percent, without the sign: rounded up to one digit more than its nines."""
+    for digits in range(1, 10):
+        shown = Decimal(ceil(probability * 10 ** (digits + 2))).scaleb(-digits)
+        if shown < 100:
+            return f"{shown}"
+    return "all but 100"
 
 
 def percent_below(probability: Fraction) -> str:

@@ -15,6 +15,7 @@ class ChoiceKind(Listed):
 
     name = "choice"
     meaning = "for one of several values"
+    aliases = ("enum", "string", "select", "category", "categorical", "radio")
     starter = 'question = "Which one do people use?"\nvalues = ["first", "second", "third"]'
     types_values = True
 

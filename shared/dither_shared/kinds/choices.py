@@ -18,6 +18,7 @@ class ChoicesKind(ChoiceKind):
 
     name = "choices"
     meaning = "for several of them"
+    aliases = ("set", "list", "multiselect", "checkboxes", "string_list", "labeled_boolean")
     starter = 'question = "Which ones do people use?"\nvalues = ["first", "second", "third", "fourth"]\nticks_max = 2'
     several = True
 

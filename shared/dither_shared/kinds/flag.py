@@ -20,6 +20,7 @@ class FlagKind(Listed):
 
     name = "flag"
     meaning = "for yes or no"
+    aliases = ("bool", "boolean", "yes/no", "toggle")
     starter = 'question = "Do people use it?"'
     estimand = "one share"
 

@@ -12,6 +12,7 @@ from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
 D = TypeVar("D", bound=Domain)
@@ -66,6 +67,8 @@ class Kind(ABC, Generic[D, A]):
 
     starter = ""
     """The lines of a registry that are its own, to begin with: `dither metrics new` writes them."""
+    aliases: tuple[str, ...] = ()
+    """Names that others use for it: a registry with one of them is told the right name."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
     several = False
@@ -149,6 +152,10 @@ class Kind(ABC, Generic[D, A]):
     def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
         """Return the standard errors of what n reports tell besides shares, by its name: about, and for planning."""
         return {}
+
+    def tells(self, asked: Asked, n: int) -> "Told | None":
+        """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
+        return None
 
     @abstractmethod
     def names(self, read: A, domain: D) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, Squar
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
+    from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
@@ -61,6 +62,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
 
     name = "number"
     meaning = "for how long, how large or how many"
+    aliases = ("int", "integer", "float", "counter", "quantity", "histogram", "timing", "timespan", "duration")
     starter = 'question = "How long does it take?"\nunit = "ms"\nlow = 1\nhigh = 10000\nbuckets = 32\nscale = "log"'
     estimand = "numbers"
     rounds = True
@@ -177,6 +179,14 @@ class NumberKind(Kind[NumberDomain, Placed]):
         from dither_shared.kinds.number_precision import std_errors
 
         return std_errors(NumberDomain.of(asked.domain), asked.cells, n)
+
+    def tells(self, asked: Asked, n: int) -> "Told":
+        """Return the width of the mean's interval, as a part of the range."""
+        from dither_shared.precision import SIDES, Told
+
+        domain = NumberDomain.of(asked.domain)
+        width = (domain.edges[-1] - domain.edges[0]) / 10**domain.decimals
+        return Told("width of the mean's interval", SIDES * self.std_errors(asked, n)["mean"] / width)
 
     def offer(self, asked: Asked) -> Offer:
         """Return how finely the number is told."""

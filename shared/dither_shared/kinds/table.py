@@ -41,6 +41,7 @@ from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
+    from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
 COLUMN_VALUES_MAX = 1_000
@@ -57,6 +58,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
 
     name = "table"
     meaning = "for several short questions whose answers go together"
+    aliases = ("event", "object", "record", "struct", "crosstab")
     starter = 'question = "Which versions crash?"\ncolumns = { crashed = ["no", "yes"], version = ["1.0", "1.1"] }'
     estimand = "tables"
     rounds = True
@@ -141,6 +143,12 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
         from dither_shared.kinds.table_precision import std_errors  # only for planning
 
         return std_errors(Columns.of(asked.domain), asked.cells, n)
+
+    def tells(self, asked: Asked, n: int) -> "Told":
+        """Return the width of a rate's interval."""
+        from dither_shared.precision import SIDES, Told  # only for planning
+
+        return Told("width of a rate's interval", SIDES * self.std_errors(asked, n)["rate"])
 
     def names(self, read: tuple[int, ...], domain: Columns) -> tuple[str, ...]:
         """Return each column's answer."""

@@ -38,6 +38,7 @@ class TextKind(Kind[TextDomain, Read]):
 
     name = "text"
     meaning = "for words that nobody can list beforehand"
+    aliases: tuple[str, ...] = ("str", "free_text", "freetext")
     starter = 'question = "Which page do people open first?"'
     estimand = "texts"
 

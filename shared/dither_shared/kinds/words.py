@@ -35,6 +35,7 @@ class WordsKind(TextKind):
 
     name = "words"
     meaning = "for words that the totals are to name, without a list"
+    aliases: tuple[str, ...] = ("word", "unlisted", "open")
     starter = 'question = "How do people call it?"'
     estimand = "words"
 

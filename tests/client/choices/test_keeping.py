@@ -84,7 +84,9 @@ def test_what_waited_when_the_person_refused_is_not_sent_when_they_agree_later(
     assert telemetry.set_consent(True)
     status = telemetry.status()
     assert (status.silent, status.waiting, status.counts) == ("", 0, {"refused": 1})
-    assert telemetry.flush(1) == dither.FlushResult(0, 0, "")
+    result = telemetry.flush(1)
+    assert (result.sent, result.waiting) == (0, 0)
+    assert result.detail.startswith("nothing to send: color: answered until ")
     telemetry.close()
     assert not (tmp_path / "d" / f"{FILE_NAME}-refused").exists()
 

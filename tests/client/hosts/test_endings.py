@@ -55,7 +55,7 @@ def test_what_is_recorded_at_exit_is_kept_and_a_flush_says_why_it_waits(
             print(telemetry.flush(20))
 
         atexit.register(end)
-        assert telemetry.flush(20) == dither.FlushResult(0, 0, "")
+        assert telemetry.flush(20).detail.startswith("nothing to send: ")
         assert until(lambda: not our_threads())
         if not open_:
             telemetry._session.device._file.before_fork()  # type: ignore[union-attr]

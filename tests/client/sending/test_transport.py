@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.sending.transport import Answer, DryRun, HttpTransport, Outcome
+from dither.sending.transport import HAS_PATH, Answer, DryRun, HttpTransport, Outcome
 from dither.testing.telemetry import NoNetwork
 from dither_shared.errors import ConfigurationError
 from tests.support.posting import BODY, ID, nothing, ours
@@ -20,6 +20,26 @@ def post(*replies: Reply) -> tuple[Answer, list[str], dict[str, str]]:
         transport.idle()
         assert requests[0].body == BODY
         return answer, [request.path for request in requests], requests[0].headers
+
+
+@pytest.mark.parametrize(
+    ("reply", "detail"),
+    [
+        (problem(404, "not-found"), "404 not-found"),
+        (problem(405, "method-not-allowed"), "405 method-not-allowed"),
+        (Reply(200, b"<html>"), "200 without an answer of ours"),
+    ],
+)
+@pytest.mark.parametrize("path", ["", "/", "/v1/reports", "/telemetry/"])
+def test_an_answer_from_elsewhere_says_that_the_endpoint_has_a_path(reply: Reply, detail: str, path: str) -> None:
+    with scripted(reply) as (url, _):
+        answer = HttpTransport(url + path, "the-key").post(ID, BODY, nothing)
+    assert answer.detail == detail + (HAS_PATH if path.strip("/") else "")
+
+
+def test_behind_a_path_of_its_own_an_answer_of_ours_says_nothing_of_it() -> None:
+    with scripted(problem(401, "key-wrong")) as (url, _):
+        assert HttpTransport(f"{url}/telemetry", "the-key").post(ID, BODY, nothing).detail == "401 key-wrong"
 
 
 def test_headers_are_constant_and_carry_the_key() -> None:

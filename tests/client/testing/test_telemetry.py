@@ -58,7 +58,7 @@ def test_an_answer_that_is_not_listed_raises_and_is_not_recorded(telemetry: Tele
 
 @pytest.mark.usefixtures("no_network")
 def test_a_flush_without_a_fake_sends_nothing_and_says_so_at_once(telemetry: TelemetryForTests) -> None:
-    assert telemetry.flush() == dither.FlushResult(0, 0, "")
+    assert telemetry.flush().detail.startswith("nothing to send: color, dark: unrecorded ")
     telemetry.color.record("red")
     for _ in range(2):
         result = telemetry.flush(timeout=3_600)
@@ -120,7 +120,9 @@ def test_where_presence_is_hidden_an_answer_leaves_when_its_period_has_closed(
     telemetry: TelemetryForTests, fake_aggregator: FakeAggregator
 ) -> None:
     telemetry.color.record("red")
-    assert telemetry.flush() == dither.FlushResult(0, 2, "")  # "none" waits, of the other metric
+    result = telemetry.flush()
+    assert (result.sent, result.waiting) == (0, 2)  # "none" waits, of the other metric
+    assert result.detail.startswith("nothing to send: color, dark: hidden (")
     telemetry.travel(days=1)
     assert telemetry.flush() == dither.FlushResult(2, 2, "")
     telemetry.travel(days=1)

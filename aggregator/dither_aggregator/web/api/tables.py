@@ -240,7 +240,7 @@ def plan(store: Store, asked: QueryParameters) -> RowSet[PlanMeta, PlanRow]:
         rows = [_planned(each) for each in (answer, *neighbours(answer))]
     except Unplannable as error:
         raise Problem("malformed", str(error)) from None
-    lines = registry_lines(answer, store.app, store.today() + EXPIRES_AFTER)
+    lines = registry_lines(answer, store.app, answer.question.life(store.today() + EXPIRES_AFTER))
     targets = {"share": None, "width_percent": None, "effect_percent": None, **answer.in_meta()}
     meta = cast("PlanMeta", {"computed": answer.computed, **targets, "registry": lines})
     return RowSet(meta, PlanRow, rows, "plan")

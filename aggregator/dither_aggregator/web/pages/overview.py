@@ -28,6 +28,8 @@ from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 100
 SUMMARIES_MAX = 10_000
+FIRST_CELLS_MAX = 1_000_000
+"""A larger tally is not read to say how many reports an open day has."""
 SORTS = {
     "name": "name",
     "reports": "most reports",
@@ -57,10 +59,14 @@ class Line:
     summary: Summary
     stands_out: bool
     status: str
+    first: int = 0
+    """How many reports came today, where no day before has any; 0 where it is not told."""
 
     @property
     def says(self) -> str:
         """The answer, in a few words."""
+        if self.first:
+            return f"{count(self.first, 'report')} so far, all of today: estimates follow when the day is over"
         if self.summary.p_value is None or self.stands_out:
             return self.summary.says
         return f"{self.summary.says}, but not among all metrics" if self.summary.out else "nothing stands out"
@@ -126,9 +132,19 @@ def all_lines(store: Store) -> list[Line]:
             summaries[name],
             name in out,
             _status(store, stored, bool(summaries[name].n) or summaries[name].open, epochs.get(stored.id, [])),
+            _first(store, stored) if epochs.get(stored.id) == [store.today()] else 0,
         )
         for name, stored in newest.items()
     ]
+
+
+def _first(store: Store, stored: StoredPlan) -> int:
+    """Return how many reports a metric has today; a read key is told of them in batches."""
+    few = stored.plan.cells.tally_size <= FIRST_CELLS_MAX
+    try:
+        return store.tally(stored.plan, store.today()).n if few else 0
+    except (BadTally, TallyGone):
+        return 0
 
 
 def _over(store: Store) -> list[str]:
@@ -155,6 +171,10 @@ def headline(lines: Sequence[Line]) -> str:
     tested = [line for line in lines if line.summary.p_value is not None]
     waits = sum(line.summary.open for line in lines)
     out = sum(line.stands_out for line in tested)
+    first = sum(line.first for line in lines)
+    if first and not any(line.summary.n for line in lines):
+        began = "The first report" if first == 1 else f"The first {first:,} reports"
+        return f"{count(len(lines), 'metric')}. {began} came today: estimates follow when the day is over."
     if not tested:
         return (
             f"{count(len(lines), 'metric')}, {waits:,} not computed yet."

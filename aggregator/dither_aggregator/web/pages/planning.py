@@ -7,12 +7,20 @@ from typing import Any
 from flask import render_template
 
 from dither_aggregator.analysis.numbers import QUANTILES
-from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, registry_lines
+from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.analysis.words.needed import USUAL_BITS
 from dither_aggregator.store import Store
 from dither_aggregator.web.pages.forms import FormField, as_typed, form
-from dither_aggregator.web.planned import EXPIRES_AFTER, GIVEN, PLANNERS, PlanningAsked, planned
+from dither_aggregator.web.planned import (
+    EXPIRES_AFTER,
+    GIVEN,
+    INSTALLS,
+    PLANNERS,
+    InstallsAsked,
+    InstallsPlan,
+    of_installs,
+)
 from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
 from dither_shared.wire.problems import Problem
 
@@ -20,7 +28,8 @@ EXAMPLE = {"n": "12000", "epsilon": "1.0"}
 """The form's values before anything is asked."""
 NOTHING_GIVEN = (
     "Give two of reports, epsilon and share; the third is computed. "
-    "A number has a width in place of the share, a table a difference."
+    "A number has a width in place of the share, a table a difference. "
+    "Active installs stand for the reports that they send in a week."
 )
 
 
@@ -33,8 +42,10 @@ class PlanningPage:
     headline: str
     planned: Planned[Any] | None = None
     neighbours: Sequence[Planned[Any]] = ()
-    lines: str = ""
-    """The registry's."""
+    of_installs: InstallsPlan | None = None
+    """The registry's lines, and what installs' reports of them show."""
+    installs: Sequence[str] = INSTALLS
+    """The fields of installs."""
     given: Sequence[str] = GIVEN
     quantiles: int = len(QUANTILES)
     arm_reports_min: int = REPORTS_MIN
@@ -43,7 +54,7 @@ class PlanningPage:
     @property
     def form(self) -> Sequence[FormField]:
         """The form."""
-        return form(PlanningAsked, self.shown)
+        return form(InstallsAsked, self.shown)
 
     @property
     def template(self) -> str:
@@ -55,11 +66,11 @@ class PlanningPage:
 def show(store: Store) -> tuple[str, int]:
     """Return the page that a request asks for, and its status: 400 for a question that has no answer."""
     try:
-        asked = query_parameters(PlanningAsked)
+        asked = query_parameters(InstallsAsked)
     except Problem as problem:  # the form stays, to be mended
-        page = PlanningPage(as_typed(PlanningAsked), problem.detail)
+        page = PlanningPage(as_typed(InstallsAsked), problem.detail)
         return render_template("planning.html", page=page), problem.status
-    if not any(name in asked for name in GIVEN):
+    if not any(name in asked for name in (*GIVEN, "installs")):
         page = PlanningPage({**asked, **EXAMPLE}, NOTHING_GIVEN)
         return render_template("planning.html", page=page), 200
     try:
@@ -70,8 +81,7 @@ def show(store: Store) -> tuple[str, int]:
 
 
 def _planned(store: Store, asked: QueryParameters) -> PlanningPage:
-    answer = planned(asked)
-    lines = registry_lines(answer, store.app, store.today() + EXPIRES_AFTER)
+    answer, installs = of_installs(asked, store.app, store.today() + EXPIRES_AFTER)
     reports = f"{answer.n:,} reports" if answer.n > 1 else "one report"
     says = f"With {reports} at epsilon {answer.epsilon:f}, {PLANNERS[asked['kind']].shows(answer)}"
-    return PlanningPage(asked, says, answer, neighbours(answer), lines)
+    return PlanningPage(asked, says, answer, neighbours(answer), installs)

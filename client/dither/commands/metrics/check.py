@@ -3,14 +3,29 @@
 import argparse
 import json
 import re
+from collections.abc import Iterator
 from datetime import timedelta
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
+from dither import installs
 from dither.commands.metrics.compiling import document_of
 from dither_shared.accounting.linking import hundredths
-from dither_shared.exact import from_micro, to_micro
+from dither_shared.accounting.odds import (
+    EVEN,
+    NEARLY_CERTAIN,
+    ONE_IN_TEN,
+    SURE_OF_REPORT_MAX,
+    millionths_above,
+    percent_above,
+    percent_exactly,
+    sure,
+)
+from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.toml_tables import Mistakes
 
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
@@ -25,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_days,
         help='such as "60d": exit 1 and name each metric that expires within so many days, or has expired',
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="for CI: exit 1, too, if a guess may become nearly certain and the registry does not say that it is known",
+    )
+    installs.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -36,38 +57,29 @@ def _days(text: str) -> timedelta:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the registry and show each metric's plan and cost; return 1 where one expires too soon."""
-    registry = Registry.load(args.registry)
-    registry.check_dates(utc_today(), str(args.registry))
-    registry.check_linked(str(args.registry))
+    """Check the registry and show each metric's plan and cost; return 1 for a finding."""
+    crowd = installs.asked(args)
+    registry, today = _sound(args.registry), utc_today()
     metrics = list(registry.metrics.values())
-    reserved = from_micro(sum(metric.reservation for metric in metrics))
-    today = utc_today()
+    reread = partial(installs.rereading, args.registry)
+    expired = [metric for metric in metrics if metric.expires <= today]
     soon = [metric for metric in metrics if args.expires_within and metric.expires <= today + args.expires_within]
+    notes = list(_certainties(registry))
+    found = bool(expired or soon or (args.strict and notes and not registry.nearly_certain))
     if args.json:
-        document = {
-            "app": registry.app,
-            "device_epsilon": from_micro(to_micro(registry.device_epsilon)),
-            "reserved": reserved,
-            f"linked_of_{DEVICES}": registry.linked,
-            "linkable": registry.linkable,
-            "unused_lists": list(registry.unused),
-            "metrics": [_describe(metric) for metric in metrics],
-            "compiled": document_of(registry),
-        }
+        document = _document(registry, notes)
         if args.expires_within:
             document["expires_soon"] = [metric.name for metric in soon]
+        if crowd:
+            document["installs"] = installs.documents(registry, crowd, metrics, reread)
         print(json.dumps(document))
-        return int(bool(soon))
+        return int(found)
     for metric in metrics:
-        facts = _describe(metric)
-        print(
-            f"{metric.name}: {metric.asked.domain.summary} by {facts['mechanism']}, epsilon "
-            f"{facts['epsilon_report']:g} a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
-        )
+        _print_metric(metric)
+    print(f"one device: after all reports about all questions {_sure_of(to_micro(registry.device_epsilon))}")
     for metric in metrics:
-        if metric.expires <= today:
-            print(f"note: {metric.name} expired on {metric.expires}: devices are silent about it")
+        if metric in expired:
+            print(f"expired: {metric.name} on {metric.expires}: devices are silent about it")
         elif metric in soon:
             print(f"expires soon: {metric.name} on {metric.expires}, in {(metric.expires - today).days} days")
     for name in registry.unused:
@@ -77,14 +89,107 @@ def run(args: argparse.Namespace) -> int:
             f"note: R({DEVICES}) of all its metrics is {hundredths(registry.linked)}: the share of {DEVICES} devices "
             f"with the same answers whose reports can be joined over time"
         )
+    for note in notes:
+        print(f"note: {note}")
+    if notes:
+        print(_KNOWN if registry.nearly_certain else _UNKNOWN)
+    if crowd:
+        print(*installs.lines(registry, crowd, metrics, reread), sep="\n")
+    reserved = from_micro(sum(metric.reservation for metric in metrics))
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
+    if expired:
+        names = ", ".join(metric.name for metric in expired)
+        print(f"of {names} nothing arrives any more: ship a later date, to which people agree anew, or leave it out")
     if soon:
         print(
             f"within {args.expires_within.days} days {', '.join(metric.name for metric in soon)} will have expired: "
             f"ship a later date, to which people agree anew, or leave it out"
         )
-        return 1
-    return 0
+    return int(found)
+
+
+_KNOWN = "that a guess can become so sure is known: the registry says nearly_certain = true"
+_UNKNOWN = (
+    "ask fewer reports or a smaller epsilon; or, where it is known and meant, say nearly_certain = true under "
+    "[registry]: until then --strict exits with 1"
+)
+
+
+def _sound(path: Path) -> Registry:
+    """Return the registry, or raise RegistryError with all its mistakes."""
+    registry, mistakes = Registry.load(path), Mistakes()
+    with mistakes.noted():
+        registry.check_dates(utc_today(), str(path))
+    with mistakes.noted():
+        registry.check_linked(str(path))
+    mistakes.check()
+    return registry
+
+
+def _print_metric(metric: Metric) -> None:
+    facts = _describe(metric)
+    print(
+        f"{metric.name}: {metric.asked.domain.summary} by {facts['mechanism']}, epsilon "
+        f"{facts['epsilon_report']:g} a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
+    )
+    print(f"  after one report {_sure_of(metric.cells.charge)}")
+    if metric.memoized:
+        print(f"  after all reports of one answer {_sure_of(metric.charge)}")
+    print(f"  after all reports about it {_sure_of(metric.reservation)}")
+
+
+def _sure_of(micro: int) -> str:
+    """Say what a guess may become, as the terms do."""
+    even, tenth = (percent_above(sure(exp_of_micro(micro), prior)) for prior in (EVEN, ONE_IN_TEN))
+    return f"a guess of one in two is at most {even} % sure, one of one in ten {tenth} %"
+
+
+def _certainties(registry: Registry) -> Iterator[str]:
+    """Yield the arithmetic of each guess that may become surer than is usual."""
+    for metric in registry.metrics.values():
+        report, charge = (from_micro(micro) for micro in (metric.cells.charge, metric.charge))
+        charges = "different answers x epsilon_permanent" if metric.memoized else "reports x epsilon"
+        life = f"{metric.charges} {charges} {charge:g} = {from_micro(metric.reservation):g}"
+        for after, micro, most, arithmetic in (
+            ("one report", metric.cells.charge, SURE_OF_REPORT_MAX, f"epsilon {report:g}"),
+            ("all reports about it", metric.reservation, NEARLY_CERTAIN, life),
+        ):
+            yield from _certainty(metric.name, after, micro, most, arithmetic)
+    whole = f"device_epsilon {registry.device_epsilon}"
+    after = "all reports about all questions"
+    yield from _certainty("one device", after, to_micro(registry.device_epsilon), NEARLY_CERTAIN, whole)
+
+
+def _certainty(whose: str, after: str, micro: int, most: Fraction, arithmetic: str) -> Iterator[str]:
+    odds = exp_of_micro(micro)
+    if (probability := sure(odds)) > most:
+        yield (
+            f"{whose}: after {after} an even guess may be {percent_exactly(probability)} % sure, above {100 * most} %: "
+            f"{arithmetic}, and e^{from_micro(micro):g} is {float(odds):,.0f} : 1"
+        )
+
+
+def _document(registry: Registry, notes: list[str]) -> dict[str, object]:
+    metrics = registry.metrics.values()
+    whole = to_micro(registry.device_epsilon)
+    return {
+        "app": registry.app,
+        "device_epsilon": from_micro(whole),
+        "reserved": from_micro(sum(metric.reservation for metric in metrics)),
+        "sure_device": _millionths(whole, EVEN),
+        "sure_device_of_one_in_ten": _millionths(whole, ONE_IN_TEN),
+        "certainties": notes,
+        "nearly_certain": registry.nearly_certain,
+        f"linked_of_{DEVICES}": registry.linked,
+        "linkable": registry.linkable,
+        "unused_lists": list(registry.unused),
+        "metrics": [_describe(metric) for metric in metrics],
+        "compiled": document_of(registry),
+    }
+
+
+def _millionths(micro: int, prior: Fraction) -> float:
+    return millionths_above(sure(exp_of_micro(micro), prior))
 
 
 def _describe(metric: Metric) -> dict[str, object]:
@@ -97,6 +202,10 @@ def _describe(metric: Metric) -> dict[str, object]:
         "mechanism": cells.name,
         "epsilon_report": from_micro(cells.charge),
         "epsilon_lifetime": from_micro(metric.reservation),
+        "sure_report": _millionths(cells.charge, EVEN),
+        "sure_report_of_one_in_ten": _millionths(cells.charge, ONE_IN_TEN),
+        "sure_lifetime": _millionths(metric.reservation, EVEN),
+        "sure_lifetime_of_one_in_ten": _millionths(metric.reservation, ONE_IN_TEN),
         "expires": metric.expires.isoformat(),
         "expired": metric.expires <= utc_today(),
     }

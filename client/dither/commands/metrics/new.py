@@ -2,8 +2,10 @@
 
 import argparse
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
+from dither import installs
 from dither_shared.errors import ConfigurationError
 from dither_shared.kinds import KINDS
 from dither_shared.registry import OWNER_CHARACTERS_MAX, Registry, utc_today
@@ -28,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help=f"a question; may be given several times (default: theme=choice). Kinds: {kinds}",
     )
+    installs.add_arguments(parser)
     parser.add_argument("--owner", metavar="ADDRESS", default=OWNER, help="who answers for it (default: %(default)s)")
 
 
@@ -39,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError(f"--metric must be given once for each name, got {min(twice)} twice")
     TomlTable("the arguments", "", {"--owner": args.owner}).text("--owner", OWNER_CHARACTERS_MAX)
     text = registry_text(args.app, asked, args.owner)
-    Registry.parse(text, "the registry")  # what a name must not be
+    crowd = installs.asked(args)
+    registry = Registry.parse(text, "the registry")  # what a name must not be
     try:
         with args.registry.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
@@ -47,6 +51,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError(f"{args.registry} is there already, and stays as it is: name another file") from None
     except OSError as error:
         raise ConfigurationError(f"{args.registry} cannot be written: {error.strerror or error}") from None
+    if crowd:
+        metrics = list(registry.metrics.values())
+        print(*installs.lines(registry, crowd, metrics, partial(installs.rereading, args.registry)), sep="\n")
     print(f"{args.registry} is written: put your questions in, then run dither metrics check {args.registry}")
     return 0
 

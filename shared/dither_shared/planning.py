@@ -1,0 +1,240 @@
+"""Planning: how many reports of a metric so many installs send, what these show, and what other keys would change.
+
+An install is a device whose app runs every day. Telemetry is on in a share `on` of all N, and a share `stay` is still
+there 30 days later: as many come as go. So a share s = stay^(1/30) of those that are there is there the next day, too,
+and s^quiet of them are past their quiet days. In a period of k days answer
+
+    A = N on s^quiet (1 + (k - 1)(1 - s))       devices that may: those of its first day, and those that come in it
+    always     A                                memoized answers, or as many reports as a year has periods, P
+    spread     A reports / P                    each device draws its reports from the P periods of the year
+    early      a device answers at once, and then on the first days of its next periods: of the j-th of these
+               s (1 - s^k) / (k (1 - s)) s^(k (j - 1)) of it are left, for periods begin on the same days for all
+
+with N on (1 - s) devices that come a day. Without `stay` nobody comes or goes: then `early` has reports in the first
+days of all installs alone. A week has 7 / k periods on average; its reports come on the first days of each. A year has
+the P periods that the one before `expires` touches.
+
+A memoized device's r reports in a window repeat its noise: with V_1 and V_p, the variances of one report and of the
+permanent part, they count as V_1 / (V_1 + (r - 1) V_p) of as many.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil
+from typing import Protocol
+
+from dither_shared.accounting.odds import percent_exactly, sure
+from dither_shared.errors import DitherError
+from dither_shared.exact import exp_of_micro
+from dither_shared.frozen import frozen
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.precision import Told
+from dither_shared.registry import Metric
+
+MONTH_DAYS, WEEK_DAYS, YEAR_DAYS = 30, 7, 365
+INSTALLS_MAX = 10**10
+USEFUL = 0.25
+"""A metric that shows no share of a quarter, nor a mean within a quarter of its range, is of no use."""
+_EPOCH = date(1970, 1, 1)
+
+Reread = Callable[[Mapping[str, object]], Metric]
+"""Reads a metric again with some keys changed; raises RegistryError where these make none."""
+
+
+@frozen
+class Installs:
+    """How many installs there are, and how many of them say something."""
+
+    count: int
+    on: float = 1.0
+    """The share in which telemetry speaks: the person agreed."""
+    stay: float | None = None
+    """The share that is still there 30 days later; None where that is not known."""
+
+    @property
+    def daily(self) -> float:
+        """The share that is there the next day."""
+        return 1.0 if self.stay is None else self.stay ** (1 / MONTH_DAYS)
+
+
+class Answering(Protocol):
+    """The part of a metric that decides how many reports there are."""
+
+    @property
+    def period_days(self) -> int:
+        """Return the length of a period."""
+
+    @property
+    def memoized(self) -> bool:
+        """Tell whether a repeated answer costs nothing more, and so is asked for in every period."""
+
+    @property
+    def charges(self) -> int:
+        """Return the most reports, or, memoized, different answers."""
+
+    @property
+    def schedule(self) -> str:
+        """Return "spread" or "early"."""
+
+    @property
+    def expires(self) -> date:
+        """Return the first day on which it has expired."""
+
+
+@frozen
+class PlannedLife:
+    """The same of a metric that is being planned."""
+
+    charges: int
+    schedule: str
+    period_days: int
+    memoized: bool
+    expires: date
+
+
+@frozen
+class Shown:
+    """The reports of a week, or of a year, and the least that they tell."""
+
+    reports: float
+    told: Told | None
+    """None where not even one report is expected."""
+
+    @property
+    def useful(self) -> bool:
+        """Whether it shows anything of use."""
+        return self.told is not None and self.told.part <= USEFUL
+
+    def __str__(self) -> str:
+        return "nothing" if self.told is None else f"{self.told}"
+
+
+@frozen
+class Outlook:
+    """The worth of so many installs' reports of a metric: in a week, and in a year that is read as one."""
+
+    metric: Metric
+    installs: Installs
+    week: Shown
+    year: Shown
+
+    @property
+    def needed(self) -> int | None:
+        """How many installs make a year useful; None where none at all would send anything."""
+        if self.year.told is None:
+            return None
+        return ceil(self.installs.count * (self.year.told.part / USEFUL) ** 2)
+
+    @property
+    def life(self) -> str:
+        """How sure an even guess may become by all reports of a device, in percent."""
+        return percent_exactly(sure(exp_of_micro(self.metric.reservation)))
+
+    @property
+    def verdict(self) -> str:
+        """Say plainly what so few, or so many, installs are good for."""
+        if self.year.useful:
+            return "useful" if self.week.useful else "a week shows too little: read months, or a year, as one"
+        many = f": {self.needed:,} installs would be needed" if self.needed else ""
+        return f"useless with so few installs, even if a year is read as one{many}"
+
+
+@frozen
+class Change:
+    """Another value of a key, and what it would do."""
+
+    lines: str
+    """The registry's."""
+    outlook: Outlook
+    price: str
+
+    def __str__(self) -> str:
+        return f"{self.lines}: a week {self.outlook.week}, a year {self.outlook.year}; {self.price}"
+
+
+def outlook_of(metric: Metric, installs: Installs, quiet_days: int) -> Outlook:
+    """Return what installs' reports show."""
+    week, year = (
+        _shown(metric, reports_of(metric, installs, quiet_days, days), days) for days in (WEEK_DAYS, YEAR_DAYS)
+    )
+    return Outlook(metric, installs, week, year)
+
+
+def _shown(metric: Metric, reports: float, days: int) -> Shown:
+    n = int(reports * _effective(metric, max(1.0, days / metric.period_days)))
+    return Shown(reports, metric.tells(n) if n else None)
+
+
+def _effective(metric: Metric, repeats: float) -> float:
+    """Return how much of a report each one counts where a device sends so many of a memoized metric."""
+    if not metric.memoized:
+        return 1.0
+    mechanism = metric.cells.parts[0].mechanism
+    one, permanent = Fraction(1), Fraction(1)  # at least so much, whatever the mechanism
+    if isinstance(mechanism, PureMechanism) and isinstance(mechanism.first_stage, PureMechanism):
+        one, permanent = mechanism.noise_variance, mechanism.first_stage.noise_variance
+    return float(one / (one + Fraction(repeats - 1) * permanent))
+
+
+def reports_of(metric: Answering, installs: Installs, quiet_days: int, days: int) -> float:
+    """Return how many reports a window of so many days has on average; without `stay`, the first days of all."""
+    period, s, there = metric.period_days, installs.daily, installs.count * installs.on
+    periods = periods_of_year(metric)
+    answering = there * s**quiet_days * (1 + (period - 1) * (1 - s))
+    answered = periods if days >= YEAR_DAYS else days / period
+    if metric.memoized or metric.charges >= periods:
+        return answering * answered
+    if metric.schedule == "spread":
+        return answering * answered * metric.charges / periods
+    if s == 1:
+        return there * min(metric.charges, 1 + (days - 1) / period)
+    later = s / (period * (1 - s)) * (1 - s ** (period * (metric.charges - 1)))
+    return there * (1 - s) * s**quiet_days * (1 + later) * days
+
+
+def periods_of_year(metric: Answering) -> int:
+    """Return how many periods the year before a metric expires has, from which its reports are drawn."""
+    last = (metric.expires - _EPOCH).days - 1
+    first = last - YEAR_DAYS + 1
+    return last // metric.period_days - first // metric.period_days + 1
+
+
+def changes(now: Outlook, quiet_days: int, reread: Reread) -> Iterator[Change]:
+    """Yield what other values of a metric's keys would do, each with its price; those that do nothing are left out."""
+    for changed in _others(now.metric):
+        try:
+            metric = reread(changed)
+        except DitherError:  # such as a period that leaves no room, or an epsilon above a kind's largest
+            continue
+        then = outlook_of(metric, now.installs, quiet_days)
+        if f"{then.week}, {then.year}, {then.life}" != f"{now.week}, {now.year}, {now.life}":
+            lines = [
+                f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in changed.items()
+            ]
+            yield Change(", ".join(lines), then, _price(now, then, changed))
+
+
+def _others(metric: Metric) -> Iterator[Mapping[str, object]]:
+    permanent = {"epsilon_permanent": _plain(Decimal(2 * metric.charge).scaleb(-6))} if metric.memoized else {}
+    if not metric.memoized:
+        yield {"reports": 2 * metric.charges}
+        yield {"schedule": "early" if metric.schedule == "spread" else "spread"}
+    yield {"period": "1d" if metric.period_days > 1 else "7d"}
+    yield {"epsilon": _plain(2 * metric.epsilon), **permanent}
+
+
+def _plain(number: Decimal) -> Decimal:
+    """Return a number without needless zeros, and without an exponent."""
+    return Decimal(f"{number.normalize():f}")
+
+
+def _price(now: Outlook, then: Outlook, changed: Mapping[str, object]) -> str:
+    if then.metric.reservation != now.metric.reservation:
+        return f"a guess may become {then.life} % sure over a life, not {now.life} %"
+    if changed.get("schedule") == "early":
+        return "no price in privacy; numbers are about new installs, and then they are silent"
+    if changed.get("schedule") == "spread":
+        return "no price in privacy; numbers come evenly over the year, and are about all installs"
+    return "no price in privacy"

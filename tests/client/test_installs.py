@@ -1,0 +1,104 @@
+"""`--installs`: the same figures of a check, of `dither privacy` and of a new registry."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dither.cli import main
+from dither_shared.planning import Installs, outlook_of
+from dither_shared.registry import Registry
+from tests.support.registries import registry_text
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    text = registry_text(epsilon="1", reports=2, schedule="spread", device_epsilon="4", quiet_days=1)
+    (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
+    return str(tmp_path / "metrics.toml")
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main([*arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_check_and_privacy_say_the_same(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    crowd = ["--installs", "5000", "--on", "50%", "--stay", "80"]
+    checked, privacy = (said(capsys, *command, path, *crowd) for command in (["metrics", "check"], ["privacy"]))
+    begin = "with 5,000 installs, telemetry on in 50 % of them, of which 80 % are there a month later:\n"
+    shown = checked[checked.index(begin) : checked.index("reports are averages")]
+    assert shown in privacy
+    registry = Registry.load(path)
+    now = outlook_of(registry.metrics["color"], Installs(5000, 0.5, 0.8), registry.quiet_days)
+    assert f"color: {now.week.reports:,.0f} reports a week, {now.year.reports:,.0f} a year; detectable share: " in shown
+    assert f"share: {now.week} in a week, {now.year} in a year\n  {now.verdict}\n" in shown
+    assert "  reports = 4: a week " in shown
+    assert "a guess may become 98.3 % sure over a life, not 88.1 %\n" in shown
+    documents = [
+        json.loads(said(capsys, *command, path, *crowd, "--json"))
+        for command in (["metrics", "check"], ["privacy"], ["privacy", "--metric", "color"])
+    ]
+    of_color = documents[0]["installs"][0]
+    assert of_color == documents[1][0]["installs"] == documents[2][0]["installs"]
+    assert (of_color["metric"], of_color["installs_needed"]) == ("color", now.needed)
+    assert of_color["week"]["reports"] == pytest.approx(now.week.reports, abs=1e-3)
+    assert [change["lines"] for change in of_color["changes"]][:2] == ["reports = 4", 'schedule = "early"']
+
+
+def test_without_installs_nothing_is_said_of_them(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = said(capsys, "metrics", "check", path) + said(capsys, "privacy", path, "--json")
+    assert "a week" not in shown
+    assert '"installs"' not in shown
+
+
+def test_too_few_installs_are_told_what_would_help(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = said(capsys, "metrics", "check", path, "--installs", "60")
+    assert "  useless with so few installs, even if a year is read as one: " in shown
+    assert "  what would help: epsilon = 2\n" in shown
+    least = said(capsys, "metrics", "check", path, "--installs", "1")
+    assert "what would help: to ask for less: fewer values, a flag, a mean alone\n" in least
+    assert "useless" not in said(capsys, "metrics", "check", path, "--installs", "1000000")
+
+
+def test_a_new_registry_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "metrics.toml")
+    shown = said(capsys, "metrics", "new", path, "--app", "notes", "--metric", "a=flag", "--installs", "2000")
+    assert shown[: shown.index("reports are averages")] in said(capsys, "metrics", "check", path, "--installs", "2000")
+
+
+def test_a_compiled_registry_has_figures_and_no_changes(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled = f"{path.removesuffix('.toml')}.json"
+    assert main(["metrics", "compile", path, "--out", compiled]) == 0
+    capsys.readouterr()
+    of_both = [
+        json.loads(said(capsys, "privacy", each, "--installs", "5000", "--json"))[0]["installs"]
+        for each in (path, compiled)
+    ]
+    assert of_both[0]["changes"]
+    assert not of_both[1]["changes"]
+    assert of_both[0] | {"changes": []} == of_both[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--installs", "0"], "must be a whole number from 1 to"),
+        (["--installs", "many"], "must be a whole number from 1 to"),
+        (["--installs", "9" * 5000], "must be a whole number from 1 to"),
+        (["--installs", "5", "--on", "0"], "must be a percentage above 0 and at most 100, got '0'"),
+        (["--installs", "5", "--stay", "nan"], "must be a percentage"),
+        (["--stay", "50"], "--stay is of installs: add --installs 5000"),
+        (["--on", "50"], "--on is of installs: add --installs 5000"),
+    ],
+)
+@pytest.mark.parametrize("command", [["metrics", "check"], ["privacy"]])
+def test_installs_that_cannot_be_are_refused(
+    command: list[str], arguments: list[str], message: str, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main([*command, path, *arguments])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    assert code == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,226 @@
+"""Planning by installs: beside simulated devices, and beside one device that lives for a year."""
+
+import random
+from collections.abc import Iterator
+from datetime import date
+from math import sqrt
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+import pytest
+
+from dither.device.days import EPOCH, answers_always, day_number, draw_periods, period_start
+from dither_aggregator.analysis.functional import share_variance
+from dither_shared.errors import RegistryError
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.planning import USEFUL, Installs, changes, outlook_of, periods_of_year, reports_of
+from dither_shared.registry import Metric, Registry
+from dither_shared.rng import Rng
+from tests.support.clocks import DAY_S, Clock
+from tests.support.devices import open_device, send
+from tests.support.registries import registry, registry_text
+from tests.support.soaking import scaled, thinned
+
+EXPIRES = date(2027, 6, 30)
+SIGMAS = 5.5
+"""A right figure is further off than this once in 26 million tests, by the normal law of a sum over all installs."""
+METRICS = [
+    {"schedule": "spread", "reports": 10},
+    {"schedule": "spread", "reports": 3, "period": "30d"},
+    {"schedule": "spread", "reports": 12, "period": "7d"},
+    {"schedule": "spread", "reports": 400},
+    {"schedule": "early", "reports": 10},
+    {"schedule": "early", "reports": 3, "period": "7d"},
+    {"schedule": "early", "reports": 1, "period": "30d"},
+    {"epsilon": "1", "epsilon_permanent": "4", "period": "7d"},
+]
+
+
+def asked(**changes: object) -> Metric:
+    return registry(**{"device_epsilon": "1000", "expires": EXPIRES, "epsilon": "1", **changes}).metrics["color"]
+
+
+# A crowd.
+
+
+def answers_of(metric: Metric, born: int, gone: int, rng: Rng) -> Iterator[int]:
+    """Yield the days on which a device answers, of those from `born` and before `gone`, by the device's own rules."""
+    days, length = day_number(metric.expires), metric.period_days
+    drawn = None if metric.memoized or answers_always(metric) else set(draw_periods(metric, rng))
+    gone, day, left = min(gone, days), born, metric.charges
+    while day < gone:
+        start = period_start(day, length)
+        early = metric.schedule == "early" and not metric.memoized
+        if (left > 0) if early else (drawn is None or start in drawn):
+            yield day
+            left -= 1
+        day = start + length
+
+
+def counts(metric: Metric, installs: int, stay: float, quiet_days: int, first: int, last: int) -> list[int]:
+    """Return how many reports each install sends from `first` to `last`; one that goes makes room for another."""
+    source = random.Random(45)
+    rng, daily = Rng(source.getrandbits), stay ** (1 / 30)
+
+    def life() -> int:
+        """Return on how many further days a device is there, the first one included."""
+        days = 1
+        while source.random() < daily:
+            days += 1
+        return days
+
+    def of_one() -> int:
+        born, gone = first - life() + 1, first + life()  # of a device that is there on the first day
+        found = 0
+        while born <= last:
+            found += sum(first <= day <= last for day in answers_of(metric, born + quiet_days, gone, rng))
+            born, gone = gone, gone + life()
+        return found
+
+    return [of_one() for _ in range(installs)]
+
+
+def off(found: list[int], expected: float) -> float:
+    """Return by how many standard errors the mean of counts differs from what is expected."""
+    return (mean(found) - expected) / (stdev(found) / sqrt(len(found)))
+
+
+@pytest.mark.parametrize("stay", [0.5, 0.9])
+@pytest.mark.parametrize("changed", METRICS, ids=str)
+def test_a_simulated_crowd_sends_as_many_reports(changed: dict[str, object], stay: float) -> None:
+    """A figure for twelve more quiet days is far off: the test would see it."""
+    metric = asked(**changed)
+    last, quiet_days = day_number(metric.expires) - 1, 2
+    one, many = Installs(1, stay=stay), scaled(800, 20_000)
+    if metric.schedule == "early" and not metric.memoized:
+        first = last - 364
+    else:  # whole periods
+        first = period_start(last - 364, metric.period_days)
+    found = counts(metric, many, stay, quiet_days, first, last)
+    assert abs(off(found, reports_of(metric, one, quiet_days, 365))) < SIGMAS
+    if stay == 0.5:
+        assert abs(off(found, reports_of(metric, one, quiet_days + 12, 365))) > SIGMAS
+
+
+def test_a_part_in_which_telemetry_is_on_sends_a_part() -> None:
+    metric = asked(schedule="spread", reports=10)
+    whole = reports_of(metric, Installs(1000), 1, 7)
+    assert reports_of(metric, Installs(1000, on=0.25), 1, 7) == whole / 4 == pytest.approx(1000 * 10 / 365 * 7 / 4)
+
+
+@pytest.mark.parametrize("period", thinned(range(1, 367), 0, 6, 29, 364, 365))
+def test_a_year_has_the_periods_that_devices_draw_from(period: int) -> None:
+    for day in range(scaled(3, 30)):
+        expires = EPOCH.fromordinal(EXPIRES.toordinal() + 11 * day)
+        spread = {"period": f"{period}d", "schedule": "spread", "expires": expires, "epsilon": "0.01"}
+        periods = periods_of_year(asked(**spread))
+        assert answers_always(asked(reports=periods, **spread))
+        assert periods == 1 or not answers_always(asked(reports=periods - 1, **spread))
+
+
+# One device.
+
+
+@pytest.mark.parametrize("changed", thinned(METRICS[:4] + METRICS[7:], 1, 2, 4), ids=str)
+def test_a_device_that_is_there_all_year_sends_just_as_many(changed: dict[str, object]) -> None:
+    whole = registry(**{"device_epsilon": "1000", "expires": EXPIRES, "epsilon": "1", **changed})
+    metric, first = whole.metrics["color"], day_number(EXPIRES) - 365
+    first = period_start(first, metric.period_days)
+    clock = Clock(first * DAY_S + DAY_S / 2)
+    device = open_device(whole, None, clock)
+    sent = 0
+    while clock.now < day_number(EXPIRES) * DAY_S:
+        sent += not device.record(metric, "red")
+        send(device)
+        clock.travel(1)
+    assert sent == round(reports_of(metric, Installs(1), 0, 365))
+
+
+# Their figures.
+
+
+def test_a_memoized_window_shows_what_its_page_will() -> None:
+    metric = asked(epsilon="1", epsilon_permanent="3", period="1d")
+    now = outlook_of(metric, Installs(10_000), 0)
+    mechanism = PureMechanism.of(metric.mechanism)
+    for window, repeats in ((now.week, 7), (now.year, 365)):
+        variance = float(share_variance(mechanism, np.zeros(1), int(window.reports), "reports", repeats)[0])
+        assert window.told
+        told = metric.tells(10**6)
+        assert window.told.part == pytest.approx(
+            told.part * sqrt(10**6 * variance / float(metric.noise_variance)), rel=1e-3
+        )
+
+
+def test_too_few_installs_are_told_so_with_how_many_would_do() -> None:
+    metric = asked(schedule="spread", reports=1)
+    few = outlook_of(metric, Installs(20), 1)
+    assert few.needed
+    assert few.verdict == (
+        f"useless with so few installs, even if a year is read as one: {few.needed:,} installs would be needed"
+    )
+    enough = outlook_of(metric, Installs(few.needed), 1)
+    assert enough.year.told
+    assert enough.year.told.part == pytest.approx(USEFUL, rel=0.02)
+    assert enough.verdict == "a week shows too little: read months, or a year, as one"
+    assert outlook_of(metric, Installs(10**6), 1).verdict == "useful"
+
+
+def test_where_nobody_comes_an_early_metric_speaks_in_its_first_days_alone() -> None:
+    metric = asked(schedule="early", reports=3)
+    assert reports_of(metric, Installs(100), 1, 7) == reports_of(metric, Installs(100), 1, 365) == 300
+
+
+# Other keys.
+
+
+def rows(path: Path, installs: int = 5_000) -> dict[str, tuple[str, str, str]]:
+    whole = Registry.load(path)
+    now = outlook_of(whole.metrics["color"], Installs(installs), whole.quiet_days)
+    found = changes(now, whole.quiet_days, lambda changed: Registry.reread(path, "color", changed))
+    return {each.lines: (f"{each.outlook.week}", f"{each.outlook.year}", each.price) for each in found}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    text = registry_text(expires=EXPIRES, epsilon="1.0", reports=2, schedule="spread", device_epsilon="4")
+    (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
+    return tmp_path / "metrics.toml"
+
+
+def test_each_other_key_is_read_again_and_has_its_price(path: Path) -> None:
+    found = rows(path)
+    assert list(found) == ["reports = 4", 'schedule = "early"', "epsilon = 2"]  # a period of 7d changes nothing
+    doubled = Registry.parse(
+        path.read_text(encoding="utf-8").replace("reports = 2", "reports = 4").replace("= 4\n", "= 9\n", 1)
+    )
+    then = outlook_of(doubled.metrics["color"], Installs(5_000), 0)
+    more = "a guess may become 98.3 % sure over a life, not 88.1 %"
+    assert found["reports = 4"] == (f"{then.week}", f"{then.year}", more)
+    assert found["epsilon = 2"][2] == more
+    assert found['schedule = "early"'][2].startswith("no price in privacy; numbers are about new installs")
+
+
+def test_a_memoized_metric_is_told_its_period_and_both_epsilons(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace(
+        'reports = 2\nschedule = "spread"', "memoize = true\nanswers = 1\nepsilon_permanent = 2.5"
+    )
+    path.write_text(text.replace("device_epsilon = 4", "device_epsilon = 5"), encoding="utf-8")
+    assert list(rows(path)) == ['period = "7d"', "epsilon = 2, epsilon_permanent = 5"]
+
+
+def test_changes_that_make_no_metric_are_left_out(path: Path) -> None:
+    text = (
+        path.read_text(encoding="utf-8")
+        .replace("epsilon = 1.0", "epsilon = 12")
+        .replace("device_epsilon = 4", "device_epsilon = 48")
+    )
+    path.write_text(text, encoding="utf-8")
+    assert list(rows(path)) == ["reports = 4", 'schedule = "early"', 'period = "7d"']  # and no epsilon of 24
+
+
+def test_a_compiled_registry_is_not_read_with_changes(path: Path) -> None:
+    path.write_text('{"dither_registry": 1}', encoding="utf-8")
+    with pytest.raises(RegistryError, match=r"is compiled: only metrics\.toml"):
+        Registry.reread(path, "color", {})
