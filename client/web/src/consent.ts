@@ -1,0 +1,92 @@
+/**
+ * The person's choice: the terms they are asked to agree to, and the changes that ask them again.
+ *
+ * They are asked again where a term is replaced (another question, kind or set of answers; fresh noise for a memo, or a
+ * memo for fresh noise) or widened. Less of anything asks nothing. The rules are those of every device of dither:
+ * client/consent.md.
+ */
+
+import type { CompiledRegistry, DeviceTerms, Terms, TermsSentence } from "./registry.ts";
+
+/** The most that an R(200), in ten-thousandths, rises without being asked for. */
+const LINKED_RISE_MAX = 500;
+/** The devices among which R(200) says how many could be recognised. */
+const DEVICES = 200;
+const SENSITIVITIES = ["low", "medium", "high"];
+
+/** One sentence of the terms. Its text is English; `template` and `facts` are for a translation. */
+export interface Sentence extends TermsSentence {
+  readonly text: string;
+}
+
+/** Return the terms of a registry in the order in which they are shown. */
+export function sentencesOf(registry: CompiledRegistry): Sentence[] {
+  return registry.sentences.map((sentence) => ({
+    ...sentence,
+    text: sentence.template.replace(/\{\{|\}\}|\{(\w+)\}/g, (brace: string, fact: string) => (fact ? `${sentence.facts[fact]}` : brace.charAt(0))),
+  }));
+}
+
+/** Return what a metric's terms ask beyond those that were agreed to, a phrase each. */
+export function asksOf(now: Terms, agreed: Terms | undefined): string[] {
+  if (!agreed) return [`it is new, and may cost ${shown(now.lifetime)}`];
+  const asks: string[] = [];
+  const ask = (holds: boolean, phrase: string) => void (holds && asks.push(phrase));
+  const rises = (term: "report" | "permanent" | "lifetime", words: string) => {
+    const before = agreed[term] || (term == "permanent" ? now[term] : 0);
+    ask(now[term] > before, `its epsilon ${words} rises from ${shown(before)} to ${shown(now[term])}`);
+  };
+  const isMemo = now.permanent > 0;
+  const wasMemo = agreed.permanent > 0;
+  ask(now.question != agreed.question, `its question becomes "${now.question}"`);
+  ask(now.kind != agreed.kind, `its kind changes from ${agreed.kind} to ${now.kind}`);
+  ask(now.values != "" && now.values != agreed.values, "its possible answers change");
+  ask(wasMemo && !isMemo, "its memoized answers become fresh ones");
+  ask(isMemo && !wasMemo, "its fresh answers become memoized ones, whose noise is a lasting mark");
+  ask(
+    SENSITIVITIES.indexOf(now.sensitivity) > SENSITIVITIES.indexOf(agreed.sensitivity),
+    `its sensitivity rises from ${agreed.sensitivity} to ${now.sensitivity}`,
+  );
+  rises("report", "of a report");
+  rises("permanent", "of a permanent answer");
+  rises("lifetime", "for life");
+  ask(
+    isMemo == wasMemo && now.charges > agreed.charges,
+    `its number of ${isMemo ? "different answers" : "reports"} rises from ${agreed.charges} to ${now.charges}`,
+  );
+  ask(now.period_days < agreed.period_days, `its period shortens from ${agreed.period_days}d to ${now.period_days}d`);
+  ask(now.expires > agreed.expires, `its expiry is extended from ${agreed.expires} to ${now.expires}`);
+  ask(agreed.presence == "hidden" && now.presence != "hidden", "whether it answers is no longer hidden");
+  ask(
+    now.cells > agreed.cells,
+    agreed.cells
+      ? `the cohorts that it shows rise from ${agreed.cells} to ${now.cells}`
+      : `it shows which of ${now.cells} cohorts the device is in`,
+  );
+  ask(now.linked > agreed.linked + LINKED_RISE_MAX, links(now.linked, agreed.linked));
+  return asks;
+}
+
+/** Return what is asked for the whole device beyond what was agreed to, a phrase each. */
+export function deviceAsks(now: DeviceTerms, agreed: DeviceTerms): string[] {
+  const rise = `the device's epsilon rises from ${shown(agreed.epsilon)} to ${shown(now.epsilon)}`;
+  return [...(now.epsilon > agreed.epsilon ? [rise] : []), ...linkAsks(now, agreed)];
+}
+
+/** Return whether more of a person's reports can be joined than was agreed to, in at most one phrase. */
+export function linkAsks(now: DeviceTerms, agreed: DeviceTerms): string[] {
+  if (now.linked > agreed.linked + LINKED_RISE_MAX) return [`with all metrics together, ${links(now.linked, agreed.linked)}`];
+  if (now.linkable && !agreed.linkable) return [`it is now meant that reports can be joined: ${links(now.linked, agreed.linked)}`];
+  return [];
+}
+
+function links(linked: number, agreed: number): string {
+  const people = (share: number) => Math.ceil((share * DEVICES) / 10_000);
+  const before = agreed ? `, not ${people(agreed)}` : "";
+  return `of ${DEVICES} people with the same answers about ${people(linked)} could be recognised${before}`;
+}
+
+/** Return an epsilon with all its digits: a rise by a millionth is asked for, too. */
+function shown(micro: number): string {
+  return `${micro / 1e6}`;
+}
