@@ -517,6 +517,7 @@ export class Device {
     const state = this.#state;
     if (state.consent === false || state.keyRefused) return {};
     this.#noticeClock();
+    this.#closePeriods();
     this.#giveUp();
     const growing = state.uploads.find(({ id }) => id == unsent);
     const [first] = state.uploads;

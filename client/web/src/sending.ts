@@ -80,7 +80,7 @@ export class Sender {
 
   // Which page sends.
 
-  /** Begin: send if no other page does, else as soon as that one ends. Resolve when that is known. */
+  /** Begin: send if no other page does, else as soon as that one ends. Resolve when what waited is armed. */
   async start(): Promise<void> {
     if (this.#on) return;
     this.#on = true;
@@ -166,9 +166,9 @@ export class Sender {
 
   /** Look; arm what is due, send what it is time for, and return after how long to look again. */
   async #look(): Promise<number> {
+    await this.#arm(); // first: it makes room for the periods that the look opens
     const { due, planned = Infinity, heldUntil } = await this.#it.look();
     if (!this.#leads || !due) return LOOK_EVERY_MS;
-    if (!this.#armed.upload) await this.#arm();
     const when = Math.max(planned, heldUntil) - this.#it.now();
     if (when > 0) return Math.min(when, LOOK_EVERY_MS);
     return (await this.#send()) ? 0 : LOOK_EVERY_MS;
@@ -288,7 +288,7 @@ export class Sender {
 }
 
 /** Start a timer that keeps no program of Node's alive. */
-function timeout(action: () => void, delay: number): ReturnType<typeof setTimeout> {
+export function timeout(action: () => void, delay: number): ReturnType<typeof setTimeout> {
   const timer = setTimeout(action, delay);
   if (typeof timer == "object") timer.unref?.();
   return timer;

@@ -6,7 +6,7 @@ import { DAY_MS, type Draw } from "./days.ts";
 import { bodyOf, type Decision, Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
 import { classOf, drawCell, load, makeReport, NOTHING, reportOfClass } from "./report.ts";
-import { describe, type FlushResult, type Route, Sender } from "./sending.ts";
+import { describe, type FlushResult, type Route, Sender, timeout } from "./sending.ts";
 import { Gone, type Storage } from "./storage.ts";
 
 /** Answers that wait for the storage; more are lost. */
@@ -106,6 +106,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   #queue: Promise<unknown>;
   #queued = 0;
   #speaks = false;
+  /** No answer is taken any more; those before are still being kept. */
+  #closing = false;
   #closed = false;
   /** A refusal that the storage did not take: it holds in this page. */
   #refused = false;
@@ -164,8 +166,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     await Promise.allSettled(registry.metrics.map(load));
     this.#speaks = !this.#closed && !this.#refused;
     if (!this.#speaks) return;
-    await this.look();
     await this.#sender.start();
+    await this.look();
     if (persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
   }
 
@@ -179,8 +181,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     });
   }
 
-  #peek<T>(look: (device: Device, state: State) => T): Promise<T | undefined> {
-    return this.#settings.storage.peek((state) => look(this.#device(state), state));
+  async #peek<T>(look: (device: Device, state: State) => T): Promise<T | undefined> {
+    const seen = await this.#settings.storage.peek((state) => ({ value: look(this.#device(state), state) }));
+    if (!seen) this.#silence();
+    return seen?.value;
   }
 
   #device(state: State): Device {
@@ -211,17 +215,18 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     });
     listen(globalThis, "pageshow", (event) => {
       if (!(event as PageTransitionEvent).persisted || !this.#speaks) return;
-      void this.#then(() => this.look().then(() => this.#sender.start()));
+      void this.#then(() => this.#sender.start().then(() => this.look()));
     });
     listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#sender.armNow());
   }
 
   /** Stop, without waiting for the network. The next start sends what waits. Resolves when all answers are kept. */
   async close(): Promise<void> {
-    this.#closed = true;
+    this.#closing = true;
     for (const [target, type, listener] of this.#listeners) target.removeEventListener(type, listener);
     this.#sender.stop();
     await this.#queue;
+    this.#closed = true;
     this.#silence();
     this.#settings.storage.close();
   }
@@ -259,7 +264,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       return;
     }
     try {
-      if (this.#closed || this.#settings.silent) return;
+      if (this.#closing || this.#settings.silent) return;
       else if (this.#queued >= QUEUE_MAX) this.#note("failed");
       else {
         const copy = copyOf(answer); // the app may go on to change what it gave
@@ -327,7 +332,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   #waitFor<T>(within: number, promise: Promise<T>): Promise<T | undefined> {
-    return Promise.race([promise, new Promise<undefined>((resolve) => setTimeout(resolve, within + 250, undefined))]);
+    return Promise.race([promise, new Promise<undefined>((resolve) => timeout(() => resolve(undefined), within + 250))]);
   }
 
   // Looking.
