@@ -19,6 +19,8 @@ const SPANS_MAX = 32;
 
 /** Uniform randomness: an integer below `n`, drawn for what the name says. */
 export type Draw = (what: string, n: number | bigint) => bigint;
+/** The device's clock and the aggregator's agree, and an attempt has ended, within so long a time of each other. */
+const AGREES_MS = 60_000;
 /** Days from the first and before the last. */
 export type Span = [first: number, until: number];
 
@@ -28,6 +30,8 @@ export interface KeptDays {
   lastDay?: number | undefined;
   behindSince?: number | undefined;
   forgottenUntil?: number | undefined;
+  /** How far the aggregator's clock is ahead of the device's, by its latest receipt. */
+  ahead?: number | undefined;
 }
 
 /** Return the first day of the period that `day` is in. */
@@ -52,7 +56,7 @@ export function silentFrom(metric: CompiledMetric, today: number): number {
 }
 
 /** Return the first days of the periods of the year before a metric expires. */
-function periodsOf(metric: CompiledMetric): number[] {
+export function periodsOf(metric: CompiledMetric): number[] {
   const last = expiryDay(metric) - 1;
   const periods = [];
   for (let day = periodStart(metric, last - YEAR_DAYS + 1); day <= last; day += metric.terms.period_days) periods.push(day);
@@ -135,9 +139,24 @@ export class Days {
     if (kept.lastDay === undefined) kept.firstDay = Math.min(since, kept.firstDay ?? 0);
   }
 
-  /** Fall back at once if a receipt's Date agrees with the clock within a day. */
+  /** Keep how far a receipt's Date is ahead of the clock; fall back at once if they agree within a day. */
   agree(date: number | undefined): void {
-    if (date !== undefined && Math.abs(date - this.now) <= DAY_MS) this.#fallBack();
+    if (date === undefined) return;
+    const ahead = date - this.now;
+    if (Math.abs(ahead) > AGREES_MS / 2) this.#kept.ahead = ahead;
+    else delete this.#kept.ahead;
+    if (Math.abs(ahead) <= DAY_MS) this.#fallBack();
+  }
+
+  /** The first and the last day that it may be for the aggregator, which counts by its own: two around its midnight. */
+  get ofAggregator(): [first: number, last: number] {
+    const now = this.now + (this.#kept.ahead ?? 0);
+    return [Math.floor((now - AGREES_MS) / DAY_MS), Math.floor((now + AGREES_MS) / DAY_MS)];
+  }
+
+  /** Until when the aggregator's last day stays what it is, by the device's clock. */
+  get untilNextOfAggregator(): number {
+    return this.now + DAY_MS - ((this.now + (this.#kept.ahead ?? 0) + AGREES_MS) % DAY_MS);
   }
 
   #fallBack(): void {

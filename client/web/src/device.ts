@@ -62,7 +62,7 @@ interface Row {
   drawn: number[];
   slot?: Slot;
   retired?: [plan: string, until: number];
-  /** The latest day on which a report of it may have been counted. */
+  /** The aggregator's latest day on which a report of it may have come. */
   left?: number;
   agreed?: Terms;
   refused?: boolean;
@@ -86,16 +86,19 @@ export interface Upload {
   first: number;
   /** What the clock read when it was last looked at. */
   seen: number;
-  /** The days of the latest attempt, and of the one before. */
+  /** The aggregator's days of the latest attempt, and of the one before; 0 where there was none. */
   days: [latest: number, before: number];
   attempts: number;
   failures: number;
 }
 
-/** The upload that is to leave next; `unsent` is its id if it certainly has not left before. */
+/** The upload that is to leave next. */
 export interface Armed {
   upload?: Upload;
+  /** Its id, if it certainly has not left before. */
   unsent?: string;
+  /** Until when it may leave without a further step: then the aggregator's day is another one. */
+  until?: number;
 }
 
 /** All that a device keeps. */
@@ -381,7 +384,7 @@ export class Device {
     if (step == "fill") {
       this.#fill(metric, made);
       this.#days.reach();
-      if (this.#due().length) this.#plan();
+      if (this.#anythingDue) this.#plan();
     } else this.#replace(metric, made);
     return "";
   }
@@ -441,7 +444,7 @@ export class Device {
       if (made.secret == state.secret && this.decide(metric).step == "fill") this.#fill(metric, made);
     }
     this.#giveUp();
-    const due = state.uploads.length > 0 || this.#due().length > 0;
+    const due = this.#anythingDue;
     if (due) this.#plan();
     else [state.planned, state.plannedAt] = [undefined, undefined];
     return { due, planned: state.planned, heldUntil: this.#heldUntil };
@@ -471,6 +474,8 @@ export class Device {
   #noticeClock(): void {
     const { uploads, heldUntil, outcomeAt = 0 } = this.#state;
     for (const upload of uploads) if (upload.seen > this.#now) upload.first = 0;
+    const [, last] = this.#days.ofAggregator; // a day that is further ahead was another clock's
+    for (const row of Object.values(this.#state.metrics)) if ((row.left ?? 0) > last) row.left = last + 1;
     if (heldUntil && this.#now < outcomeAt) this.#state.heldUntil = undefined;
   }
 
@@ -491,7 +496,7 @@ export class Device {
 
   /** Send now: a flush is waited for. */
   planNow(): void {
-    if (this.#state.uploads.length || this.#due().length) this.#planAt(this.#now);
+    if (this.#anythingDue) this.#planAt(this.#now);
   }
 
   get #heldUntil(): number {
@@ -499,12 +504,25 @@ export class Device {
     return outcomeAt <= this.#now && this.#now < heldUntil ? heldUntil : 0;
   }
 
-  /** Return the metrics whose slots may leave: none twice on a day, so that a day's reports are devices. */
+  /** Return the slots that may leave: none twice on a day of the aggregator's, so that its day's reports are devices. */
   #due(): [string, Slot][] {
     const { today } = this.#days;
-    return Object.entries(this.#state.metrics).flatMap(([name, { slot, left = 0 }]): [string, Slot][] =>
-      slot && slot.leaves <= today && !(left >= today && left <= today + 1) ? [[name, slot]] : [],
+    return Object.entries(this.#state.metrics).flatMap(([name, { slot }]): [string, Slot][] =>
+      slot && slot.leaves <= today && this.#isFree(name) ? [[name, slot]] : [],
     );
+  }
+
+  #isFree(name: string): boolean {
+    return (this.#row(name).left ?? 0) < this.#days.ofAggregator[0];
+  }
+
+  /** The first upload that may leave today. */
+  get #next(): Upload | undefined {
+    return this.#state.uploads.find(({ groups }) => groups.every(({ metric }) => this.#isFree(metric)));
+  }
+
+  get #anythingDue(): boolean {
+    return this.#state.uploads.length ? !!this.#next : this.#due().length > 0;
   }
 
   /**
@@ -520,8 +538,8 @@ export class Device {
     this.#closePeriods();
     this.#giveUp();
     const growing = state.uploads.find(({ id }) => id == unsent);
-    const [first] = state.uploads;
-    if (first && !growing) return { upload: first };
+    const until = this.#days.untilNextOfAggregator;
+    if (state.uploads.length && !growing) return this.#next ? { upload: this.#mayLeaveToday(this.#next), until } : {};
     const upload: Upload = growing ?? this.#newUpload();
     for (const [name, slot] of this.#due()) {
       const group: Group = { metric: name, plan: slot.plan, reports: [slot.report] };
@@ -539,15 +557,21 @@ export class Device {
       upload.costs[name] = this.#charge(row, slot);
       if (growing) upload.id = this.#newId();
     }
-    if (growing) upload.days[0] = this.#days.today;
     if (!upload.groups.length) return {};
     if (!growing) state.uploads.push(upload);
-    return { upload, unsent: upload.id };
+    upload.days[0] = 0; // it has not left on the day for which it was armed before
+    return { upload: this.#mayLeaveToday(upload), until, unsent: upload.id };
+  }
+
+  #mayLeaveToday(upload: Upload): Upload {
+    const [, today] = this.#days.ofAggregator;
+    if (upload.days[0] != today) upload.days = [today, upload.days[0]];
+    return upload;
   }
 
   #newUpload(): Upload {
-    const [now, { today }] = [this.#now, this.#days];
-    return { id: this.#newId(), groups: [], costs: {}, first: now, seen: now, days: [today, 0], attempts: 0, failures: 0 };
+    const now = this.#now;
+    return { id: this.#newId(), groups: [], costs: {}, first: now, seen: now, days: [0, 0], attempts: 0, failures: 0 };
   }
 
   #newId(): string {
@@ -585,10 +609,9 @@ export class Device {
     this.#giveUp();
     const upload = this.#state.consent === false ? undefined : this.#state.uploads.find((one) => one.id == id);
     if (upload) {
-      const { today } = this.#days;
       upload.attempts += first || upload.attempts ? 1 : 2;
       upload.seen = this.#now;
-      if (upload.days[0] != today) upload.days = [today, upload.days[0]];
+      this.#mayLeaveToday(upload);
     }
     return upload;
   }
@@ -615,7 +638,7 @@ export class Device {
       this.#retire(upload, outcome.retired);
       if (step == "accepted") state.warned = undefined;
       accepted = this.#dropUpload(id, step == "accepted" ? step : "dropped", outcome);
-      if (!state.uploads.length && !this.#due().length) state.planned = state.plannedAt = undefined;
+      if (!this.#anythingDue) state.planned = state.plannedAt = undefined;
     }
     return { accepted, warn: false };
   }
@@ -653,14 +676,13 @@ export class Device {
   }
 
   /** Forget an upload and count its reports; keep on which day its metrics may have been counted. */
-  #dropUpload(id: string, word: string, { rejected = 0, duplicate, date }: Partial<Outcome> = {}): number {
+  #dropUpload(id: string, word: string, { rejected = 0, duplicate }: Partial<Outcome> = {}): number {
     const upload = this.#state.uploads.find((one) => one.id == id);
     if (!upload) return 0;
     this.#state.uploads = this.#state.uploads.filter((one) => one != upload);
+    // A copy came at an attempt before this one; anything else may have come until now.
     const [latest, before] = upload.days;
-    // A copy was counted at an attempt before this one; else the server's day counts, where it is a day later.
-    const counted = date !== undefined && Math.abs(date - this.#now) <= DAY_MS ? Math.floor(date / DAY_MS) : latest;
-    const left = duplicate && before ? before : Math.max(latest, counted);
+    const left = duplicate && before ? before : latest && this.#days.ofAggregator[1];
     for (const { metric } of upload.groups) {
       const row = this.#row(metric);
       row.left = Math.max(left, row.left ?? 0);

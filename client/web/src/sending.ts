@@ -196,9 +196,8 @@ export class Sender {
 
   /** Send what is armed in a request that outlives the page, if it goes away. Nothing can be waited for. */
   pageGoesAway(): void {
-    const { upload } = this.#armed;
-    const today = Math.floor(this.#it.now() / DAY_MS);
-    if (!upload || upload.days[0] != today || upload.failures) return;
+    const { upload, until = 0 } = this.#armed;
+    if (!upload || upload.failures || this.#it.now() >= until) return;
     const body = this.#body(upload);
     if (body.length <= KEEPALIVE_MAX) this.#request(body, null).catch(() => {});
   }

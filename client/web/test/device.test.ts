@@ -328,7 +328,20 @@ test("a report that was counted after the server's midnight has that day", () =>
   bench.now = (DAY + 1) * DAY_MS - 1_000;
   bench.record();
   bench.deliver((DAY + 1) * DAY_MS + 1_000);
-  bench.now += 2_000;
+  bench.now += HOUR;
+  bench.record();
+  assert.equal(bench.send(), undefined);
+});
+
+test("the aggregator's day counts, as far as its latest receipt was ahead of the clock", () => {
+  const bench = new Bench(registryOf([{}]));
+  bench.record();
+  bench.deliver(NOON + 14 * HOUR); // for the aggregator it is two in the morning of the next day
+  bench.days(1);
+  bench.record();
+  assert.equal(bench.deliver(), 1, "and now it is the day after");
+  bench.now += 11 * HOUR;
+  bench.now += 2 * HOUR; // one in the morning here, three in the afternoon there
   bench.record();
   assert.equal(bench.send(), undefined);
 });
