@@ -138,7 +138,7 @@ export type Silence =
 export interface Decision {
   silent: Silence | "";
   until?: number | undefined;
-  step?: "fill" | "replace";
+  step?: "fill" | "make room" | "replace";
 }
 
 /** What a report is made of beside the answer, as the storage has it at the time. */
@@ -317,14 +317,15 @@ export class Device {
       const next = Math.min(...row.drawn.filter((day) => day >= start));
       if (next != start) return { silent: "unscheduled", until: next == Infinity ? undefined : next };
     }
-    if (slot) return { silent: "waiting" };
-    return this.#bears(metric, row) ? { silent: "", step: "fill" } : { silent: "spent" };
+    const leaves = slot && slot.leaves <= today && this.#isFree(metric.plan.metric) && !this.#state.uploads.length;
+    if (slot && !leaves) return { silent: "waiting" };
+    return this.#bears(metric, row) ? { silent: "", step: slot ? "make room" : "fill" } : { silent: "spent" };
   }
 
   /** Return why an answer is not taken now: of a hidden metric none is, unless a look has opened the period. */
   taken(metric: CompiledMetric): Decision {
     const decision = this.decide(metric);
-    return isHidden(metric) && decision.step == "fill" ? { silent: "unopened" } : decision;
+    return isHidden(metric) && decision.step && decision.step != "replace" ? { silent: "unopened" } : decision;
   }
 
   // The budget. It only grows, by the metric's name: nothing that changes takes a charge back.
@@ -339,7 +340,8 @@ export class Device {
     const { lifetime } = metric.terms;
     if (!this.#fits(metric.plan.metric, lifetime)) return false;
     // A memo begins with all of its answers left, or not at all.
-    return row.spent + (metric.memo_key ? lifetime : costOf(metric)) <= lifetime;
+    const committed = row.spent + (row.slot?.charge ?? 0);
+    return committed + (metric.memo_key ? lifetime : costOf(metric)) <= lifetime;
   }
 
   /**
@@ -371,8 +373,8 @@ export class Device {
 
   /** Return what a report of a metric is made of now, or why there is none. */
   ground(metric: CompiledMetric): Ground | Silence {
-    const { silent } = this.taken(metric);
-    return silent || { ...this.#ground(), cell: this.#row(metric.plan.metric).slot?.cell ?? undefined };
+    const { silent, step } = this.taken(metric);
+    return silent || { ...this.#ground(), cell: step == "replace" ? (this.#row(metric.plan.metric).slot?.cell ?? undefined) : undefined };
   }
 
   /** Take a report that was made of an answer; return "", or why it is not taken. The first of a period counts. */
@@ -381,15 +383,18 @@ export class Device {
     if (silent) return silent;
     if (made.secret != this.#state.secret) return "forgotten"; // everything was, since it was made
     if (made.class !== undefined && this.classFor(metric, made.class) != made.class) return "waiting";
-    if (step == "fill") {
+    if (step == "replace") this.#replace(metric, made);
+    else {
       this.#fill(metric, made);
       this.#days.reach();
-      if (this.#anythingDue) this.#plan();
-    } else this.#replace(metric, made);
+      this.#plan();
+    }
     return "";
   }
 
+  /** Fill a metric's slot. What is in it from before leaves first. */
   #fill(metric: CompiledMetric, made: Made): void {
+    if (this.#row(metric.plan.metric).slot) this.#build(undefined);
     const row = this.#row(metric.plan.metric);
     const [first, until] = [periodStart(metric, this.#days.today), periodEnd(metric, this.#days.today)];
     const [leaves, open] = isHidden(metric) ? [until, true] : [0, false];
@@ -428,8 +433,13 @@ export class Device {
   unopened(): [CompiledMetric, Ground][] {
     this.#days.notice();
     this.#closePeriods();
-    const opening = this.#registry.metrics.filter((metric) => isHidden(metric) && this.decide(metric).step == "fill");
+    const opening = this.#registry.metrics.filter((metric) => isHidden(metric) && this.#opens(metric));
     return opening.map((metric) => [metric, this.#ground()]);
+  }
+
+  #opens(metric: CompiledMetric): boolean {
+    const { step } = this.decide(metric);
+    return step == "fill" || step == "make room";
   }
 
   /** Look: close periods, open those whose "none" was made, and say what comes next. */
@@ -441,9 +451,8 @@ export class Device {
     for (const upload of state.uploads) if (upload.seen < now - WARN_AFTER_MS) upload.seen = now;
     this.#closePeriods();
     for (const [metric, made] of nothings) {
-      if (made.secret == state.secret && this.decide(metric).step == "fill") this.#fill(metric, made);
+      if (made.secret == state.secret && this.#opens(metric)) this.#fill(metric, made);
     }
-    this.#giveUp();
     const due = this.#anythingDue;
     if (due) this.#plan();
     else [state.planned, state.plannedAt] = [undefined, undefined];
@@ -537,6 +546,11 @@ export class Device {
     this.#noticeClock();
     this.#closePeriods();
     this.#giveUp();
+    return this.#build(unsent);
+  }
+
+  #build(unsent: string | undefined): Armed {
+    const state = this.#state;
     const growing = state.uploads.find(({ id }) => id == unsent);
     const until = this.#days.untilNextOfAggregator;
     if (state.uploads.length && !growing) return this.#next ? { upload: this.#mayLeaveToday(this.#next), until } : {};
@@ -553,11 +567,12 @@ export class Device {
         this.#count("spent");
         continue;
       }
-      upload.groups = groups;
+      upload.groups = groups.sort((a, b) => (a.metric < b.metric ? -1 : 1)); // as on the wire: answers name places
       upload.costs[name] = this.#charge(row, slot);
-      if (growing) upload.id = this.#newId();
+      upload.id = "";
     }
     if (!upload.groups.length) return {};
+    upload.id ||= this.#newId();
     if (!growing) state.uploads.push(upload);
     upload.days[0] = 0; // it has not left on the day for which it was armed before
     return { upload: this.#mayLeaveToday(upload), until, unsent: upload.id };
@@ -571,7 +586,7 @@ export class Device {
 
   #newUpload(): Upload {
     const now = this.#now;
-    return { id: this.#newId(), groups: [], costs: {}, first: now, seen: now, days: [0, 0], attempts: 0, failures: 0 };
+    return { id: "", groups: [], costs: {}, first: now, seen: now, days: [0, 0], attempts: 0, failures: 0 };
   }
 
   #newId(): string {
@@ -647,7 +662,7 @@ export class Device {
     const [state, now] = [this.#state, this.#now];
     if (upload) upload.failures++;
     const most = Math.min(6 * 3_600_000, 60_000 * 2 ** Math.min((upload?.failures ?? 0) + 1, 20));
-    const planned = now + retryAfter + Number(this.#draw("moment", most));
+    const planned = now + retryAfter + Number(this.#draw("backoff", most));
     if (state.failing != detail || now < (state.failingSince ?? 0)) [state.failing, state.failingSince] = [detail, now];
     this.#planAt(planned);
     state.heldUntil = retryAfter ? now + retryAfter : unreachable ? planned : undefined;
@@ -661,7 +676,7 @@ export class Device {
     const middle = upload.groups.length >> 1;
     const halves = [upload.groups.slice(0, middle), upload.groups.slice(middle)].map((groups): Upload => {
       const costs = Object.fromEntries(groups.map(({ metric }) => [metric, upload.costs[metric] ?? 0]));
-      return { ...this.#newUpload(), groups, costs };
+      return { ...this.#newUpload(), id: this.#newId(), groups, costs };
     });
     this.#state.uploads = this.#state.uploads.flatMap((one) => (one == upload ? halves : [one]));
   }
@@ -811,8 +826,7 @@ function slackOf({ reports, cell }: Group): number {
  * Padded with spaces to a power of two that would hold it if all its symbols and cells were as long as they can be.
  */
 export function bodyOf({ id, groups }: Upload, key?: string): string {
-  const sorted = [...groups].sort((a, b) => (a.metric < b.metric ? -1 : 1));
-  const body = JSON.stringify({ v: 1, key, upload: id, groups: sorted });
+  const body = JSON.stringify({ v: 1, key, upload: id, groups });
   const needed = groups.reduce((sum, group) => sum + slackOf(group), body.length);
   let size = PADDED_MIN;
   while (size < needed) size *= 2;

@@ -25,7 +25,7 @@ const PROBLEM = /^urn:dither:problem:([a-z][a-z-]{0,39})$/;
 /** What pages say to the one that sends: something waits; what waited was taken back. */
 const [WAITS, TAKEN_BACK] = [0, 1];
 const NO_ANSWER_YET = "no answer yet";
-export const ELSEWHERE = "another page of this app is sending";
+const ELSEWHERE = "another page of this app is sending";
 
 /** The outcome for the reports that waited. */
 export interface FlushResult {
@@ -101,6 +101,7 @@ export class Sender {
         };
         navigator.locks.request(shared, { ifAvailable: true }, lead).catch(() => known());
       });
+      if (!this.#on) return; // it was stopped meanwhile
       if (!this.#leads) this.#queueForLead(shared);
     }
     await this.#inTurn(() => this.#arm());
@@ -166,7 +167,7 @@ export class Sender {
 
   /** Look; arm what is due, send what it is time for, and return after how long to look again. */
   async #look(): Promise<number> {
-    await this.#arm(); // first: it makes room for the periods that the look opens
+    await this.#arm();
     const { due, planned = Infinity, heldUntil } = await this.#it.look();
     if (!this.#leads || !due) return LOOK_EVERY_MS;
     const when = Math.max(planned, heldUntil) - this.#it.now();
@@ -268,8 +269,8 @@ export class Sender {
     while (this.#on && performance.now() < until) {
       if (!this.#leads) {
         this.#channel?.postMessage(WAITS);
-        if (!(await this.#it.look()).due) return;
         this.#detail = ELSEWHERE;
+        if (!(await this.#it.look()).due) return void (this.#detail = "");
         await new Promise((resolve) => timeout(() => resolve(0), 250));
         continue;
       }

@@ -296,7 +296,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (!ground) throw new Gone();
     if (typeof ground == "string") return ground;
     const made = await this.#make(metric, answer, ground);
-    return this.#step((device) => device.record(metric, made));
+    return this.#step((device) => device.record(metric, made), true); // strict: it may charge what was in the slot
   }
 
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
