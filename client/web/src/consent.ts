@@ -1,31 +1,19 @@
 /**
- * The person's choice: the terms they are asked to agree to, and the changes that ask them again.
+ * The changes of terms that ask the person again. A page loads this where its registry's terms are not those that the
+ * person agreed to, or where it wants to say what is asked.
  *
  * They are asked again where a term is replaced (another question, kind or set of answers; fresh noise for a memo, or a
  * memo for fresh noise) or widened. Less of anything asks nothing. The rules are those of every device of dither:
  * client/consent.md.
  */
 
-import type { CompiledRegistry, DeviceTerms, Terms, TermsSentence } from "./registry.ts";
+import type { DeviceTerms, Terms } from "./registry.ts";
 
 /** The most that an R(200), in ten-thousandths, rises without being asked for. */
 const LINKED_RISE_MAX = 500;
 /** The devices among which R(200) says how many could be recognised. */
 const DEVICES = 200;
 const SENSITIVITIES = ["low", "medium", "high"];
-
-/** One sentence of the terms. Its text is English; `template` and `facts` are for a translation. */
-export interface Sentence extends TermsSentence {
-  readonly text: string;
-}
-
-/** Return the terms of a registry in the order in which they are shown. */
-export function sentencesOf(registry: CompiledRegistry): Sentence[] {
-  return registry.sentences.map((sentence) => ({
-    ...sentence,
-    text: sentence.template.replace(/\{\{|\}\}|\{(\w+)\}/g, (brace: string, fact: string) => (fact ? `${sentence.facts[fact]}` : brace.charAt(0))),
-  }));
-}
 
 /** Return what a metric's terms ask beyond those that were agreed to, a phrase each. */
 export function asksOf(now: Terms, agreed: Terms | undefined): string[] {

@@ -11,7 +11,7 @@
  * it is made ready to leave, because nothing can be waited for when a page goes away.
  */
 
-import { asksOf, deviceAsks, linkAsks } from "./consent.ts";
+import type * as Consent from "./consent.ts";
 import { answersAlways, Days, DAY_MS, drawPeriods, periodEnd, periodStart, silentFrom, withSpan } from "./days.ts";
 import type { Draw, KeptDays, Span } from "./days.ts";
 import type { CompiledMetric, CompiledRegistry, DeviceTerms, Terms } from "./registry.ts";
@@ -189,13 +189,16 @@ export class Device {
   readonly #state: State;
   readonly #days: Days;
   readonly #now: number;
+  readonly #consent: typeof Consent | undefined;
 
-  constructor(registry: CompiledRegistry, quietDays: number, draw: Draw, state: State, now: number) {
+  /** Without `consent`, which compares terms, a metric is silent whose terms are not those that were agreed to. */
+  constructor(registry: CompiledRegistry, quietDays: number, draw: Draw, state: State, now: number, consent?: typeof Consent) {
     this.#registry = registry;
     this.#quietDays = quietDays;
     this.#draw = draw;
     this.#state = state;
     this.#now = now;
+    this.#consent = consent;
     this.#days = new Days(state, now);
   }
 
@@ -278,11 +281,19 @@ export class Device {
     return this.#asks(metric).length ? "not-agreed" : "";
   }
 
+  /** Return the metrics whose terms are not to the letter what was agreed to: what they ask is yet to be compared. */
+  get otherTerms(): CompiledMetric[] {
+    const agreed = (name: string) => JSON.stringify(this.#state.metrics[name]?.agreed);
+    return this.#registry.metrics.filter(({ plan, terms }) => agreed(plan.metric) != JSON.stringify(terms));
+  }
+
   #asks(metric: CompiledMetric): string[] {
     const agreed = this.#state.metrics[metric.plan.metric]?.agreed;
-    const asks = asksOf(metric.terms, agreed);
+    if (JSON.stringify(agreed) == JSON.stringify(metric.terms)) return [];
+    if (!this.#consent) return ["its terms are not those that were agreed to"];
+    const asks = this.#consent.asksOf(metric.terms, agreed);
     const linksMore = agreed && metric.terms.linked > agreed.linked;
-    return linksMore && !asks.length ? linkAsks(this.#registry.terms, this.#agreedWhole) : asks;
+    return linksMore && !asks.length ? this.#consent.linkAsks(this.#registry.terms, this.#agreedWhole) : asks;
   }
 
   get #agreedWhole(): DeviceTerms {
@@ -768,7 +779,7 @@ export class Device {
   /** Return what each metric and the whole device asks beyond what was agreed to. */
   asks(): Record<string, string[]> {
     const found = this.#registry.metrics.map((metric): [string, string[]] => [metric.plan.metric, this.#asks(metric)]);
-    const all: [string, string[]][] = [...found, ["", deviceAsks(this.#registry.terms, this.#agreedWhole)]];
+    const all: [string, string[]][] = [...found, ["", this.#consent?.deviceAsks(this.#registry.terms, this.#agreedWhole) ?? []]];
     return Object.fromEntries(all.filter(([, asks]) => asks.length));
   }
 

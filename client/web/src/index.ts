@@ -1,15 +1,15 @@
 /** The entrance: `start()`, and the types of what it returns. Importing it does nothing. */
 
-import { type CompiledRegistry, verified } from "./registry.ts";
+import { type CompiledRegistry, isWhole, registryIn } from "./registry.ts";
 import type { Route } from "./sending.ts";
 import { BrowserStorage, MemoryStorage, type Storage } from "./storage.ts";
 import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
 
-export type { Sentence } from "./consent.ts";
 export type { Silence } from "./device.ts";
 export type { CompiledRegistry } from "./registry.ts";
 export type { FlushResult } from "./sending.ts";
-export type { Answers, Handle, Handles, MetricStatus, Preview, Status, Telemetry } from "./telemetry.ts";
+export type { MetricStatus, Status } from "./status.ts";
+export type { Answers, Handle, Handles, Preview, Sentence, Telemetry } from "./telemetry.ts";
 
 /** The name of a storage that ends with the program. */
 const MEMORY = ":memory:";
@@ -37,15 +37,15 @@ export interface Options {
 /**
  * Return the app's telemetry, and begin. Nothing is kept or sent before the person has agreed.
  *
- * Throws a TypeError for a registry that cannot be used and a `consent` that is no choice. After that nothing throws
- * into the page, and `status()` says why it is silent.
+ * Throws a TypeError for a `registry` that is none and a `consent` that is no choice. After that nothing throws into the
+ * page, and `status()` says why it is silent: also where the registry was damaged or changed by hand.
  */
 export function start<M extends Answers = Record<string, unknown>>(options: Options): Telemetry<M> & Handles<M> {
   const { consent, development = false, persist = false } = options;
   if (consent !== undefined && consent !== true && consent !== false) {
     throw new TypeError("consent must be true, false or undefined (not asked)");
   }
-  const registry = verified(options.registry);
+  const registry = registryIn(options.registry);
   const warn = (message: string) => console.warn(`dither: ${message}`);
   const inMemory = options.storage == MEMORY || (!globalThis.indexedDB && isNode);
   const name = `dither:${options.storage ?? registry.app}${development ? ":development" : ""}`;
@@ -62,6 +62,7 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
   const storage: Storage = inMemory ? new MemoryStorage() : new BrowserStorage(name);
   return new Telemetry<M>({
     registry: development ? withoutWaiting(registry) : registry,
+    whole: isWhole(registry),
     route,
     storage,
     shared: inMemory ? undefined : name,

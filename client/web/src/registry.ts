@@ -5,8 +5,6 @@
  * none of them.
  */
 
-import { sha256, utf8 } from "./sha256.ts";
-
 /** Integers of a mechanism by their names, each as a text. */
 export type Integers = Readonly<Record<string, string>>;
 
@@ -116,14 +114,17 @@ function byCodePoint(a: string, b: string): number {
   return left[place]!.codePointAt(0)! - (right[place]?.codePointAt(0) ?? -1);
 }
 
-/** Return the registry; throw for a document that is none, or that was damaged or changed by hand. */
-export function verified(document: unknown): CompiledRegistry {
-  const registry = document as CompiledRegistry;
-  if (registry?.dither_registry !== 1) {
+/** Return the registry; throw for a document that is none. Whether it is whole is a further question. */
+export function registryIn(document: unknown): CompiledRegistry {
+  if ((document as CompiledRegistry)?.dither_registry !== 1) {
     throw new TypeError("registry must be what `dither metrics compile` writes, of version 1: the parsed metrics.json");
   }
+  return document as CompiledRegistry;
+}
+
+/** Tell whether a document is what its digest says: not damaged, and not changed by hand. */
+export async function isWhole(registry: CompiledRegistry): Promise<boolean> {
   const { digest, ...rest } = registry;
-  const hash = Array.from(sha256(utf8(canonical(rest))), (byte) => byte.toString(16).padStart(2, "0")).join("");
-  if (digest != hash) throw new TypeError("registry was damaged or changed by hand: compile metrics.toml again");
-  return registry;
+  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(rest)));
+  return digest == Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -1,12 +1,13 @@
 /** The telemetry object that an app holds. Nothing that goes wrong here reaches the app. */
 
 import { systemCoins } from "./coins.ts";
-import { type Sentence, sentencesOf } from "./consent.ts";
-import { DAY_MS, type Draw } from "./days.ts";
-import { bodyOf, type Decision, Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
-import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
+import type * as Consent from "./consent.ts";
+import type { Draw } from "./days.ts";
+import { bodyOf, Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
+import type { CompiledMetric, CompiledRegistry, TermsSentence } from "./registry.ts";
 import { classOf, drawCell, load, makeReport, NOTHING, reportOfClass } from "./report.ts";
 import { describe, type FlushResult, type Route, Sender, timeout } from "./sending.ts";
+import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
 
 /** Answers that wait for the storage; more are lost. */
@@ -29,34 +30,9 @@ export interface Handle<A> {
 /** A handle for each metric. */
 export type Handles<M extends Answers> = { readonly [K in keyof M]: Handle<M[K]> };
 
-/** Whether a metric takes an answer now. */
-export interface MetricStatus {
-  /** Why it does not, in a word of client/device.md, such as "answered"; "" if it does. */
-  silent: Silence | "";
-  /** The first UTC day on which that may be over, as YYYY-MM-DD; undefined if it is not over by itself. */
-  until: string | undefined;
-}
-
-/** The state of telemetry, for a settings page or a bug report. Nothing here is sent. */
-export interface Status {
-  /** Why nothing is recorded or sent at all; "" while something is. */
-  silent: string;
-  /** Reports that wait to be sent. */
-  waiting: number;
-  /** Epsilon charged so far, by metric. */
-  spent: Record<string, number>;
-  /** Reports accepted; answers and reports not sent, by reason. */
-  counts: Record<string, number>;
-  /** Terms beyond what the person agreed to, by metric, and by "" for all: silent until `setConsent(true)`. */
-  asks: Record<string, string[]>;
-  /** Metrics that the person refuses. */
-  refused: string[];
-  metrics: Record<string, MetricStatus>;
-  /** The outcome of the last attempt to send, and the moment of the next one. */
-  sending: { outcome: string; last: Date | undefined; next: Date | undefined; heldUntil: Date | undefined };
-  development: boolean;
-  /** Whether to ask the person: they have not chosen yet, or not agreed to all that the registry asks. */
-  ask: boolean;
+/** One sentence of the terms. Its text is English; `template` and `facts` are for a translation. */
+export interface Sentence extends TermsSentence {
+  readonly text: string;
 }
 
 /** The upload that is sent next. */
@@ -70,6 +46,8 @@ export interface Preview {
 /** The arguments of `start()`, after the browser had its say. */
 export interface Settings {
   registry: CompiledRegistry;
+  /** Whether the registry is what its digest says. */
+  whole?: Promise<boolean>;
   route: Route;
   storage: Storage;
   /** The name that pages share; undefined in memory. */
@@ -98,6 +76,7 @@ export function systemDraw(): Draw {
 export class Telemetry<M extends Answers = Record<string, unknown>> {
   readonly #settings: Settings;
   readonly #metrics: ReadonlyMap<string, CompiledMetric>;
+  #consent: typeof Consent | undefined;
   readonly #coins = systemCoins();
   readonly #sender: Sender;
   readonly #noted: Record<string, number> = {};
@@ -129,8 +108,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   // Beginning and ending.
 
   async #begin(): Promise<void> {
-    const { silent, storage, consent } = this.#settings;
-    if (silent) {
+    const { storage, consent, whole } = this.#settings;
+    if ((await whole?.catch(() => false)) === false) this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
+    if (this.#settings.silent) {
       // No look comes: until the next start nothing else would hide which periods were answered.
       await this.#step((device) => device.endPeriods()).catch(() => {});
       return;
@@ -138,6 +118,11 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     await this.#catchUp();
     if (consent === false && !this.#speaks) await this.#step((device) => device.drop("refused"), true).catch(() => {});
     if (!this.#speaks) storage.close();
+  }
+
+  #turnOff(why: string): void {
+    this.#settings.silent ||= why;
+    this.#settings.warn(`telemetry is off: ${why}`);
   }
 
   /** Speak, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
@@ -162,6 +147,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       true,
       true,
     );
+    if ((await this.#peek((device) => device.otherTerms))?.length) this.#consent = await import("./consent.ts");
     // Before any answer: nothing that is fetched depends on one.
     await Promise.allSettled(registry.metrics.map(load));
     this.#speaks = !this.#closed && !this.#refused;
@@ -189,7 +175,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   #device(state: State): Device {
     const { registry, shared, draw, now } = this.#settings;
-    return new Device(registry, shared === undefined ? 0 : registry.quiet_days, draw, state, now());
+    return new Device(registry, shared === undefined ? 0 : registry.quiet_days, draw, state, now(), this.#consent);
   }
 
   #silence(): void {
@@ -349,47 +335,19 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Return what this device has done, why each metric is silent if it is, and what became of sending. */
   async status(): Promise<Status> {
-    const { settings } = { settings: this.#settings };
+    const { registry, silent: off, storage, development } = this.#settings;
     await this.#then(() => this.#catchUp().catch((error: unknown) => this.#fail(error)));
     const silent = await this.#whySilent().catch((error: unknown) => {
       this.#fail(error);
       return this.#fault;
     });
-    const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] ?? "off";
-    const status: Status = {
-      silent,
-      waiting: 0,
-      spent: {},
-      counts: { ...this.#noted },
-      asks: {},
-      refused: [],
-      metrics: this.#metricStatus(() => ({ silent: word as Silence })),
-      sending: { outcome: "", last: undefined, next: undefined, heldUntil: undefined },
-      development: settings.development,
-      ask: silent == NOT_ASKED,
-    };
-    const look = (device: Device, state: State) => {
-      const rows = Object.entries(state.metrics);
-      status.spent = Object.fromEntries(rows.filter(([, row]) => row.spent).map(([name, row]) => [name, row.spent / 1e6]));
-      for (const [reason, count] of Object.entries(state.counts)) status.counts[reason] = count + (status.counts[reason] ?? 0);
-      status.refused = rows.filter(([, row]) => row.refused).map(([name]) => name);
-      if (this.#speaks || state.agreed) status.asks = device.asks();
-      status.waiting = device.waiting;
-      if (!silent) status.metrics = this.#metricStatus((metric) => device.nothingLeaves(metric));
-      status.ask ||= silent != REFUSED && Object.keys(status.asks).length > 0;
-      const [next, heldUntil] = device.next;
-      const moment = (ms: number | undefined) => (ms ? new Date(ms) : undefined);
-      status.sending = { outcome: device.outcome, last: moment(state.outcomeAt), next: moment(next), heldUntil: moment(heldUntil) };
-    };
-    if (!settings.silent) await this.#peek(look).catch(() => {});
-    if (!this.#speaks) settings.storage.close();
-    return status;
-  }
-
-  #metricStatus(decide: (metric: CompiledMetric) => Decision): Record<string, MetricStatus> {
-    const day = (until: number | undefined) => until && new Date(until * DAY_MS).toISOString().slice(0, 10);
-    const told = ({ silent, until }: Decision): MetricStatus => ({ silent, until: day(until) || undefined });
-    return Object.fromEntries([...this.#metrics].map(([name, metric]) => [name, told(decide(metric))]));
+    const [{ statusOf }, consent] = await Promise.all([import("./status.ts"), import("./consent.ts")]);
+    this.#consent = consent;
+    const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
+    const told = { silent, word: word ?? "off", noted: this.#noted, development } as const;
+    const seen = off ? undefined : await this.#peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
+    if (!this.#speaks) storage.close();
+    return seen ?? statusOf(registry, told);
   }
 
   /** Return the upload that is sent next and what it costs, without building or charging it. */
@@ -406,7 +364,12 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Return what the person is asked to agree to, a short sentence each: for a dialog, before `setConsent`. */
   terms(): Sentence[] {
-    return sentencesOf(this.#settings.registry);
+    return this.#settings.registry.sentences.map((sentence) => ({
+      ...sentence,
+      text: sentence.template.replace(/\{\{|\}\}|\{(\w+)\}/g, (brace: string, fact: string) =>
+        fact ? `${sentence.facts[fact]}` : brace.charAt(0),
+      ),
+    }));
   }
 
   /**
@@ -427,8 +390,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
         this.#refused = true;
         this.#silence();
       }
-    } else if (settings.silent) return false;
+    }
     const kept = await this.#then(async () => {
+      if (given && settings.silent) return false;
       await this.#step((device) => (given ? device.agree(metric) : device.refuse(metric)), true, true);
       if (metric === undefined) this.#refused = false;
       this.#fault = "";

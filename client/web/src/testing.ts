@@ -1,7 +1,7 @@
 /** The telemetry object of an app's tests: a device in memory, a clock that the test moves, nothing that leaves. */
 
 import { withoutWaiting } from "./index.ts";
-import { verified } from "./registry.ts";
+import { registryIn } from "./registry.ts";
 import { DAY_MS } from "./days.ts";
 import { MemoryStorage } from "./storage.ts";
 import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
@@ -23,7 +23,7 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
     const recorded: Recorded[] = [];
     const clock = { now: Math.floor(Date.now() / DAY_MS) * DAY_MS + DAY_MS / 2 }; // noon, so that a day is whole
     super({
-      registry: withoutWaiting(verified(registry)),
+      registry: withoutWaiting(registryIn(registry)),
       route: { url: "", key: "", simple: false, fetch: () => Promise.reject(new Error("the network is refused in tests")) },
       storage: new MemoryStorage(),
       shared: undefined,

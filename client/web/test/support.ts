@@ -3,6 +3,7 @@
 import { createServer, type IncomingMessage, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { DAY_MS, type Draw } from "../src/days.ts";
+import * as consent from "../src/consent.ts";
 import { Device, emptyState, type Made, type State } from "../src/device.ts";
 import { canonical, type CompiledMetric, type CompiledRegistry } from "../src/registry.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
@@ -87,7 +88,7 @@ export class Bench {
   /** Take a step as the storage does: on a copy that replaces the state. */
   do<T>(step: (device: Device) => T): T {
     const state = JSON.parse(JSON.stringify(this.state)) as State;
-    const result = step(new Device(this.registry, this.registry.quiet_days, this.draw, state, this.now));
+    const result = step(new Device(this.registry, this.registry.quiet_days, this.draw, state, this.now, consent));
     this.state = JSON.parse(JSON.stringify(state)) as State;
     return result;
   }

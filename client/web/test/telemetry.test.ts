@@ -464,10 +464,11 @@ test("quiet days are for what is kept: in memory there are none", async () => {
   assert.equal((await page({ registry, storage: new MemoryStorage(), shared: undefined }).status()).metrics.dark!.silent, "");
 });
 
-test("a registry that was changed by hand is refused", () => {
-  const options = { endpoint: server.endpoint, key: KEY };
-  assert.throws(() => start({ ...options, registry: { ...PLAIN, quiet_days: 9 } }), /changed by hand/);
-  assert.throws(() => start({ ...options, registry: {} }), /dither metrics compile/);
+test("a document that is no registry is refused, and one that was changed by hand turns telemetry off", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  assert.throws(() => start({ registry: {}, endpoint: server.endpoint, key: KEY }), /dither metrics compile/);
+  assert.match(await silentWith({}, { registry: { ...PLAIN, quiet_days: 9 } }), /changed by hand/);
+  assert.equal(await silentWith({}, { registry: JSON.parse(JSON.stringify(PLAIN)) }), "");
 });
 
 test("a storage of another app, or of a newer version, is left as it is", async () => {
