@@ -86,8 +86,10 @@ export interface Upload {
   first: number;
   /** What the clock read when it was last looked at. */
   seen: number;
-  /** The aggregator's days of the latest attempt, and of the one before; 0 where there was none. */
+  /** The aggregator's latest day on which it may have left, and the one before; 0 where there was none. */
   days: [latest: number, before: number];
+  /** The day on which it was counted, at the latest, if the present attempt finds it a copy; 0 where that is today. */
+  copied: number;
   attempts: number;
   failures: number;
 }
@@ -96,7 +98,9 @@ export interface Upload {
 export interface Armed {
   upload?: Upload;
   /** Its id, if it certainly has not left before. */
-  unsent?: string;
+  unsent?: string | undefined;
+  /** Its id, if it certainly has not left today. */
+  notToday?: string | undefined;
   /** Until when it may leave without a further step: then the aggregator's day is another one. */
   until?: number;
 }
@@ -375,7 +379,7 @@ export class Device {
    */
   classFor(metric: CompiledMetric, key: string): string {
     const { classes: noted, reserved, slot } = this.#row(metric.plan.metric);
-    const classes = noted.filter(([known, charged]) => charged || known != slot?.class); // but for the "none" it replaces
+    const classes = noted.filter(([known, charged]) => charged || !slot?.open || known != slot.class); // not a "none" that goes
     const most = Math.min(metric.terms.charges, Math.floor(reserved / costOf(metric)));
     return classes.length < most || classes.some(([known]) => known == key) ? key : (classes.at(-1)?.[0] ?? key);
   }
@@ -405,7 +409,7 @@ export class Device {
 
   /** Fill a metric's slot. What is in it from before leaves first. */
   #fill(metric: CompiledMetric, made: Made): void {
-    if (this.#row(metric.plan.metric).slot) this.#build(undefined);
+    if (this.#row(metric.plan.metric).slot) this.#build({});
     const row = this.#row(metric.plan.metric);
     const [first, until] = [periodStart(metric, this.#days.today), periodEnd(metric, this.#days.today)];
     const [leaves, open] = isHidden(metric) ? [until, true] : [0, false];
@@ -548,23 +552,28 @@ export class Device {
   /**
    * Move what the slots hold into an upload, freeze its id and charge it: it may leave from now on.
    *
-   * One upload at a time. One that certainly has not left, which `unsent` names, takes in what was made since, under a
-   * new id. Return the upload that is to leave next, if there is one, and whether it certainly has not left.
+   * One upload at a time. One that certainly has not left takes in what was made since, under a new id. `known` is what
+   * the page knew since it armed before. Return the upload that is to leave next, and what is known of it now.
    */
-  arm(unsent?: string): Armed {
+  arm(known: Armed = {}): Armed {
     const state = this.#state;
     if (state.consent === false || state.keyRefused) return {};
     this.#noticeClock();
     this.#closePeriods();
     this.#giveUp();
-    return this.#build(unsent);
+    return this.#build(known);
   }
 
-  #build(unsent: string | undefined): Armed {
+  #build({ unsent, notToday }: Armed): Armed {
     const state = this.#state;
     const growing = state.uploads.find(({ id }) => id == unsent);
     const until = this.#days.untilNextOfAggregator;
-    if (state.uploads.length && !growing) return this.#next ? { upload: this.#mayLeaveToday(this.#next), until } : {};
+    if (state.uploads.length && !growing) {
+      const upload = this.#next;
+      if (!upload) return {};
+      const known = upload.id == notToday || upload.days[0] != this.#days.ofAggregator[1];
+      return { upload: this.#mayLeaveToday(upload), until, notToday: known ? upload.id : undefined };
+    }
     const upload: Upload = growing ?? this.#newUpload();
     for (const [name, slot] of this.#due()) {
       const group: Group = { metric: name, plan: slot.plan, reports: [slot.report] };
@@ -586,7 +595,7 @@ export class Device {
     upload.id ||= this.#newId();
     if (!growing) state.uploads.push(upload);
     upload.days[0] = 0; // it has not left on the day for which it was armed before
-    return { upload: this.#mayLeaveToday(upload), until, unsent: upload.id };
+    return { upload: this.#mayLeaveToday(upload), until, unsent: upload.id, notToday: upload.id };
   }
 
   #mayLeaveToday(upload: Upload): Upload {
@@ -597,7 +606,7 @@ export class Device {
 
   #newUpload(): Upload {
     const now = this.#now;
-    return { id: "", groups: [], costs: {}, first: now, seen: now, days: [0, 0], attempts: 0, failures: 0 };
+    return { id: "", groups: [], costs: {}, first: now, seen: now, days: [0, 0], copied: 0, attempts: 0, failures: 0 };
   }
 
   #newId(): string {
@@ -628,14 +637,16 @@ export class Device {
   /**
    * Note that an upload leaves now, and return it; undefined if it must not: it was taken back or given up.
    *
-   * `first` says that it certainly has not left before. A page that went away may have sent what it had armed.
+   * A page that went away may have sent what it had armed, unless `known` says otherwise.
    */
-  attempt(id: string, first: boolean): Upload | undefined {
+  attempt(id: string, known: Armed): Upload | undefined {
     this.#noticeClock();
     this.#giveUp();
     const upload = this.#state.consent === false ? undefined : this.#state.uploads.find((one) => one.id == id);
     if (upload) {
-      upload.attempts += first || upload.attempts ? 1 : 2;
+      const before = upload.days[0] != this.#days.ofAggregator[1] ? upload.days[0] : known.notToday == id && upload.days[1];
+      upload.copied = before || 0;
+      upload.attempts += known.unsent == id || upload.attempts ? 1 : 2;
       upload.seen = this.#now;
       this.#mayLeaveToday(upload);
     }
@@ -707,8 +718,7 @@ export class Device {
     if (!upload) return 0;
     this.#state.uploads = this.#state.uploads.filter((one) => one != upload);
     // A copy came at an attempt before this one; anything else may have come until now.
-    const [latest, before] = upload.days;
-    const left = duplicate && before ? before : latest && this.#days.ofAggregator[1];
+    const left = duplicate && upload.copied ? upload.copied : upload.days[0] && this.#days.ofAggregator[1];
     for (const { metric } of upload.groups) {
       const row = this.#row(metric);
       row.left = Math.max(left, row.left ?? 0);

@@ -177,9 +177,9 @@ export class Sender {
 
   async #arm(): Promise<void> {
     if (!this.#leads) return;
-    const { unsent } = this.#armed;
+    const known = this.#armed;
     this.#armed = {}; // nothing leaves while it changes
-    const armed = await this.#it.step((device) => device.arm(unsent), true);
+    const armed = await this.#it.step((device) => device.arm(known), true);
     if (this.#leads) this.#armed = armed;
   }
 
@@ -227,11 +227,11 @@ export class Sender {
 
   /** Send what is armed, and act on the answer; return its step, or undefined where nothing was sent. */
   async #send(): Promise<Outcome["step"] | undefined> {
-    const { upload: armed, unsent } = this.#armed;
+    const known = this.#armed;
     this.#armed = {};
-    if (!armed) return undefined;
-    const { id } = armed;
-    const upload = await this.#it.step((device) => device.attempt(id, unsent == id), true);
+    if (!known.upload) return undefined;
+    const { id } = known.upload;
+    const upload = await this.#it.step((device) => device.attempt(id, known), true);
     if (!upload || !this.#leads) return undefined;
     const outcome = await this.#outcome(upload);
     const { accepted, warn } = await this.#it.step((device) => device.settle(id, outcome), true);

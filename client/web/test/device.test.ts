@@ -163,6 +163,16 @@ test("after the last answer that is reserved, that one is repeated", () => {
   assert.equal(bench.spent("home"), 4_000_000);
 });
 
+test("an answer that makes room for itself leaves the class in the slot charged", () => {
+  const bench = new Bench(registryOf([MEMO]));
+  for (const key of ["x", "y", "z"]) {
+    assert.equal(bench.record("home", 1, key), "");
+    if (key == "x") bench.deliver();
+    bench.days(1);
+  }
+  assert.deepEqual(bench.state.metrics.home!.classes, [["x", true], ["y", true]]);
+});
+
 test("a memo that cannot go on counts with all that it reserved", () => {
   const bench = new Bench(registryOf([MEMO]));
   bench.record("home", 1, "x");
@@ -213,13 +223,15 @@ test("a hidden period leaves when it has closed, and then the same is kept with 
     assert.equal(bench.send(), undefined, "nothing is due before the period has closed");
     assert.equal(bench.do((device) => device.look(new Map())).planned, undefined, "and nothing is planned");
     bench.days(1);
+    bench.do((device) => device.look(new Map()));
+    const closed = JSON.stringify(bench.state);
     const upload = bench.send()!;
     bench.look(1);
     assert.equal(bench.why("ill"), "", "the next period is open, though the report before waits");
     assert.deepEqual(upload.groups.map(({ reports }) => reports), [[1]]);
-    return JSON.stringify(bench.state);
+    return [closed, JSON.stringify(bench.state)];
   });
-  assert.equal(kept[0], kept[1]);
+  assert.deepEqual(kept[0], kept[1]);
 });
 
 test("a look in a false future drops the none of a period that is yet to begin", () => {
@@ -265,17 +277,27 @@ test("an upload has the same bytes and id until it is answered for", () => {
 test("an upload that certainly has not left takes in what was made since, under a new id", () => {
   const bench = new Bench(registryOf([{}, { name: "other" }]));
   bench.record();
-  const { upload, unsent } = bench.do((device) => device.arm());
+  const { upload, ...known } = bench.do((device) => device.arm());
   bench.record("other");
-  const grown = bench.do((device) => device.arm(unsent));
+  const grown = bench.do((device) => device.arm(known));
   assert.deepEqual(grown.upload!.groups.map(({ metric }) => metric), ["dark", "other"]);
   assert.notEqual(grown.upload!.id, upload!.id);
   assert.equal(bench.state.uploads.length, 1);
   assert.equal(bench.spent(), 1_000_000, "charged once");
 });
 
+test("an upload that has not left takes in no second report of a metric", () => {
+  const bench = new Bench(registryOf([{}]));
+  bench.record();
+  const { upload, ...known } = bench.do((device) => device.arm());
+  bench.days(1);
+  assert.equal(bench.record(), "");
+  assert.equal(bench.do((device) => device.arm(known)).upload!.id, upload!.id);
+  assert.equal(bench.state.metrics.dark!.slot!.report, 1);
+});
+
 test("a body begins with the key and is padded to a power of two that hides how long symbols and cells are", () => {
-  const upload = { id: "AAECAwQFBgcICQoLDA0ODw", costs: {}, first: 0, seen: 0, days: [0, 0] as [number, number], attempts: 0, failures: 0 };
+  const upload = { id: "AAECAwQFBgcICQoLDA0ODw", costs: {}, first: 0, seen: 0, days: [0, 0] as [number, number], copied: 0, attempts: 0, failures: 0 };
   const body = (report: number, cell: number) => bodyOf({ ...upload, groups: [{ metric: "m", plan: "0123456789abcdef", reports: [report], cell }] }, KEY);
   assert.ok(body(1, 0).startsWith('{"v":1,"key":"k3y","upload":"AAECAwQFBgcICQoLDA0ODw","groups":[{"metric":"m","plan":"0123456789abcdef","reports":[1],"cell":0}]}'));
   assert.equal(body(1, 0).length, 512);
@@ -305,7 +327,7 @@ test("a metric has no two reports on one day", () => {
   const first = bench.do((device) => device.arm()).upload!; // it may have left with its page
   bench.days(1);
   bench.record();
-  bench.do((device) => device.attempt(first.id, false));
+  bench.do((device) => device.attempt(first.id, {}));
   bench.do((device) => device.settle(first.id, outcome("accepted")));
   assert.equal(bench.send(), undefined, "the first one was counted today");
   bench.days(1);
@@ -318,9 +340,21 @@ test("a copy that the aggregator had counted before costs no day", () => {
   const first = bench.do((device) => device.arm()).upload!;
   bench.days(1);
   bench.record();
-  bench.do((device) => device.attempt(first.id, false));
+  bench.do((device) => device.attempt(first.id, {}));
   bench.do((device) => device.settle(first.id, outcome("accepted", { duplicate: true })));
   assert.equal(bench.deliver(), 1);
+});
+
+test("a copy of what a page may have sent today costs today", () => {
+  const bench = new Bench(registryOf([{}]));
+  bench.record();
+  const { id } = bench.do((device) => device.arm()).upload!;
+  bench.days(1);
+  bench.record();
+  bench.do((device) => device.arm()); // by a page that went away, and may have sent it
+  bench.do((device) => device.attempt(id, device.arm()));
+  bench.do((device) => device.settle(id, outcome("accepted", { duplicate: true })));
+  assert.equal(bench.send(), undefined);
 });
 
 test("a report that was counted after the server's midnight has that day", () => {
@@ -378,7 +412,7 @@ test("an upload that was taken back does not leave", () => {
   bench.record();
   const { id } = bench.do((device) => device.arm()).upload!;
   bench.do((device) => device.refuse("dark"));
-  assert.equal(bench.do((device) => device.attempt(id, true)), undefined);
+  assert.equal(bench.do((device) => device.attempt(id, { unsent: id })), undefined);
 });
 
 // Answers of a server.
@@ -389,7 +423,7 @@ test("an upload that is too large is halved if it cannot have been stored", () =
     bench.record();
     bench.record("other");
     const { id } = bench.do((device) => device.arm()).upload!;
-    bench.do((device) => device.attempt(id, first));
+    bench.do((device) => device.attempt(id, first ? { unsent: id } : {}));
     bench.do((device) => device.settle(id, outcome("too-large")));
     assert.equal(bench.state.uploads.length, uploads);
     assert.ok(bench.state.uploads.every((upload) => upload.id != id && upload.groups.length == 1));

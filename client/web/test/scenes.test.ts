@@ -130,8 +130,8 @@ class Played extends Bench {
   attempt({ answer }: Step) {
     if (this.off) return {};
     const { due, heldUntil } = this.lookAround();
-    const { upload, unsent } = due && heldUntil <= this.now ? this.do((device) => device.arm()) : {};
-    const left = upload && this.do((device) => device.attempt(upload.id, unsent == upload.id));
+    const armed = due && heldUntil <= this.now ? this.do((device) => device.arm()) : {};
+    const left = armed.upload && this.do((device) => device.attempt(armed.upload!.id, armed));
     if (!left) return { sent: null };
     const outcome =
       typeof answer == "object"

@@ -130,7 +130,7 @@ export class Bench {
   /** Arm and attempt what is due; return the upload. */
   send() {
     const { upload } = this.do((device) => device.arm());
-    return upload && this.do((device) => device.attempt(upload.id, true));
+    return upload && this.do((device) => device.attempt(upload.id, { unsent: upload.id }));
   }
 
   /** Arm, attempt and have it accepted; return how many reports were. */
