@@ -46,15 +46,19 @@ function sizes(outputs: Metafile["outputs"]): void {
     for (const file of modules) if (pattern.test(outputs[file]!.entryPoint ?? "")) loadedBy(file, outputs, loaded);
     rows.push([name, loaded]);
   }
-  for (const file of modules) if (/domains\/|mechanisms\//.test(outputs[file]!.entryPoint ?? "")) {
-    rows.push([`  ${outputs[file]!.entryPoint!.replace("src/", "")}`, new Set([file])]);
-  }
-  const bytes = (files: Iterable<string>, size: (file: string) => number) => [...files].reduce((sum, file) => sum + size(file), 0);
+  for (const file of modules)
+    if (/domains\/|mechanisms\//.test(outputs[file]!.entryPoint ?? "")) {
+      rows.push([`  ${outputs[file]!.entryPoint!.replace("src/", "")}`, new Set([file])]);
+    }
+  const bytes = (files: Iterable<string>, size: (file: string) => number) =>
+    [...files].reduce((sum, file) => sum + size(file), 0);
   console.log(`${"loaded".padEnd(32)}${"files".padStart(6)}${"minified".padStart(10)}${"gzip".padStart(8)}`);
   for (const [name, files] of rows) {
     const minified = bytes(files, (file) => readFileSync(file).length);
     const zipped = bytes(files, (file) => gzipSync(readFileSync(file), { level: 9 }).length);
-    console.log(`${name.padEnd(32)}${`${files.size}`.padStart(6)}${`${minified}`.padStart(10)}${`${zipped}`.padStart(8)}`);
+    console.log(
+      `${name.padEnd(32)}${`${files.size}`.padStart(6)}${`${minified}`.padStart(10)}${`${zipped}`.padStart(8)}`,
+    );
   }
 }
 

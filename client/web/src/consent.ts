@@ -63,8 +63,10 @@ export function deviceAsks(now: DeviceTerms, agreed: DeviceTerms): string[] {
 
 /** Return whether more of a person's reports can be joined than was agreed to, in at most one phrase. */
 export function linkAsks(now: DeviceTerms, agreed: DeviceTerms): string[] {
-  if (now.linked > agreed.linked + LINKED_RISE_MAX) return [`with all metrics together, ${links(now.linked, agreed.linked)}`];
-  if (now.linkable && !agreed.linkable) return [`it is now meant that reports can be joined: ${links(now.linked, agreed.linked)}`];
+  if (now.linked > agreed.linked + LINKED_RISE_MAX)
+    return [`with all metrics together, ${links(now.linked, agreed.linked)}`];
+  if (now.linkable && !agreed.linkable)
+    return [`it is now meant that reports can be joined: ${links(now.linked, agreed.linked)}`];
   return [];
 }
 

@@ -59,7 +59,8 @@ export function silentFrom(metric: CompiledMetric, today: number): number {
 export function periodsOf(metric: CompiledMetric): number[] {
   const last = expiryDay(metric) - 1;
   const periods = [];
-  for (let day = periodStart(metric, last - YEAR_DAYS + 1); day <= last; day += metric.terms.period_days) periods.push(day);
+  for (let day = periodStart(metric, last - YEAR_DAYS + 1); day <= last; day += metric.terms.period_days)
+    periods.push(day);
   return periods;
 }
 

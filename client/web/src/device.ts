@@ -2,13 +2,13 @@
  * The device: what it keeps, and every rule of when it says something and what that costs.
  *
  * Each function here is one step within one transaction of the storage, and does all of it or nothing. The state holds
- * public facts, random bits and counts, with two exceptions: which classes of answers a memoized metric has given, since
- * each costs once, and whether a hidden metric's present period was answered. Life of a report: it is made by the coins
- * before the transaction, `record` puts it into its metric's slot, `arm` moves what the slots hold into an upload,
+ * public facts, random bits and counts, with two exceptions: which classes of answers a memoized metric has given,
+ * since each costs once, and whether a hidden metric's present period was answered. Life of a report: it is made by the
+ * coins before the transaction, `record` puts it into its metric's slot, `arm` moves what slots hold into an upload,
  * freezes its id and charges it, `attempt` lets it leave, `settle` forgets it.
  *
- * The rules are those of the Python device (client/device.md). They differ where a page does: an upload is charged when
- * it is made ready to leave, because nothing can be waited for when a page goes away.
+ * The rules are those of the Python device (client/device.md). One differs: an upload is charged when it is made ready
+ * to leave, because nothing can be waited for when a page goes away.
  */
 
 import type * as Consent from "./consent.ts";
@@ -135,8 +135,20 @@ export function emptyState(): State {
 
 /** Why a metric is silent, in a word of client/device.md. */
 export type Silence =
-  | "refused" | "not-agreed" | "clock-behind" | "expired" | "quiet" | "forgotten" | "retired"
-  | "answered" | "unopened" | "unscheduled" | "waiting" | "spent" | "wrong-key" | "off";
+  | "refused"
+  | "not-agreed"
+  | "clock-behind"
+  | "expired"
+  | "quiet"
+  | "forgotten"
+  | "retired"
+  | "answered"
+  | "unopened"
+  | "unscheduled"
+  | "waiting"
+  | "spent"
+  | "wrong-key"
+  | "off";
 
 /** Why a metric is silent and until which day, or the next step towards a report. */
 export interface Decision {
@@ -196,7 +208,14 @@ export class Device {
   readonly #consent: typeof Consent | undefined;
 
   /** Without `consent`, which compares terms, a metric is silent whose terms are not those that were agreed to. */
-  constructor(registry: CompiledRegistry, quietDays: number, draw: Draw, state: State, now: number, consent?: typeof Consent) {
+  constructor(
+    registry: CompiledRegistry,
+    quietDays: number,
+    draw: Draw,
+    state: State,
+    now: number,
+    consent?: typeof Consent,
+  ) {
     this.#registry = registry;
     this.#quietDays = quietDays;
     this.#draw = draw;
@@ -207,7 +226,15 @@ export class Device {
   }
 
   #row(name: string): Row {
-    return (this.#state.metrics[name] ??= { spent: 0, reserved: 0, terms: "", memo: "", classes: [], used: [], drawn: [] });
+    return (this.#state.metrics[name] ??= {
+      spent: 0,
+      reserved: 0,
+      terms: "",
+      memo: "",
+      classes: [],
+      used: [],
+      drawn: [],
+    });
   }
 
   #count(outcome: string, reports = 1): void {
@@ -262,7 +289,7 @@ export class Device {
       const left = Math.floor(Math.max(0, asked.lifetime - row.spent) / costOf(metric));
       const present = periodStart(metric, this.#days.today);
       const drawn = answersAlways(metric) ? [] : drawPeriods(metric, this.#draw);
-      // An upgrade keeps periods that have not begun, as many as reports remain: the draw's first ones are a fair choice.
+      // An upgrade keeps periods that have not begun, as many as reports remain: the draw's first are a fair choice.
       const begins = drawn.filter((day) => day > present || (!known && day == present));
       row.drawn = [...begins.slice(0, left), ...drawn.filter((day) => day < present)];
     }
@@ -272,7 +299,9 @@ export class Device {
   /** Return what a report is made of; draw the secret and the cohort if there is none. */
   #ground(): Ground {
     const state = this.#state;
-    state.secret ??= this.#draw("secret", 1n << 256n).toString(16).padStart(64, "0");
+    state.secret ??= this.#draw("secret", 1n << 256n)
+      .toString(16)
+      .padStart(64, "0");
     state.cohort ??= Number(this.#draw("cohort", 128));
     return { secret: state.secret, cohort: state.cohort };
   }
@@ -322,7 +351,10 @@ export class Device {
       return { silent: "retired", until: retired[1] };
     }
     const [start, end] = [periodStart(metric, today), periodEnd(metric, today)];
-    const used = Math.max(0, ...row.used.filter(([first, until]) => until > today && first < end).map(([, until]) => until));
+    const used = Math.max(
+      0,
+      ...row.used.filter(([first, until]) => until > today && first < end).map(([, until]) => until),
+    );
     // A slot of another plan stays: what leaves, and when, would tell whether there was an answer since.
     if (slot?.open && today < slot.leaves && slot.leaves <= used && slot.plan == metric.digest) {
       return { silent: "", step: "replace" };
@@ -379,7 +411,8 @@ export class Device {
    */
   classFor(metric: CompiledMetric, key: string): string {
     const { classes: noted, reserved, slot } = this.#row(metric.plan.metric);
-    const classes = noted.filter(([known, charged]) => charged || !slot?.open || known != slot.class); // not a "none" that goes
+    const goes = slot?.open && slot.class; // the "none" that the answer replaces
+    const classes = noted.filter(([known, charged]) => charged || known != goes);
     const most = Math.min(metric.terms.charges, Math.floor(reserved / costOf(metric)));
     return classes.length < most || classes.some(([known]) => known == key) ? key : (classes.at(-1)?.[0] ?? key);
   }
@@ -389,7 +422,12 @@ export class Device {
   /** Return what a report of a metric is made of now, or why there is none. */
   ground(metric: CompiledMetric): Ground | Silence {
     const { silent, step } = this.taken(metric);
-    return silent || { ...this.#ground(), cell: step == "replace" ? (this.#row(metric.plan.metric).slot?.cell ?? undefined) : undefined };
+    return (
+      silent || {
+        ...this.#ground(),
+        cell: step == "replace" ? (this.#row(metric.plan.metric).slot?.cell ?? undefined) : undefined,
+      }
+    );
   }
 
   /** Take a report that was made of an answer; return "", or why it is not taken. The first of a period counts. */
@@ -413,7 +451,14 @@ export class Device {
     const row = this.#row(metric.plan.metric);
     const [first, until] = [periodStart(metric, this.#days.today), periodEnd(metric, this.#days.today)];
     const [leaves, open] = isHidden(metric) ? [until, true] : [0, false];
-    row.slot = { plan: metric.digest, ...this.#paid(metric, made), cell: made.cell ?? null, report: made.report, leaves, open };
+    row.slot = {
+      plan: metric.digest,
+      ...this.#paid(metric, made),
+      cell: made.cell ?? null,
+      report: made.report,
+      leaves,
+      open,
+    };
     row.used = withSpan(row.used, first, until);
   }
 
@@ -484,7 +529,8 @@ export class Device {
       const { slot } = row;
       if (!slot?.leaves) continue;
       if (slot.leaves <= today) [slot.leaves, slot.open] = [0, false];
-      else if (!row.used.some(([first, until]) => first <= today && until >= slot.leaves)) this.#dropSlot(name, "dropped");
+      else if (!row.used.some(([first, until]) => first <= today && until >= slot.leaves))
+        this.#dropSlot(name, "dropped");
     }
   }
 
@@ -528,7 +574,7 @@ export class Device {
     return outcomeAt <= this.#now && this.#now < heldUntil ? heldUntil : 0;
   }
 
-  /** Return the slots that may leave: none twice on a day of the aggregator's, so that its day's reports are devices. */
+  /** Return the slots that may leave: of a metric one a day of the aggregator's, so that its reports are devices. */
   #due(): [string, Slot][] {
     const { today } = this.#days;
     return Object.entries(this.#state.metrics).flatMap(([name, { slot }]): [string, Slot][] =>
@@ -621,7 +667,10 @@ export class Device {
     if (!charge || key !== null) return true; // refusing one of a memo would tell that its answer is new
     const asked = this.#registry.metrics.find(({ plan }) => plan.metric == name);
     const rows = Object.values(this.#state.metrics);
-    const total = rows.reduce((sum, row) => sum + (row.classes.length ? Math.max(row.spent, row.reserved) : row.spent), 0);
+    const total = rows.reduce(
+      (sum, row) => sum + (row.classes.length ? Math.max(row.spent, row.reserved) : row.spent),
+      0,
+    );
     return (!asked || this.#row(name).spent + charge <= asked.terms.lifetime) && total + charge <= this.#epsilon;
   }
 
@@ -644,7 +693,8 @@ export class Device {
     this.#giveUp();
     const upload = this.#state.consent === false ? undefined : this.#state.uploads.find((one) => one.id == id);
     if (upload) {
-      const before = upload.days[0] != this.#days.ofAggregator[1] ? upload.days[0] : known.notToday == id && upload.days[1];
+      const before =
+        upload.days[0] != this.#days.ofAggregator[1] ? upload.days[0] : known.notToday == id && upload.days[1];
       upload.copied = before || 0;
       upload.attempts += known.unsent == id || upload.attempts ? 1 : 2;
       upload.seen = this.#now;
@@ -789,7 +839,10 @@ export class Device {
   /** Return what each metric and the whole device asks beyond what was agreed to. */
   asks(): Record<string, string[]> {
     const found = this.#registry.metrics.map((metric): [string, string[]] => [metric.plan.metric, this.#asks(metric)]);
-    const all: [string, string[]][] = [...found, ["", this.#consent?.deviceAsks(this.#registry.terms, this.#agreedWhole) ?? []]];
+    const all: [string, string[]][] = [
+      ...found,
+      ["", this.#consent?.deviceAsks(this.#registry.terms, this.#agreedWhole) ?? []],
+    ];
     return Object.fromEntries(all.filter(([, asks]) => asks.length));
   }
 
@@ -808,7 +861,10 @@ export class Device {
   /** How many reports wait. */
   get waiting(): number {
     const { metrics, uploads } = this.#state;
-    return Object.values(metrics).filter(({ slot }) => slot).length + uploads.reduce((sum, { groups }) => sum + groups.length, 0);
+    return (
+      Object.values(metrics).filter(({ slot }) => slot).length +
+      uploads.reduce((sum, { groups }) => sum + groups.length, 0)
+    );
   }
 
   /** When the next attempt is, and until when not even a flush makes one; 0 where there is none. */
@@ -837,12 +893,15 @@ function roomOf(groups: readonly Group[]): number {
 
 function slackOf({ reports, cell }: Group): number {
   const digits = (number: number, most: number) => most - `${number}`.length;
-  const symbols = reports.reduce<number>((sum, report) => sum + (typeof report == "number" ? digits(report, SYMBOL_DIGITS) : 0), 0);
+  const symbols = reports.reduce<number>(
+    (sum, report) => sum + (typeof report == "number" ? digits(report, SYMBOL_DIGITS) : 0),
+    0,
+  );
   return symbols + (cell === undefined ? 0 : digits(cell, CELL_DIGITS));
 }
 
 /**
- * Return the body of an upload: the same bytes each time. A page puts the `key` into it (shared/wire.md, "From a page").
+ * Return the body of an upload: the same bytes each time. A page puts the `key` into it (shared/wire.md).
  *
  * Padded with spaces to a power of two that would hold it if all its symbols and cells were as long as they can be.
  */
@@ -853,4 +912,3 @@ export function bodyOf({ id, groups }: Upload, key?: string): string {
   while (size < needed) size *= 2;
   return body.padEnd(size);
 }
-

@@ -37,8 +37,8 @@ export interface Options {
 /**
  * Return the app's telemetry, and begin. Nothing is kept or sent before the person has agreed.
  *
- * Throws a TypeError for a `registry` that is none and a `consent` that is no choice. After that nothing throws into the
- * page, and `status()` says why it is silent: also where the registry was damaged or changed by hand.
+ * Throws a TypeError for a `registry` that is none and a `consent` that is no choice. After that nothing throws into
+ * the page, and `status()` says why it is silent: also where the registry was damaged or changed by hand.
  */
 export function start<M extends Answers = Record<string, unknown>>(options: Options): Telemetry<M> & Handles<M> {
   const { consent, development = false, persist = false } = options;
@@ -83,20 +83,25 @@ export function withoutWaiting(registry: CompiledRegistry): CompiledRegistry {
   return { ...registry, quiet_days: 0, metrics };
 }
 
-const environment = (globalThis as { process?: { env?: Record<string, string>; versions?: { node?: string } } }).process;
+const environment = (globalThis as { process?: { env?: Record<string, string>; versions?: { node?: string } } })
+  .process;
 const isNode = !!environment?.versions?.node;
 
 /** Return why nothing may be recorded, kept or sent here, whatever the person chose; "" if nothing forbids it. */
 function forbidden(inMemory: boolean): string {
   const { navigator, indexedDB, isSecureContext } = globalThis;
-  const { doNotTrack, globalPrivacyControl } = (navigator ?? {}) as { doNotTrack?: string; globalPrivacyControl?: boolean };
+  const { doNotTrack, globalPrivacyControl } = (navigator ?? {}) as {
+    doNotTrack?: string;
+    globalPrivacyControl?: boolean;
+  };
   if (globalPrivacyControl) return "Global Privacy Control is set";
   if (doNotTrack == "1" || doNotTrack == "yes") return "Do Not Track is set";
+  if (inFrameOfAnotherSite()) return "the page is in a frame of another site";
   if (isNode) return forbiddenByEnvironment(environment?.env ?? {});
   if (isSecureContext === false) return "the page is not secure: it must come by https, or from this machine";
   if (inMemory) return "";
   if (!indexedDB || !navigator?.locks || !globalThis.BroadcastChannel) return "this browser keeps nothing for the page";
-  return inFrameOfAnotherSite() ? "the page is in a frame of another site" : "";
+  return "";
 }
 
 /** As in Python: `DO_NOT_TRACK`, `DITHER_TELEMETRY`, and CI, which is no person's device. */
@@ -120,16 +125,25 @@ function inFrameOfAnotherSite(): boolean {
 
 /** Return the address that uploads go to; throw for one, or a key, that cannot work. */
 function addressOf(endpoint: string, key: string, development: boolean): string {
-  if (!URL.canParse(endpoint)) throw new TypeError("endpoint must be an address like https://telemetry.example.org");
-  const { protocol, hostname, username, search, hash, href } = new URL(endpoint);
+  const { protocol, hostname, username, search, hash, href } = parsed(endpoint);
   const here = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);
   if (protocol != "https:" && !(protocol == "http:" && here)) {
     throw new TypeError("endpoint must be https beyond this machine");
   }
   if (username || search || hash) throw new TypeError("endpoint must be scheme, host, port and perhaps a path");
-  if (development && !here) throw new TypeError("endpoint must be on this machine in development, like http://127.0.0.1:8080");
-  if (!/^[!#-[\]-~]{1,200}$/.test(key)) throw new TypeError("key must be the one that the aggregator printed: ASCII, without spaces");
+  if (development && !here)
+    throw new TypeError("endpoint must be on this machine in development, like http://127.0.0.1:8080");
+  if (!/^[!#-[\]-~]{1,200}$/.test(key))
+    throw new TypeError("key must be the one that the aggregator printed: ASCII, without spaces");
   return `${href.replace(/\/+$/, "")}/v1/reports`;
+}
+
+function parsed(endpoint: string): URL {
+  try {
+    return new URL(endpoint);
+  } catch {
+    throw new TypeError("endpoint must be an address like https://telemetry.example.org");
+  }
 }
 
 /** Return the place of the device's public value. */

@@ -104,7 +104,10 @@ export function canonical(value: unknown): string {
     return `{${entries.map(([key, inner]) => `${canonical(key)}:${canonical(inner)}`)}}`;
   }
   if (typeof value == "number" && !Number.isSafeInteger(value)) throw new TypeError("a number is no integer");
-  return JSON.stringify(value).replace(/[\x7f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return JSON.stringify(value).replace(
+    /[\x7f-\uffff]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }
 
 function byCodePoint(a: string, b: string): number {

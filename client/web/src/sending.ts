@@ -325,9 +325,13 @@ async function read(response: Response): Promise<string> {
  */
 export function readAnswer(status: number, headers: Headers, text: string, id: string, now: number): Outcome {
   const answer = objectOf(text);
-  const rejected = Array.isArray(answer.rejected) ? answer.rejected.filter((group) => group && typeof group == "object") : [];
+  const rejected = Array.isArray(answer.rejected)
+    ? answer.rejected.filter((group) => group && typeof group == "object")
+    : [];
   const reasons = REASONS.filter((reason) => rejected.some((group) => group.reason === reason)).join(", ");
-  const retired = rejected.filter(({ reason, group }) => reason === "retired" && Number.isInteger(group)).map(({ group }) => group);
+  const retired = rejected
+    .filter(({ reason, group }) => reason === "retired" && Number.isInteger(group))
+    .map(({ group }) => group);
   if (status == 202 && answer.upload === id) {
     const counts = rejected.map(({ count }) => (Number.isInteger(count) && count > 0 ? count : 0));
     const refused = counts.reduce((sum: number, count: number) => sum + count, 0);
@@ -339,7 +343,11 @@ export function readAnswer(status: number, headers: Headers, text: string, id: s
   const detail = word ? `${status} ${word}` : `${status} without an answer of ours`;
   if (word && DROP.includes(status)) {
     const all = retired.length || detail != "410 retired" ? retired : (true as const);
-    return { step: "dropped", detail: detail == "422 refused" && reasons ? `${detail}: ${reasons}` : detail, retired: all };
+    return {
+      step: "dropped",
+      detail: detail == "422 refused" && reasons ? `${detail}: ${reasons}` : detail,
+      retired: all,
+    };
   }
   if (word && status == 413) return { step: "too-large", detail };
   if (word && (status == 401 || status == 403)) return { step: "stopped", detail };

@@ -52,7 +52,8 @@ export function statusOf(registry: CompiledRegistry, told: Told, device?: Device
   const counts = { ...noted };
   for (const [reason, count] of Object.entries(state?.counts ?? {})) counts[reason] = count + (counts[reason] ?? 0);
   const asks = device && state?.agreed ? device.asks() : {};
-  const decide = (metric: CompiledMetric): Decision => (device && !silent ? device.nothingLeaves(metric) : { silent: word });
+  const decide = (metric: CompiledMetric): Decision =>
+    device && !silent ? device.nothingLeaves(metric) : { silent: word };
   const [next, heldUntil] = device?.next ?? [0, 0];
   return {
     silent,
@@ -62,7 +63,12 @@ export function statusOf(registry: CompiledRegistry, told: Told, device?: Device
     asks,
     refused: rows.filter(([, row]) => row.refused).map(([name]) => name),
     metrics: Object.fromEntries(registry.metrics.map((metric) => [metric.plan.metric, metricStatus(decide(metric))])),
-    sending: { outcome: device?.outcome ?? "", last: moment(state?.outcomeAt), next: moment(next), heldUntil: moment(heldUntil) },
+    sending: {
+      outcome: device?.outcome ?? "",
+      last: moment(state?.outcomeAt),
+      next: moment(next),
+      heldUntil: moment(heldUntil),
+    },
     development,
     ask: word == "not-agreed" || (word != "refused" && Object.keys(asks).length > 0),
   };

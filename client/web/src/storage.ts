@@ -111,7 +111,8 @@ export class BrowserStorage implements Storage {
       let absent = false;
       request.onupgradeneeded = () => {
         absent = !create;
-        if (absent) request.transaction!.abort(); // takes the new database back
+        if (absent)
+          request.transaction!.abort(); // takes the new database back
         else request.result.createObjectStore(STORE);
       };
       request.onsuccess = () => {
@@ -130,7 +131,12 @@ export class BrowserStorage implements Storage {
     });
   }
 
-  #run<T>(database: IDBDatabase, mode: IDBTransactionMode, change: (state: State, kept: boolean) => T, strict = false): Promise<T> {
+  #run<T>(
+    database: IDBDatabase,
+    mode: IDBTransactionMode,
+    change: (state: State, kept: boolean) => T,
+    strict = false,
+  ): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       const transaction = database.transaction(STORE, mode, { durability: strict ? "strict" : "default" });
       const store = transaction.objectStore(STORE);

@@ -98,9 +98,17 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     const { registry, route, now, warn, shared } = settings;
     this.#metrics = new Map(registry.metrics.map((metric) => [metric.plan.metric, metric]));
     for (const name of this.#metrics.keys()) {
-      if (!(name in this)) Object.defineProperty(this, name, { value: { record: (answer: unknown) => this.#enqueue(name, answer) } });
+      if (!(name in this))
+        Object.defineProperty(this, name, { value: { record: (answer: unknown) => this.#enqueue(name, answer) } });
     }
-    this.#sender = new Sender({ route, now, warn, shared, look: () => this.look(), step: (step, strict) => this.#step(step, strict) });
+    this.#sender = new Sender({
+      route,
+      now,
+      warn,
+      shared,
+      look: () => this.look(),
+      step: (step, strict) => this.#step(step, strict),
+    });
     this.#queue = this.#begin().catch((error: unknown) => this.#fail(error));
     this.#listen();
   }
@@ -108,8 +116,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   // Beginning and ending.
 
   async #begin(): Promise<void> {
-    const { storage, consent, whole } = this.#settings;
-    if ((await whole?.catch(() => false)) === false) this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
+    const { storage, consent } = this.#settings;
+    const whole = await this.#settings.whole?.catch(() => false);
+    if (whole === false) this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
     if (this.#settings.silent) {
       // No look comes: until the next start nothing else would hide which periods were answered.
       await this.#step((device) => device.endPeriods()).catch(() => {});
@@ -121,7 +130,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   #turnOff(why: string): void {
-    this.#settings.silent ||= why;
+    if (this.#settings.silent) return;
+    this.#settings.silent = why;
     this.#settings.warn(`telemetry is off: ${why}`);
   }
 
@@ -184,7 +194,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   #fail(error: unknown): void {
-    this.#fault = `what this page keeps cannot be used now: ${error instanceof Error ? error.message || error.name : "failed"}`;
+    const why = error instanceof Error ? error.message || error.name : "failed";
+    this.#fault = `what this page keeps cannot be used now: ${why}`;
   }
 
   #listen(): void {
@@ -300,7 +311,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   protected async look(): Promise<Look> {
     const nothings = new Map<CompiledMetric, Made>();
     for (const [metric, ground] of (await this.#peek((device) => device.unopened())) ?? []) {
-      await this.#make(metric, NOTHING, ground).then((made) => nothings.set(metric, made), () => {});
+      await this.#make(metric, NOTHING, ground).then(
+        (made) => nothings.set(metric, made),
+        () => {},
+      );
     }
     return this.#step((device) => device.look(nothings));
   }
@@ -312,13 +326,19 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    */
   async flush(seconds = 10): Promise<FlushResult> {
     const within = Math.min(Math.max(Number(seconds) || 0, 0), 3_600) * 1_000;
-    const detail = await this.#waitFor(within, this.#then(() => this.#catchUp()).then(() => this.#whySilent()));
+    const detail = await this.#waitFor(
+      within,
+      this.#then(() => this.#catchUp()).then(() => this.#whySilent()),
+    );
     if (detail !== "") return { sent: 0, waiting: 0, detail: detail ?? "no answer yet" };
     return this.#sender.flush(within).catch((error: unknown) => ({ sent: 0, waiting: 0, detail: describe(error) }));
   }
 
   #waitFor<T>(within: number, promise: Promise<T>): Promise<T | undefined> {
-    return Promise.race([promise, new Promise<undefined>((resolve) => timeout(() => resolve(undefined), within + 250))]);
+    return Promise.race([
+      promise,
+      new Promise<undefined>((resolve) => timeout(() => resolve(undefined), within + 250)),
+    ]);
   }
 
   // Looking.
@@ -345,7 +365,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     this.#consent = consent;
     const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
     const told = { silent, word: word ?? "off", noted: this.#noted, development } as const;
-    const seen = off ? undefined : await this.#peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
+    const seen = off
+      ? undefined
+      : await this.#peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
     if (!this.#speaks) storage.close();
     return seen ?? statusOf(registry, told);
   }

@@ -24,7 +24,12 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
     const clock = { now: Math.floor(Date.now() / DAY_MS) * DAY_MS + DAY_MS / 2 }; // noon, so that a day is whole
     super({
       registry: withoutWaiting(registryIn(registry)),
-      route: { url: "", key: "", simple: false, fetch: () => Promise.reject(new Error("the network is refused in tests")) },
+      route: {
+        url: "",
+        key: "",
+        simple: false,
+        fetch: () => Promise.reject(new Error("the network is refused in tests")),
+      },
       storage: new MemoryStorage(),
       shared: undefined,
       consent,
@@ -57,7 +62,7 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
   }
 }
 
-/** Return telemetry for a test. Consent is given unless the test says otherwise: undefined is a person who was not asked. */
+/** Return telemetry for a test. Consent is given unless the test says otherwise: undefined is a person not asked. */
 export function startForTests<M extends Answers = Record<string, unknown>>(
   registry: unknown,
   { consent }: { consent?: boolean | undefined } = { consent: true },

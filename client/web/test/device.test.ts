@@ -157,9 +157,19 @@ test("after the last answer that is reserved, that one is repeated", () => {
     bench.deliver();
     bench.days(1);
   }
-  assert.deepEqual(bench.state.metrics.home!.classes, [["x", true], ["y", true]]);
-  assert.equal(bench.do((device) => device.classFor(bench.metric("home"), "z")), "y");
-  assert.equal(bench.do((device) => device.classFor(bench.metric("home"), "x")), "x", "one that was charged is free");
+  assert.deepEqual(bench.state.metrics.home!.classes, [
+    ["x", true],
+    ["y", true],
+  ]);
+  assert.equal(
+    bench.do((device) => device.classFor(bench.metric("home"), "z")),
+    "y",
+  );
+  assert.equal(
+    bench.do((device) => device.classFor(bench.metric("home"), "x")),
+    "x",
+    "one that was charged is free",
+  );
   assert.equal(bench.spent("home"), 4_000_000);
 });
 
@@ -170,7 +180,10 @@ test("an answer that makes room for itself leaves the class in the slot charged"
     if (key == "x") bench.deliver();
     bench.days(1);
   }
-  assert.deepEqual(bench.state.metrics.home!.classes, [["x", true], ["y", true]]);
+  assert.deepEqual(bench.state.metrics.home!.classes, [
+    ["x", true],
+    ["y", true],
+  ]);
 });
 
 test("a memo that cannot go on counts with all that it reserved", () => {
@@ -178,7 +191,7 @@ test("a memo that cannot go on counts with all that it reserved", () => {
   bench.record("home", 1, "x");
   bench.deliver();
   bench.days(1);
-  bench.upgrade(registryOf([{ ...MEMO, values: ["a", "b"] , kind: "choice", rev: 2 }]));
+  bench.upgrade(registryOf([{ ...MEMO, values: ["a", "b"], kind: "choice", rev: 2 }]));
   assert.equal(bench.spent("home"), 4_000_000);
   assert.equal(bench.record("home", 1, "x"), "spent");
 });
@@ -228,7 +241,10 @@ test("a hidden period leaves when it has closed, and then the same is kept with 
     const upload = bench.send()!;
     bench.look(1);
     assert.equal(bench.why("ill"), "", "the next period is open, though the report before waits");
-    assert.deepEqual(upload.groups.map(({ reports }) => reports), [[1]]);
+    assert.deepEqual(
+      upload.groups.map(({ reports }) => reports),
+      [[1]],
+    );
     return [closed, JSON.stringify(bench.state)];
   });
   assert.deepEqual(kept[0], kept[1]);
@@ -280,7 +296,10 @@ test("an upload that certainly has not left takes in what was made since, under 
   const { upload, ...known } = bench.do((device) => device.arm());
   bench.record("other");
   const grown = bench.do((device) => device.arm(known));
-  assert.deepEqual(grown.upload!.groups.map(({ metric }) => metric), ["dark", "other"]);
+  assert.deepEqual(
+    grown.upload!.groups.map(({ metric }) => metric),
+    ["dark", "other"],
+  );
   assert.notEqual(grown.upload!.id, upload!.id);
   assert.equal(bench.state.uploads.length, 1);
   assert.equal(bench.spent(), 1_000_000, "charged once");
@@ -297,16 +316,39 @@ test("an upload that has not left takes in no second report of a metric", () => 
 });
 
 test("a body begins with the key and is padded to a power of two that hides how long symbols and cells are", () => {
-  const upload = { id: "AAECAwQFBgcICQoLDA0ODw", costs: {}, first: 0, seen: 0, days: [0, 0] as [number, number], copied: 0, attempts: 0, failures: 0 };
-  const body = (report: number, cell: number) => bodyOf({ ...upload, groups: [{ metric: "m", plan: "0123456789abcdef", reports: [report], cell }] }, KEY);
-  assert.ok(body(1, 0).startsWith('{"v":1,"key":"k3y","upload":"AAECAwQFBgcICQoLDA0ODw","groups":[{"metric":"m","plan":"0123456789abcdef","reports":[1],"cell":0}]}'));
+  const upload = {
+    id: "AAECAwQFBgcICQoLDA0ODw",
+    costs: {},
+    first: 0,
+    seen: 0,
+    days: [0, 0] as [number, number],
+    copied: 0,
+    attempts: 0,
+    failures: 0,
+  };
+  const body = (report: number, cell: number) =>
+    bodyOf({ ...upload, groups: [{ metric: "m", plan: "0123456789abcdef", reports: [report], cell }] }, KEY);
+  assert.ok(
+    body(1, 0).startsWith(
+      '{"v":1,"key":"k3y","upload":"AAECAwQFBgcICQoLDA0ODw","groups":[{"metric":"m","plan":"0123456789abcdef","reports":[1],"cell":0}]}',
+    ),
+  );
   assert.equal(body(1, 0).length, 512);
-  const groups = (report: number) => Array.from({ length: 6 }, (_, n) => ({ metric: `m${n}`, plan: "0123456789abcdef", reports: [report] }));
-  assert.equal(bodyOf({ ...upload, groups: groups(1) }).length, bodyOf({ ...upload, groups: groups(1_000_000) }).length);
+  const groups = (report: number) =>
+    Array.from({ length: 8 }, (_, n) => ({ metric: `m${n}`, plan: "0123456789abcdef", reports: [report] }));
+  assert.equal(
+    bodyOf({ ...upload, groups: groups(1) }).length,
+    bodyOf({ ...upload, groups: groups(1_000_000) }).length,
+  );
 });
 
 test("a body is at most what a request that outlives its page may have; the rest waits", () => {
-  const bench = new Bench(registryOf(Array.from({ length: 40 }, (_, n) => ({ name: `m${n}` })), { epsilon: 999e6 }));
+  const bench = new Bench(
+    registryOf(
+      Array.from({ length: 40 }, (_, n) => ({ name: `m${n}` })),
+      { epsilon: 999e6 },
+    ),
+  );
   for (let n = 0; n < 40; n++) bench.record(`m${n}`, 1);
   for (const row of Object.values(bench.state.metrics)) row.slot!.report = "A".repeat(1_500);
   const upload = bench.send()!;
@@ -412,13 +454,19 @@ test("an upload that was taken back does not leave", () => {
   bench.record();
   const { id } = bench.do((device) => device.arm()).upload!;
   bench.do((device) => device.refuse("dark"));
-  assert.equal(bench.do((device) => device.attempt(id, { unsent: id })), undefined);
+  assert.equal(
+    bench.do((device) => device.attempt(id, { unsent: id })),
+    undefined,
+  );
 });
 
 // Answers of a server.
 
 test("an upload that is too large is halved if it cannot have been stored", () => {
-  for (const [first, uploads] of [[true, 2], [false, 0]] as const) {
+  for (const [first, uploads] of [
+    [true, 2],
+    [false, 0],
+  ] as const) {
     const bench = new Bench(registryOf([{}, { name: "other" }]));
     bench.record();
     bench.record("other");
@@ -447,6 +495,8 @@ test("a plan that was refused as retired is silent for thirty days, or until the
   assert.equal(bench.why(), "retired");
   bench.upgrade(registryOf([{ rev: 2 }]));
   assert.equal(bench.why(), "");
+  bench.upgrade(registryOf([{}]));
+  assert.equal(bench.why(), "", "it was replaced meanwhile");
 });
 
 test("a wrong key lets answers wait until the next start", () => {
@@ -502,13 +552,19 @@ test("a device whose clock is behind says nothing until it falls back on the thi
 });
 
 test("a receipt whose date agrees with the clock ends a false future at once, and no other answer does", () => {
-  for (const [step, date, why] of [["accepted", 0, ""], ["accepted", 3, "clock-behind"], ["dropped", undefined, "clock-behind"]] as const) {
+  for (const [step, date, why] of [
+    ["accepted", 0, ""],
+    ["accepted", 3, "clock-behind"],
+    ["dropped", undefined, "clock-behind"],
+  ] as const) {
     const bench = new Bench(registryOf([{ name: "a" }, { name: "b" }]));
     bench.days(40);
     bench.record("a");
     const { id } = bench.send()!;
     bench.days(-40);
-    bench.do((device) => device.settle(id, outcome(step, { date: date === undefined ? undefined : NOON + date * DAY_MS })));
+    bench.do((device) =>
+      device.settle(id, outcome(step, { date: date === undefined ? undefined : NOON + date * DAY_MS })),
+    );
     assert.equal(bench.record("b"), why, `${step} ${date}`);
   }
 });
@@ -540,20 +596,37 @@ test("terms that widen ask again, and other metrics go on", () => {
   const bench = new Bench(registryOf([{ name: "a" }, { name: "b" }]));
   const wider = registryOf([{ name: "a", charges: 4 }, { name: "b" }, { name: "c" }]);
   bench.upgrade(wider, false);
-  assert.deepEqual(["a", "b", "c"].map((name) => bench.why(name)), ["not-agreed", "", "not-agreed"]);
-  assert.deepEqual(bench.do((device) => device.asks()), {
-    a: ["its epsilon for life rises from 3 to 4", "its number of reports rises from 3 to 4"],
-    c: ["it is new, and may cost 3"],
-  });
+  assert.deepEqual(
+    ["a", "b", "c"].map((name) => bench.why(name)),
+    ["not-agreed", "", "not-agreed"],
+  );
+  assert.deepEqual(
+    bench.do((device) => device.asks()),
+    {
+      a: ["its epsilon for life rises from 3 to 4", "its number of reports rises from 3 to 4"],
+      c: ["it is new, and may cost 3"],
+    },
+  );
   bench.do((device) => device.agree());
   assert.equal(bench.why("c"), "");
 });
 
 test("less of anything asks nothing", () => {
   const bench = new Bench(registryOf([{ linked: 900 }], { linked: 900 }));
-  const less = { charges: 2, report: 500_000, period: 2, expires: DAY + 200, rev: 2, presence: "hidden" as const, linked: 1_400 };
+  const less = {
+    charges: 2,
+    report: 500_000,
+    period: 2,
+    expires: DAY + 200,
+    rev: 2,
+    presence: "hidden" as const,
+    linked: 1_400,
+  };
   bench.upgrade(registryOf([less], { linked: 1_400 }), false);
-  assert.deepEqual(bench.do((device) => device.asks()), {});
+  assert.deepEqual(
+    bench.do((device) => device.asks()),
+    {},
+  );
 });
 
 test("each term that is replaced or widened asks, by its own phrase", () => {
@@ -589,7 +662,10 @@ test("refusing drops what waits, keeps charges, and refreshes nothing", () => {
   bench.record("other");
   bench.send();
   bench.do((device) => device.refuse());
-  assert.equal(bench.do((device) => device.waiting), 0);
+  assert.equal(
+    bench.do((device) => device.waiting),
+    0,
+  );
   assert.equal(bench.record(), "refused");
   bench.do((device) => device.agree());
   assert.equal(bench.record(), "answered", "its period stays over");
@@ -611,7 +687,7 @@ test("a refusal before anything was agreed keeps nothing but itself", () => {
   assert.deepEqual(bench.state, { v: 1, metrics: {}, uploads: [], counts: {}, consent: false });
 });
 
-test("to forget erases secret, cohort, memos and what waits, keeps what was spent, and is silent for thirty days", () => {
+test("to forget erases all but what was spent, and is silent for thirty days", () => {
   const bench = new Bench(registryOf([MEMO, { name: "dark" }]));
   bench.record("home", 1, "x");
   bench.deliver();
@@ -619,7 +695,10 @@ test("to forget erases secret, cohort, memos and what waits, keeps what was spen
   const { secret } = bench.state;
   bench.do((device) => device.forget());
   const { state } = bench;
-  assert.deepEqual([state.secret, state.cohort, state.uploads, state.metrics.home!.classes], [undefined, undefined, [], []]);
+  assert.deepEqual(
+    [state.secret, state.cohort, state.uploads, state.metrics.home!.classes],
+    [undefined, undefined, [], []],
+  );
   assert.equal(bench.spent("home"), 4_000_000, "the rest of a memo would tell how many answers it had");
   bench.days(29);
   bench.look();
@@ -635,6 +714,8 @@ test("a report that was made before everything was forgotten is not taken", () =
   bench.do((device) => device.forget());
   bench.days(31);
   bench.look();
-  assert.equal(bench.do((device) => device.record(bench.metric(), made)), "forgotten");
+  assert.equal(
+    bench.do((device) => device.record(bench.metric(), made)),
+    "forgotten",
+  );
 });
-

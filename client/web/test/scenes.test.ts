@@ -52,7 +52,9 @@ interface Scenes {
 
 const ELSEWHERE = ["no connection", "an attempt without a connection begins no six days"];
 const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-const vectors = JSON.parse(readFileSync(new URL("../../../tests/vectors/devices.json", import.meta.url), "utf8")) as Scenes;
+const vectors = JSON.parse(
+  readFileSync(new URL("../../../tests/vectors/devices.json", import.meta.url), "utf8"),
+) as Scenes;
 
 /** A device that plays a scene. */
 class Played extends Bench {
@@ -73,7 +75,8 @@ class Played extends Bench {
     if (what == "moment") return BigInt((draws.moment_s ?? 0) * 1_000);
     if (what == "backoff") return BigInt((draws.backoff_s ?? 0) * 1_000);
     if (what == "secret") return 1n;
-    if (what == "upload") return [...this.ids.shift()!].reduce((bits, digit) => (bits << 6n) | BigInt(BASE64URL.indexOf(digit)), 0n) >> 4n;
+    if (what == "upload")
+      return [...this.ids.shift()!].reduce((bits, digit) => (bits << 6n) | BigInt(BASE64URL.indexOf(digit)), 0n) >> 4n;
     const [name, days] = Object.entries(draws.schedule!).find(([, left]) => left.length)!;
     const candidates = this.candidates.get(name) ?? periodsOf(this.metric(name));
     this.candidates.set(name, candidates);

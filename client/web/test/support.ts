@@ -41,14 +41,38 @@ export function metricOf(asked: Asked = {}): CompiledMetric {
   const values = kind == "flag" ? ["no", "yes", ...none] : [...listed, "other", ...none];
   const d = `${values.length}`;
   const part = permanent
-    ? { mechanism: "grr", parameters: { d, threshold_keep: "9223372036854775808" }, memo: { d, threshold: "13835058055282163712" }, cells: 1, weight: 1 }
+    ? {
+        mechanism: "grr",
+        parameters: { d, threshold_keep: "9223372036854775808" },
+        memo: { d, threshold: "13835058055282163712" },
+        cells: 1,
+        weight: 1,
+      }
     : { mechanism: "grr", parameters: { d, threshold: "13835058055282163712" }, cells: 1, weight: 1 };
-  const plan = { metric: name, rev, presence, kind, domain: { domain: "values", values }, cells: { drawn: "report" as const, parts: [part] } };
+  const plan = {
+    metric: name,
+    rev,
+    presence,
+    kind,
+    domain: { domain: "values", values },
+    cells: { drawn: "report" as const, parts: [part] },
+  };
   const digest = hex(sha256(utf8(canonical(plan)))).slice(0, 16);
   const cost = permanent || report;
   const terms = {
-    question: asked.question ?? "What?", kind, values: "v", sensitivity: "low" as const, presence, report, permanent, charges,
-    lifetime: charges * cost, period_days: period, expires: isoDay(expires), cells: 0, linked,
+    question: asked.question ?? "What?",
+    kind,
+    values: "v",
+    sensitivity: "low" as const,
+    presence,
+    report,
+    permanent,
+    charges,
+    lifetime: charges * cost,
+    period_days: period,
+    expires: isoDay(expires),
+    cells: 0,
+    linked,
   };
   const memo_key = permanent ? hex(sha256(utf8(canonical([name, plan.cells.parts, values])))) : "";
   return { plan, digest, memo_key, schedule, terms };
@@ -63,9 +87,16 @@ export interface Whole {
 }
 
 /** Return a compiled registry of metrics. */
-export function registryOf(metrics: Asked[], { quiet = 0, epsilon = 100e6, linked = 0, linkable = false, app = "app" }: Whole = {}): CompiledRegistry {
+export function registryOf(
+  metrics: Asked[],
+  { quiet = 0, epsilon = 100e6, linked = 0, linkable = false, app = "app" }: Whole = {},
+): CompiledRegistry {
   const rest = {
-    dither_registry: 1 as const, app, quiet_days: quiet, public: null, terms: { epsilon, linked, linkable },
+    dither_registry: 1 as const,
+    app,
+    quiet_days: quiet,
+    public: null,
+    terms: { epsilon, linked, linkable },
     sentences: [{ metric: "", template: "At most {number} in {{all}}.", facts: { number: 3 } }],
     metrics: metrics.map(metricOf),
   };
@@ -124,7 +155,11 @@ export class Bench {
   /** Look, and say `report` for each hidden metric. */
   look(report = 2) {
     const opening = this.do((device) => device.unopened());
-    return this.do((device) => device.look(new Map(opening.map(([metric]) => [metric, this.made(report, metric.memo_key ? "none" : undefined)]))));
+    return this.do((device) =>
+      device.look(
+        new Map(opening.map(([metric]) => [metric, this.made(report, metric.memo_key ? "none" : undefined)])),
+      ),
+    );
   }
 
   /** Arm and attempt what is due; return the upload. */
@@ -136,7 +171,10 @@ export class Bench {
   /** Arm, attempt and have it accepted; return how many reports were. */
   deliver(date?: number, duplicate = false): number {
     const upload = this.send();
-    return upload ? this.do((device) => device.settle(upload.id, { step: "accepted", detail: "accepted", date, duplicate })).accepted : 0;
+    return upload
+      ? this.do((device) => device.settle(upload.id, { step: "accepted", detail: "accepted", date, duplicate }))
+          .accepted
+      : 0;
   }
 
   spent(name = "dark"): number {

@@ -54,7 +54,8 @@ function page(more: Partial<Settings> & { registry?: CompiledRegistry } = {}): T
 }
 
 const kept = () => new BrowserStorage(name).peek((state): State => state);
-const databases = async () => (await indexedDB.databases()).map((database) => database.name).filter((one) => one == name);
+const databases = async () =>
+  (await indexedDB.databases()).map((database) => database.name).filter((one) => one == name);
 
 // From an answer to a receipt.
 
@@ -66,10 +67,15 @@ test("an answer leaves as a simple request, and its receipt ends it", async () =
   assert.equal(request!.headers["content-type"], "text/plain");
   assert.equal(request!.headers.authorization, undefined);
   assert.equal(request!.headers.cookie, undefined);
-  assert.ok(request!.text.startsWith(`{"v":1,"key":"${KEY}","upload":"${request!.upload}","groups":[{"metric":"dark","plan":"`));
+  assert.ok(
+    request!.text.startsWith(`{"v":1,"key":"${KEY}","upload":"${request!.upload}","groups":[{"metric":"dark","plan":"`),
+  );
   assert.equal(request!.text.length, 512);
   const status = await telemetry.status();
-  assert.deepEqual([status.silent, status.spent, status.counts, status.metrics.dark!.silent], ["", { dark: 1 }, { accepted: 1 }, "answered"]);
+  assert.deepEqual(
+    [status.silent, status.spent, status.counts, status.metrics.dark!.silent],
+    ["", { dark: 1 }, { accepted: 1 }, "answered"],
+  );
 });
 
 test("an answer leaves by itself at its moment", async () => {
@@ -83,7 +89,10 @@ test("answers that came together leave together", async () => {
   telemetry.record("dark", true);
   telemetry.record("other", true);
   await telemetry.flush();
-  assert.deepEqual(server.requests[0]!.groups.map(({ metric }) => metric), ["dark", "other"]);
+  assert.deepEqual(
+    server.requests[0]!.groups.map(({ metric }) => metric),
+    ["dark", "other"],
+  );
 });
 
 test("nothing leaves before its moment", async () => {
@@ -110,10 +119,14 @@ test("a lost receipt is asked for by the same bytes", async () => {
 test("it is charged, by a strict transaction that is complete, before the first byte leaves", async (t) => {
   const durabilities: unknown[] = [];
   const { transaction } = IDBDatabase.prototype;
-  t.mock.method(IDBDatabase.prototype, "transaction", function (this: IDBDatabase, ...args: Parameters<typeof transaction>): IDBTransaction {
-    durabilities.push(args[2]?.durability);
-    return Reflect.apply(transaction, this, args);
-  });
+  t.mock.method(
+    IDBDatabase.prototype,
+    "transaction",
+    function (this: IDBDatabase, ...args: Parameters<typeof transaction>): IDBTransaction {
+      durabilities.push(args[2]?.durability);
+      return Reflect.apply(transaction, this, args);
+    },
+  );
   const seen: unknown[] = [];
   const looks: typeof fetch = async (...args) => {
     const strict = durabilities.lastIndexOf("strict");
@@ -130,15 +143,23 @@ test("it is charged, by a strict transaction that is complete, before the first 
 // The host.
 
 test("record never throws, whatever an answer is, and whatever the storage does", async () => {
-  const hostile = { get size(): never { throw new Error("mine"); } };
+  const hostile = {
+    get size(): never {
+      throw new Error("mine");
+    },
+  };
   const broken = new MemoryStorage();
   broken.peek = broken.change = (): Promise<never> => Promise.reject(new Error("the disk"));
   for (const telemetry of [page(), page({ storage: broken, shared: undefined })]) {
-    for (const answer of [undefined, null, NaN, 1n, Symbol("s"), hostile, () => 1, [[[]]], new Proxy({}, {})]) telemetry.record("dark", answer);
+    for (const answer of [undefined, null, NaN, 1n, Symbol("s"), hostile, () => 1, [[[]]], new Proxy({}, {})])
+      telemetry.record("dark", answer);
     telemetry.record("nothing of that name", true);
     await telemetry.status();
   }
-  assert.deepEqual(warnings, ["the registry has no metric nothing of that name", "the registry has no metric nothing of that name"]);
+  assert.deepEqual(warnings, [
+    "the registry has no metric nothing of that name",
+    "the registry has no metric nothing of that name",
+  ]);
 });
 
 test("an answer is what it was when it was recorded", async () => {
@@ -161,7 +182,13 @@ test("what is recorded before close is kept, what comes after is not", async () 
   const closing = telemetry.close();
   telemetry.record("other", true);
   await closing;
-  assert.deepEqual(Object.entries((await kept())!.metrics).map(([metric, row]) => [metric, row.used.length]), [["dark", 1], ["other", 0]]);
+  assert.deepEqual(
+    Object.entries((await kept())!.metrics).map(([metric, row]) => [metric, row.used.length]),
+    [
+      ["dark", 1],
+      ["other", 0],
+    ],
+  );
   assert.equal((await telemetry.status()).silent, "closed");
 });
 
@@ -192,7 +219,11 @@ test("a refusal is stored, and nothing else", async () => {
   telemetry.record("dark", true);
   assert.equal((await telemetry.status()).silent, "the person refused");
   assert.deepEqual(await kept(), { v: 1, metrics: {}, uploads: [], counts: {}, consent: false });
-  assert.equal((await page({ consent: true }).status()).silent, "the person refused", "it goes before what the app says");
+  assert.equal(
+    (await page({ consent: true }).status()).silent,
+    "the person refused",
+    "it goes before what the app says",
+  );
 });
 
 test("an agreement is kept, and reaches a page that is silent", async () => {
@@ -204,6 +235,13 @@ test("an agreement is kept, and reaches a page that is silent", async () => {
   assert.equal((await telemetry.flush()).sent, 1);
   assert.equal((await other.status()).silent, "");
   assert.equal((await page({ consent: undefined }).status()).ask, false);
+});
+
+test("an agreement that is kept goes before what the app says", async () => {
+  await page({ consent: undefined }).setConsent(true);
+  const telemetry = page({ consent: false });
+  telemetry.record("dark", true);
+  assert.equal((await telemetry.status()).waiting, 1);
 });
 
 test("a refusal takes back what waits, in every page", async () => {
@@ -250,7 +288,10 @@ test("to forget erases what the device knows, and the storage keeps what was spe
   await telemetry.flush();
   await telemetry.forget();
   const state = (await kept())!;
-  assert.deepEqual([state.metrics.dark!.spent, state.uploads, (await telemetry.status()).metrics.other!.silent], [1_000_000, [], "forgotten"]);
+  assert.deepEqual(
+    [state.metrics.dark!.spent, state.uploads, (await telemetry.status()).metrics.other!.silent],
+    [1_000_000, [], "forgotten"],
+  );
 });
 
 // Hidden presence.
@@ -272,7 +313,12 @@ test("a start opens the period before any answer, and an answer causes no reques
     await telemetry.close();
     clock = NOON;
     const state = (await kept())!;
-    states.push({ ...state, secret: "", cohort: 0, metrics: { ill: { ...state.metrics.ill, slot: { ...state.metrics.ill!.slot, report: 0 } } } });
+    states.push({
+      ...state,
+      secret: "",
+      cohort: 0,
+      metrics: { ill: { ...state.metrics.ill, slot: { ...state.metrics.ill!.slot, report: 0 } } },
+    });
   }
   assert.equal(server.requests.length, 2);
   assert.deepEqual(states[0], states[1]);
@@ -296,7 +342,10 @@ test("pages that record at once take one answer of a period between them", async
   const pages = [page(), page(), page(), page()];
   for (const telemetry of pages) telemetry.record("dark", true);
   const counts = await Promise.all(pages.map(async (telemetry) => (await telemetry.status()).counts.answered ?? 0));
-  assert.equal(counts.reduce((sum, count) => sum + count), 3);
+  assert.equal(
+    counts.reduce((sum, count) => sum + count),
+    3,
+  );
   assert.equal((await kept())!.metrics.dark!.used.length, 1);
 });
 
@@ -309,7 +358,13 @@ test("an upload that a page may have sent as it went away is sent again as it wa
   const second = page();
   second.record("other", true);
   await second.flush();
-  assert.deepEqual(server.requests.map(({ upload, groups }) => [upload == armed!.id, groups.length]), [[true, 1], [false, 1]]);
+  assert.deepEqual(
+    server.requests.map(({ upload, groups }) => [upload == armed!.id, groups.length]),
+    [
+      [true, 1],
+      [false, 1],
+    ],
+  );
 });
 
 // A page that goes away.
@@ -318,7 +373,11 @@ test("an upload that a page may have sent as it went away is sent again as it wa
 function inWindow(): { fire: (type: string, more?: object) => void; hide: () => void } {
   const [target, document] = [new EventTarget(), Object.assign(new EventTarget(), { visibilityState: "visible" })];
   const { addEventListener, removeEventListener } = target;
-  Object.assign(globalThis, { document, addEventListener: addEventListener.bind(target), removeEventListener: removeEventListener.bind(target) });
+  Object.assign(globalThis, {
+    document,
+    addEventListener: addEventListener.bind(target),
+    removeEventListener: removeEventListener.bind(target),
+  });
   return {
     fire: (type, more = {}) => void target.dispatchEvent(Object.assign(new Event(type), more)),
     hide: () => {
@@ -330,11 +389,14 @@ function inWindow(): { fire: (type: string, more?: object) => void; hide: () => 
 
 const LATE: Settings["draw"] = (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n));
 
-test("a page that goes away sends what was armed, in a request that outlives it, and never twice in a new form", async () => {
+test("a page that goes away sends what was armed, in a request that outlives it, and later the same bytes", async () => {
   const window = inWindow();
   const requests: RequestInit[] = [];
   const noted: typeof fetch = (url, init) => (requests.push(init!), fetch(url, init));
-  const telemetry = page({ draw: LATE, route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted } });
+  const telemetry = page({
+    draw: LATE,
+    route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted },
+  });
   telemetry.record("dark", true);
   window.fire("pagehide");
   assert.equal(requests.length, 0, "what is not on the disk yet does not leave");
@@ -368,6 +430,26 @@ test("a page that goes away sends nothing for a hidden answer, and nothing that 
   window.fire("pagehide");
   await failed.close();
   assert.equal(server.requests.length, 1);
+});
+
+test("a page that goes away sends nothing that the person has just taken back", async () => {
+  const window = inWindow();
+  const takers: ((telemetry: Telemetry) => unknown)[] = [
+    (telemetry) => telemetry.setConsent(false),
+    (telemetry) => telemetry.setConsent(false, "dark"),
+    (telemetry) => telemetry.forget(),
+  ];
+  for (const take of takers) {
+    name = `dither:test-${storages++}`;
+    const telemetry = page({ draw: LATE, storage: new BrowserStorage(name), shared: name });
+    telemetry.record("dark", true);
+    await waitUntil(async () => (await kept())?.uploads.length == 1);
+    await telemetry.status();
+    void take(telemetry);
+    window.fire("pagehide");
+    await telemetry.close();
+  }
+  assert.equal(server.requests.length, 0);
 });
 
 // Answers of a server.
@@ -408,17 +490,31 @@ test("a flush ends in time where a server does not answer", async () => {
 // What start() refuses, and where it is silent.
 
 /** Start with other globals than Node's; return why telemetry is silent. */
-async function silentWith(globals: Record<string, unknown>, more: Partial<Parameters<typeof start>[0]> = {}): Promise<string> {
-  const before = Object.entries(globals).map(([key]) => [key, Object.getOwnPropertyDescriptor(globalThis, key)] as const);
-  for (const [key, value] of Object.entries(globals)) Object.defineProperty(globalThis, key, { value, configurable: true, writable: true });
+async function silentWith(
+  globals: Record<string, unknown>,
+  more: Partial<Parameters<typeof start>[0]> = {},
+): Promise<string> {
+  const before = Object.entries(globals).map(
+    ([key]) => [key, Object.getOwnPropertyDescriptor(globalThis, key)] as const,
+  );
+  for (const [key, value] of Object.entries(globals))
+    Object.defineProperty(globalThis, key, { value, configurable: true, writable: true });
   try {
-    const telemetry = start({ registry: PLAIN, endpoint: server.endpoint, key: KEY, consent: true, storage: name, ...more });
+    const telemetry = start({
+      registry: PLAIN,
+      endpoint: server.endpoint,
+      key: KEY,
+      consent: true,
+      storage: name,
+      ...more,
+    });
     opened.push(telemetry);
     const { silent } = await telemetry.status();
     if (silent) assert.equal(await telemetry.setConsent(true), false, "an agreement is not kept then");
     return silent;
   } finally {
-    for (const [key, descriptor] of before) descriptor ? Object.defineProperty(globalThis, key, descriptor) : Reflect.deleteProperty(globalThis, key);
+    for (const [key, descriptor] of before)
+      descriptor ? Object.defineProperty(globalThis, key, descriptor) : Reflect.deleteProperty(globalThis, key);
   }
 }
 
@@ -426,15 +522,43 @@ test("Do Not Track and Global Privacy Control go before everything, and nothing 
   name = `off-${storages}`;
   assert.equal(await silentWith({ navigator: { globalPrivacyControl: true } }), "Global Privacy Control is set");
   assert.equal(await silentWith({ navigator: { doNotTrack: "1" } }), "Do Not Track is set");
-  assert.deepEqual((await indexedDB.databases()).filter((one) => one.name == `dither:${name}`), []);
+  assert.deepEqual(
+    (await indexedDB.databases()).filter((one) => one.name == `dither:${name}`),
+    [],
+  );
   process.env.DO_NOT_TRACK = "1";
   assert.equal(await silentWith({}), "DO_NOT_TRACK is set");
   delete process.env.DO_NOT_TRACK;
   assert.equal(await silentWith({}), "");
 });
 
+test("a page in a frame of another site is silent", async () => {
+  const top = {
+    get location(): never {
+      throw new DOMException("Blocked a frame", "SecurityError");
+    },
+  };
+  assert.equal(await silentWith({ top }), "the page is in a frame of another site");
+});
+
+test("the browser is asked to keep the storage where the app wants it, after consent", async () => {
+  let asked = 0;
+  Object.defineProperty(navigator, "storage", { value: { persist: async () => !!++asked }, configurable: true });
+  await page().status();
+  const telemetry = page({ consent: undefined, persist: true, storage: new BrowserStorage(`${name}-other`) });
+  await telemetry.status();
+  assert.equal(asked, 0);
+  await telemetry.setConsent(true);
+  assert.equal(asked, 1);
+  Reflect.deleteProperty(navigator, "storage");
+});
+
 test("a storage that the browser refuses makes telemetry silent, and status says so", async () => {
-  const refused = { open: () => { throw new DOMException("The operation is insecure.", "SecurityError"); } };
+  const refused = {
+    open: () => {
+      throw new DOMException("The operation is insecure.", "SecurityError");
+    },
+  };
   assert.match(await silentWith({ indexedDB: refused }), /cannot be used now: The operation is insecure/);
 });
 
@@ -461,7 +585,10 @@ test("development warns, has no quiet days, and a storage of its own", async (t)
 test("quiet days are for what is kept: in memory there are none", async () => {
   const registry = registryOf([{}], { quiet: 1 });
   assert.equal((await page({ registry }).status()).metrics.dark!.silent, "quiet");
-  assert.equal((await page({ registry, storage: new MemoryStorage(), shared: undefined }).status()).metrics.dark!.silent, "");
+  assert.equal(
+    (await page({ registry, storage: new MemoryStorage(), shared: undefined }).status()).metrics.dark!.silent,
+    "",
+  );
 });
 
 test("a document that is no registry is refused, and one that was changed by hand turns telemetry off", async (t) => {
@@ -474,7 +601,10 @@ test("a document that is no registry is refused, and one that was changed by han
 test("a storage of another app, or of a newer version, is left as it is", async () => {
   await page().status();
   await opened.pop()!.close();
-  assert.match((await page({ registry: registryOf([{}], { app: "another" }) }).status()).silent, /belongs to the app app/);
+  assert.match(
+    (await page({ registry: registryOf([{}], { app: "another" }) }).status()).silent,
+    /belongs to the app app/,
+  );
   await new BrowserStorage(name).change((state) => void ((state as { v: number }).v = 2));
   assert.match((await page().status()).silent, /newer version/);
 });
@@ -495,7 +625,10 @@ test("the test double shows what was recorded and why it was not taken, and trav
   telemetry.record("dark", false);
   await telemetry.travel(1);
   telemetry.record("dark", true);
-  assert.deepEqual((await telemetry.recorded()).map(({ silent }) => silent), ["", "answered", ""]);
+  assert.deepEqual(
+    (await telemetry.recorded()).map(({ silent }) => silent),
+    ["", "answered", ""],
+  );
   assert.throws(() => telemetry.record("nothing", true), /no metric nothing/);
   assert.deepEqual(await startForTests(PLAIN, { consent: undefined }).recorded(), []);
 });
