@@ -478,6 +478,24 @@ test("a server that asks to wait is left alone by flushes of all pages", async (
   assert.equal((await telemetry.flush()).sent, 1);
 });
 
+test("an upload that is too large is halved when it is first sent, and dropped when it may have been stored", async () => {
+  for (const [before, requests, counts] of [
+    [[], 3, { accepted: 2 }],
+    [["lost"], 2, { dropped: 2 }],
+  ] as const) {
+    name = `dither:test-${storages++}`;
+    server.requests.length = 0;
+    server.script.push(...before, { status: 413, body: problem("too-large") });
+    const telemetry = page({ storage: new BrowserStorage(name), shared: name });
+    telemetry.record("dark", true);
+    telemetry.record("other", true);
+    if (before.length) await telemetry.flush();
+    clock += 3_600_000;
+    await telemetry.flush();
+    assert.deepEqual([server.requests.length, (await telemetry.status()).counts], [requests, counts]);
+  }
+});
+
 test("a flush ends in time where a server does not answer", async () => {
   const never: typeof fetch = () => new Promise(() => {});
   const telemetry = page({ route: { url: server.endpoint, key: KEY, simple: true, fetch: never } });
