@@ -177,6 +177,8 @@ export interface Made {
 /** The result of a look. */
 export interface Look {
   due: boolean;
+  /** Whether nothing waits and no period is to be opened or closed: no further look is needed. */
+  idle: boolean;
   planned: number | undefined;
   heldUntil: number;
 }
@@ -516,7 +518,8 @@ export class Device {
     const due = this.#anythingDue;
     if (due) this.#plan();
     else [state.planned, state.plannedAt] = [undefined, undefined];
-    return { due, planned: state.planned, heldUntil: this.#heldUntil };
+    const idle = !this.waiting && !this.#registry.metrics.some(isHidden);
+    return { due, idle, planned: state.planned, heldUntil: this.#heldUntil };
   }
 
   /**

@@ -159,16 +159,17 @@ export class Sender {
 
   #tick(delay: number): void {
     clearTimeout(this.#timer);
-    if (!this.#on) return;
+    if (!this.#on || delay == Infinity) return;
     this.#timer = timeout(() => {
       void this.#inTurn(() => this.#look()).then((wait) => this.#tick(wait ?? LOOK_EVERY_MS));
     }, delay);
   }
 
-  /** Look; arm what is due, send what it is time for, and return after how long to look again. */
+  /** Arm what is due, look, send what it is time for, and return after how long to look again. */
   async #look(): Promise<number> {
     await this.#arm();
-    const { due, planned = Infinity, heldUntil } = await this.#it.look();
+    const { due, idle, planned = Infinity, heldUntil } = await this.#it.look();
+    if (idle) return Infinity;
     if (!this.#leads || !due) return LOOK_EVERY_MS;
     const when = Math.max(planned, heldUntil) - this.#it.now();
     if (when > 0) return Math.min(when, LOOK_EVERY_MS);

@@ -14,6 +14,7 @@ import { KEY, NOON, problem, registryOf, ScriptedServer, waitUntil } from "./sup
 
 process.env.DITHER_TELEMETRY = "1";
 const PLAIN = registryOf([{ name: "dark" }, { name: "other" }]);
+const HIDDEN = registryOf([{ name: "ill", presence: "hidden" }]);
 const server = await ScriptedServer.listen();
 after(() => server.close());
 
@@ -102,6 +103,18 @@ test("nothing leaves before its moment", async () => {
   assert.equal(server.requests.length, 0);
   const { next } = (await telemetry.status()).sending;
   assert.equal(next!.getTime(), NOON + 119_999);
+});
+
+test("a page in which nothing waits has no timer, but for hidden metrics", async (t) => {
+  const timers = t.mock.method(globalThis, "setTimeout");
+  const minutes = () => timers.mock.calls.filter((call) => call.arguments[1] == 60_000).length;
+  const storage = new BrowserStorage(`${name}-hidden`);
+  const plain = page();
+  await plain.status();
+  await plain.flush();
+  assert.equal(minutes(), 0);
+  await page({ registry: HIDDEN, storage, shared: `${name}-hidden` }).flush();
+  await waitUntil(() => minutes() > 0);
 });
 
 test("a lost receipt is asked for by the same bytes", async () => {
@@ -295,8 +308,6 @@ test("to forget erases what the device knows, and the storage keeps what was spe
 });
 
 // Hidden presence.
-
-const HIDDEN = registryOf([{ name: "ill", presence: "hidden" }]);
 
 test("a start opens the period before any answer, and an answer causes no request and no moment", async () => {
   const states = [];
