@@ -15,6 +15,9 @@ const LINKED_RISE_MAX = 500;
 const DEVICES = 200;
 const SENSITIVITIES = ["low", "medium", "high"];
 
+/** The phrase for a registry that newly means what a browser deletes. */
+export const EVICTED = "in a browser all of it begins anew when what this site has kept is deleted";
+
 /** Return what a metric's terms ask beyond those that were agreed to, a phrase each. */
 export function asksOf(now: Terms, agreed: Terms | undefined): string[] {
   if (!agreed) return [`it is new, and may cost ${shown(now.lifetime)}`];
@@ -58,7 +61,8 @@ export function asksOf(now: Terms, agreed: Terms | undefined): string[] {
 /** Return what is asked for the whole device beyond what was agreed to, a phrase each. */
 export function deviceAsks(now: DeviceTerms, agreed: DeviceTerms): string[] {
   const rise = `the device's epsilon rises from ${shown(agreed.epsilon)} to ${shown(now.epsilon)}`;
-  return [...(now.epsilon > agreed.epsilon ? [rise] : []), ...linkAsks(now, agreed)];
+  const evicted = now.evicted && !agreed.evicted;
+  return [...(now.epsilon > agreed.epsilon ? [rise] : []), ...linkAsks(now, agreed), ...(evicted ? [EVICTED] : [])];
 }
 
 /** Return whether more of a person's reports can be joined than was agreed to, in at most one phrase. */

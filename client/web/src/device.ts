@@ -319,16 +319,27 @@ export class Device {
   /** Return the metrics whose terms are not to the letter what was agreed to: what they ask is yet to be compared. */
   get otherTerms(): CompiledMetric[] {
     const agreed = (name: string) => JSON.stringify(this.#state.metrics[name]?.agreed);
-    return this.#registry.metrics.filter(({ plan, terms }) => agreed(plan.metric) != JSON.stringify(terms));
+    const other = this.#newlyEvicted;
+    return this.#registry.metrics.filter(({ plan, terms }) => other || agreed(plan.metric) != JSON.stringify(terms));
   }
 
   #asks(metric: CompiledMetric): string[] {
     const agreed = this.#state.metrics[metric.plan.metric]?.agreed;
-    if (JSON.stringify(agreed) == JSON.stringify(metric.terms)) return [];
+    const evicted = this.#newlyEvicted;
+    if (!evicted && JSON.stringify(agreed) == JSON.stringify(metric.terms)) return [];
     if (!this.#consent) return ["its terms are not those that were agreed to"];
     const asks = this.#consent.asksOf(metric.terms, agreed);
+    if (evicted && agreed) asks.push(this.#consent.EVICTED);
     const linksMore = agreed && metric.terms.linked > agreed.linked;
-    return linksMore && !asks.length ? this.#consent.linkAsks(this.#registry.terms, this.#agreedWhole) : asks;
+    return linksMore && !asks.length ? this.#consent.linkAsks(this.#whole, this.#agreedWhole) : asks;
+  }
+
+  get #whole(): DeviceTerms {
+    return { ...this.#registry.terms, evicted: this.#registry.evicted ?? false };
+  }
+
+  get #newlyEvicted(): boolean {
+    return !!this.#whole.evicted && !this.#agreedWhole.evicted;
   }
 
   get #agreedWhole(): DeviceTerms {
@@ -792,7 +803,7 @@ export class Device {
   // The person's choices.
 
   #agreeTerms(): void {
-    this.#state.agreed = this.#registry.terms;
+    this.#state.agreed = this.#whole;
     for (const { plan, terms } of this.#registry.metrics) this.#row(plan.metric).agreed = terms;
   }
 
@@ -842,10 +853,7 @@ export class Device {
   /** Return what each metric and the whole device asks beyond what was agreed to. */
   asks(): Record<string, string[]> {
     const found = this.#registry.metrics.map((metric): [string, string[]] => [metric.plan.metric, this.#asks(metric)]);
-    const all: [string, string[]][] = [
-      ...found,
-      ["", this.#consent?.deviceAsks(this.#registry.terms, this.#agreedWhole) ?? []],
-    ];
+    const all: [string, string[]][] = [...found, ["", this.#consent?.deviceAsks(this.#whole, this.#agreedWhole) ?? []]];
     return Object.fromEntries(all.filter(([, asks]) => asks.length));
   }
 

@@ -1,6 +1,6 @@
 /** The entrance: `start()`, and the types of what it returns. Importing it does nothing. */
 
-import { type CompiledRegistry, isWhole, registryIn } from "./registry.ts";
+import { type CompiledRegistry, isWhole, registryIn, withoutWaiting } from "./registry.ts";
 import type { Route } from "./sending.ts";
 import { BrowserStorage, MemoryStorage, type Storage } from "./storage.ts";
 import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
@@ -75,12 +75,6 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
     draw: systemDraw(),
     warn,
   }) as Telemetry<M> & Handles<M>;
-}
-
-/** Return a registry whose metrics are answered from a new device's first period on. */
-export function withoutWaiting(registry: CompiledRegistry): CompiledRegistry {
-  const metrics = registry.metrics.map((metric) => ({ ...metric, schedule: "early" as const }));
-  return { ...registry, quiet_days: 0, metrics };
 }
 
 const environment = (globalThis as { process?: { env?: Record<string, string>; versions?: { node?: string } } })

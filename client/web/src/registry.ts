@@ -75,6 +75,8 @@ export interface DeviceTerms {
   readonly epsilon: number;
   readonly linked: number;
   readonly linkable: boolean;
+  /** Whether it was meant that a browser may delete what is kept, and all of it begins anew. */
+  readonly evicted?: boolean;
 }
 
 /** One sentence of the terms: English as a template, with the facts that stand in its braces. */
@@ -90,6 +92,7 @@ export interface CompiledRegistry {
   readonly digest: string;
   readonly app: string;
   readonly quiet_days: number;
+  readonly evicted?: boolean;
   readonly public: { readonly name: string; readonly values: readonly string[] } | null;
   readonly terms: DeviceTerms;
   readonly sentences: readonly TermsSentence[];
@@ -130,4 +133,10 @@ export async function isWhole(registry: CompiledRegistry): Promise<boolean> {
   const { digest, ...rest } = registry;
   const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(rest)));
   return digest == Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Return a registry whose metrics are answered from a new device's first period on. */
+export function withoutWaiting(registry: CompiledRegistry): CompiledRegistry {
+  const metrics = registry.metrics.map((metric) => ({ ...metric, schedule: "early" as const }));
+  return { ...registry, quiet_days: 0, metrics };
 }

@@ -291,7 +291,7 @@ export class Sender {
 /** Start a timer that keeps no program of Node's alive. */
 export function timeout(action: () => void, delay: number): ReturnType<typeof setTimeout> {
   const timer = setTimeout(action, delay);
-  if (typeof timer == "object") timer.unref?.();
+  (timer as { unref?: () => void }).unref?.();
   return timer;
 }
 

@@ -1,7 +1,6 @@
 /** The telemetry object of an app's tests: a device in memory, a clock that the test moves, nothing that leaves. */
 
-import { withoutWaiting } from "./index.ts";
-import { registryIn } from "./registry.ts";
+import { registryIn, withoutWaiting } from "./registry.ts";
 import { DAY_MS } from "./days.ts";
 import { MemoryStorage } from "./storage.ts";
 import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";

@@ -649,6 +649,20 @@ test("each term that is replaced or widened asks, by its own phrase", () => {
   assert.equal(bench.do((device) => device.asks())[""]!.length, 2);
 });
 
+test("a registry that newly means what a browser deletes asks again, for all", () => {
+  const bench = new Bench(registryOf([{}]));
+  const evicted = registryOf([{}], { evicted: true });
+  bench.upgrade(evicted, false);
+  assert.equal(bench.why(), "not-agreed");
+  const asks = bench.do((device) => device.asks());
+  assert.deepEqual(
+    [asks[""], asks.dark].map((phrases) => phrases!.length),
+    [1, 1],
+  );
+  bench.upgrade(evicted);
+  assert.deepEqual([bench.why(), bench.do((device) => device.asks())], ["", {}]);
+});
+
 test("a consent of the app's agrees once, at the first start", () => {
   const bench = new Bench(registryOf([{}]));
   bench.registry = registryOf([{}, { name: "new" }]);

@@ -83,18 +83,20 @@ export interface Whole {
   epsilon?: number;
   linked?: number;
   linkable?: boolean;
+  evicted?: boolean;
   app?: string;
 }
 
 /** Return a compiled registry of metrics. */
 export function registryOf(
   metrics: Asked[],
-  { quiet = 0, epsilon = 100e6, linked = 0, linkable = false, app = "app" }: Whole = {},
+  { quiet = 0, epsilon = 100e6, linked = 0, linkable = false, evicted = false, app = "app" }: Whole = {},
 ): CompiledRegistry {
   const rest = {
     dither_registry: 1 as const,
     app,
     quiet_days: quiet,
+    evicted,
     public: null,
     terms: { epsilon, linked, linkable },
     sentences: [{ metric: "", template: "At most {number} in {{all}}.", facts: { number: 3 } }],

@@ -400,7 +400,7 @@ function inWindow(): { fire: (type: string, more?: object) => void; hide: () => 
 
 const LATE: Settings["draw"] = (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n));
 
-test("a page that goes away sends what was armed, in a request that outlives it, and later the same bytes", async () => {
+test("a page that goes away sends what was armed, outliving it, and later the same bytes", async () => {
   const window = inWindow();
   const requests: RequestInit[] = [];
   const noted: typeof fetch = (url, init) => (requests.push(init!), fetch(url, init));
@@ -489,7 +489,7 @@ test("a server that asks to wait is left alone by flushes of all pages", async (
   assert.equal((await telemetry.flush()).sent, 1);
 });
 
-test("an upload that is too large is halved when it is first sent, and dropped when it may have been stored", async () => {
+test("an upload that is too large is halved when first sent, and dropped when it may have been stored", async () => {
   for (const [before, requests, counts] of [
     [[], 3, { accepted: 2 }],
     [["lost"], 2, { dropped: 2 }],
