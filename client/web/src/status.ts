@@ -1,6 +1,5 @@
 /** The state of telemetry that an app can see, loaded where it asks. Nothing here is sent. */
 
-import { DAY_MS } from "./days.ts";
 import type { Decision, Device, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
 
@@ -75,7 +74,7 @@ export function statusOf(registry: CompiledRegistry, told: Told, device?: Device
 }
 
 function metricStatus({ silent, until }: Decision): MetricStatus {
-  return { silent, until: until ? new Date(until * DAY_MS).toISOString().slice(0, 10) : undefined };
+  return { silent, until: until ? new Date(until * 86_400_000).toISOString().slice(0, 10) : undefined };
 }
 
 function moment(ms: number | undefined): Date | undefined {
