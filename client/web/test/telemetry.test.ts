@@ -443,6 +443,31 @@ test("a page that goes away sends nothing for a hidden answer, and nothing that 
   assert.equal(server.requests.length, 1);
 });
 
+test("a page that goes away sends nothing while what is armed changes", async () => {
+  const window = inWindow();
+  let [gate, waits] = [Promise.resolve(), 0];
+  let open = () => {};
+  class Gated extends BrowserStorage {
+    override async change<T>(change: (state: State) => T, how?: object): Promise<T> {
+      waits++;
+      await gate;
+      return super.change(change, how);
+    }
+  }
+  const telemetry = page({ draw: LATE, storage: new Gated(name) });
+  telemetry.record("dark", true);
+  await waitUntil(async () => (await kept())?.uploads.length == 1);
+  await telemetry.status();
+  gate = new Promise((resolve) => (open = resolve));
+  waits = 0;
+  window.hide();
+  await waitUntil(() => waits > 0); // the upload may become another one
+  window.fire("pagehide");
+  open();
+  await telemetry.close();
+  assert.equal(server.requests.length, 0);
+});
+
 test("a page that goes away sends nothing that the person has just taken back", async () => {
   const window = inWindow();
   const takers: ((telemetry: Telemetry) => unknown)[] = [
