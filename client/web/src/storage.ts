@@ -1,5 +1,5 @@
 /**
- * Where a device's state is kept: one record in IndexedDB, or the memory of this program.
+ * The storage of a device's state: one record in IndexedDB, or the memory of this program.
  *
  * Each change is one transaction: it reads the state, changes it at once and writes it, so that tabs never mix. What
  * changes nothing writes nothing. The record is JSON: the state is small, and its text tells whether it has changed.

@@ -544,7 +544,7 @@ test("a flush ends in time where a server does not answer", async () => {
   assert.ok(performance.now() - began < 2_000);
 });
 
-// What start() refuses, and where it is silent.
+// The refusals of start(), and where it is silent.
 
 /** Start with other globals than Node's; return why telemetry is silent. */
 async function silentWith(
