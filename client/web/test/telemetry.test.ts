@@ -1,0 +1,691 @@
+/** Telemetry as a page has it: IndexedDB beneath, other pages beside it, a server on loopback. */
+
+import "fake-indexeddb/auto";
+import assert from "node:assert/strict";
+import { after, afterEach, beforeEach, test } from "node:test";
+import { DAY_MS } from "../src/days.ts";
+import type { State } from "../src/device.ts";
+import { start } from "../src/index.ts";
+import type { CompiledRegistry } from "../src/registry.ts";
+import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
+import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
+import { startForTests } from "../src/testing.ts";
+import { KEY, NOON, problem, registryOf, ScriptedServer, waitUntil } from "./support.ts";
+
+process.env.DITHER_TELEMETRY = "1";
+const PLAIN = registryOf([{ name: "dark" }, { name: "other" }]);
+const HIDDEN = registryOf([{ name: "ill", presence: "hidden" }]);
+const server = await ScriptedServer.listen();
+after(() => server.close());
+
+let clock = NOON;
+let opened: Telemetry[] = [];
+let warnings: string[] = [];
+let storages = 0;
+let name = "";
+
+beforeEach(() => {
+  [clock, opened, warnings, name] = [NOON, [], [], `dither:test-${storages++}`];
+  server.requests.length = server.script.length = 0;
+});
+afterEach(async () => {
+  for (const telemetry of opened) await telemetry.close();
+  for (const one of ["document", "addEventListener", "removeEventListener"]) Reflect.deleteProperty(globalThis, one);
+});
+
+/** Return the telemetry of a page. Pages of one test share a storage. */
+function page(more: Partial<Settings> & { registry?: CompiledRegistry } = {}): Telemetry {
+  const telemetry = new Telemetry({
+    registry: PLAIN,
+    route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch },
+    storage: new BrowserStorage(name),
+    shared: name,
+    consent: true,
+    silent: "",
+    place: 0,
+    development: false,
+    persist: false,
+    now: () => clock,
+    draw: systemDraw(),
+    warn: (message) => warnings.push(message),
+    ...more,
+  });
+  opened.push(telemetry);
+  return telemetry;
+}
+
+const kept = () => new BrowserStorage(name).peek((state): State => state);
+const databases = async () =>
+  (await indexedDB.databases()).map((database) => database.name).filter((one) => one == name);
+
+// From an answer to a receipt.
+
+test("an answer leaves as a simple request, and its receipt ends it", async () => {
+  const telemetry = page();
+  telemetry.record("dark", true);
+  assert.deepEqual(await telemetry.flush(), { sent: 1, waiting: 0, detail: "" });
+  const [request] = server.requests;
+  assert.equal(request!.headers["content-type"], "text/plain");
+  assert.equal(request!.headers.authorization, undefined);
+  assert.equal(request!.headers.cookie, undefined);
+  assert.ok(
+    request!.text.startsWith(`{"v":1,"key":"${KEY}","upload":"${request!.upload}","groups":[{"metric":"dark","plan":"`),
+  );
+  assert.equal(request!.text.length, 512);
+  const status = await telemetry.status();
+  assert.deepEqual(
+    [status.silent, status.spent, status.counts, status.metrics.dark!.silent],
+    ["", { dark: 1 }, { accepted: 1 }, "answered"],
+  );
+});
+
+test("an answer leaves by itself at its moment", async () => {
+  const telemetry = page({ draw: (what, n) => (what == "moment" ? 0n : systemDraw()(what, n)) });
+  telemetry.record("dark", true);
+  await waitUntil(() => server.requests.length > 0);
+});
+
+test("answers that came together leave together", async () => {
+  const telemetry = page();
+  telemetry.record("dark", true);
+  telemetry.record("other", true);
+  await telemetry.flush();
+  assert.deepEqual(
+    server.requests[0]!.groups.map(({ metric }) => metric),
+    ["dark", "other"],
+  );
+});
+
+test("nothing leaves before its moment", async () => {
+  const telemetry = page({ draw: (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n)) });
+  telemetry.record("dark", true);
+  await waitUntil(async () => (await telemetry.status()).waiting == 1 && ((await kept())?.uploads.length ?? 0) == 1);
+  assert.equal(server.requests.length, 0);
+  const { next } = (await telemetry.status()).sending;
+  assert.equal(next!.getTime(), NOON + 119_999);
+});
+
+test("a page in which nothing waits has no timer, but for hidden metrics", async (t) => {
+  const timers = t.mock.method(globalThis, "setTimeout");
+  const minutes = () => timers.mock.calls.filter((call) => call.arguments[1] == 60_000).length;
+  const storage = new BrowserStorage(`${name}-hidden`);
+  const plain = page();
+  await plain.status();
+  await plain.flush();
+  assert.equal(minutes(), 0);
+  await page({ registry: HIDDEN, storage, shared: `${name}-hidden` }).flush();
+  await waitUntil(() => minutes() > 0);
+});
+
+test("a lost receipt is asked for by the same bytes", async () => {
+  server.script.push("lost");
+  const telemetry = page();
+  telemetry.record("dark", true);
+  const first = await telemetry.flush();
+  assert.deepEqual([first.sent, first.waiting], [0, 1]);
+  assert.match(first.detail, /^no answer/);
+  clock += 7 * 3_600_000;
+  assert.equal((await telemetry.flush()).sent, 1);
+  assert.equal(server.requests[0]!.text, server.requests[1]!.text);
+});
+
+test("it is charged, by a strict transaction that is complete, before the first byte leaves", async (t) => {
+  const durabilities: unknown[] = [];
+  const { transaction } = IDBDatabase.prototype;
+  t.mock.method(
+    IDBDatabase.prototype,
+    "transaction",
+    function (this: IDBDatabase, ...args: Parameters<typeof transaction>): IDBTransaction {
+      durabilities.push(args[2]?.durability);
+      return Reflect.apply(transaction, this, args);
+    },
+  );
+  const seen: unknown[] = [];
+  const looks: typeof fetch = async (...args) => {
+    const strict = durabilities.lastIndexOf("strict");
+    const state = await kept();
+    seen.push(state!.metrics.dark!.spent, state!.uploads.length, strict >= 0);
+    return fetch(...args);
+  };
+  const telemetry = page({ route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: looks } });
+  telemetry.record("dark", true);
+  await telemetry.flush();
+  assert.deepEqual(seen, [1_000_000, 1, true]);
+});
+
+// The host.
+
+test("record never throws, whatever an answer is, and whatever the storage does", async () => {
+  const hostile = {
+    get size(): never {
+      throw new Error("mine");
+    },
+  };
+  const broken = new MemoryStorage();
+  broken.peek = broken.change = (): Promise<never> => Promise.reject(new Error("the disk"));
+  for (const telemetry of [page(), page({ storage: broken, shared: undefined })]) {
+    for (const answer of [undefined, null, NaN, 1n, Symbol("s"), hostile, () => 1, [[[]]], new Proxy({}, {})])
+      telemetry.record("dark", answer);
+    telemetry.record("nothing of that name", true);
+    await telemetry.status();
+  }
+  assert.deepEqual(warnings, [
+    "the registry has no metric nothing of that name",
+    "the registry has no metric nothing of that name",
+  ]);
+});
+
+test("an answer is what it was when it was recorded", async () => {
+  const telemetry = startForTests(PLAIN);
+  const answer = ["a"];
+  telemetry.record("dark", answer);
+  answer.push("b");
+  assert.deepEqual(await telemetry.recorded(), [{ metric: "dark", answer: ["a"], silent: "" }]);
+});
+
+test("answers beyond a thousand that wait for the storage are lost and counted", async () => {
+  const telemetry = page();
+  for (let n = 0; n < 1_100; n++) telemetry.record("dark", true);
+  assert.equal((await telemetry.status()).counts.failed, 100);
+});
+
+test("what is recorded before close is kept, what comes after is not", async () => {
+  const telemetry = page();
+  telemetry.record("dark", true);
+  const closing = telemetry.close();
+  telemetry.record("other", true);
+  await closing;
+  assert.deepEqual(
+    Object.entries((await kept())!.metrics).map(([metric, row]) => [metric, row.used.length]),
+    [
+      ["dark", 1],
+      ["other", 0],
+    ],
+  );
+  assert.equal((await telemetry.status()).silent, "closed");
+});
+
+test("a preview shows what is sent next, and charges nothing", async () => {
+  await page().status(); // the page that sends
+  const telemetry = page();
+  telemetry.record("dark", true);
+  const { body, cost } = await telemetry.preview();
+  assert.deepEqual([JSON.parse(body).groups[0].metric, cost], ["dark", { dark: 1 }]);
+  assert.equal((await kept())!.metrics.dark!.spent, 0);
+});
+
+// Consent.
+
+test("nothing is stored before the choice", async () => {
+  const telemetry = page({ consent: undefined });
+  telemetry.record("dark", true);
+  const status = await telemetry.status();
+  assert.deepEqual([status.ask, status.metrics.dark!.silent], [true, "not-agreed"]);
+  assert.match(status.silent, /not asked/);
+  assert.deepEqual(await telemetry.flush(), { sent: 0, waiting: 0, detail: status.silent });
+  assert.deepEqual(await databases(), []);
+});
+
+test("a refusal is stored, and nothing else", async () => {
+  const telemetry = page({ consent: undefined });
+  assert.equal(await telemetry.setConsent(false), true);
+  telemetry.record("dark", true);
+  assert.equal((await telemetry.status()).silent, "the person refused");
+  assert.deepEqual(await kept(), { v: 1, metrics: {}, uploads: [], counts: {}, consent: false });
+  assert.equal(
+    (await page({ consent: true }).status()).silent,
+    "the person refused",
+    "it goes before what the app says",
+  );
+});
+
+test("an agreement is kept, and reaches a page that is silent", async () => {
+  const telemetry = page({ consent: undefined });
+  const other = page({ consent: undefined });
+  await other.status();
+  assert.equal(await telemetry.setConsent(true), true);
+  telemetry.record("dark", true);
+  assert.equal((await telemetry.flush()).sent, 1);
+  assert.equal((await other.status()).silent, "");
+  assert.equal((await page({ consent: undefined }).status()).ask, false);
+});
+
+test("an agreement that is kept goes before what the app says", async () => {
+  await page({ consent: undefined }).setConsent(true);
+  const telemetry = page({ consent: false });
+  telemetry.record("dark", true);
+  assert.equal((await telemetry.status()).waiting, 1);
+});
+
+test("a refusal takes back what waits, in every page", async () => {
+  const leader = page();
+  leader.record("dark", true);
+  await waitUntil(async () => (await kept())?.uploads.length == 1);
+  await page().setConsent(false);
+  await leader.flush();
+  assert.deepEqual([server.requests.length, (await kept())!.uploads.length], [0, 0]);
+  assert.equal((await leader.status()).silent, "the person refused");
+});
+
+test("a consent of false drops what waits", async () => {
+  const first = page();
+  first.record("dark", true);
+  await first.close();
+  await page({ consent: false }).status();
+  assert.equal((await kept())!.metrics.dark!.slot, undefined);
+});
+
+test("a person who clears the site's data has a new device, which asks anew", async () => {
+  const telemetry = page({ consent: undefined });
+  await telemetry.setConsent(true);
+  await new Promise((resolve) => (indexedDB.deleteDatabase(name).onsuccess = resolve));
+  telemetry.record("dark", true);
+  assert.equal((await telemetry.status()).ask, true);
+  assert.deepEqual(await databases(), []);
+});
+
+test("only true and false are choices", async () => {
+  const telemetry = page({ consent: undefined });
+  assert.equal(await telemetry.setConsent("yes" as never), false);
+  assert.equal(await telemetry.setConsent(true, "nothing of that name"), false);
+  assert.throws(() => start({ registry: PLAIN, endpoint: server.endpoint, key: KEY, consent: 1 as never }), TypeError);
+});
+
+test("the terms are sentences, with their facts in place", () => {
+  assert.equal(page().terms()[0]!.text, "At most 3 in {all}.");
+});
+
+test("to forget erases what the device knows, and the storage keeps what was spent", async () => {
+  const telemetry = page();
+  telemetry.record("dark", true);
+  await telemetry.flush();
+  await telemetry.forget();
+  const state = (await kept())!;
+  assert.deepEqual(
+    [state.metrics.dark!.spent, state.uploads, (await telemetry.status()).metrics.other!.silent],
+    [1_000_000, [], "forgotten"],
+  );
+});
+
+// Hidden presence.
+
+test("a start opens the period before any answer, and an answer causes no request and no moment", async () => {
+  const states = [];
+  for (const answers of [false, true]) {
+    name = `dither:test-${storages++}`;
+    const telemetry = page({ registry: HIDDEN, storage: new BrowserStorage(name), shared: name });
+    if (answers) telemetry.record("ill", true);
+    if (answers) telemetry.record("ill", true); // a dropped one is counted nowhere
+    const { metrics, counts } = await telemetry.status();
+    assert.deepEqual([metrics.ill!.silent, counts], [answers ? "answered" : "", {}]);
+    assert.deepEqual(await telemetry.flush(), { sent: 0, waiting: 1, detail: "" });
+    clock += DAY_MS;
+    assert.equal((await telemetry.flush()).sent, 1);
+    await telemetry.close();
+    clock = NOON;
+    const state = (await kept())!;
+    states.push({
+      ...state,
+      secret: "",
+      cohort: 0,
+      metrics: { ill: { ...state.metrics.ill, slot: { ...state.metrics.ill!.slot, report: 0 } } },
+    });
+  }
+  assert.equal(server.requests.length, 2);
+  assert.deepEqual(states[0], states[1]);
+});
+
+// Pages beside each other.
+
+test("one page sends for all, and when it ends the next one does", async () => {
+  const [leader, second] = [page(), page()];
+  await leader.status();
+  second.record("dark", true);
+  assert.equal((await second.flush()).waiting, 0, "the page that sends was told");
+  assert.equal((await leader.status()).counts.accepted, 1);
+  await leader.close();
+  second.record("other", true);
+  await waitUntil(async () => (await second.flush()).sent == 1);
+  assert.equal(server.requests.length, 2);
+});
+
+test("pages that record at once take one answer of a period between them", async () => {
+  const pages = [page(), page(), page(), page()];
+  for (const telemetry of pages) telemetry.record("dark", true);
+  const counts = await Promise.all(pages.map(async (telemetry) => (await telemetry.status()).counts.answered ?? 0));
+  assert.equal(
+    counts.reduce((sum, count) => sum + count),
+    3,
+  );
+  assert.equal((await kept())!.metrics.dark!.used.length, 1);
+});
+
+test("an upload that a page may have sent as it went away is sent again as it was", async () => {
+  const first = page({ draw: (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n)) });
+  first.record("dark", true);
+  await waitUntil(async () => (await kept())?.uploads.length == 1);
+  const [armed] = (await kept())!.uploads;
+  await first.close();
+  const second = page();
+  second.record("other", true);
+  await second.flush();
+  assert.deepEqual(
+    server.requests.map(({ upload, groups }) => [upload == armed!.id, groups.length]),
+    [
+      [true, 1],
+      [false, 1],
+    ],
+  );
+});
+
+// A page that goes away.
+
+/** Let the rest of a test run as in a window, whose events it can cause. */
+function inWindow(): { fire: (type: string, more?: object) => void; hide: () => void } {
+  const [target, document] = [new EventTarget(), Object.assign(new EventTarget(), { visibilityState: "visible" })];
+  const { addEventListener, removeEventListener } = target;
+  Object.assign(globalThis, {
+    document,
+    addEventListener: addEventListener.bind(target),
+    removeEventListener: removeEventListener.bind(target),
+  });
+  return {
+    fire: (type, more = {}) => void target.dispatchEvent(Object.assign(new Event(type), more)),
+    hide: () => {
+      document.visibilityState = "hidden";
+      document.dispatchEvent(new Event("visibilitychange"));
+    },
+  };
+}
+
+const LATE: Settings["draw"] = (what, n) => (what == "moment" ? BigInt(n) - 1n : systemDraw()(what, n));
+
+test("a page that goes away sends what was armed, outliving it, and later the same bytes", async () => {
+  const window = inWindow();
+  const requests: RequestInit[] = [];
+  const noted: typeof fetch = (url, init) => (requests.push(init!), fetch(url, init));
+  const telemetry = page({
+    draw: LATE,
+    route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted },
+  });
+  telemetry.record("dark", true);
+  window.fire("pagehide");
+  assert.equal(requests.length, 0, "what is not on the disk yet does not leave");
+  window.fire("pageshow", { persisted: true });
+  await telemetry.status();
+  window.hide();
+  await waitUntil(async () => (await kept())?.uploads.length == 1 && (await telemetry.status()).waiting == 1);
+  await waitUntil(() => {
+    window.fire("pagehide"); // in the middle of a step of the storage nothing leaves
+    window.fire("pageshow", { persisted: true });
+    return server.requests.length > 0;
+  });
+  assert.deepEqual([requests[0]!.keepalive, requests[0]!.credentials, requests[0]!.redirect], [true, "omit", "error"]);
+  assert.equal((await telemetry.flush()).sent, 1);
+  assert.ok(server.requests.length > 1 && server.requests.every(({ text }) => text == server.requests[0]!.text));
+});
+
+test("a page that goes away sends nothing for a hidden answer, and nothing that failed before its time", async () => {
+  const window = inWindow();
+  const hidden = page({ registry: HIDDEN });
+  hidden.record("ill", true);
+  await hidden.status();
+  window.fire("pagehide");
+  await hidden.close();
+  name = `dither:test-${storages++}`;
+  server.script.push({ status: 503, body: problem("unavailable"), headers: { "Retry-After": "30" } });
+  const failed = page({ storage: new BrowserStorage(name), shared: name });
+  failed.record("dark", true);
+  assert.equal((await failed.flush()).detail, "503 unavailable");
+  await failed.status();
+  window.fire("pagehide");
+  await failed.close();
+  assert.equal(server.requests.length, 1);
+});
+
+test("a page that goes away sends nothing while what is armed changes", async () => {
+  const window = inWindow();
+  let [gate, waits] = [Promise.resolve(), 0];
+  let open = () => {};
+  class Gated extends BrowserStorage {
+    override async change<T>(change: (state: State) => T, how?: object): Promise<T> {
+      waits++;
+      await gate;
+      return super.change(change, how);
+    }
+  }
+  let requests = 0;
+  const noted: typeof fetch = (url, init) => (requests++, fetch(url, init));
+  const route = { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted };
+  const telemetry = page({ draw: LATE, storage: new Gated(name), route });
+  telemetry.record("dark", true);
+  await waitUntil(async () => (await kept())?.uploads.length == 1);
+  await telemetry.status();
+  gate = new Promise((resolve) => (open = resolve));
+  waits = 0;
+  window.hide();
+  await waitUntil(() => waits > 0); // the upload may become another one
+  window.fire("pagehide");
+  open();
+  await telemetry.close();
+  assert.equal(requests, 0);
+});
+
+test("a page that goes away sends nothing that the person has just taken back", async () => {
+  const window = inWindow();
+  const takers: ((telemetry: Telemetry) => unknown)[] = [
+    (telemetry) => telemetry.setConsent(false),
+    (telemetry) => telemetry.setConsent(false, "dark"),
+    (telemetry) => telemetry.forget(),
+  ];
+  for (const take of takers) {
+    name = `dither:test-${storages++}`;
+    const telemetry = page({ draw: LATE, storage: new BrowserStorage(name), shared: name });
+    telemetry.record("dark", true);
+    await waitUntil(async () => (await kept())?.uploads.length == 1);
+    await telemetry.status();
+    void take(telemetry);
+    window.fire("pagehide");
+    await telemetry.close();
+  }
+  assert.equal(server.requests.length, 0);
+});
+
+// Answers of a server.
+
+test("a key that is refused stops sending until the next start, and says so", async () => {
+  server.script.push({ status: 401, body: problem("key-wrong") });
+  const telemetry = page();
+  telemetry.record("dark", true);
+  assert.deepEqual(await telemetry.flush(), { sent: 0, waiting: 1, detail: "401 key-wrong" });
+  await telemetry.flush();
+  assert.equal(server.requests.length, 1);
+  assert.equal((await telemetry.status()).metrics.dark!.silent, "wrong-key");
+  assert.deepEqual(warnings, ["telemetry stopped sending: 401 key-wrong"]);
+  await telemetry.close();
+  assert.equal((await page().flush()).sent, 1);
+});
+
+test("a server that asks to wait is left alone by flushes of all pages", async () => {
+  server.script.push({ status: 429, body: problem("too-many"), headers: { "Retry-After": "61" } });
+  const telemetry = page();
+  telemetry.record("dark", true);
+  await telemetry.flush();
+  clock += 599_000;
+  assert.deepEqual(await telemetry.flush(), { sent: 0, waiting: 1, detail: "429 too-many" });
+  clock += 2_000;
+  assert.equal((await telemetry.flush()).sent, 1);
+});
+
+test("an upload that is too large is halved when first sent, and dropped when it may have been stored", async () => {
+  for (const [before, requests, counts] of [
+    [[], 3, { accepted: 2 }],
+    [["lost"], 2, { dropped: 2 }],
+  ] as const) {
+    name = `dither:test-${storages++}`;
+    server.requests.length = 0;
+    server.script.push(...before, { status: 413, body: problem("too-large") });
+    const telemetry = page({ storage: new BrowserStorage(name), shared: name });
+    telemetry.record("dark", true);
+    telemetry.record("other", true);
+    if (before.length) await telemetry.flush();
+    clock += 3_600_000;
+    await telemetry.flush();
+    assert.deepEqual([server.requests.length, (await telemetry.status()).counts], [requests, counts]);
+  }
+});
+
+test("a flush ends in time where a server does not answer", async () => {
+  const never: typeof fetch = () => new Promise(() => {});
+  const telemetry = page({ route: { url: server.endpoint, key: KEY, simple: true, fetch: never } });
+  telemetry.record("dark", true);
+  const began = performance.now();
+  assert.equal((await telemetry.flush(0.3)).detail, "no answer yet");
+  assert.ok(performance.now() - began < 2_000);
+});
+
+// The refusals of start(), and where it is silent.
+
+/** Start with other globals than Node's; return why telemetry is silent. */
+async function silentWith(
+  globals: Record<string, unknown>,
+  more: Partial<Parameters<typeof start>[0]> = {},
+): Promise<string> {
+  const before = Object.entries(globals).map(
+    ([key]) => [key, Object.getOwnPropertyDescriptor(globalThis, key)] as const,
+  );
+  for (const [key, value] of Object.entries(globals))
+    Object.defineProperty(globalThis, key, { value, configurable: true, writable: true });
+  try {
+    const telemetry = start({
+      registry: PLAIN,
+      endpoint: server.endpoint,
+      key: KEY,
+      consent: true,
+      storage: name,
+      ...more,
+    });
+    opened.push(telemetry);
+    const { silent } = await telemetry.status();
+    if (silent) assert.equal(await telemetry.setConsent(true), false, "an agreement is not kept then");
+    return silent;
+  } finally {
+    for (const [key, descriptor] of before)
+      descriptor ? Object.defineProperty(globalThis, key, descriptor) : Reflect.deleteProperty(globalThis, key);
+  }
+}
+
+test("Do Not Track and Global Privacy Control go before everything, and nothing is stored", async () => {
+  name = `off-${storages}`;
+  assert.equal(await silentWith({ navigator: { globalPrivacyControl: true } }), "Global Privacy Control is set");
+  assert.equal(await silentWith({ navigator: { doNotTrack: "1" } }), "Do Not Track is set");
+  assert.deepEqual(
+    (await indexedDB.databases()).filter((one) => one.name == `dither:${name}`),
+    [],
+  );
+  process.env.DO_NOT_TRACK = "1";
+  assert.equal(await silentWith({}), "DO_NOT_TRACK is set");
+  delete process.env.DO_NOT_TRACK;
+  assert.equal(await silentWith({}), "");
+});
+
+test("a page in a frame of another site is silent", async () => {
+  const top = {
+    get location(): never {
+      throw new DOMException("Blocked a frame", "SecurityError");
+    },
+  };
+  assert.equal(await silentWith({ top }), "the page is in a frame of another site");
+});
+
+test("the browser is asked to keep the storage where the app wants it, after consent", async () => {
+  let asked = 0;
+  Object.defineProperty(navigator, "storage", { value: { persist: async () => !!++asked }, configurable: true });
+  await page().status();
+  const telemetry = page({ consent: undefined, persist: true, storage: new BrowserStorage(`${name}-other`) });
+  await telemetry.status();
+  assert.equal(asked, 0);
+  await telemetry.setConsent(true);
+  assert.equal(asked, 1);
+  Reflect.deleteProperty(navigator, "storage");
+});
+
+test("a storage that the browser refuses makes telemetry silent, and status says so", async () => {
+  const refused = {
+    open: () => {
+      throw new DOMException("The operation is insecure.", "SecurityError");
+    },
+  };
+  assert.match(await silentWith({ indexedDB: refused }), /cannot be used now: The operation is insecure/);
+});
+
+test("an address, a key, a public value that cannot work turn telemetry off and do not throw", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  assert.match(await silentWith({}, { endpoint: "http://telemetry.example.org" }), /https/);
+  assert.match(await silentWith({}, { endpoint: "nonsense" }), /endpoint/);
+  assert.match(await silentWith({}, { key: 'a"b' }), /key/);
+  assert.match(await silentWith({}, { public: { arm: "a" } }), /public/);
+  assert.match(await silentWith({}, { endpoint: "https://telemetry.example.org", development: true }), /this machine/);
+});
+
+test("development warns, has no quiet days, and a storage of its own", async (t) => {
+  const warn = t.mock.method(console, "warn", () => {});
+  const registry = registryOf([{ schedule: "spread" }], { quiet: 1, app: `app-${storages++}` });
+  const telemetry = start({ registry, endpoint: server.endpoint, key: KEY, consent: true, development: true });
+  opened.push(telemetry);
+  const status = await telemetry.status();
+  assert.deepEqual([status.development, status.metrics.dark!.silent], [true, ""]);
+  assert.match(`${warn.mock.calls[0]!.arguments[0]}`, /development/);
+  assert.ok((await indexedDB.databases()).some((one) => one.name == `dither:${registry.app}:development`));
+});
+
+test("quiet days are for what is kept: in memory there are none", async () => {
+  const registry = registryOf([{}], { quiet: 1 });
+  assert.equal((await page({ registry }).status()).metrics.dark!.silent, "quiet");
+  assert.equal(
+    (await page({ registry, storage: new MemoryStorage(), shared: undefined }).status()).metrics.dark!.silent,
+    "",
+  );
+});
+
+test("a document that is no registry is refused, and one that was changed by hand turns telemetry off", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  assert.throws(() => start({ registry: {}, endpoint: server.endpoint, key: KEY }), /dither metrics compile/);
+  assert.match(await silentWith({}, { registry: { ...PLAIN, quiet_days: 9 } }), /changed by hand/);
+  assert.equal(await silentWith({}, { registry: JSON.parse(JSON.stringify(PLAIN)) }), "");
+});
+
+test("a storage of another app, or of a newer version, is left as it is", async () => {
+  await page().status();
+  await opened.pop()!.close();
+  assert.match(
+    (await page({ registry: registryOf([{}], { app: "another" }) }).status()).silent,
+    /belongs to the app app/,
+  );
+  await new BrowserStorage(name).change((state) => void ((state as { v: number }).v = 2));
+  assert.match((await page().status()).silent, /newer version/);
+});
+
+test("handles are there by name, beside the methods", async () => {
+  const registry = registryOf([{ name: "dark" }, { name: "status" }], { app: `app-${storages++}` });
+  const telemetry = start<{ dark: boolean }>({ registry, endpoint: server.endpoint, key: KEY, consent: true });
+  opened.push(telemetry);
+  telemetry.dark.record(true);
+  assert.equal((await telemetry.status()).waiting, 1);
+});
+
+// The test double.
+
+test("the test double shows what was recorded and why it was not taken, and travels", async () => {
+  const telemetry = startForTests(registryOf([{ schedule: "spread" }], { quiet: 1 }));
+  telemetry.record("dark", true);
+  telemetry.record("dark", false);
+  await telemetry.travel(1);
+  telemetry.record("dark", true);
+  assert.deepEqual(
+    (await telemetry.recorded()).map(({ silent }) => silent),
+    ["", "answered", ""],
+  );
+  assert.throws(() => telemetry.record("nothing", true), /no metric nothing/);
+  assert.deepEqual(await startForTests(PLAIN, { consent: undefined }).recorded(), []);
+});
