@@ -7,7 +7,7 @@
 import type { CompiledMetric } from "../../client/web/src/registry.ts";
 import { Coins, systemCoins } from "../../client/web/src/coins.ts";
 import { bloomBits } from "../../client/web/src/domains/bloom.ts";
-import { folded, isSeen, normal } from "../../client/web/src/domains/unicode.ts";
+import { folded, isSeen, normal } from "../../client/web/src/domains/texts.ts";
 import { drawCell, load, madeBy, makeReport, NOTHING, type Report, valueIn } from "../../client/web/src/report.ts";
 import { sha256, utf8 } from "../../client/web/src/sha256.ts";
 

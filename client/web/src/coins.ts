@@ -4,8 +4,6 @@
  * A probability is a threshold out of 2^64. No float and no remainder stands in for either (shared/reports.md, "Coins").
  */
 
-import { hmac, utf8 } from "./sha256.ts";
-
 /** Draws `count` uniform random bits, as an integer in [0, 2^count). */
 export type Bits = (count: number) => bigint;
 
@@ -43,19 +41,8 @@ export function systemCoins(): Coins {
   return new Coins(bitsOf(() => crypto.getRandomValues(new Uint8Array(1024))));
 }
 
-/**
- * Return coins that are a function of the context alone, and random to whoever lacks the secret.
- *
- * HMAC-SHA-256 of the context and a counter. The same context always gives the same bits: this is how a memo is drawn
- * again instead of stored. `context` holds no line feed.
- */
-export function keyedCoins(secret: Uint8Array, context: string): Coins {
-  let blocks = 0;
-  return new Coins(bitsOf(() => hmac(secret, utf8(`${context}\n${blocks++}`))));
-}
-
 /** Return what draws bits out of blocks of bytes. A byte is used once, and erased. */
-function bitsOf(block: () => Uint8Array): Bits {
+export function bitsOf(block: () => Uint8Array): Bits {
   let bytes: Uint8Array = new Uint8Array(0);
   let at = 0;
   return (count) => {

@@ -7,7 +7,7 @@
  * comes, so that nothing that is fetched depends on one.
  */
 
-import { type Coins, keyedCoins } from "./coins.ts";
+import { bitsOf, Coins } from "./coins.ts";
 import type { CompiledMetric, Domain, Part } from "./registry.ts";
 
 /** Whatever a page says. All that its domain does not ask for is "other", or what stands for it. */
@@ -65,6 +65,10 @@ export interface Question {
   readonly integers: Integers;
   readonly cell: number;
   readonly coins: Coins;
+  /** Whether the device has nothing to report. */
+  readonly nothing: boolean;
+  /** What reads the answers of each domain, for one that is made of others. */
+  readonly domains: Readonly<Record<string, ValueOf>>;
   /** The 64 bits of a device that tells whether its numbers are above. */
   readonly threshold: () => bigint;
   /** Bring a text into the form in which it is told apart. */
@@ -76,21 +80,22 @@ export type ValueOf = (answer: Answer, question: Question) => Value;
 
 const KINDS = ["flag", "choice", "choices", "text", "number", "words", "table"];
 
+type Modules = Readonly<Record<string, () => Promise<unknown>>>;
 const numbers = () => import("./domains/numbers.ts");
-const DOMAINS: Readonly<Record<string, () => Promise<Readonly<Record<string, unknown>>>>> = {
+const texts = () => import("./domains/texts.ts");
+const DOMAINS: Modules = {
   values: () => import("./domains/values.ts"),
   buckets: numbers,
   range: numbers,
   thresholds: numbers,
-  hashed: () => import("./domains/hashed.ts"),
+  hashed: texts,
   words: () => import("./domains/bloom.ts"),
   coded: () => import("./domains/coded.ts"),
   columns: () => import("./domains/columns.ts"),
 };
-
 const symbols = () => import("./mechanisms/symbols.ts");
 const sets = () => import("./mechanisms/sets.ts");
-const MECHANISMS: Readonly<Record<string, () => Promise<Readonly<Record<string, unknown>>>>> = {
+const MECHANISMS: Modules = {
   grr: symbols,
   pgr: symbols,
   window: symbols,
@@ -100,11 +105,12 @@ const MECHANISMS: Readonly<Record<string, () => Promise<Readonly<Record<string, 
   sue: sets,
   rappor: sets,
 };
+const keyed = () => import("./sha256.ts");
 
 interface Loaded {
-  readonly valueOf: ValueOf;
-  readonly normal: (text: string) => string;
+  readonly domains: Readonly<Record<string, ValueOf>>;
   readonly mechanisms: Readonly<Record<string, Mechanism>>;
+  readonly normal: (text: string) => string;
 }
 
 const loaded = new WeakMap<CompiledMetric, Promise<Loaded>>();
@@ -123,22 +129,26 @@ function partsOf(metric: CompiledMetric): Promise<Loaded> {
   return parts;
 }
 
-async function fetchParts({ plan }: CompiledMetric): Promise<Loaded> {
-  if (!KINDS.includes(plan.kind)) throw new Error(`the kind ${plan.kind} of ${plan.metric} is not known`);
-  const mechanisms: Record<string, Mechanism> = {};
-  for (const { mechanism } of plan.cells.parts) {
-    mechanisms[mechanism] = await entry<Mechanism>(MECHANISMS, mechanism, plan.metric);
-  }
-  const valueOf = await entry<ValueOf>(DOMAINS, plan.domain.domain, plan.metric);
-  // An answer beyond ASCII is told apart in its form, and is a value that is listed only where such a one is.
-  const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || /words|hashed|coded/.test(plan.domain.domain);
-  const normal = wide ? (await import("./domains/unicode.ts")).normal : (text: string) => text.normalize();
-  return { valueOf, normal, mechanisms };
+async function fetchParts({ plan, memo_key }: CompiledMetric): Promise<Loaded> {
+  if (!KINDS.includes(plan.kind)) throw new Error(`${plan.metric}: unknown kind ${plan.kind}`);
+  const asked = [plan.domain, ...((plan.domain["domains"] as readonly Domain[] | undefined) ?? [])];
+  const [domains, mechanisms] = await Promise.all([
+    entries<ValueOf>(DOMAINS, asked.map((one) => one.domain)),
+    entries<Mechanism>(MECHANISMS, plan.cells.parts.map((part) => part.mechanism)),
+    memo_key && keyed(),
+  ]);
+  // A list without a value beyond ASCII has none in a form that needs the table of Unicode 14.
+  const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || "characters_max" in plan.domain;
+  const normal = wide ? (await texts()).normal : (text: string) => text.normalize();
+  return { domains, mechanisms, normal };
 }
 
-async function entry<T>(modules: typeof DOMAINS, name: string, metric: string): Promise<T> {
-  if (!Object.hasOwn(modules, name)) throw new Error(`${name}, by which ${metric} is asked, is not known`);
-  return (await modules[name]!())[name] as T;
+async function entries<T>(modules: Modules, names: readonly string[]): Promise<Record<string, T>> {
+  const one = async (name: string): Promise<[string, T]> => {
+    if (!Object.hasOwn(modules, name)) throw new Error(`unknown ${name}`);
+    return [name, ((await modules[name]!()) as Record<string, T>)[name]!];
+  };
+  return Object.fromEntries(await Promise.all(names.map(one)));
 }
 
 /**
@@ -204,13 +214,15 @@ export async function valueIn(
   threshold: () => bigint,
 ): Promise<Value> {
   const { plan } = metric;
-  if (answer === NOTHING && plan.presence !== "hidden") throw new Error(`${plan.metric} always has something to say`);
+  const nothing = answer === NOTHING;
+  if (nothing && plan.presence !== "hidden") throw new Error(`${plan.metric} is not hidden`);
   const { name: mechanism, integers } = await madeBy(metric, cell);
-  const { valueOf, normal } = await partsOf(metric);
+  const { domains, normal } = await partsOf(metric);
   const { domain, kind } = plan;
-  const question: Question = { domain, kind, mechanism, integers, cell, coins, threshold, normal };
+  const question: Question = { domain, kind, mechanism, integers, cell, coins, nothing, domains, threshold, normal };
+  const valueOf = domains[domain.domain]!;
   try {
-    return valueOf(answer, question);
+    return valueOf(nothing ? undefined : answer, question);
   } catch {
     return valueOf(undefined, question); // an answer whose own methods throw: silence would be an answer
   }
@@ -237,7 +249,7 @@ export async function classOf(
   answer: Answer,
   memo: Memo,
 ): Promise<string> {
-  const coins = keyedCoins(memo.secret, `${metric.memo_key} class`);
+  const coins = await keyedCoins(memo, `${metric.memo_key} class`);
   return JSON.stringify(await valueIn(metric, cell ?? 0, answer, coins, () => coins.bits64()));
 }
 
@@ -250,8 +262,8 @@ export async function reportOfClass(
   memo: Memo,
 ): Promise<number | string> {
   const made = await madeBy(metric, cell ?? 0);
-  const keyed = keyedCoins(memo.secret, `${metric.memo_key} ${cell ?? 0} ${memoClass}`);
-  const permanent = made.mechanism.randomize(made.integers, JSON.parse(memoClass) as Value, keyed);
+  const lasting = await keyedCoins(memo, `${metric.memo_key} ${cell ?? 0} ${memoClass}`);
+  const permanent = made.mechanism.randomize(made.integers, JSON.parse(memoClass) as Value, lasting);
   return made.mechanism.write(repeat(made, permanent, coins), made.integers);
 }
 
@@ -261,4 +273,8 @@ export function repeat({ mechanism, integers, parameters }: Made, memo: Report, 
   const kept = coins.coin(parameters.threshold_keep);
   const other = mechanism.any!(integers, coins);
   return kept ? memo : other;
+}
+
+async function keyedCoins({ secret }: Memo, context: string): Promise<Coins> {
+  return new Coins(bitsOf((await keyed()).keyedBlocks(secret, context)));
 }

@@ -1,7 +1,6 @@
 /**
- * SHA-256 and its HMAC at once, without a promise: pages on plain HTTP have no `crypto.subtle`.
- *
- * FIPS 180-4; RFC 2104.
+ * SHA-256, and random bytes that are keyed by it. At once, without a promise: pages on plain HTTP have no
+ * `crypto.subtle`. FIPS 180-4; RFC 2104.
  */
 
 const PRIMES: bigint[] = [];
@@ -63,13 +62,24 @@ export function firstWord(message: Uint8Array): bigint {
   return new DataView(sha256(message).buffer).getBigUint64(0);
 }
 
+/**
+ * Return what draws blocks of bytes that are a function of the context alone, and random to whoever lacks the key.
+ *
+ * HMAC-SHA-256 of the context, a line feed and a counter. The same context always gives the same bytes: this is how a
+ * memo is drawn again instead of stored. The key has at most 64 bytes, and the context no line feed.
+ */
+export function keyedBlocks(key: Uint8Array, context: string): () => Uint8Array {
+  let count = 0;
+  return () => hmac(key, utf8(`${context}\n${count++}`));
+}
+
 /** Return the 32 bytes of HMAC-SHA-256. The key has at most 64 bytes. */
 export function hmac(key: Uint8Array, message: Uint8Array): Uint8Array {
-  const keyed = (mask: number, rest: Uint8Array): Uint8Array => {
+  const hashed = (mask: number, rest: Uint8Array): Uint8Array => {
     const all = new Uint8Array(64 + rest.length).fill(mask, 0, 64);
     key.forEach((byte, i) => (all[i] = byte ^ mask));
     all.set(rest, 64);
     return sha256(all);
   };
-  return keyed(0x5c, keyed(0x36, message));
+  return hashed(0x5c, hashed(0x36, message));
 }

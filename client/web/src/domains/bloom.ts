@@ -2,11 +2,10 @@
 
 import type { Answer, Question, Value } from "../report.ts";
 import { utf8 } from "../sha256.ts";
-import { untext } from "./hashed.ts";
-import { textOf } from "./unicode.ts";
+import { textOf, untext } from "./texts.ts";
 
-export function words(answer: Answer, { domain, cell, integers, normal }: Question): Value {
-  const text = textOf(answer, domain["characters_max"] as number, normal) ?? untext(answer);
+export function words(answer: Answer, { domain, cell, integers, nothing, normal }: Question): Value {
+  const text = textOf(answer, domain["characters_max"] as number, normal) ?? untext(nothing);
   return bloomBits(text, cell, integers.k, integers.h);
 }
 

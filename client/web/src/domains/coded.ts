@@ -1,25 +1,24 @@
 /** Words by a prefix of their code, or by the whole, hashed (shared/reports.md, "Words"). */
 
-import { type Answer, NOTHING, type Question, type Value } from "../report.ts";
+import type { Answer, Question, Value } from "../report.ts";
 import { firstWord, sha256, utf8 } from "../sha256.ts";
-import { bucketOf, multiplier } from "./hashed.ts";
 import { LENGTHS, ORDER } from "./letters.ts";
-import { folded, textOf, trimmed } from "./unicode.ts";
+import { bucketOf, folded, multiplier, textOf, trimmed } from "./texts.ts";
 
 const [END, ESC] = [95, 96];
 const ROWS = 4;
 
-export function coded(answer: Answer, { domain, cell, normal }: Question): Value {
+export function coded(answer: Answer, { domain, cell, nothing, normal }: Question): Value {
   const form = (text: string): string => {
     const word = trimmed(normal(text));
     return domain["casefold"] ? folded(word) : word;
   };
   const text = textOf(answer, domain["characters_max"] as number, form);
-  const typed = text === undefined ? Uint8Array.of(answer === NOTHING ? 0xff : 0xfe) : utf8(text);
+  const typed = text === undefined ? Uint8Array.of(nothing ? 0xff : 0xfe) : utf8(text);
   const levels = domain["levels"] as readonly number[];
   const group = Math.floor(cell / ROWS);
   const number = group === levels.length ? firstWord(typed) : folding(prefixOf(typed, levels[group]!));
-  return bucketOf(number, `dither words|${domain["salt"]}|${group}|${cell % ROWS}`, 1n << 17n);
+  return bucketOf(number, `dither words|${domain["salt"]}|${group}|${cell % ROWS}`, 1 << 17);
 }
 
 /** Return the 64 bits that stand for a prefix. */

@@ -1,9 +1,7 @@
 /** Several columns that are answered together, of which a cell tells some (shared/reports.md, "Tables"). */
 
-import { type Answer, NOTHING, type Question, type Value } from "../report.ts";
 import type { Domain } from "../registry.ts";
-import { bucketOf, partOf } from "./numbers.ts";
-import { indexIn } from "./values.ts";
+import type { Answer, Question, Value } from "../report.ts";
 
 export function columns(answer: Answer, question: Question): Value {
   const { names, domains, questions } = question.domain as unknown as {
@@ -11,28 +9,22 @@ export function columns(answer: Answer, question: Question): Value {
     domains: readonly Domain[];
     questions: readonly (readonly number[])[];
   };
+  const answers = answer as Readonly<Record<string, Answer>> | null | undefined;
   let [place, size] = [0, 1];
   for (const column of questions[question.cell % questions.length]!) {
-    const domain = domains[column]!;
-    const own = answer === NOTHING ? undefined : (answer as Readonly<Record<string, Answer>> | null)?.[names[column]!];
-    const symbols = symbolsOf(domain);
-    place = place * symbols + symbolOf(domain, own, question);
+    const [symbol, symbols] = symbolIn(domains[column]!, answers?.[names[column]!], question);
+    place = place * symbols + symbol;
     size *= symbols;
   }
-  return answer === NOTHING ? size : scatter(place, size);
+  return question.nothing ? size : scatter(place, size);
 }
 
-function symbolsOf(domain: Domain): number {
-  if (domain.domain === "values") return (domain["values"] as readonly string[]).length;
-  return domain.domain === "range" ? 3 : (domain["edges"] as readonly string[]).length + 2;
-}
-
-function symbolOf(domain: Domain, answer: Answer, { coins, normal }: Question): number {
-  if (domain.domain === "values") return indexIn(domain["values"] as readonly string[], answer, normal);
-  if (domain.domain === "buckets") return bucketOf(domain, answer);
-  const part = partOf(domain, answer);
-  const high = coins.coin(part ?? 0n);
-  return part === undefined ? 2 : Number(high);
+/** Return the symbol of an answer in a column, and how many symbols this has; the last one is "other". */
+function symbolIn(domain: Domain, answer: Answer, question: Question): [number, number] {
+  const integers = { ...question.integers, d: 2 }; // a range is a grid of its two ends
+  const symbol = question.domains[domain.domain]!(answer, { ...question, domain, integers, nothing: false });
+  const { values, edges } = domain as unknown as { values?: readonly string[]; edges: readonly string[] };
+  return [symbol as number, values ? values.length : domain.domain === "range" ? 3 : edges.length + 2];
 }
 
 /** Return the value of a place in an order that is no order of answers: cubes modulo a prime. */

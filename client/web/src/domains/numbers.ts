@@ -6,48 +6,37 @@
  *     thresholds    whether it is above the device's threshold in the step of the cell
  */
 
-import { type Answer, NOTHING, type Question, type Value } from "../report.ts";
 import type { Domain } from "../registry.ts";
+import type { Answer, Question, Value } from "../report.ts";
 
 /** A number as numerator and denominator. */
 type Fraction = readonly [bigint, bigint];
 
 const SCALE = 1n << 64n;
 
-export function buckets(answer: Answer, { domain, mechanism }: Question): Value {
-  const place = bucketOf(domain, answer);
-  return mechanism === "window" && place > edgesOf(domain).length ? undefined : place;
+export function buckets(answer: Answer, { domain, mechanism, nothing }: Question): Value {
+  const [edges, number] = [edgesOf(domain), stepsOf(domain, answer)];
+  if (number) return countBelow(edges, number);
+  return mechanism === "window" ? undefined : edges.length + (nothing ? 2 : 1);
 }
 
-export function range(answer: Answer, { domain, integers, coins }: Question): Value {
-  const part = partOf(domain, answer) ?? 0n;
+export function range(answer: Answer, { domain, kind, integers, coins }: Question): Value {
+  const [[low, high], number] = [edgesOf(domain), stepsOf(domain, answer)];
+  const part = number ? partBetween(number, low!, high!) : 0n;
   const scaled = part * BigInt(integers.d - 1);
-  return Number(scaled / SCALE) + Number(coins.coin(scaled % SCALE));
+  const point = Number(scaled / SCALE) + Number(coins.coin(scaled % SCALE));
+  return number || kind !== "table" ? point : integers.d; // a column has "other" behind its points
 }
 
 export function thresholds(answer: Answer, { domain, cell, threshold }: Question): Value {
-  const edges = edgesOf(domain);
-  const number = stepsOf(domain, answer);
+  const [edges, number] = [edgesOf(domain), stepsOf(domain, answer)];
   const step = number ? Math.min(Math.max(countBelow(edges, number) - 1, 0), edges.length - 2) : 0;
   const part = number ? partBetween(number, edges[step]!, edges[step + 1]!) : 0n;
   const above = threshold() < part;
   return Number(step === cell ? above : step > cell);
 }
 
-/** Return the bucket of a number; "other" and "none" come after all buckets. */
-export function bucketOf(domain: Domain, answer: Answer): number {
-  const edges = edgesOf(domain);
-  const number = stepsOf(domain, answer);
-  return number ? countBelow(edges, number) : edges.length + (answer === NOTHING ? 2 : 1);
-}
-
-/** Return the part of the range below a number, out of 2^64; undefined of what is no number. */
-export function partOf(domain: Domain, answer: Answer): bigint | undefined {
-  const number = stepsOf(domain, answer);
-  const [low, high] = edgesOf(domain);
-  return number && partBetween(number, low!, high!);
-}
-
+/** Return the part of a range below a number, out of 2^64. */
 function partBetween([numerator, denominator]: Fraction, low: bigint, high: bigint): bigint {
   const above = numerator - low * denominator;
   const part = above > 0n ? (above * SCALE) / ((high - low) * denominator) : 0n;

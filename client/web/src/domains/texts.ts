@@ -1,12 +1,13 @@
 /**
- * Texts in the form in which they are told apart: NFC of Unicode 14, whatever version the engine has (shared/wire.md,
- * "Texts").
+ * Texts: the form in which they are told apart, and their buckets by a public hash.
  *
+ * The form is NFC of Unicode 14, whatever version the engine has (shared/wire.md, "Texts").
  * A character that Unicode 14 does not have stays as it is and parts the text. So does, here, any that Unicode 14 never
  * composes, reorders or folds: that changes nothing, and makes the table short.
  */
 
-import type { Answer } from "../report.ts";
+import type { Answer, Question, Value } from "../report.ts";
+import { firstWord, utf8 } from "../sha256.ts";
 import { RUNS } from "./runs.ts";
 
 /** Finds the characters between those that part a text. */
@@ -64,4 +65,27 @@ export function textOf(answer: Answer, max: number, form: (text: string) => stri
 /** Tell whether a text has no character that nobody sees, but for joiners and variation selectors in their places. */
 export function isSeen(text: string): boolean {
   return !HIDDEN.test(text.replace(VARIED, "$1$2").replace(JOINED, "$1"));
+}
+
+// Buckets (shared/reports.md, "Buckets").
+
+export function hashed(answer: Answer, { domain, cell, nothing, normal }: Question): Value {
+  const text = textOf(answer, domain["characters_max"] as number, normal);
+  const typed = text === undefined ? untext(nothing) : `text:${text}`;
+  return bucketOf(firstWord(utf8(typed)), `dither text|${domain["salt"]}|${cell}`, domain["buckets"] as number);
+}
+
+/** Return the word for an answer that is no text. */
+export function untext(nothing: boolean): string {
+  return nothing ? "none" : "other";
+}
+
+/** Return the bucket of a number of 64 bits in a row. */
+export function bucketOf(number: bigint, salt: string, buckets: number): number {
+  return Number((BigInt.asUintN(64, multiplier(salt) * number) * BigInt(buckets)) >> 64n);
+}
+
+/** Return the odd number that a row multiplies by. */
+export function multiplier(salt: string): bigint {
+  return firstWord(utf8(salt)) | 1n;
 }
