@@ -57,7 +57,10 @@ class Device:
         assert self._process.stdout
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(30)
+        try:
+            self._process.wait(30)
+        finally:
+            self._process.kill()  # one that goes on for ever
 
     def metric(self, plan: Mapping[str, Any], memo_key: str = "") -> int:
         """Hand in a plan, in the form that the compiled registry has, and return its number."""

@@ -226,10 +226,12 @@ def wrong_coins(device: Device) -> Iterator[str]:
                 yield f"{first} below {size}"
 
 
-def wrong(device: Device) -> Iterator[str]:
-    yield from wrong_coins(device)
-    yield from wrong_cells(device)
-    yield from wrong_mechanisms(device)
+def wrong(device: Device, of: str) -> Iterator[str]:
+    """Yield what is wrong where a module of this name may be at fault."""
+    if not of.startswith("domains"):
+        yield from wrong_coins(device)
+        yield from wrong_cells(device)
+        yield from wrong_mechanisms(device)
     for name, asked in ASKED.items():
         for each in wrong_reports(device, asked):
             yield f"{name}: {each}"
@@ -256,3 +258,142 @@ def test_every_mechanism_and_memo_has_the_law_of_the_python_one(device: Device) 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_report_of_every_kind_has_the_law_of_the_python_one(device: Device, name: str) -> None:
     assert [*wrong_reports(device, ASKED[name])] == []
+
+
+# Memos.
+
+
+def bits_of_memo(context: str) -> Rng:
+    """Return coins as the SDK draws a memo's: HMAC-SHA-256 of the context and a counter."""
+    blocks = b"".join(hmac.digest(SECRET, f"{context}\n{count}".encode(), "sha256") for count in range(64))
+    place = 0
+
+    def randbits(count: int) -> int:
+        nonlocal place
+        taken = blocks[place : place + (count + 7) // 8]
+        place += len(taken)
+        return int.from_bytes(taken, "big") >> (-count & 7)
+
+    return Rng(randbits)
+
+
+KEEPS = Rng(lambda count: 0)
+"""Every coin falls, so that a memo is kept."""
+
+
+@pytest.mark.parametrize(("mechanism", "values"), MEMOS[:4], ids=lambda one: getattr(one, "name", ""))
+def test_a_memo_is_drawn_by_the_device_s_secret_and_nothing_else(
+    device: Device, mechanism: Memoized, values: dict[Any, int]
+) -> None:
+    key = "a" * 64
+    metric = device.metric(plan_of(Cells((Part(mechanism, 2),), DEVICE)), key)
+    for value in values:
+        of = f"{sorted(value)}".replace(" ", "") if isinstance(value, frozenset) else str(value)
+        for cell in (0, 1):
+            _, memo = device.call(
+                "draw", bits_of_memo(f"{key} {cell} {of}"), metric=metric, cell=0, value=as_json(value)
+            )
+            kept = partial(device.call, "report of class", KEEPS, metric=metric, cell=cell, secret=SECRET.hex())
+            assert kept(**{"class": of}) == memo
+
+
+STEPS = Thresholds((0, 10, 25, 70, 100), 1, "s")
+ABOVE = Asked(
+    "number", STEPS,
+    Cells((Part(MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, FOUR), TWO), 4),), DEVICE), NUMBERS,
+)  # fmt: skip
+
+
+def test_a_memoized_number_is_compared_with_the_threshold_that_the_secret_tells(device: Device) -> None:
+    key = "b" * 64
+    metric = device.metric(ABOVE.plan, key)
+    drawn_once = bits_of_memo(f"{key} class").randbits(64)
+    for text, answer in NUMBERS:
+        placed = KINDS["number"].read(answer, STEPS)
+        assert isinstance(placed, tuple)
+        for cell in range(4):
+            part = placed[1]
+            for threshold in {0, max(part - 1, 0), min(part, (1 << 64) - 1), (1 << 64) - 1}:
+                arguments = {"metric": metric, "cell": cell, "answer": text}
+                value = device.call("value", threshold=str(threshold), **arguments)
+                assert value == STEPS.passes(placed, cell, Rng(lambda count, drawn=threshold: drawn))  # type: ignore[misc]
+            of = device.call("class", secret=SECRET.hex(), **arguments)
+            assert of == str(int(STEPS.passes(placed, cell, Rng(lambda count: drawn_once))))
+
+
+def test_the_system_s_coins_use_all_bits_and_repeat_none(device: Device) -> None:
+    # Each of 64 bits is set in 256 draws but with probability 2^-249; two of them are equal with less than 2^-48.
+    drawn = [int(one) for one in device.call("system", count=64, times=256)]
+    assert len(set(drawn)) == 256
+    assert max(drawn) < 1 << 64
+    for bit in range(64):
+        assert {one >> bit & 1 for one in drawn} == {0, 1}
+
+
+def test_what_is_not_known_is_never_recorded_by_another_s_rules(device: Device) -> None:
+    flag = ASKED["flag"].plan
+    (part,) = flag["cells"]["parts"]
+    for spoiled in (
+        {**flag, "kind": "mood"},
+        {**flag, "domain": {"domain": "toString"}},
+        {**flag, "cells": {**flag["cells"], "parts": [{**part, "mechanism": "laplace"}]}},
+    ):
+        with pytest.raises(NodeError, match=r"unknown (kind mood|toString|laplace)"):
+            device.metric(spoiled)
+
+
+# Bugs.
+
+PLANTED = {
+    "a coin too many": ("coins.ts", "this.bits64() < threshold", "this.bits64() <= threshold"),
+    "a coin off by one": ("coins.ts", "this.bits64() < threshold", "this.bits64() < threshold - 1n"),
+    "a coin of floats": ("coins.ts", "this.bits64() < threshold", "Number(this.bits64()) < Number(threshold)"),
+    "a coin of random()": ("coins.ts", "this.bits64() < threshold", "Math.random() * 2 ** 64 < Number(threshold)"),
+    "a modulo": ("coins.ts", "if (drawn < bound) return drawn", "return drawn % bound"),
+    "a bit too many": ("coins.ts", "(bound - 1n).toString", "bound.toString"),
+    "no weights": ("report.ts", "if (left < cells * weight)", "if (left < cells)"),
+    "another order of public values": ("report.ts", "publicIndex * each", "publicIndex"),
+    "the answer among the others": ("mechanisms/symbols.ts", "other + Number(other >=", "other + Number(other >"),
+    "one other too few": ("mechanisms/symbols.ts", "below(coins, d - 1);\n    return truth", "below(coins, d - 2);\n    return truth"),
+    "a coin turned round": ("mechanisms/symbols.ts", "return truth ?", "return !truth ?"),
+    "a window too narrow": ("mechanisms/symbols.ts", "const width = 2 * reach + 1", "const width = 2 * reach"),
+    "the number's place where it has none": ("mechanisms/symbols.ts", "if (value === undefined) return anywhere;", ""),
+    "a vector too few": ("mechanisms/symbols.ts", "1 + below(coins, others - 1)", "1 + below(coins, others - 2)"),
+    "points in order": ("mechanisms/symbols.ts", "walk(all - 1 - number, 3, prime, all)", "number"),
+    "numbers in order": ("mechanisms/symbols.ts", "all - 1 - walk(place, (2 * prime - 1) / 3, prime, all)", "place"),
+    "swapped thresholds": ("mechanisms/sets.ts", "coins.coin(set.has(bit) ? one : zero)", "coins.coin(set.has(bit) ? zero : one)"),
+    "a float of a threshold": ("report.ts", "BigInt(text) : Number(text)", "BigInt(Number(text)) : Number(text)"),
+    "a subset too light": ("mechanisms/sets.ts", "subset(d - 1, weight, coins)]", "subset(d - 1, weight - 1, coins)]"),
+    "no dummies": ("mechanisms/sets.ts", "held.length < ticks; dummy++", "held.length < 1; dummy++"),
+    "a memo that is always kept": ("report.ts", "return kept ? memo : other", "return memo"),
+    "flips of the memo swapped": ("mechanisms/sets.ts", "bits(d, memo, SCALE - threshold_flip, threshold_flip", "bits(d, memo, threshold_flip, SCALE - threshold_flip"),
+    "the edge below": ("domains/numbers.ts", "edge * denominator <= numerator", "edge * denominator < numerator"),
+    "a float of a number": ("domains/numbers.ts", "while (typeof number", "number = Math.round(Number(number));\n  while (typeof number"),
+    "one tick too many": ("domains/values.ts", "slice(0, integers.ticks)", "slice(0, integers.ticks + 1)"),
+    "no normal form": ("domains/texts.ts", "return text.replace(FORMED, (part) => part.normalize());", "return text;"),
+    "the rows of a text": ("domains/texts.ts", "|${cell}`", "|0`"),
+    "the first column fastest": ("domains/columns.ts", "place * symbols + symbol", "place + size * symbol"),
+}  # fmt: skip
+
+
+def planted(place: Path, name: str, old: str, new: str) -> Path:
+    """Return the script of a copy of the SDK with a bug."""
+    shutil.copytree(ROOT / "client" / "web" / "src", place / "client" / "web" / "src")
+    script = place / "tests" / "web" / SCRIPT.name
+    script.parent.mkdir(parents=True)
+    shutil.copy(SCRIPT, script)
+    spoiled = place / "client" / "web" / "src" / name
+    text = spoiled.read_text(encoding="utf-8")
+    assert old in text
+    spoiled.write_text(text.replace(old, new), encoding="utf-8")
+    return script
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_another_law(tmp_path: Path, bug: str) -> None:
+    with Device(planted(tmp_path, *PLANTED[bug])) as device:
+        try:
+            found = next(wrong(device, PLANTED[bug][0]), "")
+        except NodeError as error:  # as where a number that is none comes of it
+            found = str(error)
+    assert found

@@ -8,6 +8,7 @@ import type { CompiledMetric } from "../../client/web/src/registry.ts";
 import { Coins, systemCoins } from "../../client/web/src/coins.ts";
 import { bloomBits } from "../../client/web/src/domains/bloom.ts";
 import { folded, isSeen, normal } from "../../client/web/src/domains/texts.ts";
+import { numberOf, pointOf } from "../../client/web/src/mechanisms/symbols.ts";
 import { drawCell, load, madeBy, makeReport, NOTHING, type Report, valueIn } from "../../client/web/src/report.ts";
 import { sha256, utf8 } from "../../client/web/src/sha256.ts";
 
@@ -25,7 +26,7 @@ export interface Held {
 /** Hold each file of vectors against the SDK. */
 export async function runVectors(vectors: Vectors): Promise<Record<string, Held>> {
   const held: Record<string, Held> = {};
-  for (const [name, run] of Object.entries({ plans, answers, rappor, texts, uploads, compiled })) {
+  for (const [name, run] of Object.entries({ plans, answers, points, rappor, texts, uploads, compiled })) {
     const failures: string[] = [];
     let count = 0;
     await run(vectors, (what, came, expected) => {
@@ -63,8 +64,8 @@ function hash(document: unknown): string {
 }
 
 /** Return digest and memo key of a plan with numbers. */
-function namesOf({ metric, rev, presence, kind, domain, cells }: any): [string, string] {
-  const digest = hash({ cells, kind, presence, rev, domain: hash(domain) }).slice(0, 16);
+function namesOf({ metric, rev, presence, kind, domain, cells, once_a_day }: any): [string, string] {
+  const digest = hash({ cells, kind, once_a_day, presence, rev, domain: hash(domain) }).slice(0, 16);
   if (!cells.parts[0].memo) return [digest, ""];
   const memos = cells.parts.map((part: any) => [part.mechanism, part.memo, part.cells]);
   return [digest, hash({ cells: memos, domain: hash(domain), metric })];
@@ -90,6 +91,14 @@ async function answers(vectors: Vectors, check: Check): Promise<void> {
       for (const cell of vector.cells) values.push(await valueIn(vector, cell, answer, MIDDLE, () => 1n << 63n));
       const expected = asked.values.map((value: unknown) => (typeof value === "boolean" ? Number(value) : value));
       check(`${vector.name}: ${asked.nothing ? "nothing" : canonical(answer)}`, values, expected);
+    }
+  }
+}
+
+async function points(vectors: Vectors, check: Check): Promise<void> {
+  for (const { points: listed, ...space } of parse(vectors["points"])) {
+    for (const [number, vector] of listed) {
+      check(`point ${number} of ${canonical(space)}`, [pointOf(number, space), numberOf(vector, space)], [vector, number]);
     }
   }
 }
@@ -173,6 +182,6 @@ const node = (globalThis as any).process;
 if (node?.argv?.[1] && import.meta.url.endsWith(node.argv[1])) {
   const { readFileSync } = await import("node:fs");
   const read = (name: string) => readFileSync(new URL(`../vectors/${name}.json`, import.meta.url), "utf-8");
-  const names = ["plans", "answers", "rappor", "texts", "uploads", "compiled"];
+  const names = ["plans", "answers", "points", "rappor", "texts", "uploads", "compiled"];
   console.log(JSON.stringify(await runVectors(Object.fromEntries(names.map((name) => [name, read(name)])))));
 }

@@ -32,6 +32,7 @@ export interface Integers {
   readonly h: number;
   readonly k: number;
   readonly order: number;
+  readonly prime: number;
   readonly reach: number;
   readonly ticks: number;
   readonly weight: number;

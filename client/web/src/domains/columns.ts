@@ -16,7 +16,7 @@ export function columns(answer: Answer, question: Question): Value {
     place = place * symbols + symbol;
     size *= symbols;
   }
-  return question.nothing ? size : scatter(place, size);
+  return question.nothing ? size : place;
 }
 
 /** Return the symbol of an answer in a column, and how many symbols this has; the last one is "other". */
@@ -25,19 +25,4 @@ function symbolIn(domain: Domain, answer: Answer, question: Question): [number, 
   const symbol = question.domains[domain.domain]!(answer, { ...question, domain, integers, nothing: false });
   const { values, edges } = domain as unknown as { values?: readonly string[]; edges: readonly string[] };
   return [symbol as number, values ? values.length : domain.domain === "range" ? 3 : edges.length + 2];
-}
-
-/** Return the value of a place in an order that is no order of answers: cubes modulo a prime. */
-export function scatter(place: number, size: number): number {
-  let prime = size;
-  while (prime % 3 === 1 || !isPrime(prime)) prime++;
-  let value = BigInt(size - 1 - place);
-  do value = value ** 3n % BigInt(prime);
-  while (value >= size);
-  return Number(value);
-}
-
-function isPrime(number: number): boolean {
-  for (let divisor = 2; divisor * divisor <= number; divisor++) if (number % divisor === 0) return false;
-  return true;
 }
