@@ -102,9 +102,12 @@ def test_every_character_has_the_form_that_the_python_sdk_gives_it(device: Devic
         assert wrong_texts(device, texts) == []
 
 
-PIECES = [*"aeK*#09 \u0301\u0323\u0327\u0345\u00df\u0130\u0131\u03c2\u03a3\u0149\u1e9e\u1f88\u212a\u0958\u1100\u1161"
-          "\u11a8\uac00\u0f73\u2126\U0001d15e\u0627\u0646\U0001f469\U0001f52c\u13a0\uab70\u200c\u200d\ufe0e\ufe0f\u180b"
-          "\u202e\u3000\x85\x1c\n\u0378\U0001e4ec\U000105c9\U000105d2\ua7cb\u0264\u1c89\U00010d50", *UNSEEN[:3]]  # fmt: skip
+PIECES = [
+    *"aeK*#09 \u0301\u0323\u0327\u0345\u00df\u0130\u0131\u03c2\u03a3\u0149\u1e9e\u1f88\u212a\u0958\u1100\u1161\u11a8",
+    *"\uac00\u0f73\u2126\U0001d15e\u0627\u0646\U0001f469\U0001f52c\u13a0\uab70\u200c\u200d\ufe0e\ufe0f\u180b\u202e",
+    *"\u3000\x85\x1c\n\u0378\U0001e4ec\U000105c9\U000105d2\ua7cb\u0264\u1c89\U00010d50",
+    *UNSEEN[:3],
+]
 
 
 def test_texts_of_many_characters_have_the_same_forms(device: Device) -> None:
@@ -138,7 +141,7 @@ def test_words_have_the_buckets_of_the_python_sdk(device: Device, name: str) -> 
     for _ in range(scaled(300, 5_000)):
         text = "".join(draw.choices(letters, k=draw.randint(0, 24)))
         cell = draw.randrange(cells.count)
-        expected = domain.bucket(kind.read(text, domain), cell)  # type: ignore[arg-type]
+        expected = domain.bucket(kind.read(text, domain), cell)
         came = device.call("value", metric=metric, cell=cell, answer=json.dumps(text), threshold="0")
         assert came == expected, text
 
@@ -174,12 +177,12 @@ def as_expression(number: float) -> str:
 @pytest.mark.parametrize("decimals", [0, 1, 3, 9])
 def test_numbers_are_compared_as_the_fractions_that_they_are(device: Device, decimals: int) -> None:
     draw = random.Random(decimals)
-    edges = sorted(draw.sample(range(-(10**6), 10**6), 11)) + [10**18]
+    edges = [*sorted(draw.sample(range(-(10**6), 10**6), 11)), 10**18]
     buckets, ends = Buckets(tuple(edges), decimals, "s"), Range((edges[0], edges[-1]), decimals, "s")
     grr = device.metric(plan_of(one_cell(GRR.for_epsilon(13, TWO)), "number", buckets.to_document()))
     grid = device.metric(plan_of(one_cell(GRR.for_epsilon(65, TWO)), "number", ends.to_document()))
     for number in floats_near(draw, edges, decimals):
-        arguments = {"cell": 0, "answer": as_expression(number), "threshold": "0"}
+        arguments: dict[str, Any] = {"cell": 0, "answer": as_expression(number), "threshold": "0"}
         steps = Fraction(number) * 10**decimals
         assert device.call("value", metric=grr, **arguments) == sum(edge <= steps for edge in edges)
         part = min(max((steps - edges[0]) * SCALE // (edges[-1] - edges[0]), 0), SCALE)
