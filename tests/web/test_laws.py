@@ -262,6 +262,49 @@ def test_a_report_of_every_kind_has_the_law_of_the_python_one(device: Device, na
     assert [*wrong_reports(device, ASKED[name])] == []
 
 
+class Noting(Rng):
+    """Notes what is drawn: integers with their bound, coins without their threshold, which may be a number's part."""
+
+    def coin(self, threshold: int) -> bool:
+        noted.append(2)
+        return super().coin(threshold)
+
+    def uniform(self, size: int) -> int:
+        noted.append(-size)
+        return 0
+
+
+noted: list[int] = []
+
+
+def draws(device: Device, asked: Asked, falls: int) -> set[tuple[int, ...]]:
+    """Return what is drawn for each answer, where every coin falls or none does: one series of draws if all is well."""
+    metric, found = device.metric(asked.plan), set()
+    for text, _ in asked.answers:
+        noted.clear()
+        device.call("report", Noting(lambda count: falls), metric=metric, cell=0, answer=text, secret="")
+        found.add(tuple(noted))
+    return found
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_same_coins_are_drawn_whatever_the_answer(device: Device, name: str) -> None:
+    for falls in (0, (1 << 64) - 1):
+        assert len(draws(device, ASKED[name], falls)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "asked"),
+    [
+        ("mechanisms/symbols.ts", "const near =", "if (!value) return 0;\n    const near =", "hidden number"),
+        ("domains/columns.ts", "for (const column of", "if (!question.nothing) for (const column of", "hidden table"),
+    ],
+)  # fmt: skip
+def test_fewer_coins_for_some_answers_are_seen(tmp_path: Path, name: str, old: str, new: str, asked: str) -> None:
+    with Device(planted(tmp_path, name, old, new)) as device:
+        assert len(draws(device, ASKED[asked], 0)) > 1
+
+
 # Memos.
 
 

@@ -42,7 +42,6 @@ export async function runVectors(vectors: Vectors): Promise<Record<string, Held>
 type Check = (what: string, came: unknown, expected: unknown) => void;
 
 /** Parse JSON of which integers above 2^53 become bigints: `JSON.parse` alone would round them. */
-// eslint-disable-next-line
 function parse(text: string | undefined): any {
   const marked = text!.replace(/"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g, (one) => (one[0] === '"' ? one : `"\\u0000${one}"`));
   return JSON.parse(marked, (_, value) => (/^\0-?\d+$/.test(value) ? BigInt(value.slice(1)) : value));
