@@ -28,7 +28,7 @@ def run(script: Path, *arguments: str, within_s: float = 120) -> str:
 
 
 class NodeError(Exception):
-    """What the SDK threw."""
+    """An error that the SDK threw."""
 
 
 class Device:

@@ -144,7 +144,7 @@ ASKED = {
 }  # fmt: skip
 
 
-# What is wrong: one name for each law that is another one.
+# Generators of names: one for each law that is not the Python one.
 
 
 def wrong_reports(device: Device, asked: Asked) -> Iterator[str]:
