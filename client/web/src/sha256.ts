@@ -32,19 +32,29 @@ export function sha256(message: Uint8Array): Uint8Array {
   for (let at = 0; at < padded.byteLength; at += 64) {
     let [a, b, c, d, e, f, g, h] = state as [number, number, number, number, number, number, number, number];
     for (let i = 0; i < 64; i++) {
-      const [early, late] = [words[i - 15]!, words[i - 2]!];
-      words[i] =
-        i < 16
-          ? padded.getInt32(at + 4 * i)
-          : words[i - 16]! +
-            words[i - 7]! +
-            (turned(early, 7) ^ turned(early, 18) ^ (early >>> 3)) +
-            (turned(late, 17) ^ turned(late, 19) ^ (late >>> 10));
+      if (i < 16) {
+        words[i] = padded.getInt32(at + 4 * i);
+      } else {
+        const early = words[i - 15]!;
+        const late = words[i - 2]!;
+        words[i] =
+          words[i - 16]! +
+          words[i - 7]! +
+          (turned(early, 7) ^ turned(early, 18) ^ (early >>> 3)) +
+          (turned(late, 17) ^ turned(late, 19) ^ (late >>> 10));
+      }
       const choice = (e & f) ^ (~e & g);
       const majority = (a & b) ^ (a & c) ^ (b & c);
       const first = h + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + choice + ROUNDS[i]! + words[i]!;
       const second = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + majority;
-      [a, b, c, d, e, f, g, h] = [(first + second) | 0, a, b, c, (d + first) | 0, e, f, g];
+      h = g;
+      g = f;
+      f = e;
+      e = (d + first) | 0;
+      d = c;
+      c = b;
+      b = a;
+      a = (first + second) | 0;
     }
     [a, b, c, d, e, f, g, h].forEach((word, i) => (state[i] = (state[i]! + word) | 0));
   }

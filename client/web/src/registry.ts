@@ -1,0 +1,122 @@
+/**
+ * The compiled registry, as `dither metrics compile` writes it: its types, and the check that it is whole.
+ *
+ * shared/compiled.md describes the document. Integers that may be above 2^53 are texts in it, so that JSON.parse rounds
+ * none of them.
+ */
+
+/** Integers of a mechanism by their names, each as a text. */
+export type Integers = Readonly<Record<string, string>>;
+
+/** So many cells that are alike, with the mechanism of their reports. */
+export interface Part {
+  readonly mechanism: string;
+  readonly parameters: Integers;
+  readonly memo?: Integers;
+  readonly cells: number;
+  readonly weight: number;
+}
+
+/** The cells of a metric, and who draws them. */
+export interface Cells {
+  readonly drawn: "device" | "report";
+  readonly public?: number;
+  readonly parts: readonly Part[];
+}
+
+/** A metric's domain. Its fields depend on the form that `domain` names. */
+export interface Domain {
+  readonly domain: string;
+  readonly [field: string]: unknown;
+}
+
+/** The plan by which a metric's reports are made and read. */
+export interface Plan {
+  readonly metric: string;
+  readonly rev: number;
+  readonly presence: "public" | "hidden";
+  readonly kind: string;
+  readonly domain: Domain;
+  readonly cells: Cells;
+}
+
+/** The terms of one metric that a person agrees to. Costs are in micro-epsilon. */
+export interface Terms {
+  readonly question: string;
+  readonly kind: string;
+  readonly values: string;
+  readonly sensitivity: "low" | "medium" | "high";
+  readonly presence: "public" | "hidden";
+  /** The cost of one report. */
+  readonly report: number;
+  /** The cost of one memoized answer with all its reports; 0 where every report has fresh noise. */
+  readonly permanent: number;
+  /** The most reports or, memoized, different answers, ever. */
+  readonly charges: number;
+  /** The most that the metric may cost, ever. */
+  readonly lifetime: number;
+  readonly period_days: number;
+  readonly expires: string;
+  readonly cells: number;
+  readonly linked: number;
+}
+
+/** One metric of the registry. */
+export interface CompiledMetric {
+  readonly plan: Plan;
+  readonly digest: string;
+  readonly memo_key: string;
+  readonly schedule: "spread" | "early";
+  readonly terms: Terms;
+}
+
+/** The terms of all metrics together. */
+export interface DeviceTerms {
+  readonly epsilon: number;
+  readonly linked: number;
+  readonly linkable: boolean;
+}
+
+/** One sentence of the terms: English as a template, with the facts that stand in its braces. */
+export interface TermsSentence {
+  readonly metric: string;
+  readonly template: string;
+  readonly facts: Readonly<Record<string, string | number>>;
+}
+
+/** A registry with every choice made. */
+export interface CompiledRegistry {
+  readonly dither_registry: 1;
+  readonly digest: string;
+  readonly app: string;
+  readonly quiet_days: number;
+  readonly public: { readonly name: string; readonly values: readonly string[] } | null;
+  readonly terms: DeviceTerms;
+  readonly sentences: readonly TermsSentence[];
+  readonly metrics: readonly CompiledMetric[];
+}
+
+/** Return a document as canonical JSON (shared/wire.md): sorted keys, no spaces, ASCII. Its numbers are integers. */
+export function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical)}]`;
+  if (value && typeof value == "object") {
+    const entries = Object.entries(value).sort(([a], [b]) => byCodePoint(a, b));
+    return `{${entries.map(([key, inner]) => `${canonical(key)}:${canonical(inner)}`)}}`;
+  }
+  if (typeof value == "number" && !Number.isSafeInteger(value)) throw new TypeError("a number is no integer");
+  return JSON.stringify(value).replace(/[\x7f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+function byCodePoint(a: string, b: string): number {
+  const [left, right] = [[...a], [...b]];
+  const place = left.findIndex((character, index) => character != right[index]);
+  if (place < 0) return left.length - right.length;
+  return left[place]!.codePointAt(0)! - (right[place]?.codePointAt(0) ?? -1);
+}
+
+/** Tell whether a document is what its digest says: not damaged, and not changed by hand. */
+export async function isWhole(registry: CompiledRegistry): Promise<boolean> {
+  const { digest, ...rest } = registry;
+  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(rest)));
+  return digest == Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
