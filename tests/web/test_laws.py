@@ -308,9 +308,9 @@ def test_fewer_coins_for_some_answers_are_seen(tmp_path: Path, name: str, old: s
 # Memos.
 
 
-def bits_of_memo(context: str) -> Rng:
+def bits_of_memo(context: str, secret: bytes = SECRET) -> Rng:
     """Return coins as the SDK draws a memo's: HMAC-SHA-256 of the context and a counter."""
-    blocks = b"".join(hmac.digest(SECRET, f"{context}\n{count}".encode(), "sha256") for count in range(64))
+    blocks = b"".join(hmac.digest(secret, f"{context}\n{count}".encode(), "sha256") for count in range(64))
     place = 0
 
     def randbits(count: int) -> int:
@@ -340,6 +340,38 @@ def test_a_memo_is_drawn_by_the_device_s_secret_and_nothing_else(
             )
             kept = partial(device.call, "report of class", KEEPS, metric=metric, cell=cell, secret=SECRET.hex())
             assert kept(**{"class": of}) == memo
+
+
+def wrong_repeats(device: Device) -> Iterator[str]:
+    """Hold reports of a memoized answer: fresh noise on the memo that each of 100 secrets tells."""
+    mechanism, key, memos = MEMOS[0][0], "c" * 64, set()
+    metric = device.metric(plan_of(one_cell(mechanism)), key)
+    for number in range(100):
+        secret = number.to_bytes(32, "big")
+        memo, _ = device.call("draw", bits_of_memo(f"{key} 0 0", secret), metric=metric, cell=0, value=0)
+        call = partial(device.call, "report", metric=metric, cell=None, answer="'a'", secret=secret.hex())
+        if possible(law_of(call)) != possible(repeats(mechanism, memo)):
+            yield f"a report of the memo {memo}"
+        memos.add(memo)
+    assert memos == {0, 1, 2}
+
+
+def test_each_report_has_fresh_noise_on_the_memo_of_its_secret(device: Device) -> None:
+    assert [*wrong_repeats(device)] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("repeat(made, permanent, coins)", "repeat(made, permanent, lasting)"),
+        ("JSON.parse(memoClass) as Value, lasting)", "JSON.parse(memoClass) as Value, coins)"),
+        ("keyedBlocks(secret, context)", "keyedBlocks(secret.fill(0), context)"),
+    ],
+    ids=["noise that is repeated", "a memo that is not", "a memo of everybody"],
+)
+def test_a_memo_that_is_none_is_seen(tmp_path: Path, old: str, new: str) -> None:
+    with Device(planted(tmp_path, "report.ts", old, new)) as device:
+        assert next(wrong_repeats(device), "")
 
 
 STEPS = Thresholds((0, 10, 25, 70, 100), 1, "s")
