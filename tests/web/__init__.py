@@ -1,0 +1,1 @@
+"""The web SDK, run by Node, held against the Python one."""
