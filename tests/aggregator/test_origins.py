@@ -12,8 +12,10 @@ import pytest
 import requests
 
 from dither_aggregator.arguments import values
+from dither_aggregator.ingest import counters
 from dither_aggregator.ingest.limits import Limits
 from dither_aggregator.web.addresses import ADDRESSES
+from dither_aggregator.web.health import health_findings
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_admission import ASKED, FEW, Taking, taking
@@ -95,6 +97,29 @@ def test_a_page_of_another_origin_sends_and_reads_nothing(to: Taking, origin: st
         assert TOLD not in answer.headers
         assert answer.headers["Vary"] == "origin"
     assert all(row.accepted == 0 for row in to.service.store.ledger())
+
+
+def test_health_tells_which_origins_were_refused_and_repeats_no_other_words(
+    to: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "_shared", counters.Shared([0.0] * counters.SLOTS, 0))
+    monkeypatch.setattr(counters, "_origins", {})
+
+    def told() -> str:
+        (check,) = (each for each in health_findings(to.service) if each.what == "origins")
+        assert check.well  # else any stranger could have an alert sent
+        return check.value
+
+    assert told() == "none refused"
+    for origin in ("https://old.example", "https://app.example.evil", "https://old.example", "see <b>x</b>"):
+        asked(to, "OPTIONS", Origin=origin, Access_Control_Request_Method="POST")
+    assert told() == "4 requests refused since the start; in the last day https://old.example, https://app.example.evil"
+    for place in range(12):
+        asked(to, "POST", body=upload(), Origin=f"http://{place}.example:80", Content_Type="text/plain")
+    named = ", ".join(f"http://{place}.example:80" for place in range(11, 1, -1))
+    assert told() == f"16 requests refused since the start; in the last day {named}"
+    monkeypatch.setattr(counters, "ORIGIN_NAMED_S", -1.0)  # a day later
+    assert told() == "16 requests refused since the start"
 
 
 def test_who_says_no_origin_is_no_browser_and_shows_its_key_in_a_header(to: Taking) -> None:
