@@ -6,6 +6,7 @@ They say all that is agreed to (`dither_shared.terms`). `dither metrics docs` wr
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from dither_shared.accounting.life import AWAY_DAYS, evictions
 from dither_shared.accounting.linking import recognised
 from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
 from dither_shared.exact import exp_of_micro, to_micro
@@ -46,6 +47,7 @@ def terms_of(registry: Registry) -> list[Sentence]:
     return [
         *sentences,
         everything,
+        *([_evicted(evictions(registry).devices)] if registry.evicted else []),
         Sentence("", "You can change your mind at any time."),
         Sentence("", "Reports that were sent before cannot be called back: nobody can tell which are yours."),
     ]
@@ -112,6 +114,15 @@ def _recognised(metric: str, answer: str, linked: int) -> Sentence:
         f"Among {{devices}} people with {answer}, about {{people}} could be recognised by what their reports repeat."
     )
     return Sentence(metric, template, MappingProxyType({"devices": DEVICES, "people": recognised(linked)}))
+
+
+def _evicted(devices: int) -> Sentence:
+    """Say how often in a year a browser may begin all of it anew."""
+    template = (
+        "In a browser all of this begins anew when what this site has kept is deleted, by you or by the browser after "
+        "{days} days without a visit: up to {times} times in a year."
+    )
+    return Sentence("", template, MappingProxyType({"days": AWAY_DAYS, "times": devices}))
 
 
 def _literal(words: str) -> str:

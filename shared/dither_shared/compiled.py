@@ -38,6 +38,7 @@ def to_document(registry: Registry, sentences: Iterable[Mapping[str, object]]) -
         "device_epsilon": str(registry.device_epsilon),
         "quiet_days": registry.quiet_days,
         "linkable": registry.linkable,
+        "evicted": registry.evicted,
         "linked": _text(registry.linked),
         "public": registry.public and {"name": registry.public.name, "values": list(registry.public.values)},
         "unused_lists": list(registry.unused),
@@ -104,6 +105,7 @@ def read(text: str, source: str) -> Registry:
             public and PublicColumn(public["name"], tuple(public["values"])),
             document["linkable"],
             tuple(document["unused_lists"]),
+            document.get("evicted", False),
         )
         _know(registry, linked=_float(document["linked"]))
     except (DitherError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

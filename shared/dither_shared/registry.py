@@ -210,6 +210,8 @@ class Registry:
     """Whether reviewers know that whoever keeps all reports can join those of many devices over time."""
     unused: tuple[str, ...] = ()
     """The shared lists of values that nothing names."""
+    evicted: bool = False
+    """Whether reviewers know that browsers may make new devices of one person, and people are told so."""
 
     @classmethod
     def load(cls, path: StrPath) -> "Registry":
@@ -250,6 +252,7 @@ class Registry:
         quiet_days = head.integer("quiet_days", 0, 365, default=1)
         public = _read_public(head)
         linkable = head.boolean("linkable", default=False)
+        evicted = head.boolean("evicted", default=False)
         head.done()
         tables = document.tables("metric", METRICS_MAX)
         document.done()
@@ -261,6 +264,7 @@ class Registry:
             public,
             linkable,
             tuple(name for name in document.lists if name not in document.named),
+            evicted,
         )
         if public and not any(metric.kind.takes_public for metric in registry.metrics.values()):
             raise head.error("public", "is for tables, and there is none")

@@ -7,7 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from dither.commands.metrics.compiling import document_of
+from dither_shared.accounting.life import AWAY_DAYS, Evictions, evictions
 from dither_shared.accounting.linking import hundredths
+from dither_shared.errors import refusal_of
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry, utc_today
@@ -25,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_days,
         help='such as "60d": exit 1 and name each metric that expires within so many days, or has expired',
     )
+    parser.add_argument(
+        "--web",
+        action="store_true",
+        help="for pages in browsers, too: what a person may be charged where a browser deletes what a page has kept",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -40,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
     registry.check_linked(str(args.registry))
+    most = _check_web(registry, str(args.registry)) if args.web else None
     metrics = list(registry.metrics.values())
     reserved = from_micro(sum(metric.reservation for metric in metrics))
     today = utc_today()
@@ -57,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         }
         if args.expires_within:
             document["expires_soon"] = [metric.name for metric in soon]
+        if most:
+            document["web"] = {"epsilon": from_micro(most.micro), "devices": most.devices, "days": most.days}
         print(json.dumps(document))
         return int(bool(soon))
     for metric in metrics:
@@ -77,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
             f"note: R({DEVICES}) of all its metrics is {hundredths(registry.linked)}: the share of {DEVICES} devices "
             f"with the same answers whose reports can be joined over time"
         )
+    if most:
+        _print_web(registry, most)
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
     if soon:
         print(
@@ -85,6 +97,34 @@ def run(args: argparse.Namespace) -> int:
         )
         return 1
     return 0
+
+
+def _check_web(registry: Registry, source: str) -> Evictions:
+    """Return what a year of evictions costs; refuse more than `device_epsilon` unless reviewers know."""
+    most = evictions(registry)
+    if most.micro > to_micro(registry.device_epsilon) and not registry.evicted:
+        raise refusal_of(
+            source,
+            f"registry: in a browser device_epsilon must be at least what a person may be charged in a year in which "
+            f"it deletes what the page has kept, {from_micro(most.micro):g} as {most.devices} devices, "
+            f"got {registry.device_epsilon}; ask less, or say evicted = true, which people are told",
+        )
+    return most
+
+
+def _print_web(registry: Registry, most: Evictions) -> None:
+    print(
+        f"note: in a browser a person may be charged {from_micro(most.micro):g} in a year, as {most.devices} devices: "
+        f"visits on {most.days} days, then {AWAY_DAYS} days away, after which Safari deletes what the page has kept"
+    )
+    hidden = ", ".join(name for name, metric in registry.metrics.items() if metric.hidden)
+    if hidden:
+        print(
+            f"note: in a browser {hidden} says none or an answer only for periods with a visit, and sends it at a "
+            f"visit after the period: that somebody came is not hidden"
+        )
+    if not registry.quiet_days:
+        print("note: without quiet_days every visit in a private window, and of a crawler, is a device that reports")
 
 
 def _describe(metric: Metric) -> dict[str, object]:
