@@ -19,7 +19,7 @@ from dither_aggregator.web.health import health_findings
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_admission import ASKED, FEW, Taking, taking
-from tests.support.chromium import chromium
+from tests.support.firefox import AnyPage
 from tests.support.http import slug, until
 from tests.support.keys import write_key
 
@@ -144,7 +144,7 @@ SEND = """async ([address, headers, body]) => {
 }"""
 
 
-def test_a_browser_sends_from_the_page_of_a_named_origin_and_from_no_other(tmp_path: Path) -> None:
+def test_a_browser_sends_from_the_page_of_a_named_origin_and_from_no_other(tmp_path: Path, page: AnyPage) -> None:
     """A browser has two origins of one server, by its name and by its address."""
     handler = partial(Silent, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
@@ -153,22 +153,18 @@ def test_a_browser_sends_from_the_page_of_a_named_origin_and_from_no_other(tmp_p
         with taking(tmp_path / "store", Limits(by_key=FEW, origins=(named,))) as to:
             key = write_key(to.service.store)
             bearer = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-            page = chromium().new_page()
-            try:
-                page.goto(named)
-                for headers, made in (({}, lambda: with_key(upload(), key)), (bearer, upload)):
-                    assert page.evaluate(SEND, [to.url + PATH, headers, made().decode()]) == [202, 1, None]
-                    assert page.evaluate(SEND, [to.url + PATH, headers, "{}"])[0] == 400
-                for _ in range(2):
-                    assert page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])[0] == 202
-                status, _, wait = page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])
-                assert (status, wait is not None) == (429, True)
-                assert page.evaluate(SEND, [to.url + "/v1/plan", {}, "{}"])[0] == "TypeError"  # what it may not read
-                page.goto(other)
-                for headers in ({}, bearer):
-                    assert page.evaluate(SEND, [to.url + PATH, headers, upload().decode()])[0] == "TypeError"
-            finally:
-                page.close()
+            page.goto(named)
+            for headers, made in (({}, lambda: with_key(upload(), key)), (bearer, upload)):
+                assert page.evaluate(SEND, [to.url + PATH, headers, made().decode()]) == [202, 1, None]
+                assert page.evaluate(SEND, [to.url + PATH, headers, "{}"])[0] == 400
+            for _ in range(2):
+                assert page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])[0] == 202
+            status, _, wait = page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])
+            assert (status, wait is not None) == (429, True)
+            assert page.evaluate(SEND, [to.url + "/v1/plan", {}, "{}"])[0] == "TypeError"  # what it may not read
+            page.goto(other)
+            for headers in ({}, bearer):
+                assert page.evaluate(SEND, [to.url + PATH, headers, upload().decode()])[0] == "TypeError"
             site.shutdown()
             assert sum(row.accepted for row in to.service.store.ledger()) == 4
 
