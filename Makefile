@@ -63,7 +63,7 @@ lowest: .venv/dev.stamp
 	@sh .ci/lowest $(PARALLEL) $(ARGS)
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv client/web/node_modules client/web/dist .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
-.venv/%.stamp: pyproject.toml aggregator/pyproject.toml .ci/venv
+.venv/%.stamp: pyproject.toml aggregator/pyproject.toml client/web/package-lock.json .ci/venv
 	@PYTHON="$(PYTHON)" sh .ci/venv $*

@@ -135,9 +135,9 @@ def _firefox() -> Iterator["Firefox"]:
 @pytest.fixture(params=["chromium", "firefox"])
 def page(request: pytest.FixtureRequest, browser: "Browser", _firefox: "Firefox") -> Iterator["AnyPage"]:
     """Give a page of each of two browsers, of a person who has nothing stored."""
-    opened = browser.new_page() if request.param == "chromium" else _firefox.new_page()
-    yield opened
-    opened.close()
+    person = browser.new_context() if request.param == "chromium" else _firefox.new_context()
+    yield person.new_page()
+    person.close()
 
 
 @pytest.fixture(scope="module")

@@ -59,17 +59,32 @@ class Firefox:
                     raise BrowserError(f"{method}: {came['message']}")
                 return came["result"]
 
-    def new_page(self, *, beside: "Page | None" = None) -> "Page":
-        """Open a page of a person of its own, who has nothing stored; or a tab of the same person's."""
-        person = beside.person if beside else self.ask("browser.createUserContext")["userContext"]
-        return Page(self, person, self.ask("browsingContext.create", type="tab", userContext=person)["context"])
+    def new_context(self) -> "Person":
+        """Return somebody who has nothing stored."""
+        return Person(self, self.ask("browser.createUserContext")["userContext"])
+
+
+class Person:
+    """What all tabs of one person share."""
+
+    def __init__(self, browser: Firefox, name: str) -> None:
+        self._browser, self._name = browser, name
+
+    def new_page(self) -> "Page":
+        """Open a tab."""
+        opened = self._browser.ask("browsingContext.create", type="tab", userContext=self._name)
+        return Page(self._browser, self, opened["context"])
+
+    def close(self) -> None:
+        """Close their tabs, and forget all that they stored."""
+        self._browser.ask("browser.removeUserContext", userContext=self._name)
 
 
 class Page:
     """A tab."""
 
-    def __init__(self, browser: Firefox, person: str, context: str) -> None:
-        self._browser, self.person, self._context = browser, person, context
+    def __init__(self, browser: Firefox, person: Person, name: str) -> None:
+        self._browser, self.context, self._context = browser, person, name
 
     def goto(self, url: str) -> None:
         """Load a page, with all that it loads."""
