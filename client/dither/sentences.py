@@ -6,14 +6,13 @@ They say all that is agreed to (`dither_shared.terms`). `dither metrics docs` wr
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from dither_shared.accounting.life import AWAY_DAYS, evictions
 from dither_shared.accounting.linking import recognised
 from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
 from dither_shared.exact import exp_of_micro, to_micro
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
-from dither_shared.terms import DeviceTerms, Terms
+from dither_shared.terms import AWAY_DAYS, DeviceTerms, Terms, evictions
 
 VALUES_MAX = 8
 """A dialog shows so many listed values; the page of `dither metrics docs` has all."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dither.cli import main
-from dither_shared.accounting.life import Evictions, evictions
 from dither_shared.registry import Registry, utc_today
+from dither_shared.terms import Evictions, evictions
 from tests.support.registries import registry_text
 
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from dither.commands.metrics.compiling import document_of
-from dither_shared.accounting.life import AWAY_DAYS, Evictions, evictions
 from dither_shared.accounting.linking import hundredths
 from dither_shared.errors import refusal_of
 from dither_shared.exact import from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.terms import AWAY_DAYS, Evictions, evictions
 
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
