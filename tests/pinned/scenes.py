@@ -310,7 +310,7 @@ SCENES: dict[str, tuple[str, list[Step]]] = {
 
 @dataclass
 class Draws:
-    """What is drawn in one step, by name. Written where nothing is given; what is given and not drawn is left over."""
+    """The draws of one step, by name. Written where nothing is given; what is given and not drawn is left over."""
 
     given: Document | None
     drawn: Document = field(default_factory=dict)
@@ -445,7 +445,7 @@ class Player:
     def idle(self) -> None:
         pass
 
-    # What is drawn.
+    # The draws.
 
     def _delay(self) -> float:
         return float(self._draws.take("moment_s", lambda: self._random.randrange(1, MOMENT_S)))
@@ -504,7 +504,7 @@ class Player:
         ):
             yield
 
-    # What came of it.
+    # The results.
 
     def _state(self) -> Document:
         """Return all that an app and its person may ask of a device, and nothing of how it keeps it."""

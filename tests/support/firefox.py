@@ -37,7 +37,7 @@ _LISTENS = re.compile(rb"WebDriver BiDi listening on (ws://\S+)")
 
 
 class BrowserError(AssertionError):
-    """What the browser, or the script of a page, said of an error."""
+    """An error in the words of the browser, or of a page's script."""
 
 
 class Firefox:
@@ -65,7 +65,7 @@ class Firefox:
 
 
 class Person:
-    """What all tabs of one person share."""
+    """A person, whose tabs share what is stored."""
 
     def __init__(self, browser: Firefox, name: str) -> None:
         self._browser, self._name = browser, name
