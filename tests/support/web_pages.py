@@ -35,10 +35,10 @@ def node(*arguments: object, cwd: Path = WEB, within_s: float = 300) -> str:
     return ended.stdout
 
 
-def bundle(into: Path, *modules: Path) -> None:
-    """Write modules as a page loads them, each with what it imports."""
+def bundle(into: Path, *modules: Path, base: Path = ROOT) -> None:
+    """Write modules as a page loads them, each with what it imports, where they are in the `base`."""
     options = {"bundle": True, "splitting": True, "minify": True, "format": "esm", "external": ["node:*"]}
-    asked = json.dumps({**options, "entryPoints": [*map(str, modules)], "outbase": str(ROOT), "outdir": str(into)})
+    asked = json.dumps({**options, "entryPoints": [*map(str, modules)], "outbase": str(base), "outdir": str(into)})
     node("--input-type=module", "--eval", f'import {{ build }} from "esbuild"; await build({asked})')
 
 
