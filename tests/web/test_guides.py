@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from tests.support.keys import write_key
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 from tests.support.web_pages import WEB
-from tests.test_tutorial import Reader
+from tests.test_tutorial import Reader, blocks_of, desk
 from tests.web.test_package import unpack
 
 pytestmark = pytest.mark.slow
@@ -106,17 +105,11 @@ class WebReader(Reader):
 @pytest.fixture(scope="module")
 def followed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebReader]:
     """Follow the tutorial, up to where its page is opened in a browser."""
-    root = tmp_path_factory.mktemp("reader")
-    for name in ("bin", "home", "empty"):
-        (root / name).mkdir()
-    for name, module in (("python", ""), ("dither", " -m dither.cli")):
-        wrapper = root / "bin" / name
-        wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}"{module} "$@"\n', encoding="utf-8")
-        wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-    shutil.copy(package, root / "empty")
+    empty = desk(tmp_path_factory.mktemp("reader"))
+    shutil.copy(package, empty)
     with ExitStack() as stack:
-        reader = WebReader(root / "empty", stack, free_port())
-        for language, text in re.findall(r"```([^\n]*)\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL):
+        reader = WebReader(empty, stack, free_port())
+        for language, text in blocks_of(TUTORIAL):
             reader.read(language, text)
         assert len(reader.ran) >= 6
         yield reader
