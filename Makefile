@@ -16,7 +16,7 @@ help:
 	@echo "make soak    tests at length: 200 kills, thousands of lives, ten years again and again, every grid whole, uploads fuzzed"
 	@echo "make bench   speed and error, each beside something"
 	@echo "make format  put the code into its one format"
-	@echo "make dist    wheels and sdists in dist/, held against what an index asks"
+	@echo "make dist    wheels, sdists and the npm package in dist/, held against what an index asks"
 	@echo "make sbom    beside them, what installing each brings, with licences"
 	@echo "make lowest  the fast tests with the lowest versions of all dependencies (ARGS=\"-k wire\")"
 	@echo "make clean   remove .venv and caches"
@@ -63,7 +63,7 @@ lowest: .venv/dev.stamp
 	@sh .ci/lowest $(PARALLEL) $(ARGS)
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv client/web/node_modules client/web/dist tests/web/vite/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
-.venv/%.stamp: pyproject.toml aggregator/pyproject.toml .ci/venv
+.venv/%.stamp: pyproject.toml aggregator/pyproject.toml client/web/package-lock.json tests/web/vite/package-lock.json .ci/venv
 	@PYTHON="$(PYTHON)" sh .ci/venv $*

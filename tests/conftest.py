@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
     from tests.support.browsing import Tab
+    from tests.support.firefox import AnyPage, Firefox
 
 HERE = Path(__file__).parent
 
@@ -121,6 +122,22 @@ def _chromium() -> Iterator[None]:
 def browser(_chromium: None) -> "Browser":
     """Give a real Chromium."""
     return chromium.chromium()
+
+
+@pytest.fixture(scope="module")
+def _firefox() -> Iterator["Firefox"]:
+    from tests.support.firefox import firefox
+
+    with firefox() as started:
+        yield started
+
+
+@pytest.fixture(params=["chromium", "firefox"])
+def page(request: pytest.FixtureRequest, browser: "Browser", _firefox: "Firefox") -> Iterator["AnyPage"]:
+    """Give a page of each of two browsers, of a person who has nothing stored."""
+    person = browser.new_context() if request.param == "chromium" else _firefox.new_context()
+    yield person.new_page()
+    person.close()
 
 
 @pytest.fixture(scope="module")

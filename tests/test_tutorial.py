@@ -147,17 +147,27 @@ def _follow(lines: list[str], patterns: list[str]) -> bool:
     return bool(lines) and bool(re.fullmatch(patterns[0], lines[0])) and _follow(lines[1:], patterns[1:])
 
 
-def test_the_tutorial_runs_from_its_first_line_to_its_last(tmp_path: Path) -> None:
+def desk(directory: Path) -> Path:
+    """Return an empty directory of a reader, who has a home and finds `python` and `dither` in PATH."""
     for name in ("bin", "home", "empty"):
-        (tmp_path / name).mkdir()
+        (directory / name).mkdir()
     for name, module in (("python", ""), ("dither", " -m dither.cli")):
-        wrapper = tmp_path / "bin" / name
+        wrapper = directory / "bin" / name
         wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}"{module} "$@"\n', encoding="utf-8")
         wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-    blocks = re.findall(r"```([^\n]*)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return directory / "empty"
+
+
+def blocks_of(page: Path) -> list[tuple[str, str]]:
+    """Return the blocks of a page, each with its language."""
+    return re.findall(r"```([^\n]*)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_tutorial_runs_from_its_first_line_to_its_last(tmp_path: Path) -> None:
+    empty, blocks = desk(tmp_path), blocks_of(PAGE)
     assert len(blocks) >= 20
     with ExitStack() as stack:
-        reader = Reader(tmp_path / "empty", stack, free_port())
+        reader = Reader(empty, stack, free_port())
         for language, text in blocks:
             reader.read(language, text)
             if "python estimates.py" in text:

@@ -15,7 +15,7 @@ from textwrap import fill
 from dither.commands.privacy import DELTA, SCENARIOS
 from dither_shared.accounting.composition import checked_delta
 from dither_shared.accounting.events import OneOf, group
-from dither_shared.accounting.life import outputs_of, outputs_of_all, periods_touched
+from dither_shared.accounting.life import outputs_of, outputs_of_all
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import (
     NEARLY_CERTAIN,
@@ -31,6 +31,7 @@ from dither_shared.errors import ConfigurationError, InvalidParameter
 from dither_shared.exact import MICRO, exp_of_micro, from_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
+from dither_shared.terms import periods_touched
 
 DEVICES_MAX = 100
 PRIORS = (Fraction(1, 100), Fraction(1, 2), Fraction(99, 100))

@@ -12,7 +12,7 @@ from dither_shared.exact import exp_of_micro, to_micro
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
-from dither_shared.terms import DeviceTerms, Terms
+from dither_shared.terms import AWAY_DAYS, DeviceTerms, Terms, evictions
 
 VALUES_MAX = 8
 """A dialog shows so many listed values; the page of `dither metrics docs` has all."""
@@ -46,6 +46,7 @@ def terms_of(registry: Registry) -> list[Sentence]:
     return [
         *sentences,
         everything,
+        *([_evicted(evictions(registry).devices)] if registry.evicted else []),
         Sentence("", "You can change your mind at any time."),
         Sentence("", "Reports that were sent before cannot be called back: nobody can tell which are yours."),
     ]
@@ -112,6 +113,15 @@ def _recognised(metric: str, answer: str, linked: int) -> Sentence:
         f"Among {{devices}} people with {answer}, about {{people}} could be recognised by what their reports repeat."
     )
     return Sentence(metric, template, MappingProxyType({"devices": DEVICES, "people": recognised(linked)}))
+
+
+def _evicted(devices: int) -> Sentence:
+    """Say how often in a year a browser may begin all of it anew."""
+    template = (
+        "In a browser all of this begins anew when what this site has kept is deleted, by you or by the browser after "
+        "{days} days without a visit: up to {times} times in a year."
+    )
+    return Sentence("", template, MappingProxyType({"days": AWAY_DAYS, "times": devices}))
 
 
 def _literal(words: str) -> str:

@@ -38,6 +38,7 @@ def to_document(registry: Registry, sentences: Iterable[Mapping[str, object]]) -
         "device_epsilon": str(registry.device_epsilon),
         "quiet_days": registry.quiet_days,
         "linkable": registry.linkable,
+        "evicted": registry.evicted,
         **({"nearly_certain": True} if registry.nearly_certain else {}),  # readers of before pass over it
         "linked": _text(registry.linked),
         "public": registry.public and {"name": registry.public.name, "values": list(registry.public.values)},
@@ -106,6 +107,7 @@ def read(text: str, source: str) -> Registry:
             document["linkable"],
             document.get("nearly_certain", False),
             tuple(document["unused_lists"]),
+            document.get("evicted", False),
         )
         _know(registry, linked=_float(document["linked"]))
     except (DitherError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

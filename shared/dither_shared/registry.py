@@ -222,6 +222,8 @@ class Registry:
     """Whether reviewers know that a device's reports may make a guess at its answers nearly certain."""
     unused: tuple[str, ...] = ()
     """The shared lists of values that nothing names."""
+    evicted: bool = False
+    """Whether reviewers know that browsers may make new devices of one person, and people are told so."""
 
     @classmethod
     def load(cls, path: StrPath) -> "Registry":
@@ -372,6 +374,7 @@ def _read_head(head: "TomlTable") -> dict[str, Any]:
         "public": _read_public(head),
         "linkable": head.boolean("linkable", default=False),
         "nearly_certain": head.boolean("nearly_certain", default=False),
+        "evicted": head.boolean("evicted", default=False),
     }
     head.done()
     return read

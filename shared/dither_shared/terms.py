@@ -24,6 +24,9 @@ from dither_shared.registry import SENSITIVITIES, Metric, Registry
 
 LINKED_RISE_MAX = 500
 """The most that an R(200), in ten-thousandths, rises without being asked for."""
+YEAR_DAYS = 365
+AWAY_DAYS = 7
+"""Days without a visit after which Safari deletes what a page has kept (WebKit, 24 March 2020)."""
 
 
 @frozen
@@ -177,3 +180,49 @@ def _links(linked: int, agreed: int) -> str:
 def _shown(micro: int) -> str:
     """Return an epsilon with all its digits: a rise by a millionth is asked for, too."""
     return f"{from_micro(micro):.10g}"
+
+
+# A browser deletes what a page has kept.
+
+
+def periods_touched(period_days: int, days: int) -> int:
+    """Return the most periods that so many days in a row have a day of: in each a device answers once at most."""
+    return (days + period_days - 2) // period_days + 1
+
+
+@frozen
+class Evictions:
+    """The most that a person may be charged in a year in which a browser deletes what a page has kept."""
+
+    micro: int
+    """Micro-epsilon of all metrics and devices together."""
+    devices: int
+    """How many devices the person is."""
+    days: int
+    """On how many days in a row they visit, before they stay away for so long that the storage goes."""
+
+
+def evictions(registry: Registry) -> Evictions:
+    """Return what a year of evictions costs a person at most, over all ways to come and go.
+
+    A budget is for the life of a browser's storage. Safari deletes what a page has kept after seven days of its use
+    without a visit; the next visit is a new device's. Somebody who visits on L days and stays away for 7, again and
+    again, is 365 / (L + 7) devices in a year, rounded up. Each is quiet for `quiet_days`, and then charged in the
+    periods of L - `quiet_days` days at most. The L with which all are charged most counts. A metric whose periods are
+    drawn ("spread") counts as if each were drawn in each life; the mean is no more than without evictions, for each
+    device draws each period of the year with the same probability.
+    """
+    metrics = registry.metrics.values()
+
+    def charged(visited: int) -> int:
+        days = visited - registry.quiet_days
+        if days <= 0:
+            return 0
+        return sum(metric.charge * min(metric.charges, periods_touched(metric.period_days, days)) for metric in metrics)
+
+    def year(visited: int) -> Evictions:
+        whole, rest = divmod(YEAR_DAYS, visited + AWAY_DAYS)
+        micro = whole * charged(visited) + charged(min(rest, visited))
+        return Evictions(micro, whole + (rest > 0), visited)
+
+    return max(map(year, range(1, YEAR_DAYS + 1)), key=lambda one: (one.micro, -one.days))

@@ -22,6 +22,7 @@ from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.bounds import Peers, peers_of
 from dither_aggregator.web.clients import Clients
 from dither_aggregator.web.connection import HELD_BACK_S
+from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import http_server, serve, sqlite_store, web_app
@@ -70,8 +71,10 @@ def request(key: str, passed_on: str = "") -> bytes:
 
 
 @contextmanager
-def taking(directory: Path, limits: Limits, capacity: Capacity | None = None) -> Iterator[Taking]:
-    with sqlite_store(ASKED, directory) as store, WholeService(store, capacity) as service, ExitStack() as opened:
+def taking(
+    directory: Path, limits: Limits, capacity: Capacity | None = None, asked: Registry = ASKED
+) -> Iterator[Taking]:
+    with sqlite_store(asked, directory) as store, WholeService(store, capacity) as service, ExitStack() as opened:
         admission = Admission(service, limits)
         server = http_server(web_app(service), admission=admission)
         with server.in_background():

@@ -12,12 +12,14 @@ import pytest
 import requests
 
 from dither_aggregator.arguments import values
+from dither_aggregator.ingest import counters
 from dither_aggregator.ingest.limits import Limits
 from dither_aggregator.web.addresses import ADDRESSES
+from dither_aggregator.web.health import health_findings
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_admission import ASKED, FEW, Taking, taking
-from tests.support.chromium import chromium
+from tests.support.firefox import AnyPage
 from tests.support.http import slug, until
 from tests.support.keys import write_key
 
@@ -97,6 +99,29 @@ def test_a_page_of_another_origin_sends_and_reads_nothing(to: Taking, origin: st
     assert all(row.accepted == 0 for row in to.service.store.ledger())
 
 
+def test_health_tells_which_origins_were_refused_and_repeats_no_other_words(
+    to: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "_shared", counters.Shared([0.0] * counters.SLOTS, 0))
+    monkeypatch.setattr(counters, "_origins", {})
+
+    def told() -> str:
+        (check,) = (each for each in health_findings(to.service) if each.what == "origins")
+        assert check.well  # else any stranger could have an alert sent
+        return check.value
+
+    assert told() == "none refused"
+    for origin in ("https://old.example", "https://app.example.evil", "https://old.example", "see <b>x</b>"):
+        asked(to, "OPTIONS", Origin=origin, Access_Control_Request_Method="POST")
+    assert told() == "4 requests refused since the start; in the last day https://old.example, https://app.example.evil"
+    for place in range(12):
+        asked(to, "POST", body=upload(), Origin=f"http://{place}.example:80", Content_Type="text/plain")
+    named = ", ".join(f"http://{place}.example:80" for place in range(11, 1, -1))
+    assert told() == f"16 requests refused since the start; in the last day {named}"
+    monkeypatch.setattr(counters, "ORIGIN_NAMED_S", -1.0)  # a day later
+    assert told() == "16 requests refused since the start"
+
+
 def test_who_says_no_origin_is_no_browser_and_shows_its_key_in_a_header(to: Taking) -> None:
     key = write_key(to.service.store)
     assert asked(to, "POST", body=with_key(upload(), key), Content_Type="text/plain").status_code == 401
@@ -119,7 +144,7 @@ SEND = """async ([address, headers, body]) => {
 }"""
 
 
-def test_a_browser_sends_from_the_page_of_a_named_origin_and_from_no_other(tmp_path: Path) -> None:
+def test_a_browser_sends_from_the_page_of_a_named_origin_and_from_no_other(tmp_path: Path, page: AnyPage) -> None:
     """A browser has two origins of one server, by its name and by its address."""
     handler = partial(Silent, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as site:
@@ -128,22 +153,18 @@ def test_a_browser_sends_from_the_page_of_a_named_origin_and_from_no_other(tmp_p
         with taking(tmp_path / "store", Limits(by_key=FEW, origins=(named,))) as to:
             key = write_key(to.service.store)
             bearer = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-            page = chromium().new_page()
-            try:
-                page.goto(named)
-                for headers, made in (({}, lambda: with_key(upload(), key)), (bearer, upload)):
-                    assert page.evaluate(SEND, [to.url + PATH, headers, made().decode()]) == [202, 1, None]
-                    assert page.evaluate(SEND, [to.url + PATH, headers, "{}"])[0] == 400
-                for _ in range(2):
-                    assert page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])[0] == 202
-                status, _, wait = page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])
-                assert (status, wait is not None) == (429, True)
-                assert page.evaluate(SEND, [to.url + "/v1/plan", {}, "{}"])[0] == "TypeError"  # what it may not read
-                page.goto(other)
-                for headers in ({}, bearer):
-                    assert page.evaluate(SEND, [to.url + PATH, headers, upload().decode()])[0] == "TypeError"
-            finally:
-                page.close()
+            page.goto(named)
+            for headers, made in (({}, lambda: with_key(upload(), key)), (bearer, upload)):
+                assert page.evaluate(SEND, [to.url + PATH, headers, made().decode()]) == [202, 1, None]
+                assert page.evaluate(SEND, [to.url + PATH, headers, "{}"])[0] == 400
+            for _ in range(2):
+                assert page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])[0] == 202
+            status, _, wait = page.evaluate(SEND, [to.url + PATH, bearer, upload().decode()])
+            assert (status, wait is not None) == (429, True)
+            assert page.evaluate(SEND, [to.url + "/v1/plan", {}, "{}"])[0] == "TypeError"  # what it may not read
+            page.goto(other)
+            for headers in ({}, bearer):
+                assert page.evaluate(SEND, [to.url + PATH, headers, upload().decode()])[0] == "TypeError"
             site.shutdown()
             assert sum(row.accepted for row in to.service.store.ledger()) == 4
 

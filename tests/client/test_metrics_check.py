@@ -1,13 +1,17 @@
-"""`dither metrics check`: what it says of metrics that expire."""
+"""`dither metrics check`: what it says of metrics that expire, and of pages in browsers."""
 
 import json
+import random
 from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from dither.cli import main
-from dither_shared.registry import utc_today
+from dither.device.days import day_number, draw_periods
+from dither_shared.registry import Registry, utc_today
+from dither_shared.rng import Rng
+from dither_shared.terms import Evictions, evictions
 from tests.support.examples import EXAMPLES
 from tests.support.registries import registry_text
 
@@ -192,3 +196,88 @@ def test_a_list_that_no_metric_names_is_said(tmp_path: Path, capsys: pytest.Capt
     assert "note: nothing names the list [values.spare]\n" in capsys.readouterr().out
     assert main(["metrics", "check", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["unused_lists"] == ["spare"]
+
+
+# Pages in browsers.
+
+
+def lived(registry: Registry, visited: int) -> int:
+    """Return what is charged in a year of a browser that deletes what was kept, day by day, in micro-epsilon."""
+    total, first, last = 0, 0, -1
+    charged: dict[str, set[int]] = {}
+    for day in range(365):
+        if day % (visited + 7) >= visited:
+            continue  # away
+        if not charged or day - last > 7:  # the storage has gone
+            first, charged = day, {name: set() for name in registry.metrics}
+        last = day
+        for name, metric in registry.metrics.items():
+            new = day // metric.period_days not in charged[name] and len(charged[name]) < metric.charges
+            if day - first >= registry.quiet_days and new:
+                charged[name].add(day // metric.period_days)
+                total += metric.charge
+    return total
+
+
+@pytest.mark.parametrize("quiet_days", [0, 1, 5])
+@pytest.mark.parametrize("reports", [1, 3, 40])
+def test_a_year_of_evictions_is_what_a_browser_that_deletes_charges_at_most(quiet_days: int, reports: int) -> None:
+    asked = Registry.parse(registry_text(device_epsilon="400", quiet_days=quiet_days, reports=reports))
+    lives = {visited: lived(asked, visited) for visited in range(1, 366)}
+    most = evictions(asked)
+    assert most.micro == max(lives.values()) == lives[most.days]
+    assert most.devices == -(-365 // (most.days + 7))
+    weekly = Registry.parse(registry_text(device_epsilon="400", quiet_days=quiet_days, reports=reports, period="7d"))
+    assert evictions(weekly).micro >= max(lived(weekly, visited) for visited in range(1, 366))
+
+
+def test_drawn_periods_cost_on_average_no_more_with_evictions_than_without() -> None:
+    """Of 400 people who visit 2 days in 9: 6 standard errors, one run of 10^8; "early" would be 82 reports each."""
+    text = registry_text(device_epsilon="400", reports=10, schedule="spread", expires=date(2027, 6, 30))
+    metric, rng = Registry.parse(text).metrics["color"], Rng(random.Random(5).getrandbits)
+    first = day_number(date(2026, 6, 30))
+    visits = [range(first + life, min(first + life + 2, first + 365)) for life in range(0, 365, 9)]
+    people = [sum(len({*draw_periods(metric, rng)}.intersection(days)) for days in visits) for _ in range(400)]
+    mean = 10 * sum(map(len, visits)) / 365
+    assert abs(sum(people) / 400 - mean) < 6 * (mean / 400) ** 0.5
+    assert mean < 10
+
+
+def test_a_registry_for_pages_is_refused_unless_it_says_that_storage_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "metrics.toml"
+    text = registry_text(device_epsilon="8.0", quiet_days=1, epsilon="2.0", reports=2)
+    path.write_text(text, encoding="utf-8")
+    assert main(["metrics", "check", str(path)]) == 0
+    assert "browser" not in capsys.readouterr().out
+    assert main(["metrics", "check", str(path), "--web"]) == 2
+    shown = capsys.readouterr().err
+    assert "must be at least what a person may be charged in a year" in shown
+    assert "296 as 37 devices, got 8.0; ask less, or say evicted = true" in shown
+    path.write_text(text.replace("quiet_days", "evicted = true\nquiet_days"), encoding="utf-8")
+    assert main(["metrics", "check", str(path), "--web"]) == 0
+    shown = capsys.readouterr().out
+    assert "a person may be charged 296 in a year, as 37 devices: visits on 3 days, then 7 days away" in shown
+    assert main(["metrics", "check", str(path), "--web", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["web"] == {"epsilon": 296.0, "devices": 37, "days": 3}
+
+
+def test_hidden_metrics_and_missing_quiet_days_are_noted_for_pages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "metrics.toml"
+    text = registry_text(quiet_days=0, presence="hidden").replace("quiet_days", "evicted = true\nquiet_days")
+    path.write_text(text, encoding="utf-8")
+    assert main(["metrics", "check", str(path), "--web"]) == 0
+    shown = capsys.readouterr().out
+    assert "note: in a browser color, dark says none or an answer only for periods with a visit" in shown
+    assert "note: without quiet_days every visit in a private window" in shown
+
+
+def test_little_for_a_year_of_evictions_needs_no_word(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    text = registry_text(device_epsilon="8.0", quiet_days=1, epsilon="0.05", reports=1)
+    path.write_text(text, encoding="utf-8")
+    assert evictions(Registry.parse(text)) == Evictions(4_100_000, 41, 2)
+    assert main(["metrics", "check", str(path), "--web"]) == 0

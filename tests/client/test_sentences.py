@@ -47,6 +47,15 @@ def test_what_is_true_of_all_metrics_stands_at_both_ends() -> None:
     assert sentences[-3].facts == {"percent": "98.3"}  # of odds of e^4
 
 
+def test_that_a_browser_begins_anew_is_said_where_the_registry_says_so() -> None:
+    text = registry_text(quiet_days=1)
+    plain = [str(one) for one in terms_of(Registry.parse(text))]
+    evicted = [str(one) for one in terms_of(Registry.parse(text.replace("quiet_days", "evicted = true\nquiet_days")))]
+    (new,) = set(evicted) - set(plain)
+    assert evicted.index(new) == len(evicted) - 3
+    assert new.endswith("after 7 days without a visit: up to 34 times in a year.")
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "values": {"values": ("red", "green")},
     "sensitivity": {},

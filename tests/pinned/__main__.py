@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.pinned import answers, google_rappor, metrics, names, planted, recipes
+from tests.pinned import answers, google_rappor, metrics, names, planted, recipes, scenes
 from tests.pinned.comparing import VECTORS, load
 from tests.pinned.streams import replay
 
@@ -49,6 +49,7 @@ FILES: dict[str, tuple[Callable[[], Any], int]] = {
     "metrics": (metrics.pinned, 4),
     "compiled": (metrics.compiled, 3),
     "answers": (answers.pinned, 3),
+    "devices": (scenes.pinned, 4),
     "texts": (answers.texts, 2),
     "streams": (replayed, 3),
     "google_rappor": (google_rappor.pinned, 4),

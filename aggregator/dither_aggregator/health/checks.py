@@ -2,7 +2,8 @@
 
 A check is one object of this file. It has a name, a limit, a next step, the places that tell it, the words for the
 trouble it is about, its numbers for `/metrics` and the names of its alerts (deploy/monitoring). No check names a path,
-an address or anything of a device, so anybody may read them; the log has the rest.
+an address or anything of a device, so anybody may read them; the log has the rest. `origins` alone repeats words of
+strangers: names of pages, in the letters that such a name has.
 """
 
 import time
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from dither_aggregator.analysis.reading_cache import state_of
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.health.status import Audit, StoreStatus
+from dither_aggregator.ingest import counters
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
 from dither_aggregator.store.day_reset import EXPIRES_WITHIN
@@ -207,6 +209,22 @@ def _writing(seen: Observed) -> HealthFinding:
 def _work(seen: Observed) -> HealthFinding:
     others = [f"{name}: {words}" for name, words in sorted(without_addresses(seen.threads).items()) if name != "writer"]
     return found(", ".join(others), not others)
+
+
+@HealthCheck(
+    "origins",
+    "told",
+    "If a page of yours is among them, start the server with `--allow-origin` and its origin; leave out all others.",
+    Teller.SERVER,
+    unread=Teller.SERVER,
+)
+def _origins(seen: Observed) -> HealthFinding:
+    """Tell which pages may not send. It is always well: any stranger can say any origin."""
+    refused, names = counters.refused_origins()
+    named = f"; in the last day {', '.join(names)}" if names else ""
+    return found(
+        f"{refused:,} request{'s' * (refused != 1)} refused since the start{named}" if refused else "none refused"
+    )
 
 
 # The store.

@@ -35,6 +35,8 @@ ASK_WITHIN_S = 10.0
 SERVERS_WORDS_MAX = 500
 """Characters of each of a server's words that are shown."""
 SERVERS_CHECKS_MAX = 50
+ALWAYS_TOLD = ("origins",)
+"""The checks of a server that are told where they are well, too."""
 FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
 
 
@@ -206,17 +208,17 @@ def _server(health: str) -> Iterator[HealthFinding]:
     try:
         ready, versions = _asked(health, "/readyz"), _asked(health, "/version")
         waits = [
-            [_line(check[key]) for key in ("check", "value", "limit", "hint")]
+            ([_line(check[key]) for key in ("check", "value", "limit", "hint")], bool(check["ok"]))
             for check in ready["checks"]
-            if not check["ok"]
+            if not check["ok"] or check["check"] in ALWAYS_TOLD
         ]
         status, theirs = _line(ready["status"]), _line(f"dither {versions['dither']}, Python {versions['python']}")
     except Exception as error:  # whatever answers there says what it likes
         yield HealthFinding("server", f"no answer ({type(error).__name__})", "ready", False, hint)
         return
     yield HealthFinding("server", status, "ready", status == "ready", "Its checks below say why.")
-    for what, value, limit, hint in waits[:SERVERS_CHECKS_MAX]:
-        yield HealthFinding(f"server's {what}", value, limit, False, hint)
+    for (what, value, limit, hint), well in waits[:SERVERS_CHECKS_MAX]:
+        yield HealthFinding(f"server's {what}", value, limit, well, hint)
     ownership = f"dither {version('dither')}, Python {platform.python_version()}"
     yield HealthFinding(
         "server's version", theirs, ownership, theirs == ownership, "Restart it: another version was installed since."

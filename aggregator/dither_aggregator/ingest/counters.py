@@ -8,6 +8,8 @@ rows up. A process that takes the place of another goes on in its row. prometheu
 keeps two files a process in a directory, which a killed parent leaves behind: here it only writes what is read.
 """
 
+import re
+import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, MutableSequence
 from itertools import accumulate
@@ -115,6 +117,34 @@ def limit_hit(limit: str) -> None:
 def request_refused(slug: str) -> None:
     """Count a request that was refused with one of PROBLEMS. Raises KeyError for another one."""
     _add("problem", slug)
+
+
+ORIGINS_NAMED_MAX = 10
+ORIGIN_NAMED_S = 86_400.0
+_ORIGIN = re.compile(rb"https?://[a-z0-9._-]{1,100}(:[0-9]{1,5})?")
+_origins: dict[str, float] = {}
+
+
+def origin_refused(origin: bytes) -> None:
+    """Keep the origin of a page that was refused, the latest last, where it is written as browsers write one.
+
+    In this process alone, and of no use to whoever sends many: they only push each other out.
+    """
+    if _ORIGIN.fullmatch(origin):
+        name = origin.decode("ascii")
+        with _lock:
+            _origins.pop(name, None)
+            _origins[name] = time.monotonic()
+            if len(_origins) > ORIGINS_NAMED_MAX:
+                del _origins[next(iter(_origins))]
+
+
+def refused_origins() -> tuple[int, list[str]]:
+    """Return how many requests were refused for their origin, and the origins of the last day that this process saw."""
+    since = time.monotonic() - ORIGIN_NAMED_S
+    with _lock:
+        names = [name for name, at in _origins.items() if at >= since]
+    return int(_total("problem", "origin-not-allowed")), names[::-1]
 
 
 def committed(seconds: float, duplicates: int) -> None:

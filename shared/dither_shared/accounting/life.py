@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from dither_shared.accounting.events import AllOf, Outputs
 from dither_shared.registry import Metric
+from dither_shared.terms import periods_touched
 
 
 def outputs_of(metric: Metric, days: int | None = None) -> Outputs:
@@ -18,8 +19,3 @@ def outputs_of(metric: Metric, days: int | None = None) -> Outputs:
 def outputs_of_all(metrics: Sequence[Metric], days: int | None = None) -> AllOf:
     """Return the same of several metrics of one device."""
     return AllOf(tuple(outputs_of(metric, days) for metric in metrics))
-
-
-def periods_touched(period_days: int, days: int) -> int:
-    """Return the most periods that so many days in a row have a day of: in each a device answers once at most."""
-    return (days + period_days - 2) // period_days + 1

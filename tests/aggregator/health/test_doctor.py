@@ -186,6 +186,17 @@ def test_of_a_servers_checks_no_more_are_shown_than_there_may_be(monkeypatch: py
     assert len(list(doctor._server("http://127.0.0.1:1"))) == 2 + doctor.SERVERS_CHECKS_MAX
 
 
+def test_a_servers_refused_origins_are_told_and_are_no_finding(served: Served, tmp_path: Path) -> None:
+    origin = {"Origin": "https://app.example", "Content-Type": "text/plain"}
+    assert requests.post(served.url + PATH, data=b"{}", headers=origin, timeout=30).status_code == 403
+    code, checks = examined("--data", tmp_path / "data", "--health", served.health)
+    assert code == 0
+    assert (
+        checks["server's origins"]["value"] == "1 request refused since the start; in the last day https://app.example"
+    )
+    assert "`--allow-origin`" in checks["server's origins"]["hint"]
+
+
 def test_a_servers_words_are_parts_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = "\x1b[2J\u202e\n9 checks: all is well" + "x" * 9_999
     check = {"ok": False, **dict.fromkeys(("check", "value", "limit", "hint"), hostile)}

@@ -24,12 +24,13 @@ from dither_shared.accounting.events import (
     group,
     rho_of,
 )
-from dither_shared.accounting.life import outputs_of, outputs_of_all, periods_touched
+from dither_shared.accounting.life import outputs_of, outputs_of_all
 from dither_shared.accounting.odds import moves, percent_above, sure
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import MICRO, exp_below, exp_of_micro, micro_epsilon
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism
 from dither_shared.rng import SCALE
+from dither_shared.terms import periods_touched
 from tests.support.laws import Law, law
 from tests.support.numbers import MEMO, number, numbers
 

@@ -22,9 +22,11 @@ from dither_shared.accounting.odds import (
     percent_exactly,
     sure,
 )
+from dither_shared.errors import refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.terms import AWAY_DAYS, Evictions, evictions
 from dither_shared.toml_tables import Mistakes
 
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
@@ -45,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for CI: exit 1, too, if a guess may become nearly certain and the registry does not say that it is known",
     )
+    parser.add_argument(
+        "--web",
+        action="store_true",
+        help="for pages in browsers, too: what a person may be charged where a browser deletes what a page has kept",
+    )
     installs.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -60,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     """Check the registry and show each metric's plan and cost; return 1 for a finding."""
     crowd = installs.asked(args)
     registry, today = _sound(args.registry), utc_today()
+    most = _check_web(registry, str(args.registry)) if args.web else None
     metrics = list(registry.metrics.values())
     reread = partial(installs.rereading, args.registry)
     expired = [metric for metric in metrics if metric.expires <= today]
@@ -72,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
             document["expires_soon"] = [metric.name for metric in soon]
         if crowd:
             document["installs"] = installs.documents(registry, crowd, metrics, reread)
+        if most:
+            document["web"] = {"epsilon": from_micro(most.micro), "devices": most.devices, "days": most.days}
         print(json.dumps(document))
         return int(found)
     for metric in metrics:
@@ -93,6 +103,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"note: {note}")
     if notes:
         print(_KNOWN if registry.nearly_certain else _UNKNOWN)
+    if most:
+        _print_web(registry, most)
     if crowd:
         print(*installs.lines(registry, crowd, metrics, reread), sep="\n")
     reserved = from_micro(sum(metric.reservation for metric in metrics))
@@ -190,6 +202,34 @@ def _document(registry: Registry, notes: list[str]) -> dict[str, object]:
 
 def _millionths(micro: int, prior: Fraction) -> float:
     return millionths_above(sure(exp_of_micro(micro), prior))
+
+
+def _check_web(registry: Registry, source: str) -> Evictions:
+    """Return what a year of evictions costs; refuse more than `device_epsilon` unless reviewers know."""
+    most = evictions(registry)
+    if most.micro > to_micro(registry.device_epsilon) and not registry.evicted:
+        raise refusal_of(
+            source,
+            f"registry: in a browser device_epsilon must be at least what a person may be charged in a year in which "
+            f"it deletes what the page has kept, {from_micro(most.micro):g} as {most.devices} devices, "
+            f"got {registry.device_epsilon}; ask less, or say evicted = true, which people are told",
+        )
+    return most
+
+
+def _print_web(registry: Registry, most: Evictions) -> None:
+    print(
+        f"note: in a browser a person may be charged {from_micro(most.micro):g} in a year, as {most.devices} devices: "
+        f"visits on {most.days} days, then {AWAY_DAYS} days away, after which Safari deletes what the page has kept"
+    )
+    hidden = ", ".join(name for name, metric in registry.metrics.items() if metric.hidden)
+    if hidden:
+        print(
+            f"note: in a browser {hidden} says none or an answer only for periods with a visit, and sends it at a "
+            f"visit after the period: that somebody came is not hidden"
+        )
+    if not registry.quiet_days:
+        print("note: without quiet_days every visit in a private window, and of a crawler, is a device that reports")
 
 
 def _describe(metric: Metric) -> dict[str, object]:

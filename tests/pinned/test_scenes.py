@@ -1,0 +1,108 @@
+"""Scenes of devices come out as they are pinned, and a device with another rule is seen in one of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dither.device import days, outbox, send_schedule, skip_reason
+from dither.device.budget import Budget
+from dither.device.outbox import Outbox
+from dither.device.slots import Slots
+from dither.sending import transport
+from dither_shared.wire import writing
+from tests.pinned.comparing import differences, load
+from tests.pinned.scenes import KEY, SCENES, played
+from tests.second.plans import Document
+from tests.second.uploads import read, write
+
+VECTORS = load("devices")
+
+
+def wrong(scene: Document) -> list[str]:
+    """Return what comes otherwise where a scene is played with the draws that it gives."""
+    registry = VECTORS["registries"][scene["registry"]]["toml"]
+    steps, draws = scene["steps"], [step["draws"] for step in scene["steps"]]
+    try:
+        came = played(registry, steps, draws)
+    except Exception as error:  # as a draw that nothing is given for
+        return [f"{type(error).__name__}: {error}"]
+    pinned = [(step["draws"], step["then"]) for step in steps]
+    return differences([*map(list, pinned)], [*map(list, came)])
+
+
+def by_name(scene: Document) -> str:
+    return str(scene["name"])
+
+
+@pytest.mark.parametrize("scene", VECTORS["scenes"], ids=by_name)
+def test_a_scene_comes_out_as_it_is_pinned(scene: Document) -> None:
+    assert wrong(scene) == []
+
+
+def test_every_scene_is_pinned() -> None:
+    assert [scene["name"] for scene in VECTORS["scenes"]] == [*SCENES]
+
+
+@pytest.mark.parametrize("scene", VECTORS["scenes"], ids=by_name)
+def test_the_second_implementation_writes_the_same_bytes(scene: Document) -> None:
+    metrics = VECTORS["registries"][scene["registry"]]["compiled"]["metrics"]
+    plans = {(one["plan"]["metric"], one["digest"]): with_integers(one["plan"]) for one in metrics}
+    for step in scene["steps"]:
+        if body := step["then"].get("sent"):
+            upload = read(body.encode(), plans)
+            assert not upload.refused
+            assert write(upload.id, upload.groups).decode() == body
+            keyed = step["then"]["simple"]
+            assert keyed.replace(f'"key":"{KEY}",', "").rstrip() == body.rstrip()
+            assert len(keyed) & (len(keyed) - 1) == 0
+            assert len(keyed) >= len(body)
+
+
+def with_integers(plan: Any) -> Any:
+    """Return a plan of a compiled registry as the aggregator knows it: its integers are texts there."""
+    if isinstance(plan, dict):
+        whole = ("parameters", "memo")
+        return {
+            key: {name: int(number) for name, number in value.items()} if key in whole else with_integers(value)
+            for key, value in plan.items()
+        }
+    return [with_integers(one) for one in plan] if isinstance(plan, list) else plan
+
+
+def opens(slots: Slots, metric: Any, answer: Any) -> Any:
+    slots.open_periods()
+    return replace(slots, metric, answer)
+
+
+replace = Slots.replace
+OTHER_RULES: list[tuple[object, str, object]] = [
+    (days, "period_start", lambda day, period_days: day - (day - 4) % period_days),  # on Mondays
+    (outbox, "GIVE_UP_S", 7 * 86_400.0),
+    (outbox, "RETIRED_DAYS", 29),
+    (days, "SILENT_DAYS", 29),
+    (transport, "_RETRY_AFTER_STEPS_S", (1.0, 86_400.0)),
+    (transport, "_STOP", frozenset({401})),
+    (transport, "_DROP", frozenset({400, 410, 411, 414, 415, 422, 431})),
+    (transport, "read_date", lambda text: None),
+    (transport, "PROBLEM_PREFIX", ""),
+    (Slots, "replace", opens),
+    (Budget, "pay_class", lambda self, metric, key: (key, metric.charge)),  # whatever is spent
+    (Budget, "affords", lambda self, commitments, metric, charge, key: False),
+    (Outbox, "notice_clock", lambda self: None),
+    (Outbox, "split", lambda self, upload_id: False),
+    (writing, "PADDED_BYTES_MIN", 1_024),
+    (writing, "itemgetter", lambda *places: lambda group: [-ord(letter) for letter in group[0]]),
+    (send_schedule.SendSchedule, "held_until", lambda self: 0.0),
+    (skip_reason, "answers_always", lambda metric: True),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "other"), OTHER_RULES, ids=lambda one: one if isinstance(one, str) and one else ""
+)
+def test_another_rule_is_seen_in_a_scene(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, other: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(owner, name, other)
+    assert any(map(wrong, VECTORS["scenes"]))
