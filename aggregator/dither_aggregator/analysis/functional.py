@@ -30,6 +30,13 @@ larger, a covariance the end that makes it smaller: so a difference or a ratio i
 
 **Devices that report r times** add r - 1 times what their reports have in common: the answers where noise is fresh;
 where it is memoized also the noise of one shot of the permanent part. It is a bound where some send fewer.
+
+**Everything that is shown takes its variances from here.** Elsewhere are laws of counts (`pure`, `two_binomials`),
+tests by the variance of their null (`hashed`, `tables.arms`), and residuals that show what no law knows (`decoding`).
+
+**Weights** are fixed before the counts are looked at, but for numbers (`numeric.fit`) and decoded texts (`decoding`):
+theirs are made of a smooth fit, never of the counts themselves. Estimates are as unbiased with them, and errors of
+numbers that are mostly alike are down to half as large.
 """
 
 from abc import ABC, abstractmethod
