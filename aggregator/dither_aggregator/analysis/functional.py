@@ -41,6 +41,13 @@ where it is memoized also the noise of one shot of the permanent part. It is a b
 
 and V_1 + V_2 where no device is in both. The noise of a memo that repeats would make it less. Nothing is subtracted for
 that: no tally says which devices are in both windows.
+
+**Everything that is shown takes its variances from here.** Elsewhere are laws of counts (`pure`, `two_binomials`),
+tests by the variance of their null (`hashed`, `tables.arms`), and residuals that show what no law knows (`decoding`).
+
+**Weights** are fixed before the counts are looked at, but for numbers (`numeric.fit`) and decoded texts (`decoding`):
+theirs are made of a smooth fit, never of the counts themselves. Estimates are as unbiased with them, and errors of
+numbers that are mostly alike are down to half as large.
 """
 
 from abc import ABC, abstractmethod

@@ -60,8 +60,8 @@ def bit_skewness(p: float, q: float) -> float:
 def reach(variance: Floats, heaviest: Floats, n: int, z: float = Z) -> Floats:
     """Return how far an interval of z standard errors reaches from a mean of n terms, each of which moves it.
 
-    No term moves it by more than `heaviest`: so its skewness is at most n heaviest / sqrt(n variance). Where that is
-    too much for a normal law the term that was not seen yet counts, too, in the variance and beside it.
+    No term moves it by more than `heaviest`: so its skewness is at most n heaviest / sqrt(n variance). If that is too
+    much for a normal law, a term that was not seen yet counts, too, in the variance and beside it.
     """
     few = variance * max(n - NORMAL_MIN * (z / Z) ** 4, 0) < NORMAL_SKEWED * (z / Z) ** 4 * n * heaviest**2
     beside = max((z**2 + 2) / 3, -float(log_ndtr(-z)) - z) * heaviest

@@ -155,8 +155,8 @@ def _listed(names: Sequence[str]) -> str:
 def share_variance(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
     """Return n times the variance of the share of the value where it is largest, of columns with so many values each.
 
-    Half of all have the value, spread evenly over its symbols, and the others are spread evenly over all others. Where
-    reports are points it matters which symbols a value has; else one value of each column tells it.
+    Half of all have the value, spread evenly over its symbols, and the others are spread evenly over all others. If
+    reports are points, it matters which symbols a value has; else one value of each column tells it.
     """
     d, alike = mechanism.d, mechanism.geometry is None
     cells = np.arange(d).reshape(shape)

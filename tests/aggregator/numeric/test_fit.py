@@ -59,7 +59,7 @@ def test_the_likeliest_shares_in_the_place_of_unbiased_ones_would_be_caught() ->
 def test_means_hold_and_with_weights_made_of_the_counts_would_not(
     buckets: int, epsilon: str, n: int, caught: bool
 ) -> None:
-    """Of 40 fits 95 % hold: 28 or fewer would with 2e-7.
+    """The mean of 95 % of the fits holds: 28 or fewer of 40 would with 2e-7.
 
     The planted bug weighs each output by its own count: what came out rare counts more. It shows where outputs are
     many, 1,651 for these 3,000 reports.

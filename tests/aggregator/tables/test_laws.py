@@ -88,7 +88,7 @@ def test_the_matrix_is_that_of_any_shares(mechanism: PureMechanism, cells: Count
 @pytest.mark.parametrize("mechanism", DESIGNS, ids=lambda each: f"{each.name}-{each.shape.size}")
 @pytest.mark.parametrize("cells", TABLES, ids=str)
 def test_the_planned_variance_is_that_of_even_answers(mechanism: PureMechanism, cells: Counts) -> None:
-    """Of points it is that of points that come equally often."""
+    """If reports are points, these come equally often."""
     if mechanism.geometry is not None:
         even = PointCells(mechanism, cells, int(cells.max()) + 1, np.ones(mechanism.shape.size, dtype=np.int64))
         assert law_of(mechanism, cells).planned == pytest.approx(even.variances.mean())

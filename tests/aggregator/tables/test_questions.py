@@ -90,7 +90,7 @@ def margins(seed: int) -> tuple[Floats, Floats]:
 
 
 def test_how_questions_are_pooled_does_not_depend_on_what_they_say() -> None:
-    """What two tallies say adds up to what their sum says.
+    """Shares by two tallies add up to those by their sum.
 
     Weights made of the counts were off by a tenth of a standard error where nearly all give one answer.
     """

@@ -8,7 +8,9 @@ It is stopped once a step gains less than .005 of log-likelihood, which is what 
 would show noise as peaks. That figure is the best one for every epsilon (`make bench ARGS=numbers`); that of Li et al.
 2020 grows with epsilon.
 Generalised least squares, with R = diag(A f) of that fit, has the least variance among unbiased linear estimates if
-the fit is right, and is unbiased whatever it is:
+the fit is right, and is unbiased whatever it is. R is never the counts themselves: what came out rare would count more.
+Weights of even shares, the same whatever the counts are, hold as often, with up to twice the error where most numbers
+are in a few ranges:
 
     f^ = M^-1 A' R^-1 c / n      M = A' R^-1 A      f^ sums to one
     Cov = W' [ diag(c) - (sum over cells of c c' / n_cell) ] W / n^2      W = R^-1 A M^-1
