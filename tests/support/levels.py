@@ -63,9 +63,15 @@ class World:
         return Functionals(self.mechanism, counts, self.devices * self.times, self.times)
 
     def is_enough(self, weights: Floats) -> bool:
-        """Tell whether so many devices have a nearly normal sum: 40 + 25 times the square of a report's skewness."""
+        """Tell whether so many devices have a nearly normal sum: 40 + 25 times the square of a report's skewness.
+
+        It is the larger one of two: all answers are as frequent, or only those that have nothing of the sum.
+        """
         memo = self.mechanism.permanent if self.times > 1 and isinstance(self.mechanism, MemoizedPure) else None
-        return self.devices >= 40 + 25 * skewness(memo or self.mechanism, self.answered, weights) ** 2
+        nobody = [answer for answer, held in zip(self.answered, self.held(weights), strict=True) if not held]
+        worlds = [each for each in (self.answered, nobody) if each]
+        worst = max(abs(skewness(memo or self.mechanism, each, weights)) for each in worlds)
+        return self.devices >= 40 + 25 * worst**2
 
 
 @dataclass(frozen=True)
