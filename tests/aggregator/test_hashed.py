@@ -145,7 +145,7 @@ def test_without_the_heavy_texts_and_the_collisions_intervals_miss(monkeypatch: 
     monkeypatch.setattr(hashed, "HEAVIEST", 0)
     monkeypatch.setattr(hashed, "FAR", 1e9)
     believed = [near_the_heavy(seed, spoiled=True) for seed in range(ROUNDS)]
-    assert np.concatenate(near).mean() > 0.9
+    assert np.concatenate(near).mean() > 0.8
     assert np.concatenate(believed).mean() < 0.6
 
 

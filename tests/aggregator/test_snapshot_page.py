@@ -381,5 +381,5 @@ def test_the_content_of_a_snapshot_is_pinned() -> None:
     assert document["plan"] == METRIC.plan.to_document()
     assert (
         hashlib.sha256(canonical_json(document)).hexdigest()
-        == "cb35e4a0bf8bd32a7f12eabb8b7c70e32c15bab1293d19fc9ccdb315dea0827a"
+        == "098243d055739d90b36cec3f8bbfb04ba587dd213c22af11e5d9951d21a7db7f"
     )

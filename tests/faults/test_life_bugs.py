@@ -253,7 +253,7 @@ def send_a_day_that_waits_with_todays(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_day_of_what_was_never_answered(patch: pytest.MonkeyPatch) -> None:
-    """What is given up, or taken back after it was sent, may have come as well."""
+    """An upload that is given up, or taken back after it was sent, may have come as well."""
     drop = Outbox._drop_upload
 
     def keep_the_accepted_alone(self: Outbox, upload_id: str) -> int:

@@ -233,7 +233,7 @@ def test_a_device_waits_as_long_as_a_real_one(value: str) -> None:
 def lives_beside_a_real_device(seed: int) -> tuple[int, int]:
     """Let a real device answer, wait and send by chance; return how often it sent, and how often the second would not.
 
-    Of a report that waits both say alike whether it may leave.
+    Both say alike whether a report that waits may leave.
     """
     rng, clock, days, real_days = random.Random(seed), Clock(), Days(), Counter[int]()
     ahead_s = rng.choice([0, 0, 20, -40_000, 40_000, 5 * 86_400])

@@ -63,8 +63,8 @@ def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Windo
 def reports_max(stored: StoredPlan, days: int) -> int:
     """Return how many reports of one device a window of so many days has at most.
 
-    Where devices send one a day that is 1 of a day. In plans of before 0.1.0 one that was away sent a built report, a
-    waiting one and today's together.
+    A single day has 1, for devices send one a day. In plans of before 0.1.0 a device that was away sent a built report,
+    a waiting one and today's together.
     """
     most = reports_possible(days, stored.period_days, once_a_day=stored.plan.once_a_day)
     cells = stored.plan.cells

@@ -29,7 +29,7 @@ RETIRED_DAYS = 30
 SEE_EVERY_S = 3_600.0
 _FREE_SLOT = "leaves <= ? AND metric NOT IN (SELECT metric FROM left_on WHERE day >= ?)"
 _FREE_UPLOAD = "NOT EXISTS (SELECT 1 FROM report JOIN left_on USING (metric) WHERE upload = id AND day >= ?)"
-"""Of what waits, the part of which no other report has left: on the day that it is built for, or that it may be."""
+"""A slot, or an upload, whose metrics have had no other report leave: on the day that it is built for, or today."""
 
 
 @frozen

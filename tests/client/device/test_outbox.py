@@ -586,7 +586,7 @@ def test_an_upload_that_was_built_for_a_day_waits_where_the_clock_is_set_back_be
 
 
 def test_hidden_periods_open_at_midnight_though_the_last_report_left_the_day_before() -> None:
-    """What has closed is built then, and leaves when the day has begun by any clock: no answer is dropped meanwhile."""
+    """The report of the closed period is built then, and leaves a minute later: no answer is dropped meanwhile."""
     clock = Clock()
     device, asked = make(clock, **{**DAILY, "presence": "hidden"})
     device.look()

@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import dither
-from dither.sending.uploader import FlushResult, Uploader
+from dither.sending.transport import HttpTransport
+from dither.sending.uploader import ANOTHER_DAY, FlushResult, Uploader
+from dither.settings import Settings
 from dither.telemetry import Telemetry
+from tests.support.clocks import Clock
 from tests.support.registries import registry
 from tests.support.servers import Reply, accepted, scripted
 
@@ -113,3 +116,21 @@ def test_an_answer_that_comes_while_a_flush_gives_up_lifts_what_it_holds_back(mo
             time.sleep(0.001)
         assert telemetry.flush(20) == FlushResult(1, 0, "")
         assert len(requests) == 2
+
+
+def test_a_flush_returns_at_once_where_what_waits_leaves_another_day() -> None:
+    clock = Clock()
+    with scripted(Reply(body=accepted)) as (url, _):
+        settings = Settings(registry(reports=10, epsilon="1"), HttpTransport(url, "k"), None, True, clock=clock)
+        telemetry = Telemetry(settings)
+        for _ in range(2):
+            clock.travel(1)
+            telemetry.dark.record(True)
+        began = time.monotonic()
+        assert telemetry.flush(20).waiting == 1
+        assert telemetry.flush(20) == FlushResult(0, 1, ANOTHER_DAY)
+        assert time.monotonic() - began < 20
+        clock.travel(1)
+        assert telemetry.flush(20).waiting == 0
+        assert telemetry.status().counts["accepted"] == 2
+        telemetry.close()
