@@ -102,12 +102,14 @@ def test_lives_that_end_anywhere_do_not_tell_who_has_answers(home: Path, cases: 
     assert live(home, cases) == []
 
 
-def test_an_answer_that_opens_its_period_is_told_by_uploads(home: Path) -> None:
-    """As once was, at each end with no look after the answer, and by one 401."""
+def test_an_answer_that_opens_its_period_is_told_by_files(home: Path) -> None:
+    """As once was, at each end with no look after the answer, and by one 401.
+
+    Uploads told it too, until one report of a metric left a day.
+    """
     cases = [
         *(Case("unlooked", "kill"), Case("settling", "_exit"), Case("unlooked", "exit", "401", "spread")),
         *(Case("unlooked", "mended"), Case("settling", "mended")),
     ]
     told = live(home, cases, "planted")
     assert len(told) == len(cases)
-    assert all(one.startswith("uploads") for one in told[:3])
