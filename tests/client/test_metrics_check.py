@@ -232,7 +232,7 @@ def test_a_year_of_evictions_is_what_a_browser_that_deletes_charges_at_most(quie
 
 
 def test_drawn_periods_cost_on_average_no_more_with_evictions_than_without() -> None:
-    """Of 400 people who visit 2 days in 9: 6 standard errors, one run of 10^8; "early" would be 82 reports each."""
+    """400 people visit on 2 days in 9: 6 standard errors, one run of 10^8; "early" would be 82 reports each."""
     text = registry_text(device_epsilon="400", reports=10, schedule="spread", expires=date(2027, 6, 30))
     metric, rng = Registry.parse(text).metrics["color"], Rng(random.Random(5).getrandbits)
     first = day_number(date(2026, 6, 30))

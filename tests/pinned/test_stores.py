@@ -52,7 +52,7 @@ def test_there_is_a_file_of_these_versions_and_of_all_that_are_read() -> None:
 
 def without_errors(reading: dict[str, Any]) -> dict[str, Any]:
     """Return what a reading tells but for its errors: devices of that time may have sent several of a day's reports."""
-    errors = {"population", "simultaneous", "interval", "noise_floor", "critical_share", "detectable_share"}
+    errors = {"reports", "simultaneous", "interval", "noise_floor", "critical_share", "detectable_share"}
     rows = {name: rows for name, rows in reading["rows"].items() if name in ("value", "estimate")}
     return {**{name: told for name, told in reading.items() if name not in errors}, "rows": rows}
 

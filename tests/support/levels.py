@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dither_aggregator.analysis.functional import Functionals, Told, difference
+from dither_aggregator.analysis.functional import Functionals, IntervalEstimate, difference
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
@@ -18,7 +18,7 @@ from dither_shared.mechanisms.memoized import MemoizedPure
 from tests.support.laws import answers, draw_reports, law, supports
 
 ANSWERS_MAX = 12
-Interval = Told | None
+Interval = IntervalEstimate | None
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Drawn:
         shares, later = world.shares, np.roll(world.shares, 1)
         whole, back = np.asarray(np.arange(d) < (d + 1) // 2, dtype=np.float64), weights[::-1].copy()
         true = float(shares @ world.held(weights))
-        yield "sum", Told.of(self.one.estimate(weights), self.one.variance(weights), 0.95), true
+        yield "sum", IntervalEstimate.of(self.one.estimate(weights), self.one.variance(weights), 0.95), true
         part = whole * (np.arange(d) % 2 == 0)
         yield "ratio", self.one.ratio(part, whole), float(shares @ world.held(part)) / float(shares @ world.held(whole))
         moved = float(shares @ world.held(weights) - later @ world.held(weights))

@@ -126,7 +126,7 @@ def _share_noise(mechanism: PureMechanism, share: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Told:
+class IntervalEstimate:
     """A number with its error and the ends of its interval."""
 
     estimate: float
@@ -242,7 +242,7 @@ class Functionals:
         least, most = ((float(end.sum()) - q * float(weights.sum())) / (p - q) for end in (low, high))
         return least, most
 
-    def ratio(self, part: Floats, whole: Floats, confidence: float = CONFIDENCE) -> Told | None:
+    def ratio(self, part: Floats, whole: Floats, confidence: float = CONFIDENCE) -> IntervalEstimate | None:
         """Return one over another, for the population, by Fieller's method; None where it cannot be told.
 
         It holds whatever the values of one answer have in common.
@@ -257,11 +257,11 @@ class Functionals:
         if not np.isfinite(lower).all():
             return None
         error = float(ratios.std_error.max())
-        return Told(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
+        return IntervalEstimate(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
 
     def difference_of_ratios(
         self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], confidence: float = CONFIDENCE
-    ) -> Told | None:
+    ) -> IntervalEstimate | None:
         """Return one ratio less another, each as part and whole; None unless both wholes are SURE_TO_COMPARE."""
         if not (self._is_sure(one[1]) and self._is_sure(other[1])):
             return None
@@ -270,14 +270,14 @@ class Functionals:
             (part - ratio * whole) / self.estimate(whole)
             for (part, whole), ratio in zip((one, other), ratios, strict=True)
         ]
-        return Told.of(ratios[0] - ratios[1], self.variance(slopes[0] - slopes[1]), confidence)
+        return IntervalEstimate.of(ratios[0] - ratios[1], self.variance(slopes[0] - slopes[1]), confidence)
 
-    def product(self, one: Floats, other: Floats, confidence: float = CONFIDENCE) -> Told | None:
+    def product(self, one: Floats, other: Floats, confidence: float = CONFIDENCE) -> IntervalEstimate | None:
         """Return one times another, likewise."""
         if not (self._is_sure(one) and self._is_sure(other)):
             return None
         x, y = self.estimate(one), self.estimate(other)
-        return Told.of(x * y, self.variance(y * one + x * other), confidence)
+        return IntervalEstimate.of(x * y, self.variance(y * one + x * other), confidence)
 
     def _is_sure(self, weights: Floats) -> bool:
         return abs(self.estimate(weights)) > SURE_TO_COMPARE * sqrt(self.variance(weights))
@@ -620,7 +620,7 @@ def difference(
     confidence: float = CONFIDENCE,
     *,
     returning: bool = True,
-) -> Told:
+) -> IntervalEstimate:
     """Return a functional of one window or metric less one of another, in the population.
 
     `returning` is false if no device is in both.
@@ -630,7 +630,7 @@ def difference(
         whole.append(functionals.variance(weights))
         answers.append(max(0.0, whole[-1] - functionals.variance(weights, "reports")))
     moved = one[0].estimate(one[1]) - other[0].estimate(other[1])
-    return Told.of(moved, sum(whole) + 2 * returning * sqrt(answers[0] * answers[1]), confidence)
+    return IntervalEstimate.of(moved, sum(whole) + 2 * returning * sqrt(answers[0] * answers[1]), confidence)
 
 
 # Rows of counts whose weights are given: what a fit of several cells comes to.

@@ -16,7 +16,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import Functionals, Told
+from dither_aggregator.analysis.functional import Functionals, IntervalEstimate
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.rows import Days, says
 from dither_aggregator.analysis.windows import Window
@@ -25,7 +25,7 @@ from dither_shared.mechanisms import PureMechanism
 
 
 @dataclass(frozen=True)
-class Sum(Told):
+class Sum(IntervalEstimate):
     """The sum over some values: values a report, which is a share if an answer holds one value."""
 
     @property
