@@ -27,10 +27,11 @@ PROBLEM_CHARACTERS_MAX = 2_000
 
 def refusal_of(source: str, problem: str) -> RegistryError:
     """Return the error for a problem of a registry's file, in at most PROBLEM_CHARACTERS_MAX printable characters."""
+    if not problem.isprintable():
+        some = problem[: PROBLEM_CHARACTERS_MAX + 1]
+        problem = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in some)
     if len(problem) > PROBLEM_CHARACTERS_MAX:
         problem = f"{problem[: PROBLEM_CHARACTERS_MAX - 3]}..."
-    if not problem.isprintable():
-        problem = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in problem)
     return RegistryError(f"{source}: {problem}")
 
 
