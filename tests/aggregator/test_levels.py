@@ -23,7 +23,7 @@ from tests.support.mechanisms import memoized, one_shots
 from tests.support.soaking import scaled, thinned
 from tests.support.tallies import draw_tallies
 
-PAGE = Path(__file__).parents[2] / "aggregator" / "api.md"
+PAGE = Path(__file__).parents[2] / "aggregator" / "estimates.md"
 
 RUNS = scaled(150, 1_000)
 EPSILONS = ("0.1", "0.5", "1", "2", "4", "8")
