@@ -44,7 +44,7 @@ LICENCES = {
     *("Apache Software License", "BSD License", "Mozilla Public License 2.0 (MPL 2.0)"),  # as classifiers say it
 }
 """Licences of packages that one under Apache-2.0 may need."""
-OWN_MIB_MAX = 2.1
+OWN_MIB_MAX = 2.2
 """With its bytecode, of the Python that runs this."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
