@@ -1,0 +1,48 @@
+"""The web SDK's device in Node: its own tests, which are Node's; its types; and its sizes, as its page has them."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.node import NODE, ROOT
+
+ROOM = ROOT / "client" / "web"
+TESTS = sorted((ROOM / "test").glob("*.test.ts"))
+
+
+def node(*arguments: object) -> str:
+    """Run Node in the room of the web SDK; return what it prints."""
+    command = [str(NODE), *map(str, arguments)]
+    ended = subprocess.run(command, cwd=ROOM, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize("file", TESTS, ids=lambda path: path.name)
+def test_the_device_keeps_its_rules(file: Path) -> None:
+    said = node("--test", "--test-reporter=tap", file)
+    (passed,), (failed,) = (re.findall(rf"^# {what} (\d+)$", said, re.MULTILINE) for what in ("pass", "fail"))
+    assert int(passed) > 0
+    assert (failed, "# skipped 0" in said) == ("0", True)
+
+
+def test_a_test_of_the_device_that_fails_is_seen(tmp_path: Path) -> None:
+    spoiled = tmp_path / "spoiled.test.ts"
+    spoiled.write_text('import test from "node:test"; test("it fails", () => { throw new Error("spoiled"); });\n')
+    with pytest.raises(AssertionError, match="spoiled"):
+        node("--test", spoiled)
+
+
+def test_its_types_are_sound() -> None:
+    node("node_modules/typescript/bin/tsc")
+
+
+def test_its_page_has_the_sizes_that_are_measured() -> None:
+    rows = {row for row in (ROOM / "README.md").read_text().splitlines() if re.match(r"\| (flag and|all kinds)", row)}
+    printed = re.findall(
+        r"^(?:\| )?(flag and choice|all kinds)\D+([\d,]+)\D+([\d,]+)", node("build.ts", "--sizes"), re.M
+    )
+    assert rows == {f"| {what} | {minified} | {gzip} |" for what, minified, gzip in printed}
+    assert len(rows) == 2
