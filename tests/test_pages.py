@@ -138,7 +138,7 @@ def test_the_list_leads_to_a_metric(tab: Tab, url: str) -> None:
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_plan_is_made_by_keyboard_alone(tab: Tab, url: str, width: int) -> None:
     page = tab.visit(f"{url}/plan", width, "light")
-    page.get_by_label("reports").fill("")
+    page.get_by_role("textbox", name="reports, n").fill("")
     page.get_by_label("detectable share in %").fill("3")
     with page.expect_navigation(wait_until="load"):
         page.keyboard.press("Enter")
@@ -146,7 +146,7 @@ def test_a_plan_is_made_by_keyboard_alone(tab: Tab, url: str, width: int) -> Non
     assert headline == (
         "With 60,379 reports at epsilon 1.0, a value that 3.0 % have stands out from the noise four times in five."
     )
-    assert page.get_by_label("reports").input_value() == ""
+    assert page.get_by_role("textbox", name="reports, n").input_value() == ""
     with page.expect_navigation(wait_until="load"):
         page.get_by_role("link", name="How to read these words").press("Enter")
     assert page.locator("h1").inner_text() == "How to read these pages"
