@@ -236,7 +236,8 @@ def live(directory: Path, answers: list[Callable[[], object]], strict: bool = Fa
                 try:
                     getattr(telemetry, name).record(answer())
                 except Exception as error:
-                    watch.raised.append("".join(traceback.format_exception(error)))
+                    raised = "".join(traceback.format_exception(error))
+                    watch.raised.append(raised.replace(LISTED, "what is listed"))  # which is named whatever the answer
                     watch.raised.append(repr(error.__context__) + repr(error.__cause__))
             watch.keep_files()
             print(telemetry.status(), telemetry.preview(), file=sys.stderr)
