@@ -86,10 +86,8 @@ export interface Upload {
   first: number;
   /** What the clock read when it was last looked at. */
   seen: number;
-  /** The aggregator's latest day on which it may have left, and the one before; 0 where there was none. */
-  days: [latest: number, before: number];
-  /** The day on which it was counted, at the latest, if the present attempt finds it a copy; 0 where that is today. */
-  copied: number;
+  /** Whether it was armed: from then on a page that goes away sends it. */
+  armed: boolean;
   attempts: number;
   failures: number;
 }
@@ -99,8 +97,6 @@ export interface Armed {
   upload?: Upload;
   /** Its id, if it certainly has not left before. */
   unsent?: string | undefined;
-  /** Its id, if it certainly has not left today. */
-  notToday?: string | undefined;
   /** Until when it may leave without a further step: then the aggregator's day is another one. */
   until?: number;
 }
@@ -190,7 +186,6 @@ export interface Outcome {
   detail: string;
   /** Reports of groups that were refused. */
   rejected?: number;
-  duplicate?: boolean;
   /** Places of groups whose plans are retired; true for all. */
   retired?: number[] | true;
   retryAfter?: number;
@@ -605,6 +600,13 @@ export class Device {
     return this.#state.uploads.find(({ groups }) => groups.every(({ metric }) => this.#isFree(metric)));
   }
 
+  /** Whether a report waits because another one of its metric has left today. */
+  get anotherDay(): boolean {
+    const { metrics, uploads } = this.#state;
+    const waits = Object.keys(metrics).filter((name) => (metrics[name]!.slot?.leaves ?? Infinity) <= this.#days.today);
+    return (uploads.length > 0 && !this.#next) || waits.some((name) => !this.#isFree(name));
+  }
+
   get #anythingDue(): boolean {
     return this.#state.uploads.length ? !!this.#next : this.#due().length > 0;
   }
@@ -624,15 +626,15 @@ export class Device {
     return this.#build(known);
   }
 
-  #build({ unsent, notToday }: Armed): Armed {
+  #build({ unsent }: Armed): Armed {
     const state = this.#state;
     const growing = state.uploads.find(({ id }) => id == unsent);
     const until = this.#days.untilNextOfAggregator;
     if (state.uploads.length && !growing) {
       const upload = this.#next;
       if (!upload) return {};
-      const known = upload.id == notToday || upload.days[0] != this.#days.ofAggregator[1];
-      return { upload: this.#mayLeaveToday(upload), until, notToday: known ? upload.id : undefined };
+      upload.armed = true;
+      return { upload, until };
     }
     const upload: Upload = growing ?? this.#newUpload();
     for (const [name, slot] of this.#due()) {
@@ -654,19 +656,13 @@ export class Device {
     if (!upload.groups.length) return {};
     upload.id ||= this.#newId();
     if (!growing) state.uploads.push(upload);
-    upload.days[0] = 0; // it has not left on the day for which it was armed before
-    return { upload: this.#mayLeaveToday(upload), until, unsent: upload.id, notToday: upload.id };
-  }
-
-  #mayLeaveToday(upload: Upload): Upload {
-    const [, today] = this.#days.ofAggregator;
-    if (upload.days[0] != today) upload.days = [today, upload.days[0]];
-    return upload;
+    upload.armed = true;
+    return { upload, until, unsent: upload.id };
   }
 
   #newUpload(): Upload {
     const now = this.#now;
-    return { id: "", groups: [], costs: {}, first: now, seen: now, days: [0, 0], copied: 0, attempts: 0, failures: 0 };
+    return { id: "", groups: [], costs: {}, first: now, seen: now, armed: false, attempts: 0, failures: 0 };
   }
 
   #newId(): string {
@@ -707,12 +703,8 @@ export class Device {
     this.#giveUp();
     const upload = this.#state.consent === false ? undefined : this.#state.uploads.find((one) => one.id == id);
     if (upload) {
-      const before =
-        upload.days[0] != this.#days.ofAggregator[1] ? upload.days[0] : known.notToday == id && upload.days[1];
-      upload.copied = before || 0;
       upload.attempts += known.unsent == id || upload.attempts ? 1 : 2;
       upload.seen = this.#now;
-      this.#mayLeaveToday(upload);
     }
     return upload;
   }
@@ -777,15 +769,14 @@ export class Device {
   }
 
   /** Forget an upload and count its reports; keep on which day its metrics may have been counted. */
-  #dropUpload(id: string, word: string, { rejected = 0, duplicate }: Partial<Outcome> = {}): number {
+  #dropUpload(id: string, word: string, { rejected = 0 }: Partial<Outcome> = {}): number {
     const upload = this.#state.uploads.find((one) => one.id == id);
     if (!upload) return 0;
     this.#state.uploads = this.#state.uploads.filter((one) => one != upload);
-    // A copy came at an attempt before this one; anything else may have come until now.
-    const left = duplicate && upload.copied ? upload.copied : upload.days[0] && this.#days.ofAggregator[1];
-    for (const { metric } of upload.groups) {
+    // It may have come until now: also one that the aggregator calls a copy, for nobody knows when the first one came.
+    for (const { metric } of upload.armed ? upload.groups : []) {
       const row = this.#row(metric);
-      row.left = Math.max(left, row.left ?? 0);
+      row.left = Math.max(this.#days.ofAggregator[1], row.left ?? 0);
     }
     const refused = Math.min(rejected, upload.groups.length);
     this.#count(word, upload.groups.length - refused);

@@ -25,6 +25,7 @@ const PROBLEM = /^urn:dither:problem:([a-z][a-z-]{0,39})$/;
 /** What pages say to the one that sends: something waits; what waited was taken back. */
 const [WAITS, TAKEN_BACK] = [0, 1];
 const NO_ANSWER_YET = "no answer yet";
+const ANOTHER_DAY = "a report of the metric has left today: the next one waits for another day";
 const ELSEWHERE = "another page of this app is sending";
 
 /** The outcome for the reports that waited. */
@@ -276,7 +277,10 @@ export class Sender {
         continue;
       }
       const { due, heldUntil } = await this.#it.look();
-      if (!due) return;
+      if (!due) {
+        if (await this.#it.step((device) => device.anotherDay)) this.#detail ||= ANOTHER_DAY;
+        return;
+      }
       if (heldUntil > this.#it.now()) {
         this.#detail ||= await this.#it.step((device) => device.outcome);
         return;
@@ -338,7 +342,7 @@ export function readAnswer(status: number, headers: Headers, text: string, id: s
     const refused = counts.reduce((sum: number, count: number) => sum + count, 0);
     const detail = `accepted${reasons && `, but not all: ${reasons}`}`;
     const date = readDate(headers.get("Date"));
-    return { step: "accepted", detail, rejected: refused, duplicate: answer.duplicate === true, retired, date };
+    return { step: "accepted", detail, rejected: refused, retired, date };
   }
   const word = PROBLEM.exec(`${answer.type}`)?.[1];
   const detail = word ? `${status} ${word}` : `${status} without an answer of ours`;

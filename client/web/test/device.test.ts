@@ -321,8 +321,7 @@ test("a body begins with the key and is padded to a power of two that hides how 
     costs: {},
     first: 0,
     seen: 0,
-    days: [0, 0] as [number, number],
-    copied: 0,
+    armed: true,
     attempts: 0,
     failures: 0,
   };
@@ -376,14 +375,16 @@ test("a metric has no two reports on one day", () => {
   assert.equal(bench.deliver(), 1);
 });
 
-test("a copy that the aggregator had counted before costs no day", () => {
+test("a copy costs the day on which the device hears of it", () => {
   const bench = new Bench(registryOf([{}]));
   bench.record();
   const first = bench.do((device) => device.arm()).upload!;
   bench.days(1);
   bench.record();
   bench.do((device) => device.attempt(first.id, {}));
-  bench.do((device) => device.settle(first.id, outcome("accepted", { duplicate: true })));
+  bench.do((device) => device.settle(first.id, outcome("accepted"))); // of a moment ago, perhaps
+  assert.equal(bench.send(), undefined);
+  bench.days(1);
   assert.equal(bench.deliver(), 1);
 });
 
@@ -395,7 +396,7 @@ test("a copy of what a page may have sent today costs today", () => {
   bench.record();
   bench.do((device) => device.arm()); // by a page that went away, and may have sent it
   bench.do((device) => device.attempt(id, device.arm()));
-  bench.do((device) => device.settle(id, outcome("accepted", { duplicate: true })));
+  bench.do((device) => device.settle(id, outcome("accepted")));
   assert.equal(bench.send(), undefined);
 });
 

@@ -153,8 +153,8 @@ class Played extends Bench {
         if (why) silent[metric.plan.metric] = [why, until ?? null];
       }
       const spent = Object.fromEntries(this.registry.metrics.map(({ plan }) => [plan.metric, this.spent(plan.metric)]));
-      for (const { costs, attempts, days } of this.state.uploads) {
-        if (!attempts && days[0]) for (const [name, cost] of Object.entries(costs)) spent[name]! -= cost;
+      for (const { costs, attempts, armed } of this.state.uploads) {
+        if (!attempts && armed) for (const [name, cost] of Object.entries(costs)) spent[name]! -= cost;
       }
       const counters = { ...this.state.counts };
       for (const [why, count] of Object.entries(this.noted)) counters[why] = count + (counters[why] ?? 0);

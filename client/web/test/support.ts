@@ -171,10 +171,10 @@ export class Bench {
   }
 
   /** Arm, attempt and have it accepted; return how many reports were. */
-  deliver(date?: number, duplicate = false): number {
+  deliver(date?: number): number {
     const upload = this.send();
     return upload
-      ? this.do((device) => device.settle(upload.id, { step: "accepted", detail: "accepted", date, duplicate }))
+      ? this.do((device) => device.settle(upload.id, { step: "accepted", detail: "accepted", date }))
           .accepted
       : 0;
   }

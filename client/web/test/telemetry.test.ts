@@ -443,6 +443,19 @@ test("a page that goes away sends nothing for a hidden answer, and nothing that 
   assert.equal(server.requests.length, 1);
 });
 
+test("a flush says that what waits leaves on another day", async () => {
+  const telemetry = page({ draw: LATE });
+  telemetry.record("dark", true);
+  await telemetry.status();
+  clock += DAY_MS;
+  assert.equal((await telemetry.flush()).sent, 1); // of the day before
+  telemetry.record("dark", true);
+  const { sent, waiting, detail } = await telemetry.flush();
+  assert.deepEqual([sent, waiting], [0, 1]);
+  assert.match(detail, /has left today: the next one waits for another day/);
+  await telemetry.close();
+});
+
 test("a page that goes away sends nothing while what is armed changes", async () => {
   const window = inWindow();
   let [gate, waits] = [Promise.resolve(), 0];
