@@ -191,7 +191,7 @@ def test_the_svg_stands_alone_and_says_what_the_page_says(tmp_path: Path) -> Non
         title, description = root.findtext(f"{SVG}title") or "", root.findtext(f"{SVG}desc") or ""
         assert ("color" in title, str(DAY) in title, id_ in description) == (True, True, True)
         assert {each.tag for each in root.iter()} <= {
-            SVG + tag for tag in ("svg", "title", "desc", "rect", "text", "line", "g", "circle")
+            SVG + tag for tag in ("svg", "title", "desc", "rect", "text", "tspan", "line", "g", "circle")
         }
         assert not any(
             name in ("style", "href") or name.startswith("on") for each in root.iter() for name in each.attrib

@@ -158,6 +158,11 @@ export class Sender {
     return turn;
   }
 
+  /** Arm at once what waits to be armed: the page may go away. What is armed already stays so, and may leave with it. */
+  hides(): void {
+    if (this.#arming) this.armNow();
+  }
+
   #tick(delay: number): void {
     clearTimeout(this.#timer);
     if (!this.#on || delay == Infinity) return;

@@ -214,7 +214,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       if (!(event as PageTransitionEvent).persisted || !this.#speaks) return;
       void this.#then(() => this.#sender.start().then(() => this.look()));
     });
-    listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#sender.armNow());
+    listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#sender.hides());
   }
 
   /** Stop, without waiting for the network. The next start sends what waits. Resolves when all answers are kept. */

@@ -473,6 +473,7 @@ test("a page that goes away sends nothing while what is armed changes", async ()
   const telemetry = page({ draw: LATE, storage: new Gated(name), route });
   telemetry.record("dark", true);
   await waitUntil(async () => (await kept())?.uploads.length == 1);
+  telemetry.record("other", true); // which is to be armed, too
   await telemetry.status();
   gate = new Promise((resolve) => (open = resolve));
   waits = 0;
