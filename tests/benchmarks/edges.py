@@ -16,6 +16,7 @@ from scipy.stats import hypergeom
 from dither_aggregator.analysis.functional import on_points
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN, REPORTS_MIN
+from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.counting.supports import hyperplane_sums
 from dither_shared.mechanisms import GRR, PrivSet, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.memoized import MemoizedPure
@@ -166,5 +167,25 @@ def lines() -> list[str]:
 
 
 def run() -> None:
-    """Print the table."""
-    print("\n".join(lines()))
+    """Print the table, and how often intervals hold where few devices send many reports."""
+    print("\n".join([*lines(), *few_devices()]))
+
+
+def few_devices() -> list[str]:
+    """Return how often intervals hold of what few of few devices have, of fresh noise that they send again and again.
+
+    A flag at epsilon 4; 3,000 runs, so that a figure is off by 2 points at most (2.5 standard errors).
+    """
+    flag, rng, runs = GRR.for_epsilon(2, Decimal(4)), np.random.default_rng(SEED), 3_000
+    p, q = float(flag.p), float(flag.q)
+    found = []
+    for devices, days, true in ((100, 31, 0.01), (300, 7, 0.01), (1_000, 31, 0.01)):
+        held = days * rng.binomial(devices, true, size=runs)
+        n = devices * days
+        yes = rng.binomial(held, p) + rng.binomial(n - held, q)
+        inside = 0
+        for count in yes.tolist():
+            shares = estimate_shares(flag, np.array([n - count, count]), n, repeats=days)
+            inside += bool(shares.lower[1] <= true <= shares.upper[1])
+        found.append(f"{devices:,} devices, {days} days, {true:.0%}: {inside / runs:.0%} hold")
+    return found

@@ -1,9 +1,9 @@
 """Intervals that every estimand uses: how sure they are, and where a normal law is not good enough.
 
 Intervals are Wald's, estimate +- z standard errors, from `normal_from` reports on. With fewer, those of one value are
-exact, however small a count is: Clopper and Pearson's of the rate behind a binomial count for a population, and those
-of the sum of two binomials (`two_binomials`) for the share among these reports. Those of other sums reach further, as
-far as single reports may weigh (`reach`).
+exact, however small a count is. For a population they are Clopper and Pearson's, of the rate behind a binomial count;
+for the share among these reports they invert the sum of two binomials (`two_binomials`). Intervals of other sums reach
+further, as far as single reports may weigh (`reach`).
 """
 
 from math import sqrt

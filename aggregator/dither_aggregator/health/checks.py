@@ -452,7 +452,7 @@ def _quarantine(seen: Observed) -> HealthFinding:
     alerts=("DitherBackupOld",),
 )
 def _backup(seen: Observed) -> HealthFinding:
-    """Tell that backups have stopped. Those who copy the store in another way never began."""
+    """Tell that backups have stopped. An operator who copies the store in another way never began them."""
     if seen.audit is None or seen.audit.backup_age_s is None:
         return found("none was made" if seen.audit else "not read yet")
     age = seen.audit.backup_age_s + time.monotonic() - seen.audit.began

@@ -102,7 +102,7 @@ class _Checked:
     store: Store
     tallies_from: date = date.min
     days: list[date] = field(default_factory=list)
-    """Those on which reports count, by shard."""
+    """The day on which reports count, of each shard."""
     sealed: list[date] = field(default_factory=list)
     folded: dict[tuple[int, TallyKey], int] = field(default_factory=dict)
     """By shard, plan and epoch: reports that the ledger counts as folded, and no tally was read of."""

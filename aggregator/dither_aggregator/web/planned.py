@@ -323,7 +323,7 @@ def _listed(lines: str) -> str:
 
 _FILE = re.compile(r'^(values|candidates)_file = "[a-z.]+"  # ([0-9,]+) lines.*$', re.MULTILINE)
 QUIET_DAYS = 1
-"""Those of a registry that says none."""
+"""A registry that does not say `quiet_days` has so many."""
 
 
 def planned(asked: QueryParameters) -> Planned[Any]:

@@ -143,9 +143,9 @@ class Days:
             file.set("first_day", min(since, file.state.get("first_day") or 0))
 
     def agree(self, date: float | None) -> None:
-        """Keep how far a receipt's Date, in seconds since 1970, is ahead of the clock; fall back if it agrees.
+        """Keep how far a receipt's Date, in seconds since 1970, is ahead of the clock.
 
-        That is within a day.
+        The device falls back to its clock's day if the two agree within a day.
         """
         if date is None:
             return
