@@ -24,6 +24,7 @@ from dither_aggregator.analysis import snapshots
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.snapshots import _document
+from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
 from dither_aggregator.store.records import Final, Retention
@@ -286,8 +287,9 @@ def test_a_questions_characters_are_shown_and_do_nothing(tmp_path: Path, monkeyp
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[str, SQLiteStore, Clock]]:
-    """A real server, with the snapshots of one day."""
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, SQLiteStore, Clock]]:
+    """A real server, with the snapshots of one day, and a disk that nobody else writes to: a page says what is left."""
+    monkeypatch.setattr(SQLiteStore, "left", lambda _: FreeSpace("disk", 64 << 30, 256 << 30))
     clock = Clock()
     asked = registry(expires=EXPIRES)
     with sqlite_store(asked, tmp_path, clock) as store:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from scipy.stats import binom
 
 from dither.device import DAY_S
 from dither.sending import uploader
@@ -199,7 +200,8 @@ def test_moments_that_depend_on_answers_are_seen(
 def test_of_answers_that_an_app_gives_while_it_runs_at_most_one_in_fifty_is_dropped() -> None:
     """It is started anew on half of all days, and wakes up from a suspend on the others, as a rule after midnight.
 
-    It answers at any moment that it runs, or on each third start at once.
+    It answers at any moment that it runs, or on each third start at once. The rate is about .018 (5,583 answers) and
+    moments are drawn anew in each run. At a rate of .02 more than `most` are dropped with FALSE_ALARM at most.
     """
     rng = random.Random("dropped")
     reasons: Counter[str] = Counter()
@@ -218,5 +220,7 @@ def test_of_answers_that_an_app_gives_while_it_runs_at_most_one_in_fifty_is_drop
             device.suspend(DAY_S - runs_s + rng.uniform(-1, 1) * HOUR_S)
         device.device.close()
     del reasons["answered"]
-    assert reasons[""] > 200
-    assert reasons.total() - reasons[""] <= reasons.total() / 50, reasons
+    answers = reasons.total()
+    assert answers > 200
+    most = binom.isf(FALSE_ALARM, answers, 0.02)
+    assert answers - reasons[""] <= most < answers / 10, reasons
