@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
-from math import isnan, nan, sqrt
+from math import nan, sqrt
 from statistics import NormalDist, median
 from typing import Annotated, Self
 
@@ -157,12 +157,6 @@ class NumbersReading(Reading):
         z = open_z((1 - self.view.confidence) / together, open_part)
         return least.estimate - z * least.std_error, most.estimate + z * most.std_error
 
-    def way(self, row: Row, lower: float, upper: float) -> int:
-        """Return the same. Ranges do not hold their upper ends, so no quantile moved by as much as an end says."""
-        if row.value in QUANTILES:
-            return int(lower >= 0 < upper) - int(upper <= 0 > lower)
-        return super().way(row, lower, upper)
-
     def _mean_moved(self, before: Self) -> tuple[Estimated, Estimated, float]:
         """Return the least and the most that the mean moved by, and how far these are apart, in standard errors."""
         assert before.mean_ends is not None
@@ -241,7 +235,7 @@ class Numbers(Estimand[NumbersReading]):
             return bare
         statistics = Statistics(stored.plan, fitted, view, self.names(stored), reports_max(stored, view.days))
         every = tuple(statistics.rows())
-        rows, untold = (tuple(row for row in every if isnan(row.estimate) == is_untold) for is_untold in (False, True))
+        rows, untold = (tuple(row for row in every if row.untold == is_untold) for is_untold in (False, True))
         floor = median([row.std_error for row in rows if row.statistic.startswith("share")] or [0.0]) or None
         return replace(
             bare,
