@@ -82,5 +82,5 @@ def test_the_words_of_tables_and_numbers_are_explained_by_the_limits_that_pages_
     assert f"not {ratios.SURE:g} standard errors above zero" in said["too-few"]
     assert numbers.WIDEST == 1 / 3
     assert "more than a third of the axis" in said["quantile"]
-    assert f"needs {numbers.REPORTS_MIN:,} reports for quantiles" in html
-    assert f"and {numbers.MEAN_REPORTS_MIN} where the mean is all" in html
+    assert f"needs {numbers.NUMBERS_MIN:,} reports for quantiles" in html
+    assert f"and {numbers.MEANS_MIN} where the mean is all" in html

@@ -15,7 +15,7 @@ from scipy.stats import hypergeom
 
 from dither_aggregator.analysis.functional import on_points
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN, REPORTS_MIN
+from dither_aggregator.analysis.numbers import MEANS_MIN, NUMBERS_MIN
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.counting.supports import hyperplane_sums
 from dither_shared.mechanisms import GRR, PrivSet, PureMechanism, SubsetSelection, choose
@@ -155,8 +155,8 @@ def table() -> list[list[str]]:
             if d == 2 and fewest in (at_random, neighbours):
                 continue
             rows.append(["", statement, *(f"{fewest(each):,}" for each in made)])
-    rows.append(["numbers", "mean alone", *[f"{MEAN_REPORTS_MIN:,}"] * len(EPSILONS)])
-    rows.append(["", "mean, quantiles", *[f"{REPORTS_MIN:,}"] * len(EPSILONS)])
+    rows.append(["numbers", "mean alone", *[f"{MEANS_MIN:,}"] * len(EPSILONS)])
+    rows.append(["", "mean, quantiles", *[f"{NUMBERS_MIN:,}"] * len(EPSILONS)])
     return rows
 
 

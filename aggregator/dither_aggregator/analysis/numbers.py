@@ -29,15 +29,12 @@ from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Range
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 
 MEAN, MEDIAN, A_NUMBER = "mean", "median", "a number"
 QUANTILES = {MEDIAN if percent == 50 else f"q{percent}": percent / 100 for percent in (5, 10, 25, 50, 75, 90, 95, 99)}
 LEADING = (MEDIAN, "q90")
 """The statistics that /time draws unless others are asked for."""
-REPORTS_MIN = 3_000
-"""With fewer reports, or memos, the bounds of a shape hold less often than they say."""
-MEAN_REPORTS_MIN = 300
-"""A mean alone needs fewer: a sum of so many bounded terms is nearly normal."""
 CELL_REPORTS_MIN = 30
 """Each cell needs so many: without a cohort's reports nothing tells how many numbers lie above its step."""
 WIDEST = 1 / 3
@@ -249,7 +246,7 @@ class Numbers(Estimand[NumbersReading]):
 
 
 def _least(plan: Plan) -> int:
-    return MEAN_REPORTS_MIN if isinstance(plan.domain, Range) else REPORTS_MIN
+    return MEANS_MIN if isinstance(plan.domain, Range) else NUMBERS_MIN
 
 
 def _effective(stored: StoredPlan, view: View, n: int) -> float:

@@ -23,7 +23,7 @@ from math import sqrt
 from statistics import NormalDist
 
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN, QUANTILES, REPORTS_MIN, SURE_OF_NUMBERS, WIDEST
+from dither_aggregator.analysis.numbers import MEANS_MIN, NUMBERS_MIN, QUANTILES, SURE_OF_NUMBERS, WIDEST
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_shared.cells import DEVICE, Cells, Part
 from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds
@@ -138,7 +138,7 @@ class NumberQuestion(Question):
     @property
     def n_min(self) -> int:
         """The reports of which less tell nothing: `repeats` may be of one device."""
-        return MEAN_REPORTS_MIN if self.mean_alone else REPORTS_MIN * self.repeats
+        return MEANS_MIN if self.mean_alone else NUMBERS_MIN * self.repeats
 
     @property
     def z(self) -> float:

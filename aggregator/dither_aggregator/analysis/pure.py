@@ -22,11 +22,11 @@ count of a fixed number of holders varies less than a binomial one (Hoeffding 19
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, nextafter, sqrt
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import bdtr, betainc, betaincinv, ndtr
+from scipy.special import bdtr, bdtrc, betainc, betaincinv, ndtr
 
 from dither_aggregator.analysis.functional import answers_part, apart, share_variance
 from dither_aggregator.analysis.inference import (
@@ -309,17 +309,18 @@ def noise_chance(
 ) -> float:
     """Return a p-value: how often noise alone makes the largest of d estimates that large, at most and two-sided.
 
-    It is the least alpha at which the simultaneous interval of the estimate lies above zero: at most 1 - CONFIDENCE if
-    and only if that does which is shown. Intervals of more confidence may be of another kind.
+    It is that of the law of counts where nobody has any value, but agrees with the interval that is shown, which may be
+    Wald's: at most 1 - CONFIDENCE if and only if that lies above zero, with all others.
     """
-    p, q = float(mechanism.p), float(mechanism.q)
+    p, q, level = float(mechanism.p), float(mechanism.q), 1 - CONFIDENCE
     counts = np.clip([round(n * (q + largest * (p - q)))], 0, n)
-    low, high, tried = LOG_LEAST, 0.0, log((1 - CONFIDENCE) / mechanism.d)
-    for _ in range(HALVINGS):
-        method = _method_of(mechanism, n, exp(tried), error_of, repeats)
-        lower, _ = _ends(
-            mechanism, counts, n, exp(tried), "clopper-pearson" if method == "exact" else method, error_of, repeats
-        )
-        low, high = (low, tried) if lower[0] > 0 else (tried, high)
-        tried = (low + high) / 2
-    return min(1.0, mechanism.d * exp(high))
+    chance = 2 * mechanism.d * float(bdtrc(max(counts[0] - 1, 0), n, q))
+    if repeats > 1 and mechanism.memoized:
+        low, high = LOG_LEAST, 0.0
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            above = _ends_of_devices(mechanism, counts, n, repeats, exp(middle))[0][0] > 0
+            low, high = (low, middle) if above else (middle, high)
+        chance = mechanism.d * exp(high)
+    shown = estimate_shares(mechanism, counts, n, error_of=error_of, simultaneous=True, repeats=repeats)
+    return min(chance, level) if shown.lower[0] > 0 else min(max(chance, nextafter(level, 1.0)), 1.0)

@@ -15,8 +15,8 @@ from functools import cache
 import numpy as np
 from flask import render_template
 
-from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN
-from dither_aggregator.analysis.numbers import REPORTS_MIN as NUMBER_REPORTS_MIN
+from dither_aggregator.analysis.numbers import MEANS_MIN
+from dither_aggregator.analysis.numbers import NUMBERS_MIN as NUMBER_REPORTS_MIN
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
 from dither_aggregator.analysis.ratios import SURE as GROUP_ERRORS_MIN
@@ -89,7 +89,7 @@ class ReadingHelpPage:
     group_errors_min: float = GROUP_ERRORS_MIN
     compared_errors_min: float = SURE_TO_COMPARE
     number_reports_min: int = NUMBER_REPORTS_MIN
-    mean_reports_min: int = MEAN_REPORTS_MIN
+    mean_reports_min: int = MEANS_MIN
     quality_days: int = round(1 / QUALITY_ALPHA)
     windows: Sequence[int] = WINDOWS
 
