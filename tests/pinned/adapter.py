@@ -127,7 +127,8 @@ def _errors(metric: Metric, n: int) -> dict[str, float]:
         share: Any = SHARE
         errors["variance_among_reports"] = float(share_variance(mechanism, share, n, "reports"))
         errors["variance_of_population"] = float(share_variance(mechanism, share, n, "population"))
-        errors["critical_share_exactly"], errors["detectable_share_exactly"] = significance_shares(mechanism, n)
+        lines: Any = significance_shares(mechanism, n)
+        errors["critical_share_exactly"], errors["detectable_share_exactly"] = lines
     return errors
 
 

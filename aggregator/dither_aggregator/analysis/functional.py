@@ -674,7 +674,7 @@ def difference(
         opposed *= sqrt(max(0.0, 1 - functionals.variance(weights, "reports") / max(variance, TINY)))
     (low, high), (other_low, other_high) = ends[0], ends[1]
     below, above = float(apart(x - low, other_high - y, opposed)), float(apart(high - x, y - other_low, opposed))
-    return IntervalEstimate(x - y, float(apart(*errors, opposed)), x - y - below, x - y + above)
+    return IntervalEstimate(x - y, float(apart(errors[0], errors[1], opposed)), x - y - below, x - y + above)
 
 
 # Rows of counts whose weights are given: what a fit of several cells comes to.

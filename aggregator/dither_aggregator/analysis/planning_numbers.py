@@ -23,7 +23,7 @@ from math import sqrt
 from statistics import NormalDist
 
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.numbers import MEANS_MIN, NUMBERS_MIN, QUANTILES, SURE_OF_NUMBERS, WIDEST
+from dither_aggregator.analysis.numbers import QUANTILES, SURE_OF_NUMBERS, WIDEST
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_shared.cells import DEVICE, Cells, Part
 from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds
@@ -32,6 +32,7 @@ from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.kinds.number import COHORTS_MAX, MEMO_ANSWERS
 from dither_shared.kinds.number_precision import share_error, std_errors
 from dither_shared.mechanisms import MemoizedTwoLevel
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 
 KIND = NumberKind.name
 ASKS = ("everything", "mean")

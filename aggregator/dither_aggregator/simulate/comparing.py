@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats
-from dither_aggregator.analysis.numbers import NUMBERS_MIN, QUANTILES
+from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.words.reading import LONGER
 from dither_shared.domains import Buckets
 from dither_shared.kinds.flag import NO
+from dither_shared.precision import NUMBERS_MIN
 from dither_shared.registry import Metric
 
 Row = dict[str, Any]
