@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.estimands import estimate, read
-from dither_aggregator.analysis.numbers import NumberRow, NumbersReading
+from dither_aggregator.analysis.numbers import QUANTILES, NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.scale import Measure, beside, label_width
@@ -204,6 +204,33 @@ def test_a_quantile_whose_interval_ends_at_zero_is_not_told_to_have_moved(tmp_pa
         assert rows["median"]["estimate"] == 0
         assert rows["median"]["lower"] == 0 < rows["median"]["upper"]
         assert rows["median"]["verdict"] == "cannot be told to have moved"
+
+
+def test_quantiles_that_cannot_be_told_have_rows_in_comparisons_and_series(tmp_path: Path) -> None:
+    """Of 3,150 reports a week some quantiles are untold: each has its row, with an interval and nothing else.
+
+    No quantile, told or not, has a standard error, nor its move or its day."""
+    with number_site(tmp_path, {"load": FORMS["load"]}) as made:
+        rng, plan = np.random.default_rng(7), made.store.plans("load")[0].plan
+        for back in range(1, 15):
+            put_numbers(made, "load", hump(plan), 450, rng, days_ago=back)
+        untold = ask(made, "/v1/metrics/load/estimates")[0]["untold"]
+        assert untold
+        compared = [row for row in ask(made, "/v1/compare?metric=load")[1] if row["value"] in QUANTILES]
+        assert {row["value"] for row in compared} == set(QUANTILES)
+        assert {row["value"] for row in compared if row["verdict"] == "untold"} >= set(untold)
+        for back in (1, 2):
+            put_numbers(made, "load", hump(plan), 3_100, rng, days_ago=back)
+        names = "&".join(f"values={name}" for name in (*untold, "median"))
+        days = ask(made, f"/v1/metrics/load/series?{names}")[1]
+        assert len(days) == 2 * (len(untold) + 1)
+        assert any(row["verdict"] == "untold" for row in days)
+        for row in (*compared, *days):
+            assert row["std_error"] is None
+            assert (row["estimate"] is None) == (row["verdict"] == "untold")
+            assert row["lower"] < row["upper"]
+        assert "untold (" in words(made.client.get(f"/metrics/load/time?{names}").text)
+        assert "Not told, as one of the windows" in words(made.client.get("/compare?metric=load").text)
 
 
 # Sentences for every state.
