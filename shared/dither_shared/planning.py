@@ -15,7 +15,8 @@ days of all installs alone. A week has 7 / k periods on average; its reports com
 the P periods that the one before `expires` touches.
 
 A memoized device's r reports in a window repeat its noise: with V_1 and V_p, the variances of one report and of the
-permanent part, they count as V_1 / (V_1 + (r - 1) V_p) of as many.
+permanent part, they count as V_1 / (V_1 + (r - 1) V_p) of as many. Where numbers and tables need so many devices, n
+reports are of n / r. As on the aggregator's pages, r is the most that one device may have (`reports_possible`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +31,7 @@ from dither_shared.errors import DitherError
 from dither_shared.exact import exp_of_micro
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import Told
+from dither_shared.precision import Told, reports_possible
 from dither_shared.registry import Metric
 
 MONTH_DAYS, WEEK_DAYS, YEAR_DAYS = 30, 7, 365
@@ -101,14 +102,16 @@ class Shown:
     reports: float
     told: Told | None
     """None where not even one report is expected."""
+    short: float = 1.0
+    """How many times as many devices anything needs to be told; at most 1 where there are enough."""
 
     @property
     def useful(self) -> bool:
         """Whether it shows anything of use."""
-        return self.told is not None and self.told.part <= USEFUL
+        return self.told is not None and self.told.part <= USEFUL and self.short <= 1
 
     def __str__(self) -> str:
-        return "nothing" if self.told is None else f"{self.told}"
+        return "nothing" if self.told is None or self.short > 1 else f"{self.told}"
 
 
 @frozen
@@ -125,7 +128,7 @@ class Outlook:
         """How many installs make a year useful; None where none at all would send anything."""
         if self.year.told is None:
             return None
-        return ceil(self.installs.count * (self.year.told.part / USEFUL) ** 2)
+        return ceil(self.installs.count * max(self.year.short, (self.year.told.part / USEFUL) ** 2))
 
     @property
     def life(self) -> str:
@@ -163,11 +166,14 @@ def outlook_of(metric: Metric, installs: Installs, quiet_days: int) -> Outlook:
 
 
 def _shown(metric: Metric, reports: float, days: int) -> Shown:
-    n = int(reports * _effective(metric, max(1.0, days / metric.period_days)))
-    return Shown(reports, metric.tells(n) if n else None)
+    repeats = reports_possible(days, metric.period_days, once_a_day=True) if metric.memoized else 1
+    n = int(reports * _effective(metric, repeats))
+    if not n:
+        return Shown(reports, None)
+    return Shown(reports, metric.tells(n), metric.kind.reports_min(metric.asked) * repeats / reports)
 
 
-def _effective(metric: Metric, repeats: float) -> float:
+def _effective(metric: Metric, repeats: int) -> float:
     """Return how much of a report each one counts where a device sends so many of a memoized metric."""
     if not metric.memoized:
         return 1.0

@@ -104,7 +104,7 @@ def test_windows_of_other_devices_differ_by_the_errors_that_are_shown(values: in
 def test_verdicts_of_each_value_by_itself_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted bug: every value is tested as if there were no other, and no interval is asked."""
     monkeypatch.setattr(differences_module, "holm", lambda p_values, alpha: p_values <= alpha)
-    monkeypatch.setattr(Reading, "way", lambda reading, row, lower, upper: 1 if lower + upper > 0 else -1)
+    monkeypatch.setattr(differences_module, "beyond_zero", lambda lower, upper: 1 if lower + upper > 0 else -1)
     kept, rng, shares = fresh(30, "1.0", "oue"), np.random.default_rng(1), shares_of(30)
     wrong = sum(
         any(row.verdict for row in differences(*[counted(kept, rng.multinomial(3_000, shares), rng) for _ in "ab"]))

@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import ErrorOf, Method, Z, bit_skewness, clopper_pearson, normal_from
-from dither_aggregator.analysis.pure import Estimates, estimate_shares, exact_shares
+from dither_aggregator.analysis.pure import Estimates, estimate_shares
 from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import support_counts
 from dither_shared.mechanisms import GRR, OUE, PGR, SUE, PrivSet, PureMechanism, SubsetSelection, choose
@@ -211,26 +211,6 @@ def test_noise_passes_the_critical_share_rarely_and_the_detectable_share_mostly_
     seen = _estimate(mechanism, np.tile(counts, (400, 1)), rng).estimate > critical
     assert abs(seen[:, 0].mean() - 0.8) < 0.12
     assert seen[:, 2:].any(axis=1).mean() < 0.12
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "n"),
-    [
-        (GRR.for_epsilon(1000, Decimal(8)), 5_000),
-        (choose(1000, Decimal(6)), 1_000),
-        (choose(1000, Decimal(4)), 1_000),
-        (choose(1024, Decimal(1)), 10_000),
-        (GRR.for_epsilon(2, Decimal(1)), 50),
-    ],
-    ids=str,
-)
-def test_the_exact_critical_share_lets_noise_pass_as_rarely_as_it_says(mechanism: PureMechanism, n: int) -> None:
-    """By the binomial law itself: expected false alarms over all values at most 5 %, and over a count less more."""
-    critical, detectable = exact_shares(mechanism, n)
-    p, q, d = float(mechanism.p), float(mechanism.q), mechanism.d
-    count = round((critical * (p - q) + q) * n)
-    assert d * binom.sf(count, n, q) <= 0.05 < d * binom.sf(count - 1, n, q)
-    assert binom.sf(count, n, q + detectable * (p - q)) == pytest.approx(0.8, abs=1e-6)
 
 
 def test_simultaneous_intervals_hold_just_above_where_they_are_walds() -> None:

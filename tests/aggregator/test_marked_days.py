@@ -116,7 +116,9 @@ def points(revs: tuple[int, ...] = (1,)) -> list[Point]:
     """Return four weeks of a value, under one plan after the other."""
     days = WINDOW.days // len(revs)
     return [
-        Point("red", 0.5, 0.1, 0.3, 0.7, f"plan {rev}", rev, FIRST + timedelta(days=place * days + back), 100, False)
+        Point(
+            "red", 0.5, 0.1, 0.3, 0.7, True, f"plan {rev}", rev, FIRST + timedelta(days=place * days + back), 100, False
+        )
         for place, rev in enumerate(revs)
         for back in range(days)
     ]

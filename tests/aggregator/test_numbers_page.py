@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.estimands import estimate, read
-from dither_aggregator.analysis.numbers import NumberRow, NumbersReading
+from dither_aggregator.analysis.numbers import QUANTILES, NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.scale import Measure, beside, label_width
@@ -135,9 +135,11 @@ def test_days_are_the_same_on_page_and_in_the_api(one: Site, metric: str) -> Non
             if not found:
                 assert cell == ""
                 continue
-            row, error = found[0], found[0]["std_error"]
+            row, untold = found[0], found[0]["verdict"] == "untold"
+            error = row["upper"] - row["lower"] if untold else row["std_error"]
             ends = [measure.end(row[name], error) for name in ("lower", "upper")]
-            assert cell == f"{measure.precise(row['estimate'], error)} ({ends[0]} to {ends[1]})"
+            seems = "untold" if untold else measure.precise(row["estimate"], error)
+            assert cell == f"{seems} ({ends[0]} to {ends[1]})"
             assert n == f"{row['n']:,}"
     assert "can be told. If the bands of two days do not meet" in words(html)
     assert metric == "age" or "90 % are below" in words(html)
@@ -187,8 +189,8 @@ def test_days_under_another_unit_are_not_on_the_same_axis(one: Site) -> None:
         one.tallies = {key: tally for key, tally in one.tallies.items() if key[0] != plan.digest}
 
 
-def test_a_quantile_that_left_the_open_range_rose(tmp_path: Path) -> None:
-    """Both ranges begin, for estimates, at the first edge: the move is 0 and the direction that of the intervals.
+def test_a_quantile_whose_interval_ends_at_zero_is_not_told_to_have_moved(tmp_path: Path) -> None:
+    """It left the open range, which begins, for estimates, at the first edge: so the interval of its move does at 0.
 
     Half of the numbers lie below the axis before, none after; noise turns that about in no case that counts (1e-9)."""
     with number_site(tmp_path, {"load": FORMS["load"]}) as made:
@@ -200,7 +202,35 @@ def test_a_quantile_that_left_the_open_range_rose(tmp_path: Path) -> None:
         assert plan.domain.name == "buckets"
         rows = {row["value"]: row for row in ask(made, "/v1/compare?metric=load")[1]}
         assert rows["median"]["estimate"] == 0
-        assert rows["median"]["verdict"] == "rose"
+        assert rows["median"]["lower"] == 0 < rows["median"]["upper"]
+        assert rows["median"]["verdict"] == "cannot be told to have moved"
+
+
+def test_quantiles_that_cannot_be_told_have_rows_in_comparisons_and_series(tmp_path: Path) -> None:
+    """Of 3,150 reports a week some quantiles are untold: each has its row, with an interval and nothing else.
+
+    No quantile, told or not, has a standard error, nor its move or its day."""
+    with number_site(tmp_path, {"load": FORMS["load"]}) as made:
+        rng, plan = np.random.default_rng(7), made.store.plans("load")[0].plan
+        for back in range(1, 15):
+            put_numbers(made, "load", hump(plan), 450, rng, days_ago=back)
+        untold = ask(made, "/v1/metrics/load/estimates")[0]["untold"]
+        assert untold
+        compared = [row for row in ask(made, "/v1/compare?metric=load")[1] if row["value"] in QUANTILES]
+        assert {row["value"] for row in compared} == set(QUANTILES)
+        assert {row["value"] for row in compared if row["verdict"] == "untold"} >= set(untold)
+        for back in (1, 2):
+            put_numbers(made, "load", hump(plan), 3_100, rng, days_ago=back)
+        names = "&".join(f"values={name}" for name in (*untold, "median"))
+        days = ask(made, f"/v1/metrics/load/series?{names}")[1]
+        assert len(days) == 2 * (len(untold) + 1)
+        assert any(row["verdict"] == "untold" for row in days)
+        for row in (*compared, *days):
+            assert row["std_error"] is None
+            assert (row["estimate"] is None) == (row["verdict"] == "untold")
+            assert row["lower"] < row["upper"]
+        assert "untold (" in words(made.client.get(f"/metrics/load/time?{names}").text)
+        assert "Not told, as one of the windows" in words(made.client.get("/compare?metric=load").text)
 
 
 # Sentences for every state.

@@ -73,7 +73,9 @@ def test_an_estimate_outside_of_its_cut_interval_stays_in_its_panel() -> None:
     days = Window.ending(date(2026, 11, 2), 2)
     shares = ((0.2, 0.1, 0.3), (-0.4, 0.0, 0.1))
     points = [
-        Point("a", estimate, 0.1, lower, upper, "p", 1, days.first + timedelta(days=place), 300, provisional=False)
+        Point(
+            "a", estimate, 0.1, lower, upper, True, "p", 1, days.first + timedelta(days=place), 300, provisional=False
+        )
         for place, (estimate, lower, upper) in enumerate(shares)
     ]
     (panel,) = draw_series(points, days).panels

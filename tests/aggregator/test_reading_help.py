@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis import numbers, ratios
 from dither_aggregator.analysis.tables import arms
 from dither_aggregator.web.pages.reading_help import LARGEST, example
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.registries import registry
 
@@ -82,5 +83,5 @@ def test_the_words_of_tables_and_numbers_are_explained_by_the_limits_that_pages_
     assert f"not {ratios.SURE:g} standard errors above zero" in said["too-few"]
     assert numbers.WIDEST == 1 / 3
     assert "more than a third of the axis" in said["quantile"]
-    assert f"needs {numbers.REPORTS_MIN:,} reports for quantiles" in html
-    assert f"and {numbers.MEAN_REPORTS_MIN} where the mean is all" in html
+    assert f"needs {NUMBERS_MIN:,} reports for quantiles" in html
+    assert f"and {MEANS_MIN} where the mean is all" in html

@@ -12,7 +12,8 @@ from dither_aggregator.analysis import changes as changes_module
 from dither_aggregator.analysis.differences import Comparison, Difference, differences, view_of
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.inference import open_chance, open_z
-from dither_aggregator.analysis.numbers import MEAN, QUANTILES
+from dither_aggregator.analysis.numbers import MEAN
+from dither_aggregator.analysis.pure import estimate_shares, noise_chance, significance_shares
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.tables.reading import TablesReading
 from dither_aggregator.analysis.windows import Window
@@ -79,20 +80,18 @@ def pairs_of(kind: str) -> Iterator[tuple[Reading, Reading]]:
 
 @pytest.mark.parametrize("kind", [*LISTED, *FORMS])
 def test_no_value_moved_whose_interval_holds_zero(kind: str) -> None:
-    """Ranges do not hold their upper ends: the interval of a quantile's move does not hold its own ones."""
     told = 0
     for old, new in pairs_of(kind):
         for row in differences(old, new):
             told += row.verdict is not None
-            beyond = 0.0 if row.value in QUANTILES else np.nextafter(0.0, 1.0)
-            assert row.verdict in (None, "rose" if row.lower >= beyond else "fell" if row.upper <= -beyond else None)
+            assert row.verdict in (None, "rose" if row.lower > 0 else "fell" if row.upper < 0 else None)
     assert told >= 5
 
 
 def test_a_metric_without_a_verdict_is_still_whatever_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of a metric is Bonferroni's; its values are told by intervals, too, at a level of its own."""
     old, new = next(pairs_of("flag"))
-    row = Difference("yes", 0.1, 0.05, -0.01, 0.2, 0.4, 0.5, 1e-9)
+    row = Difference("yes", 0.1, 0.05, -0.01, 0.2, True, 0.4, 0.5, 1e-9)
     window = Window.ending(DAY, 1)
     verdicts: tuple[Literal["rose"] | None, ...] = ("rose", None)
     for verdict in verdicts:
@@ -109,6 +108,25 @@ def test_nothing_stands_out_whose_interval_holds_zero(kind: str) -> None:
         assert significance is not None
         for row, verdict, *_ in significance.tell(provisional=False):
             assert verdict != "stands out" or row.lower > 0
+
+
+@pytest.mark.parametrize("kind", ["choice", "memoized choice"])
+@pytest.mark.parametrize(("epsilon", "n"), [(2, 20_000), (4, 20_000), (2, 70_000)])
+def test_pages_snapshots_and_the_list_of_metrics_have_one_line(kind: str, epsilon: int, n: int) -> None:
+    """Of counts next to the line each stands out by all of them, or by none: by its p-value, the line, its interval."""
+    permanent = {"epsilon_permanent": str(2 * epsilon)} if kind != "choice" else {}
+    metric = registry(
+        values=tuple(f"v{place}" for place in range(15)), epsilon=str(epsilon), device_epsilon="400", **permanent
+    ).metrics["color"]
+    mechanism = pure(metric.plan)
+    p, q = float(mechanism.p), float(mechanism.q)
+    critical, _ = significance_shares(mechanism, n)
+    assert critical is not None
+    line = round(n * (q + critical * (p - q)))
+    for count in range(line - 40, line + 20):
+        share = (count / n - q) / (p - q)
+        shown = estimate_shares(mechanism, np.array([count]), n, simultaneous=True).lower[0] > 0
+        assert shown == (count >= line) == (noise_chance(mechanism, n, share) <= 0.05)
 
 
 TEXTS = tuple(f"text {number}" for number in range(40))

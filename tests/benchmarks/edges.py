@@ -15,11 +15,11 @@ from scipy.stats import hypergeom
 
 from dither_aggregator.analysis.functional import on_points
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN, REPORTS_MIN
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.counting.supports import hyperplane_sums
 from dither_shared.mechanisms import GRR, PrivSet, PureMechanism, SubsetSelection, choose
 from dither_shared.mechanisms.memoized import MemoizedPure
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 
 EPSILONS = ("0.5", "1", "2", "4", "8")
 VALUES = (2, 16, 264, 1_024)
@@ -155,8 +155,8 @@ def table() -> list[list[str]]:
             if d == 2 and fewest in (at_random, neighbours):
                 continue
             rows.append(["", statement, *(f"{fewest(each):,}" for each in made)])
-    rows.append(["numbers", "mean alone", *[f"{MEAN_REPORTS_MIN:,}"] * len(EPSILONS)])
-    rows.append(["", "mean, quantiles", *[f"{REPORTS_MIN:,}"] * len(EPSILONS)])
+    rows.append(["numbers", "mean alone", *[f"{MEANS_MIN:,}"] * len(EPSILONS)])
+    rows.append(["", "mean, quantiles", *[f"{NUMBERS_MIN:,}"] * len(EPSILONS)])
     return rows
 
 

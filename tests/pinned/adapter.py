@@ -19,7 +19,7 @@ from dither.sending.transport import Answer, Outcome
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.normalise import METHODS
-from dither_aggregator.analysis.pure import exact_shares
+from dither_aggregator.analysis.pure import significance_shares
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting.folding import Counts, fold, tables
 from dither_aggregator.interop.google_rappor.files import Report, read_params, read_reports
@@ -127,7 +127,8 @@ def _errors(metric: Metric, n: int) -> dict[str, float]:
         share: Any = SHARE
         errors["variance_among_reports"] = float(share_variance(mechanism, share, n, "reports"))
         errors["variance_of_population"] = float(share_variance(mechanism, share, n, "population"))
-        errors["critical_share_exactly"], errors["detectable_share_exactly"] = exact_shares(mechanism, n)
+        lines: Any = significance_shares(mechanism, n)
+        errors["critical_share_exactly"], errors["detectable_share_exactly"] = lines
     return errors
 
 

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 from datetime import date
-from math import sqrt
+from math import ceil, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -15,6 +15,7 @@ from dither_aggregator.analysis.functional import share_variance
 from dither_shared.errors import RegistryError
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.planning import USEFUL, Installs, changes, outlook_of, periods_of_year, reports_of
+from dither_shared.precision import NUMBERS_MIN
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock
@@ -165,6 +166,39 @@ def test_too_few_installs_are_told_so_with_how_many_would_do() -> None:
     assert enough.year.told.part == pytest.approx(USEFUL, rel=0.02)
     assert enough.verdict == "a week shows too little: read months, or a year, as one"
     assert outlook_of(metric, Installs(10**6), 1).verdict == "useful"
+
+
+@pytest.mark.parametrize("life", ["reports = 400", "memoize = true\nepsilon_permanent = 4"], ids=["fresh", "memoized"])
+def test_a_number_is_of_no_use_below_the_devices_that_its_page_needs(life: str) -> None:
+    """Fresh reports of a week count each, memos count devices: with one install less its page tells nothing."""
+    text = f"""
+[registry]
+app = "example"
+device_epsilon = 1000
+
+[metric.number]
+kind = "number"
+question = "How much?"
+rev = 1
+epsilon = 2
+{life}
+presence = "public"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = {EXPIRES}
+unit = "s"
+low = 0
+high = 80
+buckets = 4
+"""
+    metric = Registry.parse(text).metrics["number"]
+    least = ceil(NUMBERS_MIN / 7) if life.startswith("reports") else NUMBERS_MIN
+    few, enough = (outlook_of(metric, Installs(each), 0) for each in (least - 1, least))
+    assert f"{few.week}" == "nothing" != f"{enough.week}"
+    assert not few.week.useful
+    if metric.memoized:
+        assert few.needed == least
 
 
 def test_where_nobody_comes_an_early_metric_speaks_in_its_first_days_alone() -> None:

@@ -9,15 +9,15 @@ verdict needs both: a test that tells it (Holm), and an interval that does not h
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import nan, sqrt
 from statistics import NormalDist
 from typing import Literal
 
 from dither_aggregator.analysis.estimands import estimand_of, read
-from dither_aggregator.analysis.inference import CONFIDENCE
+from dither_aggregator.analysis.inference import CONFIDENCE, beyond_zero
 from dither_aggregator.analysis.multiplicity import holm
 from dither_aggregator.analysis.reading import BadView, Reading, View
-from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.rows import MadeRow, Row
 from dither_aggregator.analysis.windows import Window, may_return
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.precision import POWER
@@ -28,7 +28,7 @@ ROUNDS = 30
 
 
 @dataclass(frozen=True)
-class Difference(Row):
+class Difference(MadeRow):
     """How the share of one value changed from one window to another: the estimate is after less before."""
 
     before: float
@@ -48,6 +48,8 @@ class Comparison:
     rows: Sequence[Difference]
     """In the plan's order; empty where one of the windows has no report, or is not over."""
     alpha: float
+    untold: Sequence[Difference] = ()
+    """Values that one of the windows does not tell, with the interval that both leave."""
 
     @property
     def moved(self) -> list[Difference]:
@@ -88,7 +90,7 @@ def compare(
     old, new = (read(store, stored, last, view) for last, view in views)
     if names := estimand_of(stored.plan).compared(old, new):
         old, new = (read(store, stored, last, replace(view, values=names)) for last, view in views)
-    return Comparison(old, new, differences(old, new), alpha)
+    return Comparison(old, new, differences(old, new), alpha, untold(old, new))
 
 
 def view_of(days: int, alpha: float) -> View:
@@ -113,10 +115,23 @@ def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
     )
 
 
+def untold(before: Reading, after: Reading) -> tuple[Difference, ...]:
+    """Return the values that both readings have, and that one of them does not tell."""
+    then, now = ({row.value: row for row in (*reading.distinct, *reading.untold)} for reading in (before, after))
+    return tuple(
+        Difference(
+            *(name, nan, nan, new.lower - old.upper, new.upper - old.lower, False, old.estimate, new.estimate, 1.0)
+        )
+        for name, old, new in ((name, then[name], now[name]) for name in now if name in then)
+        if old.untold or new.untold
+    )
+
+
 def _difference(before: Reading, after: Reading, old: Row, new: Row, p_value: float, moves: bool) -> Difference:
     moved = new.estimate - old.estimate
     lower, upper = after.move_ends(old, new, before)
     error = after.move_error(old, new, before)
-    way = after.way(new, lower, upper) if moves else 0
+    way = beyond_zero(lower, upper) if moves else 0
     verdict: Verdict | None = "rose" if way > 0 else "fell" if way < 0 else None
-    return Difference(new.value, moved, error, lower, upper, old.estimate, new.estimate, p_value, verdict)
+    has_error = old.told_error is not None and new.told_error is not None
+    return Difference(new.value, moved, error, lower, upper, has_error, old.estimate, new.estimate, p_value, verdict)

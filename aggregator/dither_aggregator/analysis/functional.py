@@ -67,6 +67,7 @@ from dither_aggregator.analysis.inference import (
     ErrorOf,
     Floats,
     clopper_pearson,
+    devices_reach,
     effective,
     normal_from,
     reach,
@@ -190,28 +191,58 @@ class Functionals:
         """Return the ends of its interval of confidence 1 - alpha; None where devices may be too few to tell it.
 
         Wald's; of few reports the exact one, where they are counted by their supports, and else as far as a single
-        report moves it further. Memos of few devices repeat, which neither knows. The variance is that in the
-        population, unless another one is given.
+        report moves it further. Memos of few devices repeat, which neither knows. Of answers that repeat with fresh
+        noise both have a law of their own: the noise of the reports, the answers of the devices. The variance is that
+        in the population, unless another one is given.
         """
-        z, estimate = -NormalDist().inv_cdf(alpha / 2), self.estimate(weights)
-        variance = self.variance(weights) if variance is None else variance
-        memos = self.repeats > 1 and self.mechanism.memoized
-        half = z * sqrt(variance)
-        if effective(float(self.n), self.repeats, permanent=memos) >= normal_from(self.skewness(weights), z):
-            return estimate - half, estimate + half
-        if memos:
-            return None
+        estimate = self.estimate(weights)
+        if self.repeats > 1 and self.mechanism.memoized:
+            if not self._is_normal(weights, alpha=alpha):
+                return None
+            below = above = -NormalDist().inv_cdf(alpha / 2) * sqrt(self.variance(weights))
+        elif self.repeats > 1 and variance is None:
+            noise = self._reach_of_reports(weights, alpha, self.variance(weights, "reports"))
+            below, above = np.hypot(noise, self._reach_of_devices(weights, alpha)).tolist()
+        else:
+            below, above = self._reach_of_reports(
+                weights, alpha, self.variance(weights) if variance is None else variance
+            )
+        return estimate - below, estimate + above
+
+    def _is_normal(self, *each: Floats, alpha: float) -> bool:
+        """Tell whether there are surely as many devices as a normal law of some functionals needs."""
+        devices, z = effective(float(self.n), self.repeats, permanent=True), -NormalDist().inv_cdf(alpha / 2)
+        return all(devices >= normal_from(self.skewness(weights), z) for weights in each)
+
+    def _reach_of_reports(self, weights: Floats, alpha: float, variance: float) -> tuple[float, float]:
+        """Return how far its interval reaches below and above it, by a variance and the law of different reports."""
+        z, estimate, once = -NormalDist().inv_cdf(alpha / 2), self.estimate(weights), replace(self, repeats=1)
+        if once._is_normal(weights, alpha=alpha):
+            return z * sqrt(variance), z * sqrt(variance)
         held = np.flatnonzero(weights)
         if (weights[held] == 1).all() and (len(held) == 1 or self.mechanism.supports_one):
             p, q = float(self.mechanism.p), float(self.mechanism.q)
-            spread = sqrt(variance / replace(self, repeats=1).variance(weights)) if self.repeats > 1 else 1.0
+            part = sqrt(variance / once.variance(weights)) if self.repeats > 1 else 1.0
             rate = len(held) * q + estimate * (p - q)
-            ends = clopper_pearson(np.array([rate * self.n]), self.n, alpha)
-            lower, upper = (estimate + spread * float(end[0] - rate) / (p - q) for end in ends)
-            return lower, upper
+            lower, upper = clopper_pearson(np.array([rate * self.n]), self.n, alpha)
+            return part * float(rate - lower[0]) / (p - q), part * float(upper[0] - rate) / (p - q)
         least, most = self._extremes(weights)
         below, above = reach(np.array(variance), np.array([estimate - least, most - estimate]) / self.n, self.n, z)
-        return estimate - float(below), estimate + float(above)
+        return float(below), float(above)
+
+    def _reach_of_devices(self, weights: Floats, alpha: float) -> tuple[float, float]:
+        """Return how far the answers of the fewest devices that there may be leave it open below and above."""
+        devices, mean = effective(float(self.n), self.repeats, permanent=True), self._possible(weights)
+        least, most = self._answers(weights)
+        if self.mechanism.ticks == 1 and np.isin(weights, (least, most)).all():
+            width = max(most - least, TINY)
+            ends = devices_reach(np.array([(mean - least) / width]), devices, alpha)
+            return width * float(ends[0][0]), width * float(ends[1][0])
+        once = replace(self, repeats=1)
+        spread = max(0.0, once.variance(weights) - once.variance(weights, "reports")) * self.n / devices
+        heaviest = np.array([mean - least, most - mean]) / devices
+        below, above = reach(np.array(spread), heaviest, devices, -NormalDist().inv_cdf(alpha / 2))
+        return float(below), float(above)
 
     def skewness(self, weights: Floats) -> float:
         """Return how skewed one report's w is, about, where that is worst: where answers have no weight, or now.
@@ -245,8 +276,10 @@ class Functionals:
     def ratio(self, part: Floats, whole: Floats, confidence: float = CONFIDENCE) -> IntervalEstimate | None:
         """Return one over another, for the population, by Fieller's method; None where it cannot be told.
 
-        It holds whatever the values of one answer have in common.
+        It holds whatever the values of one answer have in common, from as many devices on as a normal law needs.
         """
+        if not self._is_normal(part, whole, alpha=1 - confidence):
+            return None
         if self.estimate(whole) < 0:
             part, whole = -part, -whole
         along = self._covariances(part, whole, "population")
@@ -262,8 +295,10 @@ class Functionals:
     def difference_of_ratios(
         self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], confidence: float = CONFIDENCE
     ) -> IntervalEstimate | None:
-        """Return one ratio less another, each as part and whole; None unless both wholes are SURE_TO_COMPARE."""
+        """Return one ratio less another, each as part and whole, likewise; None unless wholes are SURE_TO_COMPARE."""
         if not (self._is_sure(one[1]) and self._is_sure(other[1])):
+            return None
+        if not self._is_normal(*one, *other, alpha=1 - confidence):
             return None
         ratios = [self.estimate(part) / self.estimate(whole) for part, whole in (one, other)]
         slopes = [
@@ -274,7 +309,7 @@ class Functionals:
 
     def product(self, one: Floats, other: Floats, confidence: float = CONFIDENCE) -> IntervalEstimate | None:
         """Return one times another, likewise."""
-        if not (self._is_sure(one) and self._is_sure(other)):
+        if not (self._is_sure(one) and self._is_sure(other) and self._is_normal(one, other, alpha=1 - confidence)):
             return None
         x, y = self.estimate(one), self.estimate(other)
         return IntervalEstimate.of(x * y, self.variance(y * one + x * other), confidence)
@@ -318,12 +353,15 @@ class Functionals:
 
     def _possible(self, weights: Floats) -> float:
         """Return the estimate of a functional, cut to what an answer may have."""
-        estimate, ticks = float(weights @ self._everything[: len(weights)]), self.mechanism.ticks
-        ordered = np.sort(weights[: self.mechanism.d])
+        least, most = self._answers(weights)
+        return min(max(float(weights @ self._everything[: len(weights)]), least), most)
+
+    def _answers(self, weights: Floats) -> tuple[float, float]:
+        """Return the least and the most that one answer may have."""
+        ordered, ticks = np.sort(weights[: self.mechanism.d]), self.mechanism.ticks
         if ticks == 1:
-            return min(max(estimate, float(ordered[0])), float(ordered[-1]))
-        low, high = np.minimum(ordered[:ticks], 0.0).sum(), np.maximum(ordered[-ticks:], 0.0).sum()
-        return min(max(estimate, float(low)), float(high))
+            return float(ordered[0]), float(ordered[-1])
+        return float(np.minimum(ordered[:ticks], 0.0).sum()), float(np.maximum(ordered[-ticks:], 0.0).sum())
 
 
 def noise_of(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
@@ -620,17 +658,23 @@ def difference(
     confidence: float = CONFIDENCE,
     *,
     returning: bool = True,
-) -> IntervalEstimate:
+) -> IntervalEstimate | None:
     """Return a functional of one window or metric less one of another, in the population.
 
-    `returning` is false if no device is in both.
+    None where one of them has no interval. `returning` is false if no device is in both.
     """
-    whole, answers = ([], [])
+    ends = [functionals.interval(weights, 1 - confidence) for functionals, weights in (one, other)]
+    if ends[0] is None or ends[1] is None:
+        return None
+    (x, y), errors = ([functionals.estimate(weights) for functionals, weights in (one, other)], [])
+    opposed = float(returning)
     for functionals, weights in (one, other):
-        whole.append(functionals.variance(weights))
-        answers.append(max(0.0, whole[-1] - functionals.variance(weights, "reports")))
-    moved = one[0].estimate(one[1]) - other[0].estimate(other[1])
-    return IntervalEstimate.of(moved, sum(whole) + 2 * returning * sqrt(answers[0] * answers[1]), confidence)
+        variance = functionals.variance(weights)
+        errors.append(sqrt(variance))
+        opposed *= sqrt(max(0.0, 1 - functionals.variance(weights, "reports") / max(variance, TINY)))
+    (low, high), (other_low, other_high) = ends[0], ends[1]
+    below, above = float(apart(x - low, other_high - y, opposed)), float(apart(high - x, y - other_low, opposed))
+    return IntervalEstimate(x - y, float(apart(errors[0], errors[1], opposed)), x - y - below, x - y + above)
 
 
 # Rows of counts whose weights are given: what a fit of several cells comes to.

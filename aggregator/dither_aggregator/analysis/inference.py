@@ -57,7 +57,7 @@ def bit_skewness(p: float, q: float) -> float:
     return abs(1 - 2 * rate) / sqrt(rate * (1 - rate))
 
 
-def reach(variance: Floats, heaviest: Floats, n: int, z: float = Z) -> Floats:
+def reach(variance: Floats, heaviest: Floats, n: float, z: float = Z) -> Floats:
     """Return how far an interval of z standard errors reaches from a mean of n terms, each of which moves it.
 
     No term moves it by more than `heaviest`: so its skewness is at most n heaviest / sqrt(n variance). If that is too
@@ -89,6 +89,17 @@ def open_z(alpha: float, open_part: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if open_chance(middle, open_part) > alpha else (low, middle)
     return high
+
+
+def devices_reach(share: Floats, devices: float, alpha: float) -> tuple[Floats, Floats]:
+    """Return how far exact intervals reach below and above the shares that so many devices have, cut to [0, 1].
+
+    It is what answers leave open where a device gives one answer again and again: the noise of its reports adds to it,
+    squared (Zou's "MOVER", 2008).
+    """
+    held = np.clip(share, 0.0, 1.0)
+    lower, upper = clopper_pearson(devices * held, devices, alpha)
+    return held - lower, upper - held
 
 
 def clopper_pearson(counts: Counts | Floats, n: float, alpha: float) -> tuple[Floats, Floats]:

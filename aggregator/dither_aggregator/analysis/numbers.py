@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
-from math import isnan, nan, sqrt
+from math import nan, sqrt
 from statistics import NormalDist, median
 from typing import Annotated, Self
 
@@ -29,15 +29,12 @@ from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Range
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 
 MEAN, MEDIAN, A_NUMBER = "mean", "median", "a number"
 QUANTILES = {MEDIAN if percent == 50 else f"q{percent}": percent / 100 for percent in (5, 10, 25, 50, 75, 90, 95, 99)}
 LEADING = (MEDIAN, "q90")
 """The statistics that /time draws unless others are asked for."""
-REPORTS_MIN = 3_000
-"""With fewer reports, or memos, the bounds of a shape hold less often than they say."""
-MEAN_REPORTS_MIN = 300
-"""A mean alone needs fewer: a sum of so many bounded terms is nearly normal."""
 CELL_REPORTS_MIN = 30
 """Each cell needs so many: without a cohort's reports nothing tells how many numbers lie above its step."""
 WIDEST = 1 / 3
@@ -157,12 +154,6 @@ class NumbersReading(Reading):
         z = open_z((1 - self.view.confidence) / together, open_part)
         return least.estimate - z * least.std_error, most.estimate + z * most.std_error
 
-    def way(self, row: Row, lower: float, upper: float) -> int:
-        """Return the same. Ranges do not hold their upper ends, so no quantile moved by as much as an end says."""
-        if row.value in QUANTILES:
-            return int(lower >= 0 < upper) - int(upper <= 0 > lower)
-        return super().way(row, lower, upper)
-
     def _mean_moved(self, before: Self) -> tuple[Estimated, Estimated, float]:
         """Return the least and the most that the mean moved by, and how far these are apart, in standard errors."""
         assert before.mean_ends is not None
@@ -241,7 +232,7 @@ class Numbers(Estimand[NumbersReading]):
             return bare
         statistics = Statistics(stored.plan, fitted, view, self.names(stored), reports_max(stored, view.days))
         every = tuple(statistics.rows())
-        rows, untold = (tuple(row for row in every if isnan(row.estimate) == is_untold) for is_untold in (False, True))
+        rows, untold = (tuple(row for row in every if row.untold == is_untold) for is_untold in (False, True))
         floor = median([row.std_error for row in rows if row.statistic.startswith("share")] or [0.0]) or None
         return replace(
             bare,
@@ -255,7 +246,7 @@ class Numbers(Estimand[NumbersReading]):
 
 
 def _least(plan: Plan) -> int:
-    return MEAN_REPORTS_MIN if isinstance(plan.domain, Range) else REPORTS_MIN
+    return MEANS_MIN if isinstance(plan.domain, Range) else NUMBERS_MIN
 
 
 def _effective(stored: StoredPlan, view: View, n: int) -> float:

@@ -23,7 +23,7 @@ from math import sqrt
 from statistics import NormalDist
 
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN, QUANTILES, REPORTS_MIN, SURE_OF_NUMBERS, WIDEST
+from dither_aggregator.analysis.numbers import QUANTILES, SURE_OF_NUMBERS, WIDEST
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_shared.cells import DEVICE, Cells, Part
 from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds
@@ -32,6 +32,7 @@ from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.kinds.number import COHORTS_MAX, MEMO_ANSWERS
 from dither_shared.kinds.number_precision import share_error, std_errors
 from dither_shared.mechanisms import MemoizedTwoLevel
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 
 KIND = NumberKind.name
 ASKS = ("everything", "mean")
@@ -138,7 +139,7 @@ class NumberQuestion(Question):
     @property
     def n_min(self) -> int:
         """The reports of which less tell nothing: `repeats` may be of one device."""
-        return MEAN_REPORTS_MIN if self.mean_alone else REPORTS_MIN * self.repeats
+        return MEANS_MIN if self.mean_alone else NUMBERS_MIN * self.repeats
 
     @property
     def z(self) -> float:

@@ -9,10 +9,9 @@ The formulas are those of a pure protocol, `dither_shared.mechanisms.pure`. Two 
 
 A device may report r times in a window. Then the population's part is r f (1 - f) / n. A memo repeats its noise, so
 the variance is at most [ (r - 1) V_permanent + V ] / n, with V n times the former and V_permanent that of one shot
-of the permanent part. If counts are small, ends of fresh reports are exact ones, moved away from the estimate by
-as much as the standard error has grown. With memos the law of small counts is that of the devices, n / r of them at
-worst (`effective`): ends are Clopper and Pearson's for them and the permanent part, joined with what the second
-stage adds.
+of the permanent part. The law of what repeats, a device's answer or its memo of it, is that of the devices, n / r of
+them at worst (`effective`): ends are Clopper and Pearson's for them, joined with those of the noise that is fresh in
+each report. Answers may be far rarer than noise, so such ends are Wald's only for memos, of as many as noise needs.
 
 The share f in them is the estimate, cut to [0, 1]. Exact intervals for the population are Clopper and Pearson's of the
 rate r, whose ends become those of shares by (r - q) / (p - q). For the reports they would be wider than need be: the
@@ -23,11 +22,11 @@ count of a fixed number of holders varies less than a binomial one (Hoeffding 19
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, exp, sqrt
+from math import ceil, exp, nextafter, sqrt
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import bdtr, bdtrc, bdtri, bdtrik, betainc, betaincinv, ndtr
+from scipy.special import bdtr, bdtrc, betainc, betaincinv, ndtr
 
 from dither_aggregator.analysis.functional import answers_part, apart, share_variance
 from dither_aggregator.analysis.inference import (
@@ -38,6 +37,7 @@ from dither_aggregator.analysis.inference import (
     Method,
     bit_skewness,
     clopper_pearson,
+    devices_reach,
     effective,
     normal_from,
 )
@@ -45,7 +45,7 @@ from dither_aggregator.analysis.two_binomials import exact_ends
 from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
-from dither_shared.precision import ALPHA, POWER
+from dither_shared.precision import POWER
 
 Counted = tuple[Counts, int, int]
 """Support counts, of how many reports, of which a device may have sent so many."""
@@ -53,8 +53,6 @@ MEMOS_MANY = 1_000
 """Memos of noise whose number is nearly normal."""
 LOG_LEAST = -700.0
 """The logarithm of the least p-value that is told."""
-REACH_MAX = 40.0
-"""Standard errors beyond which no normal law has anything left."""
 STEPS = 32
 """Counts that are tried at a time where the least one is looked for that stands out."""
 
@@ -97,19 +95,27 @@ def estimate_shares(
     std_error = np.sqrt(share_variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
     floor = float(np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
     alpha = (1 - confidence) / (mechanism.d * together if simultaneous else 1)
-    z = -NormalDist().inv_cdf(alpha / 2)
-    spread = dispersion(mechanism, np.clip(estimate, 0.0, 1.0), error_of, repeats)
-    method = method or _method_of(mechanism, n, z, spread, error_of, repeats)
-    if method == "wald":
-        lower, upper = estimate - z * std_error, estimate + z * std_error
-    elif method == "exact":
-        lower, upper = exact_ends(support, n, p, q, alpha)
-    elif repeats > 1 and isinstance(mechanism, MemoizedPure):
-        lower, upper = _ends_of_devices(mechanism, support, n, repeats, alpha)
-    else:
-        exact = [(rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha)]
-        lower, upper = (estimate + (end - estimate) * np.sqrt(spread) for end in exact)
+    method = method or _method_of(mechanism, n, alpha, error_of, repeats)
+    lower, upper = _ends(mechanism, support, n, alpha, method, error_of, repeats)
     return Estimates(n, estimate, std_error, lower, upper, method, floor)
+
+
+def _ends(
+    mechanism: PureMechanism, support: Counts, n: int, alpha: float, method: Method, error_of: ErrorOf, repeats: int
+) -> tuple[Floats, Floats]:
+    """Return the ends of intervals of confidence 1 - alpha, each on its own."""
+    p, q = float(mechanism.p), float(mechanism.q)
+    if method == "wald":
+        estimate = (support / n - q) / (p - q)
+        variance = share_variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats)
+        half = -NormalDist().inv_cdf(alpha / 2) * np.sqrt(variance)
+        return estimate - half, estimate + half
+    if method == "exact":
+        return exact_ends(support, n, p, q, alpha)
+    if _repeated(mechanism, error_of, repeats):
+        return _ends_of_devices(mechanism, support, n, repeats, alpha)
+    lower, upper = ((rate - q) / (p - q) for rate in clopper_pearson(support, n, alpha))
+    return lower, upper
 
 
 def population_ends(
@@ -129,51 +135,49 @@ def population_ends(
     return lower, upper
 
 
-def _method_of(mechanism: PureMechanism, n: int, z: float, spread: Floats, error_of: ErrorOf, repeats: int) -> Method:
+def _repeated(mechanism: PureMechanism, error_of: ErrorOf, repeats: int) -> bool:
+    """Tell whether reports of a device have something in common that is part of the error."""
+    return repeats > 1 and (mechanism.memoized or error_of == "population")
+
+
+def _method_of(mechanism: PureMechanism, n: int, alpha: float, error_of: ErrorOf, repeats: int) -> Method:
     """Return the kind of interval that holds as often as it says and is the narrowest that does."""
+    z = -NormalDist().inv_cdf(alpha / 2)
 
     def normal(of: PureMechanism, number: float) -> bool:
         return number >= normal_from(bit_skewness(float(of.p), float(of.q)), z)
 
-    if repeats > 1 and isinstance(mechanism, MemoizedPure):
+    if _repeated(mechanism, error_of, repeats):
         devices = effective(float(n), repeats, permanent=True)
-        return "wald" if normal(mechanism, n) and normal(mechanism.permanent, devices) else "clopper-pearson"
-    if normal(mechanism, n / float(spread.min())):
+        memo = mechanism.permanent if isinstance(mechanism, MemoizedPure) else None
+        return "wald" if memo and normal(mechanism, n) and normal(memo, devices) else "clopper-pearson"
+    if normal(mechanism, n):
         return "wald"
-    return "exact" if error_of == "reports" and bool((spread == 1).all()) else "clopper-pearson"
+    return "exact" if error_of == "reports" else "clopper-pearson"
 
 
 def _ends_of_devices(
-    mechanism: MemoizedPure, support: Counts, n: int, repeats: int, alpha: float
+    mechanism: PureMechanism, support: Counts, n: int, repeats: int, alpha: float
 ) -> tuple[Floats, Floats]:
-    """Return ends of intervals where devices repeat their memos: the fewest that there may be, each with one memo.
+    """Return ends of intervals where devices repeat what they say: the fewest that there may be, each always the same.
 
-    The number of memos that support a value is binomial. Fresh noise of n reports lies around it: as far as their own
-    exact intervals reach, times the part of their standard error that is not the memos'.
+    The number of devices that repeat a value, or a memo that supports it, is binomial. Fresh noise of n reports lies
+    around it: as far as their own exact intervals reach, times the part of their standard error that is this noise.
     """
-    memo, devices = mechanism.permanent, effective(float(n), repeats, permanent=True)
-    p, q, one_p, one_q = (float(each) for each in (mechanism.p, mechanism.q, memo.p, memo.q))
+    memo = mechanism.permanent if isinstance(mechanism, MemoizedPure) else None
+    one_p, one_q = (float(memo.p), float(memo.q)) if memo else (1.0, 0.0)
+    p, q, devices = float(mechanism.p), float(mechanism.q), effective(float(n), repeats, permanent=True)
     each, place = np.unique(support, return_inverse=True)
     estimate = (each / n - q) / (p - q)
     share = np.clip(estimate, 0.0, 1.0)
-    held = np.clip(devices * (one_q + estimate * (one_p - one_q)), 0.0, devices)
-    of_memos = (held / devices - one_q) / (one_p - one_q)
-    fresh = share_variance(mechanism, share, 1, "reports") - share_variance(memo, share, 1, "reports")
-    part = np.sqrt(np.maximum(fresh, 0.0) / share_variance(mechanism, share, 1, "population"))
-    ends = []
-    for of_devices, of_reports in zip(
-        clopper_pearson(held, devices, alpha), clopper_pearson(each, n, alpha), strict=True
-    ):
-        reach = (of_devices - one_q) / (one_p - one_q) - of_memos, ((of_reports - q) / (p - q) - estimate) * part
-        ends.append(np.hypot(*reach))
-    return (estimate - ends[0])[place], (estimate + ends[1])[place]
-
-
-def dispersion(mechanism: PureMechanism, share: Floats, error_of: ErrorOf, repeats: int) -> Floats:
-    """Return by how much the variance is larger than if every report were another device's: 1 at least."""
-    if repeats == 1:
-        return np.ones_like(share)
-    return share_variance(mechanism, share, 1, error_of, repeats) / share_variance(mechanism, share, 1, error_of)
+    fresh = share_variance(mechanism, share, 1, "reports")
+    if memo:
+        fresh = np.maximum(fresh - share_variance(memo, share, 1, "reports"), 0.0)
+    part = np.sqrt(fresh / share_variance(mechanism, share, 1, "population"))
+    of_devices = devices_reach(one_q + estimate * (one_p - one_q), devices, alpha)
+    of_reports = (((rate - q) / (p - q) - estimate) * part for rate in clopper_pearson(each, n, alpha))
+    below, above = (np.hypot(own / (one_p - one_q), noise) for own, noise in zip(of_devices, of_reports, strict=True))
+    return (estimate - below)[place], (estimate + above)[place]
 
 
 def change_chance(mechanism: PureMechanism, before: Counted, after: Counted, *, returning: bool = True) -> Floats:
@@ -265,7 +269,7 @@ def significance_shares(
         low, high = int(between[first - 1]), int(between[first])
     least = estimated(np.array([high]), method)
     critical = float(least.estimate[0])
-    if repeats > 1 and mechanism.memoized:
+    if _repeated(mechanism, error_of, repeats):
         detectable = critical + NormalDist().inv_cdf(POWER) * float(least.std_error[0])
     else:
         detectable = (float(betaincinv(high, n - high + 1, POWER)) - q) / (p - q)
@@ -300,37 +304,23 @@ def _memos_below(mechanism: MemoizedPure, n: int, repeats: int) -> Callable[[Flo
     return lambda shares: np.asarray(ndtr((shares[..., np.newaxis] - places) / error) @ chances)
 
 
-def noise_chance(mechanism: PureMechanism, n: int, largest: float, repeats: int = 1) -> float:
+def noise_chance(
+    mechanism: PureMechanism, n: int, largest: float, repeats: int = 1, error_of: ErrorOf = "population"
+) -> float:
     """Return a p-value: how often noise alone makes the largest of d estimates that large, at most and two-sided.
 
-    It is the least alpha at which the exact interval of the estimate lies above zero.
+    It is that of the law of counts where nobody has any value, but agrees with the interval that is shown, which may be
+    Wald's: at most 1 - CONFIDENCE if and only if that lies above zero, with all others.
     """
-    p, q = float(mechanism.p), float(mechanism.q)
-    counts = np.array([max(round(n * (q + largest * (p - q))), 0)])
-    if repeats > 1 and isinstance(mechanism, MemoizedPure):
+    p, q, level = float(mechanism.p), float(mechanism.q), 1 - CONFIDENCE
+    counts = np.clip([round(n * (q + largest * (p - q)))], 0, n)
+    chance = 2 * mechanism.d * float(bdtrc(max(counts[0] - 1, 0), n, q))
+    if repeats > 1 and mechanism.memoized:
         low, high = LOG_LEAST, 0.0
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            above = _ends_of_devices(mechanism, np.minimum(counts, n), n, repeats, exp(middle))[0][0] > 0
+            above = _ends_of_devices(mechanism, counts, n, repeats, exp(middle))[0][0] > 0
             low, high = (low, middle) if above else (middle, high)
-        return min(1.0, mechanism.d * exp(high))
-    return min(1.0, 2 * mechanism.d * float(bdtrc(max(counts[0] - 1, 0), n, q)))
-
-
-def exact_shares(mechanism: PureMechanism, n: int, repeats: int = 1) -> tuple[float, float]:
-    """Return the critical and the detectable share (`dither_shared.precision`) by the binomial law of the counts.
-
-    The normal law of the planning figures lets noise pass too often where a bit or symbol is expected rarely.
-    """
-    p, q = float(mechanism.p), float(mechanism.q)
-    if repeats > 1 and isinstance(mechanism, MemoizedPure):  # the counts are none of independent reports
-        floor = float(np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
-        below, critical, high = _memos_below(mechanism, n, repeats), 0.0, 2 + REACH_MAX * floor
-        for _ in range(HALVINGS):
-            middle = (critical + high) / 2
-            passes = 1 - float(below(np.array([middle]))[0]) > ALPHA / mechanism.d
-            critical, high = (middle, high) if passes else (critical, middle)
-        return critical, critical + NormalDist().inv_cdf(POWER) * floor
-    most = np.ceil(bdtrik(1 - ALPHA / mechanism.d, n, q))  # noise exceeds this count with at most that chance
-    passing = float(bdtri(most, n, 1 - POWER)) if most < n else 1.0
-    return (float(most) / n - q) / (p - q), (passing - q) / (p - q)
+        chance = mechanism.d * exp(high)
+    shown = estimate_shares(mechanism, counts, n, error_of=error_of, simultaneous=True, repeats=repeats)
+    return min(chance, level) if shown.lower[0] > 0 else min(max(chance, nextafter(level, 1.0)), 1.0)

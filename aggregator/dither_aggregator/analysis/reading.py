@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.disclosure import CELL_MIN
 from dither_aggregator.analysis.functional import apart
-from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method, beyond_zero
+from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
 from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
@@ -191,10 +191,6 @@ class Reading(ABC):
         above = apart(after.upper - after.estimate, before.estimate - before.lower, opposed)
         return moved - float(below), moved + float(above)
 
-    def way(self, row: Row, lower: float, upper: float) -> int:
-        """Return on which side of zero the interval of a row's difference lies, as 1 or -1; 0 where it holds zero."""
-        return beyond_zero(lower, upper)
-
     def significance(self) -> Significance | None:
         """Return which rows stand out from the noise; None where nobody asks that of this estimand."""
         if "significance" not in self._judged:
@@ -256,7 +252,7 @@ class Reading(ABC):
         before = (plan.metric, plan.rev, window.first, window.last)
         after = (self.provisional, self.snapshot, self.left_out)
         for row, *judged in rows:
-            estimate, error = (row.estimate, row.told_error) if row.estimate == row.estimate else (None, None)
+            estimate, error = (None, None) if row.untold else (row.estimate, row.told_error)
             numbers = (row.value, self.n, estimate, error, row.lower, row.upper, self.view.error_of)
             yield made(*before, *numbers, *judged, *after, *[getattr(row, column) for column in own])
 

@@ -6,6 +6,7 @@ API's own description are made of that.
 
 from dataclasses import dataclass
 from datetime import date
+from math import isnan
 from typing import Annotated, Any, TypedDict, get_args, get_type_hints
 
 from msgspec import Meta
@@ -61,6 +62,11 @@ class Row:
     upper: float
 
     @property
+    def untold(self) -> bool:
+        """Whether it has no estimate, because its interval says nearly nothing."""
+        return isnan(self.estimate)
+
+    @property
     def told_error(self) -> float | None:
         """The standard error where the interval reaches as far to both sides; None where it says less than the ends."""
         uneven = abs((self.upper - self.estimate) - (self.estimate - self.lower))
@@ -68,7 +74,19 @@ class Row:
 
     def to_document(self, error_of: str) -> dict[str, object]:
         """Return what documents keep of it, without what is null: an untold row has no estimate, but says so."""
-        untold = self.estimate != self.estimate
-        told = {"estimate": None, "verdict": "untold"} if untold else {}
+        told = {"estimate": None, "verdict": "untold"} if self.untold else {}
         numbers = {**vars(self), "std_error": self.told_error, "error_of": error_of, **told}
         return {name: number for name, number in numbers.items() if number is not None}
+
+
+@dataclass(frozen=True)
+class MadeRow(Row):
+    """A row that is made of rows of readings."""
+
+    has_error: bool
+    """Whether these have standard errors: quantiles have none, nor what is made of them."""
+
+    @property
+    def told_error(self) -> float | None:
+        """None where they have none."""
+        return super().told_error if self.has_error else None

@@ -7,7 +7,7 @@ from datetime import date
 from dither_aggregator.analysis.estimands import estimand_of, read_days
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.rows import MadeRow
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 
@@ -15,8 +15,8 @@ VALUES_MAX = 5
 
 
 @dataclass(frozen=True)
-class Point(Row):
-    """One value on one day: shares of the population that the n reports are a sample of, not percent."""
+class Point(MadeRow):
+    """One value on one day: shares of the population that the n reports are a sample of, not percent; or untold."""
 
     plan: str
     """The plan's digest: points of different plans do not join."""
@@ -44,9 +44,16 @@ def series(
         for reading in read_days(store, stored, window, view) if known else ():
             points += [
                 Point(
-                    *(row.value, row.estimate, row.std_error, row.lower, row.upper, stored.plan.digest),
-                    *(stored.plan.rev, reading.epoch, reading.n, reading.provisional, reading.left_out),
+                    *(row.value, row.estimate, row.std_error, row.lower, row.upper, row.told_error is not None),
+                    *(
+                        stored.plan.digest,
+                        stored.plan.rev,
+                        reading.epoch,
+                        reading.n,
+                        reading.provisional,
+                        reading.left_out,
+                    ),
                 )
-                for row in reading.rows
+                for row in (*reading.rows, *reading.untold)
             ]
     return sorted(points, key=lambda point: values.index(point.value))

@@ -18,7 +18,6 @@ from dither_aggregator.analysis.pure import (
     Estimates,
     change_chance,
     estimate_shares,
-    exact_shares,
     noise_below,
     noise_chance,
     significance_shares,
@@ -60,9 +59,9 @@ class SharesReading(Reading):
 
     rows: Sequence[ShareRow] = ()
     critical_share: float | None = None
-    """A share above this is more than noise, with 95 % for all values together."""
+    """The least estimate that stands out: whose interval, one of those that hold together, lies above zero."""
     detectable_share: float | None = None
-    """A true share of this comes out above it four times in five."""
+    """A true share of this stands out four times in five."""
     normalised: Normalised | None = None
 
     def change_chances(self, before: Self, values: Sequence[str]) -> Floats:
@@ -89,7 +88,6 @@ class SharesReading(Reading):
         if self.n == 0:
             return None
         mechanism, repeats = _pure(self.stored.plan), self.repeats
-        critical, detectable = self._lines(mechanism)
         estimate, lower, upper = (self._column(name) for name in ("estimate", "lower", "upper"))
         listed = np.array([row.value not in UNLISTED for row in self.rows])
         out = np.zeros_like(listed) if self.provisional else listed & (lower > 0)
@@ -101,13 +99,10 @@ class SharesReading(Reading):
             unlisted,
             rest,
             bin_estimates(others, edges, law) if rest else (),
-            critical,
-            detectable,
-            noise_chance(mechanism, self.n, float(estimate[listed].max(initial=0.0)), repeats),
+            self.critical_share,
+            self.detectable_share,
+            noise_chance(mechanism, self.n, float(estimate[listed].max(initial=0.0)), repeats, self.view.error_of),
         )
-
-    def _lines(self, mechanism: PureMechanism) -> tuple[float | None, float | None]:
-        return significance_shares(mechanism, self.n, self.view.confidence, self.repeats, self.view.error_of)
 
     @property
     def has_tail(self) -> bool:
@@ -160,7 +155,7 @@ class OneShareReading(SharesReading):
         """Return the row of yes apart, and that of nothing to say: nothing stands out, whatever it is."""
         if self.n == 0:
             return None
-        critical, detectable = self._lines(_pure(self.stored.plan))
+        critical, detectable = self.critical_share, self.detectable_share
         unlisted = [row for row in self.rows if row.value in (self.asked, NONE)]
         return Significance((), unlisted, critical_share=critical, detectable_share=detectable)
 
@@ -211,7 +206,9 @@ class Shares(Estimand[SharesReading]):
             together=view.together,
         )
         normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
-        critical, detectable = exact_shares(mechanism, tally.n, reports_max(stored, view.days))
+        critical, detectable = significance_shares(
+            mechanism, tally.n, view.confidence, reports_max(stored, view.days), view.error_of
+        )
         return self.made(
             stored,
             epoch,

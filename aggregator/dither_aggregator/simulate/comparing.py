@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats
-from dither_aggregator.analysis.numbers import QUANTILES, REPORTS_MIN
+from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.words.reading import LONGER
 from dither_shared.domains import Buckets
 from dither_shared.kinds.flag import NO
+from dither_shared.precision import NUMBERS_MIN
 from dither_shared.registry import Metric
 
 Row = dict[str, Any]
@@ -126,7 +127,7 @@ class ComparingNumbers(Comparing):
     def table(self, metric: Metric, rows: Sequence[Row], *, everything: bool) -> Iterator[str]:
         """Yield mean and quantiles. The intervals of ranges' shares are counted; `everything` shows them, too."""
         if not rows:
-            yield f"  too few reports to tell: numbers need {REPORTS_MIN:,}"
+            yield f"  too few reports to tell: numbers need {NUMBERS_MIN:,}"
             return
         ranges = [row for row in rows if row["statistic"] == "share"]
         yield f"  {metric.unit:{_WIDTH}}  {'true':>8}  {'estimate':>9}  {_INTERVAL:^19}"

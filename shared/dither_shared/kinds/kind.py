@@ -157,6 +157,10 @@ class Kind(ABC, Generic[D, A]):
         """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
         return None
 
+    def reports_min(self, asked: Asked) -> int:
+        """Return how many reports tell anything: of devices that are all different, where these repeat memos."""
+        return 1
+
     @abstractmethod
     def names(self, read: A, domain: D) -> tuple[str, ...]:
         """Return what an answer that was read holds, in words: values, or its text."""

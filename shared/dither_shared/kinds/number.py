@@ -188,6 +188,12 @@ class NumberKind(Kind[NumberDomain, Placed]):
         width = (domain.edges[-1] - domain.edges[0]) / 10**domain.decimals
         return Told("width of the mean's interval", SIDES * self.std_errors(asked, n)["mean"] / width)
 
+    def reports_min(self, asked: Asked) -> int:
+        """Return that of a mean, or of quantiles, too."""
+        from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
+
+        return MEANS_MIN if isinstance(asked.domain, Range) else NUMBERS_MIN
+
     def offer(self, asked: Asked) -> Offer:
         """Return how finely the number is told."""
         domain = NumberDomain.of(asked.domain)

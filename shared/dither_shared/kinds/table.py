@@ -150,6 +150,12 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
 
         return Told("width of a rate's interval", SIDES * self.std_errors(asked, n)["rate"])
 
+    def reports_min(self, asked: Asked) -> int:
+        """Return that of all questions."""
+        from dither_shared.precision import QUESTION_MIN
+
+        return QUESTION_MIN * len(Columns.of(asked.domain).questions)
+
     def names(self, read: tuple[int, ...], domain: Columns) -> tuple[str, ...]:
         """Return each column's answer."""
         return domain.in_words(read)

@@ -61,7 +61,7 @@ class Bounds:
     def _strict(self, functional: Floats) -> float:
         """Return sqrt(D - min D) of the best shares at which a functional is zero."""
         _, distance = self._nearest(functional)
-        return sqrt(max(distance**2 - self._least**2, 0.0))
+        return sqrt(max(distance**2 - self._least**2, 0.0)) / self.fit.widening(functional, self.z)
 
     def _wald(self, functionals: Floats) -> Floats:
         """Return how far below zero `raw` has them; infinite where the best shares do not have less of them."""

@@ -16,22 +16,25 @@ are in a few ranges:
     Cov = W' [ diag(c) - (sum over cells of c c' / n_cell) ] W / n^2      W = R^-1 A M^-1
 
 The covariance is that of the population: it counts that devices are a sample, with cells as large as they are. Repeated
-reports of a device add more (`repeated`). A count of which few are expected may be zero, and would say that it is
+reports of a device add more (`repeated`), and their answers have the law of as few
+devices. A count of which few are expected may be zero, and would say that it is
 certain: an interval reaches as far as the reports that weigh most may move it (`inference.reach`).
 """
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import sqrt
 
 import numpy as np
 
 from dither_aggregator.analysis.functional import answers_covariance, rows_covariance, share_variance
-from dither_aggregator.analysis.inference import Floats, Z, reach
+from dither_aggregator.analysis.inference import Floats, Z, effective, reach
 from dither_aggregator.analysis.numeric.channel import NumberChannel
 from dither_shared.mechanisms.memoized import MemoizedPure
 
 STEPS_MAX = 3_000
 GAIN = 0.005
+TINY = 1e-300
 START = 1e-9
 """This part of a uniform law is mixed in: a fit that calls a place empty may be wrong."""
 
@@ -52,6 +55,10 @@ class NumberFit:
     weights: Floats
     """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
 
+    answers: Floats | None = None
+    """The part of the covariance that is the answers' of so many devices, each given again and again; None if once."""
+    devices: float = 0.0
+
     @cached_property
     def root(self) -> Floats:
         """U, float64[places, places], with |U (f - raw)|^2 the distance of shares f from the counts, a chi-square."""
@@ -71,13 +78,31 @@ class NumberFit:
             steps = np.eye(len(self.shares))[:, 1:] - np.eye(len(self.shares))[:, :-1]
             again = (steps * share_variance(memo.permanent, above, 1, "population") * len(above)) @ steps.T
         further = (repeats - 1) * again / self.channel.n
-        return replace(self, covariance=self.covariance + further, spread=self.spread + further)
+        fit = replace(self, covariance=self.covariance + further, spread=self.spread + further)
+        if memo is not None or repeats == 1:
+            return fit
+        return replace(
+            fit,
+            answers=repeats * again / self.channel.n,
+            devices=effective(float(self.channel.n), repeats, permanent=True),
+        )
 
     def std_error(self, functional: Floats, z: float = Z) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
         variances = np.maximum(((functional @ self.covariance) * functional).sum(axis=-1), 0.0)
         heaviest = np.abs(functional @ self.weights.T).max(axis=-1)
-        return reach(variances, heaviest, self.channel.n, z) / z
+        if self.answers is None:
+            return reach(variances, heaviest, self.channel.n, z) / z
+        of_answers = np.maximum(((functional @ self.answers) * functional).sum(axis=-1), 0.0)
+        of_device = np.abs(functional - (functional @ self.shares)[..., np.newaxis]).max(axis=-1) / self.devices
+        noise = reach(np.maximum(variances - of_answers, 0.0), heaviest, self.channel.n, z)
+        return np.asarray(np.hypot(noise, reach(of_answers, of_device, self.devices, z)) / z)
+
+    def widening(self, functional: Floats, z: float) -> float:
+        """Return by how much answers of few devices reach further than the covariance says, as a factor."""
+        if self.answers is None:
+            return 1.0
+        return float(self.std_error(functional, z)) / sqrt(max(float(functional @ self.covariance @ functional), TINY))
 
 
 def fit(channel: NumberChannel) -> NumberFit:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import date
+from math import isnan
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
@@ -33,7 +34,7 @@ class SeriesMeta(Days, MetricMeta):
 
 
 class SeriesRow(EstimateRow, frozen=True):
-    """One value on one day: no verdict and no rank, which are of windows."""
+    """One value on one day: no rank, which is of windows, and no verdict but that it is untold."""
 
 
 class BaseMeta(Days):
@@ -60,14 +61,16 @@ class CompareMeta(BaseMeta, StoredPlanMeta):
 class DifferenceRow(EstimateRow, frozen=True):
     """One value's difference: after less before, of the population; of shares, or of numbers in their unit."""
 
-    verdict: Literal["rose", "fell", "cannot be told to have moved"]  # type: ignore[assignment]  # of its own
+    verdict: Literal["rose", "fell", "cannot be told to have moved", "untold"]  # type: ignore[assignment]  # of its own
     base_from: BaseFirst
     base_to: BaseLast
     base_n: Annotated[int, says("reports of the window before")]
     base_left_out: Annotated[int | None, says("those of it that are left out")]
-    before: Annotated[float, says("the estimate of the window before")]
-    after: Annotated[float, says("the estimate of the later one")]
-    p_value: Annotated[float, says("how often noise and sampling alone make such a difference of this value")]
+    before: Annotated[float | None, says("the estimate of the window before; null where it is untold")]
+    after: Annotated[float | None, says("the estimate of the later one, likewise")]
+    p_value: Annotated[
+        float | None, says("how often noise and sampling alone make such a difference of this value; null if untold")
+    ]
     unit: Unit
 
 
@@ -170,13 +173,13 @@ class PlanRowsAsked(PlanningAsked, RowsAsked):
 
 
 def series(store: Store, asked: QueryParameters, metric: str) -> RowSet[SeriesMeta, SeriesRow]:
-    """Return a row for each value, day and plan: no verdicts and no ranks, which are of windows."""
+    """Return a row for each value, day and plan, whether it is told or not."""
     stored, window, values, points = asked_series(store, metric, asked)
     rows = [
         SeriesRow(
             *(metric, point.rev, point.epoch, point.epoch, point.value, point.n),
-            *(point.estimate, point.told_error, point.lower, point.upper, "population"),
-            *(None, None, None),
+            *(None if point.untold else point.estimate, point.told_error, point.lower, point.upper, "population"),
+            *("untold" if point.untold else None, None, None),
             *(point.provisional, None, point.left_out),
         )
         for point in points
@@ -253,14 +256,17 @@ def _windows(before: Window, after: Window) -> BaseMeta:
 def _differences(comparison: Comparison, *, moved: bool) -> Iterator[DifferenceRow]:
     before, after = comparison.before, comparison.after
     plan = after.stored.plan
-    for row in comparison.moved if moved else comparison.rows:
+    for row in comparison.moved if moved else (*comparison.rows, *comparison.untold):
         yield DifferenceRow(
             *(plan.metric, plan.rev, after.window.first, after.window.last, row.value, after.n),
-            *(row.estimate, row.told_error, row.lower, row.upper, "population"),
-            row.verdict or "cannot be told to have moved",
+            *(None if row.untold else row.estimate, row.told_error, row.lower, row.upper, "population"),
+            "untold" if row.untold else row.verdict or "cannot be told to have moved",
             *(None, None, False, None, after.left_out),  # nothing provisional is compared
             *(before.window.first, before.window.last, before.n, before.left_out),
-            *(row.before, row.after, row.p_value, plan.domain.unit),
+            None if isnan(row.before) else row.before,
+            None if isnan(row.after) else row.after,
+            None if row.untold else row.p_value,
+            plan.domain.unit,
         )
 
 

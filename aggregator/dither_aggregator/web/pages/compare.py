@@ -122,7 +122,7 @@ def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePag
     return replace(
         page,
         headline=headline(comparison),
-        state=[*page.state, *_left_out_sentences(comparison)],
+        state=[*page.state, *_left_out_sentences(comparison), *_untold(page, comparison)],
         comparison=comparison,
         rows=rows,
         page=number,
@@ -138,6 +138,18 @@ def _left_out_sentences(comparison: Comparison) -> Iterator[str]:
     """Yield sentences on the reports that are left out of either window."""
     for when, reading in (("Before", comparison.before), ("After", comparison.after)):
         yield from (f"{when}: {sentence}" for sentence in reading.left_out_sentences)
+
+
+def _untold(page: ComparePage, comparison: Comparison) -> Iterator[str]:
+    """Yield a sentence on values that one of the windows does not tell, with the interval that both leave."""
+    measure = measure_of(page.stored.plan)
+    names = ", ".join(
+        f"{measure.called(row.value)} ({measure.end_in_points(row.lower, row.upper - row.lower)} to "
+        f"{measure.end_in_points(row.upper, row.upper - row.lower)})"
+        for row in comparison.untold
+    )
+    if names:
+        yield f"Not told, as one of the windows leaves them open in more than a third of the axis: {names}."
 
 
 def _histogram(rows: Sequence[Difference]) -> Histogram:

@@ -206,7 +206,7 @@ class NumbersShown(Presentation[NumbersReading]):
         return (
             f"Mean and quantiles of the numbers of {DEVICES}, in {visible(self.measure.unit)}. {self.words.cut} A "
             "quantile lies between two edges: its dot is the lower end of the range in which it seems to lie. A day on "
-            "which it cannot be told is left out."
+            "which nothing can be told is left out."
         )
 
     @property

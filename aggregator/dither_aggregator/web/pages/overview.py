@@ -124,7 +124,7 @@ def all_lines(store: Store) -> list[Line]:
     summaries = {name: _summary(store, stored, windows[name]) for name, stored in newest.items()}
     tested = [name for name, summary in summaries.items() if summary.p_value is not None]
     found = benjamini_hochberg(np.array([summaries[name].p_value for name in tested], dtype=float), 1 - CONFIDENCE)
-    out = {name for name, one in zip(tested, found, strict=True) if one}
+    out = {name for name, one in zip(tested, found, strict=True) if one and summaries[name].out}
     return [
         Line(
             stored,

@@ -15,8 +15,6 @@ from functools import cache
 import numpy as np
 from flask import render_template
 
-from dither_aggregator.analysis.numbers import MEAN_REPORTS_MIN
-from dither_aggregator.analysis.numbers import REPORTS_MIN as NUMBER_REPORTS_MIN
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
 from dither_aggregator.analysis.ratios import SURE as GROUP_ERRORS_MIN
@@ -28,6 +26,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.charts.shares import ROW_HEIGHT, Mark, Plot, draw
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
 from dither_shared.mechanisms import choose
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 
 N, D, EPSILON, SEED = 8_000, 300, Decimal(4), 3
 """The seed is a usual one: 60 of them miss 3.9 truths in the mean, and show 5.6 values that are not so common."""
@@ -88,8 +87,8 @@ class ReadingHelpPage:
     table_reports_min: int = TABLE_REPORTS_MIN
     group_errors_min: float = GROUP_ERRORS_MIN
     compared_errors_min: float = SURE_TO_COMPARE
-    number_reports_min: int = NUMBER_REPORTS_MIN
-    mean_reports_min: int = MEAN_REPORTS_MIN
+    number_reports_min: int = NUMBERS_MIN
+    mean_reports_min: int = MEANS_MIN
     quality_days: int = round(1 / QUALITY_ALPHA)
     windows: Sequence[int] = WINDOWS
 

@@ -78,9 +78,10 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     table = [(epoch, found) for (epoch, _), found in sorted(days.items(), key=lambda item: item[0][0])]
     marks = [mark for mark in store.documents(DayMark) if mark.day in window]
     shown = marks[-MARKS_SHOWN_MAX:]
-    chart = draw_series(points, window, shown, measure_of(stored.plan)) if points else None
+    told = [point for point in points if not point.untold]
+    chart = draw_series(told, window, shown, measure_of(stored.plan)) if told else None
     dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)
-    headline = _headline(store, stored, window, values, points)
+    headline = _headline(store, stored, window, values, told)
     return TimePage(stored, window, asked["level"], values, state, headline, fields, chart, table, dated, left_out)
 
 
