@@ -427,6 +427,7 @@ def test_audits_are_measured_and_what_they_miss_is_named(capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     assert "1.0000=" in printed
     assert "4 audits of sound mechanisms, 200 reports a side, family-wise error 0.001: 0 alarms" in printed
-    with patch.object(audits, "REPORTS", 300):
+    # The coins are the system's: 300 samples a side prove .98 of a loss of 1 once in 8,000 runs, 1.5 never.
+    with patch.multiple(audits, REPORTS=300, SHARE_MIN=1.5):
         (missed,) = audits.audit_registry("flag", of_metric(EVERY["flag"]), 300, 0)
-    assert "is below 0.98 of 1.0000" in missed
+    assert "is below 1.5 of 1.0000" in missed

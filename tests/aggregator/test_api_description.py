@@ -56,8 +56,11 @@ TEXT: dict[str, Any] = {"kind": "text", "epsilon": "4", "epsilon_permanent": "8"
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """An aggregator with 4,000 reports of alpha, beta and gamma, as 4 : 3 : 1, and its registry's candidates."""
+def day_of_texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], Client]]:
+    """Yield what an aggregator says of a day of texts before it is over, and that aggregator after it is sealed.
+
+    It has 4,000 reports of alpha, beta and gamma, as 4 : 3 : 1, and its registry's candidates.
+    """
     asked, clock, rng = registry(expires=EXPIRES, **TEXT, candidates=WORDS), Clock(), random.Random(4)
     color = asked.metrics["color"]
     shape = color.mechanism.shape
@@ -74,16 +77,22 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
             body = encode_upload(new_upload_id(rng.getrandbits), [("color", color.plan.digest, reports, cohort)])
             assert client.post(body).status_code == 202
         client.folded()
-        yield client
+        today = client.get(f"{ADDRESS}?window=today").json()
+        clock.travel(1)
+        service.store.seal(0)
+        yield today, client
         client.session.close()
 
 
-def test_a_day_of_texts_that_is_not_over_has_no_verdicts(texts: Client) -> None:
-    answer = texts.get(f"{ADDRESS}?window=today").json()
+@pytest.fixture
+def texts(day_of_texts: tuple[dict[str, Any], Client]) -> Client:
+    return day_of_texts[1]
+
+
+def test_a_day_of_texts_that_is_not_over_has_no_verdicts(day_of_texts: tuple[dict[str, Any], Client]) -> None:
+    answer, _ = day_of_texts
     assert (answer["meta"]["provisional"], answer["meta"]["error_of"]) == (True, "population")
     assert {row["verdict"] for row in answer["rows"]} == {None}
-    texts.clock.travel(1)
-    texts.service.store.seal(0)
 
 
 def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:

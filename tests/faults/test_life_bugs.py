@@ -308,6 +308,7 @@ FIRST_LIVES: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     refresh_at_new_terms: 4,
     let_a_hidden_answer_plan_the_moment: 11,
     ask_about_the_sum_alone: 171,
+    forget_the_day_of_what_was_never_answered: 31,
 }
 """The life that shows a bug, where it is not the first: to begin with it saves those before it.
 
