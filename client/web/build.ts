@@ -25,6 +25,7 @@ const bundled: BuildOptions & { metafile: true } = {
 /** The modules that a page loads for each set of kinds, beside those that all load. */
 const SETS: Readonly<Record<string, RegExp>> = {
   "core with flag and choice": /domains\/values|mechanisms\/symbols/,
+  "the same, and status()": /domains\/values|mechanisms\/symbols|src\/(status|consent)/,
   "all kinds": /domains\/|mechanisms\//,
 };
 

@@ -1,6 +1,7 @@
 """The stub of an app's metrics: what type checkers then know, and that it is the text of any registry."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from dither.cli import main
-from dither.commands.metrics.types import VALUES_MAX, stub
+from dither.commands.metrics.types import VALUES_MAX, stub, web_types
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.registries import metrics_text
+from tests.support.web_pages import WEB, node
 
 ROOT = Path(__file__).parents[2]
 MYPY = [sys.executable, "-m", "mypy", "--strict", "--config-file="]
@@ -334,3 +336,74 @@ def test_every_action_has_an_example(action: str) -> None:
     assert done.returncode == 0
     assert f"example: dither metrics {action} " in done.stdout
     assert action in dither("metrics", "--help").stdout
+
+
+# For a page.
+
+PAGE = """
+import {{ start }} from "{sdk}/client/web/src/index.ts";
+import type {{ Answers }} from "./metrics.d.ts";
+const telemetry = start<Answers>({{ registry: {{}}, endpoint: "https://a.example", key: "k" }});
+telemetry.dark.record(true);
+telemetry.color.record("red");
+telemetry.tools.record(["git"]);
+telemetry.tools.record(new Set(["git", "make"] as const));
+telemetry.delay.record(1.5);
+telemetry.delay.record(2n);
+telemetry.crash.record({{ crashed: "yes", age: 31 }});
+telemetry.awkward.record({awkward});
+telemetry.many.record("anything");
+"""
+WRONG = (
+    "telemetry.dark.record('yes')",
+    "telemetry.color.record('blue')",
+    "telemetry.tools.record(['svn'])",
+    "telemetry.delay.record('1')",
+    "telemetry.crash.record({ crashed: 'perhaps' })",
+    "telemetry.crash.record({ speed: 1 })",
+    "telemetry.colour.record('red')",
+    "telemetry.record('color', 'blue')",
+)
+
+
+def test_a_page_is_told_of_wrong_names_and_values_when_it_is_compiled(tmp_path: Path) -> None:
+    registry = asked(
+        dark=FLAG,
+        color={**COLOR, "question": "Which /* one */ is it?"},
+        tools=TOOLS,
+        delay=DELAY,
+        crash=CRASH,
+        awkward={"values": AWKWARD},
+        many={"values": [str(number) for number in range(VALUES_MAX + 1)]},
+    )
+    (tmp_path / "metrics.d.ts").write_text(web_types(registry), encoding="utf-8")
+    right = PAGE.format(sdk=ROOT, awkward=json.dumps(AWKWARD[11]))
+    wrong = "".join(f"// @ts-expect-error\n{line};\n" for line in WRONG)
+    (tmp_path / "page.ts").write_text(right + wrong, encoding="utf-8")
+    options = ("--strict", "--noEmit", "--allowImportingTsExtensions", "--target", "es2022", "--module", "nodenext")
+    compiler = WEB / "node_modules" / "typescript" / "bin" / "tsc"
+    node(
+        compiler,
+        *options,
+        "--lib",
+        "es2022,dom",
+        "--types",
+        "node",
+        "--typeRoots",
+        WEB / "node_modules" / "@types",
+        "page.ts",
+        cwd=tmp_path,
+    )
+
+
+def test_the_types_of_a_page_are_compared_with_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    registry, types = tmp_path / "metrics.toml", tmp_path / "metrics.d.ts"
+    registry.write_text(
+        metrics_text({"dark": {**FLAG, "question": "Dark?", "epsilon": 1, "reports": 1, "presence": "public"}})
+    )
+    assert main(["metrics", "types", str(registry), "--web", "--out", str(types)]) == 0
+    assert "  /** Dark? */\n  dark: boolean;\n" in types.read_text(encoding="utf-8")
+    assert main(["metrics", "types", str(registry), "--web", "--check", str(types)]) == 0
+    types.write_text("", encoding="utf-8")
+    assert main(["metrics", "types", str(registry), "--web", "--check", str(types)]) == 1
+    assert f"dither metrics types {registry} --web --out {types}" in capsys.readouterr().out

@@ -182,11 +182,16 @@ export class Sender {
     return (await this.#send()) ? 0 : LOOK_EVERY_MS;
   }
 
+  /** Arm what is due. What is armed may leave with the page until the transaction makes another upload of it. */
   async #arm(): Promise<void> {
     if (!this.#leads) return;
-    const known = this.#armed;
-    this.#armed = {}; // nothing leaves while it changes
-    const armed = await this.#it.step((device) => device.arm(known), true);
+    const arming = (device: Device): Armed => {
+      if (!this.#leads) return {}; // the page went away meanwhile, with what was armed
+      const armed = device.arm(this.#armed);
+      if (armed.upload?.id != this.#armed.upload?.id) this.#armed = {};
+      return armed;
+    };
+    const armed = await this.#it.step(arming, true);
     if (this.#leads) this.#armed = armed;
   }
 
@@ -234,12 +239,11 @@ export class Sender {
 
   /** Send what is armed, and act on the answer; return its step, or undefined where nothing was sent. */
   async #send(): Promise<Outcome["step"] | undefined> {
-    const known = this.#armed;
+    const id = this.#armed.upload?.id;
+    if (!id) return undefined;
+    const upload = await this.#it.step((device) => device.attempt(id, this.#armed), true);
+    if (!upload || this.#armed.upload?.id != id) return undefined; // it was taken back, or left with the page
     this.#armed = {};
-    if (!known.upload) return undefined;
-    const { id } = known.upload;
-    const upload = await this.#it.step((device) => device.attempt(id, known), true);
-    if (!upload || !this.#leads) return undefined;
     const outcome = await this.#outcome(upload);
     const { accepted, warn } = await this.#it.step((device) => device.settle(id, outcome), true);
     this.#sent += accepted;

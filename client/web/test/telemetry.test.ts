@@ -456,33 +456,101 @@ test("a flush says that what waits leaves on another day", async () => {
   await telemetry.close();
 });
 
-test("a page that goes away sends nothing while what is armed changes", async () => {
-  const window = inWindow();
-  let [gate, waits] = [Promise.resolve(), 0];
-  let open = () => {};
-  class Gated extends BrowserStorage {
-    override async change<T>(change: (state: State) => T, how?: { strict?: boolean }): Promise<T> {
-      if (how?.strict) waits++; // arming is; a look that comes meanwhile is not
-      await gate;
-      return super.change(change, how);
-    }
+/** A storage whose strict changes wait, before they begin or before they are known to be kept. */
+class Gated extends BrowserStorage {
+  wait: ((when: "before" | "after") => Promise<void> | undefined) | undefined;
+
+  override async change<T>(change: (state: State) => T, how?: { strict?: boolean }): Promise<T> {
+    const wait = how?.strict ? this.wait : undefined;
+    await wait?.("before");
+    const changed = await super.change(change, how);
+    await wait?.("after");
+    return changed;
   }
-  let requests = 0;
-  const noted: typeof fetch = (url, init) => (requests++, fetch(url, init));
+}
+
+/** Let a page arm one report, record another, and go away while that is armed, too; return what left with it. */
+async function leavesWhileArming(when: "before" | "after"): Promise<string[]> {
+  const window = inWindow();
+  const bodies: string[] = [];
+  const noted: typeof fetch = (url, init) => (bodies.push(String(init!.body)), fetch(url, init));
   const route = { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted };
-  const telemetry = page({ draw: LATE, storage: new Gated(name), route });
+  const storage = new Gated(name);
+  const telemetry = page({ draw: LATE, storage, route });
   telemetry.record("dark", true);
-  await waitUntil(async () => (await kept())?.uploads.length == 1);
+  await waitUntil(async () => (await kept())?.uploads.length == 1 && (await telemetry.status()).waiting == 1);
   telemetry.record("other", true); // which is to be armed, too
   await telemetry.status();
-  gate = new Promise((resolve) => (open = resolve));
-  waits = 0;
+  let [waits, open] = [0, () => {}];
+  const opens = new Promise<void>((resolve) => (open = resolve));
+  storage.wait = (now) => (now == when ? (waits++, opens) : undefined);
   window.hide();
-  await waitUntil(() => waits > 0); // the upload may become another one
+  await waitUntil(() => waits > 0);
   window.fire("pagehide");
   open();
   await telemetry.close();
-  assert.equal(requests, 0);
+  const { uploads } = (await kept())!;
+  for (const { upload, groups } of bodies.map((body) => JSON.parse(body))) {
+    assert.deepEqual(groups, uploads.find(({ id }) => id == upload)?.groups, "it is as it left");
+  }
+  return bodies;
+}
+
+test("a page that goes away before more is armed sends what was armed, which stays as it left", async () => {
+  assert.equal((await leavesWhileArming("before")).length, 1);
+});
+
+test("a page that goes away sends nothing while what is armed becomes another upload", async () => {
+  assert.equal((await leavesWhileArming("after")).length, 0);
+});
+
+test("a page that looks at what is armed, and finds nothing more, sends it as it goes away", async () => {
+  const window = inWindow();
+  const storage = new Gated(name);
+  let [armings, open] = [0, () => {}];
+  const opens = new Promise<void>((resolve) => (open = resolve));
+  storage.wait = async (when) => {
+    if (when == "after" && (await kept())?.uploads.length && ++armings > 1) await opens;
+  };
+  const telemetry = page({ draw: LATE, storage });
+  telemetry.record("dark", true);
+  await waitUntil(() => armings > 1); // a look follows each arming
+  window.fire("pagehide");
+  await waitUntil(() => server.requests.length == 1);
+  open();
+  await telemetry.close();
+});
+
+/** Let something happen while an attempt begins; return how many requests left. */
+async function leavesWhileAttempting(happens: (telemetry: Telemetry) => unknown): Promise<number> {
+  const storage = new Gated(name);
+  let [waits, open] = [0, () => {}];
+  const opens = new Promise<void>((resolve) => (open = resolve));
+  storage.wait = async (when) => {
+    if (when == "after" && (await kept())?.uploads[0]?.attempts && !waits++) await opens;
+  };
+  const telemetry = page({ storage, draw: LATE });
+  telemetry.record("dark", true);
+  const flushed = telemetry.flush();
+  await waitUntil(() => waits > 0);
+  const happened = happens(telemetry);
+  open();
+  await Promise.all([flushed, happened]);
+  await telemetry.close();
+  return server.requests.length;
+}
+
+test("a page that goes away while its attempt begins sends the upload once", async () => {
+  const window = inWindow();
+  const left = await leavesWhileAttempting(async () => {
+    window.fire("pagehide");
+    await waitUntil(() => server.requests.length > 0);
+  });
+  assert.equal(left, 1);
+});
+
+test("an upload that the person takes back while its attempt begins does not leave", async () => {
+  assert.equal(await leavesWhileAttempting((telemetry) => telemetry.setConsent(false, "dark")), 0);
 });
 
 test("a page that goes away sends nothing that the person has just taken back", async () => {

@@ -22,6 +22,7 @@ class FlagKind(Listed):
     meaning = "for yes or no"
     aliases = ("bool", "boolean", "yes/no", "toggle")
     starter = 'question = "Do people use it?"'
+    web_type = "boolean"
     estimand = "one share"
 
     def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:

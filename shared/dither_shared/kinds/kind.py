@@ -71,6 +71,8 @@ class Kind(ABC, Generic[D, A]):
     """Names that others use for it: a registry with one of them is told the right name."""
     types_values = False
     """Whether a program's type checker should know the listed values."""
+    web_type = "string"
+    """The type in TypeScript of an answer without listed values."""
     several = False
     """Whether one answer may hold several values."""
     rounds = False

@@ -64,6 +64,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
     meaning = "for how long, how large or how many"
     aliases = ("int", "integer", "float", "counter", "quantity", "histogram", "timing", "timespan", "duration")
     starter = 'question = "How long does it take?"\nunit = "ms"\nlow = 1\nhigh = 10000\nbuckets = 32\nscale = "log"'
+    web_type = "number | bigint"
     estimand = "numbers"
     rounds = True
 

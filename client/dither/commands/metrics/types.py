@@ -2,10 +2,11 @@
 
 It stands beside the module that has `telemetry = dither.start(...)`, and declares all that this module offers. A handle
 takes the listed values alone there, and the handle of a table a dict of its columns: at run time all else is "other",
-but in a program it is a mistake.
+but in a program it is a mistake. With `--web` it is the same for a page: the type of `start<Answers>(...)`.
 """
 
 import argparse
+import json
 import keyword
 import re
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.add_argument("registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml")
     parser.add_argument("--name", default="telemetry", help="the module's name for the telemetry object (%(default)s)")
+    parser.add_argument("--web", action="store_true", help="write the types of answers for a page, in TypeScript")
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--out", metavar="FILE", type=Path, help="write to this file instead of to stdout")
     to.add_argument(
@@ -44,13 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the stub, or compare it with a file."""
-    text = stub(Registry.load(args.registry), args.name)
+    registry = Registry.load(args.registry)
+    text = web_types(registry) if args.web else stub(registry, args.name)
     if not args.check:
         write(text, args.out)
         return 0
     if _written(args.check) == text:
         return 0
-    named = "" if args.name == "telemetry" else f" --name {args.name}"
+    named = " --web" if args.web else "" if args.name == "telemetry" else f" --name {args.name}"
     print(f"{args.check} is not of this registry: dither metrics types {args.registry}{named} --out {args.check}")
     return 1
 
@@ -87,6 +90,35 @@ class Telemetry(dither.Telemetry):
 
 {name}: Telemetry
 """
+
+
+def web_types(registry: Registry) -> str:
+    """Return a declaration file of TypeScript with the answers of each metric, for the web SDK's `start<Answers>`."""
+    metrics = "".join(
+        f"  /** {' '.join(metric.question.split()).replace('*/', '* /')} */\n  {metric.name}: {_web_answer(metric)};\n"
+        for metric in registry.metrics.values()
+    )
+    return f"""\
+// `dither metrics types --web` wrote this: write it again instead of editing it.
+
+/** The answers of each metric: start<Answers>(...). */
+export interface Answers {{
+{metrics}}}
+"""
+
+
+def _web_answer(metric: Metric) -> str:
+    if columns := metric.asked.domain.columns:
+        typed = (f"{name}?: {_union(domain.values, 'number | bigint')}" for name, domain in columns.items())
+        return f"{{ {'; '.join(typed)} }}"
+    answer = _union(metric.values if metric.kind.types_values else (), metric.kind.web_type)
+    return f"readonly ({answer})[] | ReadonlySet<{answer}>" if metric.kind.several else answer
+
+
+def _union(values: Sequence[str], unlisted: str) -> str:
+    """Return the type of listed values, of a list that is too long, or of what is not listed."""
+    quoted = (json.dumps(value, ensure_ascii=not value.isprintable()) for value in values)
+    return unlisted if not values else "string" if len(values) > VALUES_MAX else " | ".join(quoted)
 
 
 def _check_name(name: str) -> None:
