@@ -6,7 +6,8 @@ In the `conftest.py` of the project's root (PYTEST_DONT_REWRITE: it may import f
 
 brings the fixtures `telemetry` and `fake_aggregator`. They use `dither_registry`, which reads the file that the ini
 option of this name says, by default `metrics.toml` in the root, and `dither_consent`, which is True: a project, or one
-test, may override both. Without pytest, FakeAggregator stands alone, and so does ask_crowd: simulated devices, and what their reports tell.
+test, may override both. Without pytest, FakeAggregator stands alone, and so does
+ask_crowd: simulated devices, and what their reports tell.
 """
 
 from dither.testing.aggregator import FakeAggregator

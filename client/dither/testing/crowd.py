@@ -10,7 +10,6 @@ from dither.device import DAY_S, Device
 from dither.testing.telemetry import Clock
 from dither_shared.estimating import Share, estimate_shares
 from dither_shared.exact import MICRO
-from dither_shared.frozen import replaced
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import RandBits, Rng
 from dither_shared.wire.reading import parse_upload
@@ -43,9 +42,8 @@ def ask_crowd(metric: Metric, answers: Sequence[object], randbits: RandBits = se
 
 def _reports(metric: Metric, answers: Sequence[object], rng: Rng) -> Iterator[int]:
     """Yield the report of each answer's device, off the upload that it would send."""
-    registry = without_waiting(
-        Registry("crowd", Decimal(metric.reservation) / MICRO, 0, MappingProxyType({metric.name: metric}), linkable=True)
-    )
+    metrics = MappingProxyType({metric.name: metric})
+    registry = without_waiting(Registry("crowd", Decimal(metric.reservation) / MICRO, 0, metrics, linkable=True))
     asked = registry.metrics[metric.name]
     device: Device | None = None
     for answer in answers:
