@@ -80,7 +80,7 @@ def test_the_first_block_runs_as_it_stands_after_the_one_install_line(tmp_path: 
         [python, "-c", blocks("python")[0]], cwd=tmp_path, env=offline, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    form = r"(.+): true (-?\d+\.\d)%, came back (-?\d+\.\d)%, (-?\d+\.\d)% to (-?\d+\.\d)%"
+    form = r"(.+): true (-?\d+\.\d)%, came back (-?\d+\.\d)% \((-?\d+\.\d)% to (-?\d+\.\d)%\)"
     rows = [re.fullmatch(form, line) for line in done.stdout.splitlines()]
     assert [row and row[1] for row in rows] == ["light", "dark", "high contrast", "other"]
     for row in rows:
