@@ -25,7 +25,8 @@ text { fill: #e6e9ec } .quiet { fill: #a3adb6 } .paper { fill: #14181c } .line {
 
 def first_block() -> str:
     """Return README's first block of Python."""
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+    block: str = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+    return block
 
 
 def crowd(seed: int = SEED) -> tuple[list[str], list[Share]]:

@@ -54,9 +54,9 @@ def estimate_shares(plan: Plan, reports: Iterable[int]) -> list[Share]:
     if n < needed:
         raise InvalidParameter(f"metric {plan.metric} must have {needed} reports for a normal law, got {n}")
     shares = []
-    for value, count in zip(values, counts, strict=True):
+    for name, count in zip(values, counts, strict=True):
         estimate = (count / n - q) / (p - q)
         sent = q + min(max(estimate, 0.0), 1.0) * (p - q)
         error = sqrt(sent * (1 - sent) / n) / (p - q)
-        shares.append(Share(value, estimate, error, estimate - Z * error, estimate + Z * error))
+        shares.append(Share(name, estimate, error, estimate - Z * error, estimate + Z * error))
     return shares[1:] if plan.kind.estimand == "one share" else shares

@@ -7,10 +7,11 @@ import pytest
 from dither.testing import ask_crowd, new_metric
 from dither_shared.errors import InvalidParameter, RegistryError
 from dither_shared.registry import Registry
+from dither_shared.rng import RandBits
 from tests.support.registries import registry
 
 
-def bits(seed: int):
+def bits(seed: int) -> RandBits:
     return random.Random(seed).getrandbits
 
 
