@@ -7,7 +7,7 @@ BIN := .venv/bin
 # runs one test after the other, as a debugger needs it.
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test check soak lint style bench format dist sbom lowest clean
+.PHONY: help demo test check soak lint style bench format docs dist sbom lowest clean
 
 help:
 	@echo "make demo    watch true frequencies come back out of noisy answers (ARGS=\"--devices 50000\")"
@@ -16,6 +16,7 @@ help:
 	@echo "make soak    tests at length: 200 kills, thousands of lives, ten years again and again, every grid whole, uploads fuzzed"
 	@echo "make bench   speed and error, each beside something"
 	@echo "make format  put the code into its one format"
+	@echo "make docs    the pages as a site in site/, every link checked"
 	@echo "make dist    wheels, sdists and the npm package in dist/, held against what an index asks"
 	@echo "make sbom    beside them, what installing each brings, with licences"
 	@echo "make lowest  the fast tests with the lowest versions of all dependencies (ARGS=\"-k wire\")"
@@ -56,6 +57,10 @@ format: .venv/dev.stamp
 dist: .venv/dev.stamp
 	@sh .ci/dist
 
+docs: .venv/dev.stamp
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs.yml
+	@echo "site/index.html leads to the newest version: python3 -m http.server -d site shows it"
+
 sbom: dist
 	@sh .ci/sbom
 
@@ -63,7 +68,7 @@ lowest: .venv/dev.stamp
 	@sh .ci/lowest $(PARALLEL) $(ARGS)
 
 clean:
-	rm -rf .venv client/web/node_modules client/web/dist tests/web/vite/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv client/web/node_modules client/web/dist tests/web/vite/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis dist site
 
 .venv/%.stamp: pyproject.toml aggregator/pyproject.toml client/web/package-lock.json tests/web/vite/package-lock.json .ci/venv
 	@PYTHON="$(PYTHON)" sh .ci/venv $*

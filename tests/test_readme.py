@@ -1,7 +1,9 @@
 """The README's examples run."""
 
 import re
+import subprocess
 import tomllib
+import venv
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,7 +11,8 @@ import pytest
 
 from dither.cli import COMMANDS, main
 from dither_shared.registry import Registry, utc_today
-from tests.support.aggregators import aggregator
+from tests import picture
+from tests.support.aggregators import ENVIRONMENT, aggregator
 from tests.support.keys import write_key
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +29,7 @@ def blocks(language: str, text: str = README) -> list[str]:
 def test_the_eight_lines_send_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (toml,), (code,) = blocks("toml"), blocks("python")
+    (toml,), (_, code) = blocks("toml"), blocks("python")
     assert len(code.splitlines()) <= 8
     soon = utc_today() + timedelta(days=200)
     (tmp_path / "metrics.toml").write_text(re.sub(r"expires = \S+", f"expires = {soon}", toml), encoding="utf-8")
@@ -46,6 +49,45 @@ def test_the_eight_lines_send_a_report(
         assert f"`{printed}`" in README
         (row,) = service.store.ledger()
     assert (row.metric, row.accepted) == ("theme", 1)
+
+
+def test_the_first_number_is_at_most_120_words_away() -> None:
+    """All words count, those of the code and of the picture's description, too."""
+    before = README[: README.index("```text")]
+    assert "\n## " not in before
+    assert len(before.split()) <= 120
+    assert len(re.findall(r"[^\W\d]\w*", before)) <= 120
+    assert len(blocks("python")[0].splitlines()) <= 14
+
+
+def test_the_first_output_and_the_picture_are_of_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
+    said, shares = picture.crowd()
+    assert capsys.readouterr().out == blocks("text")[0]
+    assert picture.PICTURE.read_text(encoding="utf-8") == picture.drawn(said, shares), "run python -m tests.picture"
+
+
+@pytest.mark.slow
+def test_the_first_block_runs_as_it_stands_after_the_one_install_line(tmp_path: Path) -> None:
+    """In an environment of its own, away from the clone."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    (install,) = blocks("sh")[0].splitlines()
+    python = tmp_path / "venv" / "bin" / "python"
+    offline = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONPATH": ""}
+    subprocess.run(
+        [python, "-m", *install.split()], cwd=ROOT, env={**ENVIRONMENT, **offline}, check=True, capture_output=True
+    )
+    done = subprocess.run(
+        [python, "-c", blocks("python")[0]], cwd=tmp_path, env=offline, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    form = r"(.+): true (-?\d+\.\d)%, came back (-?\d+\.\d)% \((-?\d+\.\d)% to (-?\d+\.\d)%\)"
+    rows = [re.fullmatch(form, line) for line in done.stdout.splitlines()]
+    assert [row and row[1] for row in rows] == ["light", "dark", "high contrast", "other"]
+    for row in rows:
+        assert row
+        true, estimate, lower, upper = map(float, row.groups()[1:])
+        error = (upper - lower) / (2 * 1.96)
+        assert abs(estimate - true) < 6 * error + 0.1  # of four rows one misses in 1e-7 of all runs
 
 
 def test_the_commands_that_it_names_exist() -> None:

@@ -30,6 +30,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cache, cached_property
 from math import ceil, floor, isqrt
+from operator import mul
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
@@ -148,6 +149,12 @@ class PGR(OneShot):
         product = sum(a * b for a, b in zip(vector, point, strict=True))
         vector[pivot] = ((0 if on else 1) - product) % self.order
         return self.rank(vector)
+
+    def supported_by(self, report: int) -> list[int]:
+        """Return the values on whose hyperplanes the point lies."""
+        point = self.unrank(report)
+        inner = (sum(map(mul, point, self.unrank(value))) for value in range(self.d))
+        return [value for value, product in enumerate(inner) if product % self.order == 0]
 
     def uniform_report(self, rng: Rng) -> int:
         """Return any point."""

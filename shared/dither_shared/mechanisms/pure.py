@@ -115,6 +115,10 @@ class PureMechanism(Mechanism):
     def class_of(self, values: Sequence[int]) -> int:
         """Return the class of the answer that holds these values, each in [0, d): all that `randomize` sees of it."""
 
+    def supported_by(self, report: int) -> list[int]:
+        """Return the values that a report supports: those that it names, without dummies."""
+        return [value for value in self.shape.members(report) if value < self.d]
+
     @cached_property
     def noise_variance(self) -> Fraction:
         """q (1 - q) / (p - q)^2."""

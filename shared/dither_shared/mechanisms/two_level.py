@@ -246,6 +246,10 @@ class MemoizedTwoLevel(MemoizedPure, TwoLevel):
         """Return the class that the permanent part sees."""
         return self.permanent.class_of(values)
 
+    def supported_by(self, report: int) -> list[int]:
+        """Return those that the permanent part supports."""
+        return self.permanent.supported_by(report)
+
     @property
     def shape(self) -> ReportShape:
         """Reports are as without a memo."""

@@ -133,6 +133,10 @@ class Bits(Packed):
         """One bit a value."""
         return self.size
 
+    def members(self, report: int) -> list[int]:
+        """Return the values whose bits are set."""
+        return [value for value in range(report.bit_length()) if report >> value & 1]
+
     def check(self, report: int) -> None:
         """Refuse bits beyond the last value's."""
         if report >> self.size:

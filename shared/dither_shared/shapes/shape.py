@@ -40,6 +40,10 @@ class ReportShape(ABC):
     def from_wire(self, value: object) -> int:
         """Return the report that a JSON value stands for; raise BadReport if it is not exactly one."""
 
+    @abstractmethod
+    def members(self, report: int) -> list[int]:
+        """Return the symbols, bits or values that a report names."""
+
     def read_column(self, values: list[Any]) -> bytes:
         """Return the packed reports that one or more JSON values stand for; raise BadReport if any is not exactly one.
 

@@ -53,6 +53,10 @@ class Symbols(ReportShape):
 
         return struct.pack(f"<{len(values)}{_FORMATS[self.width]}", *values)
 
+    def members(self, report: int) -> list[int]:
+        """Return the symbol."""
+        return [report]
+
     def unpack(self, packed: bytes) -> Sequence[int]:
         """Return the symbols that stand back to back."""
         if self.width == 1:
