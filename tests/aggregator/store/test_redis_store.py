@@ -319,7 +319,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "remove": lambda store, asked: store.remove(DayMark(store.clock_day(), "version 158")),
     "refused": lambda store, asked: store.refused(store.clock_day(), store.clock_day()),
     "tallies_from": lambda store, asked: store.tallies_from(),
-    "forget_answers": lambda store, asked: store.forget_answers(0),
+    "sort_ids": lambda store, asked: store.sort_ids(0),
     "forget": lambda store, asked: store.forget(0),
     "forget_snapshots": lambda store, asked: store.forget_snapshots(),
     "tally": lambda store, asked: store.tally(asked.metrics["dark"].plan, store.clock_day()),
