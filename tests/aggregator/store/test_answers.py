@@ -116,7 +116,7 @@ def test_a_day_has_buckets_for_as_many_ids_as_the_fullest_before(place: Place, s
     append(store, body)
     listed = {field.decode(): int(n) for field, n in redis.hgetall(key).items()}
     today = day_number(store.today())
-    assert [listed[f"{day}:buckets"] for day in (*days, today)] == [64, 64, 101]
+    assert [listed[f"{day}:buckets"] for day in (*days, today)] == [64, 64, 128]
     assert [listed[f"{day}:ids"] for day in (days[1], today)] == [3, 1]
     assert append(place.open(), body).duplicate
 

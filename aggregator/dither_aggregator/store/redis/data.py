@@ -685,7 +685,7 @@ class RedisData(Store):
                 ids += sum(map(len, found))
                 for place, of_bucket in zip(some, found, strict=True):
                     astray += sum(bucket_of(id_, buckets.get(each, 0)) != place for id_ in of_bucket)
-            if astray or ids != int(listed.get(b"%d:ids" % each, 0)):
+            if buckets.get(each, 0) % BUCKETS_MIN or astray or ids != int(listed.get(b"%d:ids" % each, 0)):
                 yield f"{where}: the ids of {day_of(each)} are not as many as is written, or not where they must be"
         if max(map(int, waiting), default=0) > int(last or 0):
             yield f"{where}: the quarantine has given more numbers than {int(last or 0)}"

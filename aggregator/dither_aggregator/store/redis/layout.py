@@ -77,7 +77,7 @@ GLOBAL = "dither:{g}"
 BUCKET_IDS = 64
 """How many ids are to come to a bucket. One of more than 128 takes four times the memory."""
 BUCKETS_MIN = 64
-"""The buckets of a day with few ids: a store's first day may be busy."""
+"""The buckets of a day with few ids, for a store's first day may be busy. All others have a multiple of them."""
 RESETTING = ":resetting"
 """Ends the token of a store whose day is being reset: `moving.py`."""
 
@@ -208,7 +208,7 @@ def ledger_of(fields: Iterable[tuple[bytes, Sequence[bytes]]]) -> dict[TallyKey,
 def buckets_of(listed: Mapping[bytes, bytes]) -> dict[int, int]:
     """Return how many buckets each day has, in order, given the hash that lists them."""
     named = [field.partition(b":") for field in listed]
-    return {int(day): int(listed[day + b":buckets"]) for day in sorted({day for day, _, _ in named}, key=int)}
+    return {int(day): int(listed.get(day + b":buckets", 0)) for day in sorted({day for day, _, _ in named}, key=int)}
 
 
 def bucket_of(id_: bytes, buckets: int) -> int:

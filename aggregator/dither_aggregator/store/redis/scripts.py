@@ -74,7 +74,7 @@ local function bucket(of_day, id)
 end
 local function make_room(of_day, ids)
     if not buckets[of_day] then
-        buckets[of_day] = math.max({BUCKETS_MIN}, math.ceil(ids / {BUCKET_IDS}))
+        buckets[of_day] = math.max(1, math.ceil(ids / {BUCKET_IDS * BUCKETS_MIN})) * {BUCKETS_MIN}
         redis.call('HSET', seen, of_day .. ':buckets', buckets[of_day])
     end
 end
