@@ -127,6 +127,8 @@ class Store(Documents):
     generation: str
     """Drawn when the store was made. A store that came back empty or from a backup has another one and is refused."""
     shards: int
+    id_bytes: int
+    """The memory or disk that the id of an upload takes, about."""
     lossy: str = ""
     """Why what is acknowledged may be lost all the same, by the operator's choice; "" when it may not."""
     keeper: object = None
@@ -351,6 +353,10 @@ class Store(Documents):
     @abstractmethod
     def sort_ids(self, shard: int) -> None:
         """Put the ids of a shard's sealed days into an order that does not tell which came first."""
+
+    @abstractmethod
+    def ids(self) -> dict[date, int]:
+        """Return how many uploads of each day are remembered. May take as long as reading them."""
 
     @abstractmethod
     def forget(self, shard: int) -> None:

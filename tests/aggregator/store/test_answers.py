@@ -132,10 +132,9 @@ def test_ids_take_few_bytes(place: Place, store: Store, asked: Registry) -> None
         def bytes_each() -> float:
             with closing(sqlite3.connect(place.directory / FILE_NAME)) as db:
                 names = [table for _, table in schema.days_of_ids(db)]
-                pages = [
-                    db.execute("SELECT SUM(pgsize) FROM dbstat WHERE name = ?", (name,)).fetchone() for name in names
-                ]
-                return sum(size for (size,) in pages) / number
+                size = f"SELECT SUM(pgsize) FROM dbstat WHERE name IN ({', '.join('?' * len(names))})"
+                ((total,),) = db.execute(size, names).fetchall()
+                return int(total) / number
 
         assert bytes_each() <= 33
         day_over(place, store)
@@ -208,3 +207,14 @@ def test_many_uploads_are_moved_some_at_a_time(
         (ids,) = kept_ids(place, store)
         assert len(ids) == 5
         assert ids == sorted(ids)
+
+
+def test_the_ids_of_each_day_are_counted(place: Place, store: Store, asked: Registry) -> None:
+    first = store.today()
+    bodies = uploads(store, asked, 30)
+    for body in bodies:
+        append(store, body)
+    assert store.ids() == {first: 30}
+    day_over(place, store)
+    append(store, body_of(asked, {"dark": [1]}))
+    assert store.ids() == {first: 30, store.today(): 1}

@@ -114,6 +114,7 @@ class RedisData(Store):
 
     kind = "Redis"
     layout = layout.VERSION
+    id_bytes = 26
     _token: str
 
     def __init__(
@@ -376,6 +377,16 @@ class RedisData(Store):
                 self._run(scripts.SORT_IDS, shard, day, first, min(first + SORT_BUCKETS, buckets) - 1)
         if unsorted:
             self._run(scripts.SET, shard, "in_order", sealed)
+
+    def ids(self) -> dict[date, int]:
+        """Add up what is written of each shard's days."""
+        ids: dict[date, int] = {}
+        for shard in range(self.shards):
+            for field, n in pairs(self._run(scripts.OUTLINE, shard)[3]).items():
+                if field.endswith(b":ids"):
+                    day = day_of(int(field[:-4]))
+                    ids[day] = ids.get(day, 0) + int(n)
+        return ids
 
     def forget(self, shard: int) -> None:
         """Forget old ids and counts, and old tallies that are finalized: that they go is known before they do."""

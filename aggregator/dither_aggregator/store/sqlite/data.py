@@ -45,6 +45,7 @@ from dither_aggregator.store.packing import (
     count_pending,
     day_at,
     day_number,
+    day_of,
     entry_day,
     pack_entry,
     pack_groups,
@@ -107,6 +108,7 @@ class SQLiteData(Store):
 
     kind = "SQLite"
     layout = schema.VERSION
+    id_bytes = 33
     shards = 1
 
     def __init__(
@@ -522,6 +524,15 @@ class SQLiteData(Store):
             while moved == SORT_ROWS:
                 with self._transaction() as db:
                     moved = _sort_some(db, day)
+
+    def ids(self) -> dict[date, int]:
+        """Count the rows of each day."""
+        ids: dict[date, int] = {}
+        with self._instant() as db:
+            for day, table in schema.days_of_ids(db):
+                ((n,),) = db.execute(f"SELECT COUNT(*) FROM {table}").fetchall()  # noqa: S608 - our own words
+                ids[day_of(day)] = ids.get(day_of(day), 0) + n
+        return ids
 
     def forget(self, shard: int) -> None:
         """Forget old ids and counts, and old tallies that are finalized."""
