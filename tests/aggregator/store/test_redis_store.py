@@ -320,6 +320,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "refused": lambda store, asked: store.refused(store.clock_day(), store.clock_day()),
     "tallies_from": lambda store, asked: store.tallies_from(),
     "sort_ids": lambda store, asked: store.sort_ids(0),
+    "ids": lambda store, asked: store.ids(),
     "forget": lambda store, asked: store.forget(0),
     "forget_snapshots": lambda store, asked: store.forget_snapshots(),
     "tally": lambda store, asked: store.tally(asked.metrics["dark"].plan, store.clock_day()),
