@@ -17,6 +17,7 @@ from tests.benchmarks import (
     readings,
     sdk,
     servers,
+    sizes,
     speed,
 )
 from tests.benchmarks.numbers import comparing as numbers
@@ -31,6 +32,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "sdk": sdk.run,
     "servers": servers.run,
     "ingest": ingest.run,
+    "sizes": sizes.run,
     "growth": growth.run,
     "pages": pages.run,
     "readings": readings.run,

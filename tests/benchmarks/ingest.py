@@ -69,9 +69,9 @@ class Target:
     acknowledged: int = field(default=0, init=False)
     """Reports, so far."""
 
-    def load(self, reports: int, seconds: float) -> Turn:
+    def load(self, reports: int, seconds: float, metrics: int = len(workload.KINDS)) -> Turn:
         """Load it, and wait until what it took is folded."""
-        plans = [metric.plan for metric in workload.registry().metrics.values()]
+        plans = [metric.plan for metric in workload.registry(metrics).metrics.values()]
         groups = [workload.wire_groups(plans, reports, cohort) for cohort in range(COHORTS)]
         before = {name: cpu_s(pid) for name, pid in self.processes.items()}
         backlog: list[int] = []

@@ -120,7 +120,7 @@ def test_every_backup_also_one_of_a_redis_fills_a_redis(tmp_path: Path, stream: 
                 assert list(check(made)) == []
                 rows = made.ledger()
                 assert (sum(row.accepted for row in rows), sum(row.pending for row in rows)) == (accepted, 0)
-                known = {one for record in made.dump() if isinstance(record, SeenRecord) for one in record.answers}
+                known = {one for record in made.dump() if isinstance(record, SeenRecord) for one in record.bodies}
                 assert {made.digest(step["with"]["id_"].encode()) for step in taken} <= known
             with server.client() as client:
                 client.flushdb()

@@ -1,6 +1,7 @@
 """The troubles that a store may have, and how much it may still take: by its backlog, and by its disk or memory."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -9,6 +10,8 @@ from dither_shared.wire.problems import Problem
 
 BACKLOG_UPLOADS_MAX = 1_000_000
 """A quarter of the day's uploads of a million devices that send four a day."""
+DAYS_OF_IDS = 8
+"""Ids of uploads are kept for seven days and the one that is not over."""
 RETRY_AFTER_S = 600
 """Capacity does not come back within seconds."""
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -35,6 +38,19 @@ class FreeSpace:
     """`disk` or `memory`."""
     free: int
     total: int
+
+
+def days_until_full(ids: Sequence[int], bytes_each: int, free: int) -> int | None:
+    """Return within how many days the ids of uploads fill what is free, if each day has as many as the busiest.
+
+    Given those of each day that is kept, of which the first goes when one comes; None where they never do.
+    """
+    busiest = max(ids, default=0)
+    for days in range(1, DAYS_OF_IDS + 1):
+        kept = [*ids, *[busiest] * days][-DAYS_OF_IDS:]
+        if (sum(kept) - sum(ids)) * bytes_each > free:
+            return days
+    return None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dither_shared.errors import DitherError
 def maintain(store: Store, shard: int) -> None:
     """Close the days that are over, compact, forget what need not be kept, and merge what is closed."""
     store.seal(shard)
-    store.forget_answers(shard)
+    store.sort_ids(shard)
     store.compact(shard)
     store.forget(shard)
     store.merge(shard)

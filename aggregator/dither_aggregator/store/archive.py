@@ -1,6 +1,6 @@
 """A backup's file: the records of a dump, a JSON line each, in gzip. A file that is cut off or altered is refused.
 
-    {"format": "dither backup", "version": 5, "app": "example", "generation": "..."}
+    {"format": "dither backup", "version": 6, "app": "example", "generation": "..."}
     {"identity": {...}}  {"documents": {"kind": "plans", "documents": [...]}}  {"batches": {...}}  {"shard": {...}}
     {"seen": {...}}  {"tally": {...}}  {"final": {...}}
     {"end": {"records": 1234, "sha256": "of all the lines before"}}
@@ -41,10 +41,11 @@ from dither_shared.ownership import check_named
 
 _T = TypeVar("_T")
 
-FORMAT, VERSION = "dither backup", 5
-READ_VERSIONS = (2, 3, 4, VERSION)
+FORMAT, VERSION = "dither backup", 6
+READ_VERSIONS = (2, 3, 4, 5, VERSION)
 """Version 2 has the text of the one key there was; what is made of it knows a hash of that text. 3 has no batches. Up
-to 4 keys and retention stand in the identity, and plans, marks and entries of the journal have records of their own.
+to 4 keys and retention stand in the identity, and plans, marks and entries of the journal have records of their own. Up
+to 5 the digests of uploads are longer, and have what was answered behind them.
 """
 _KINDS: dict[str, type[Record]] = {
     "identity": Identity,
@@ -193,8 +194,8 @@ def _parts(record: Record) -> Iterator[Record]:
     if not _is_long(record):
         yield record
     elif isinstance(record, SeenRecord):
-        for answers in _chunks(record.answers.items(), lambda one: len(one[0]) + len(one[1])):
-            yield SeenRecord(record.day, dict(answers))
+        for some in _chunks(record.bodies.items(), lambda one: len(one[0]) + len(one[1])):
+            yield replace(record, bodies=dict(some))
     elif isinstance(record, ShardRecord):
         rest = replace(record, cursor=0, entries=(), ledger={}, quarantine=(), refused={})
         for entries in _chunks(record.entries, len):
@@ -210,7 +211,7 @@ def _is_long(record: Record) -> bool:
     """Tell whether a record is one that may be split, and has to be."""
     match record:
         case SeenRecord():
-            sizes = [len(answer) for answer in record.answers.values()]
+            sizes = list(map(len, record.bodies.values()))
         case ShardRecord():
             sizes = [*map(len, record.entries), *(len(poison.group.reports) for poison in record.quarantine)]
             sizes += [0] * len(record.ledger)

@@ -40,14 +40,14 @@ from dither_aggregator.store.day_reset import DayReset, WrongClock, is_behind, j
 from dither_aggregator.store.documents import Documents
 from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, SeenRecord, ShardRecord
 from dither_aggregator.store.packing import (
+    BODY_BYTES,
     HOUR_S,
+    ID_BYTES,
     add_counts,
     fold_read,
-    pack_answer,
     pack_counts,
     pack_head,
     sum_segments,
-    unpack_answer,
 )
 from dither_aggregator.store.records import (
     Batch,
@@ -99,9 +99,10 @@ MERGE_ATTEMPTS = 10
 class Prepared(NamedTuple):
     """An upload as a store takes it."""
 
-    digest: bytes
+    id: bytes
     """The digest of its id, by which a copy is known."""
-    answer: bytes
+    body: bytes
+    """The digest of its body, by which a copy is told from another upload under its id."""
     groups: bytes
     """Its entry of the log but for the day; empty when no group was accepted."""
     counts: list[tuple[int, int]]
@@ -126,6 +127,8 @@ class Store(Documents):
     generation: str
     """Drawn when the store was made. A store that came back empty or from a backup has another one and is refused."""
     shards: int
+    id_bytes: int
+    """The memory or disk that the id of an upload takes, about."""
     lossy: str = ""
     """Why what is acknowledged may be lost all the same, by the operator's choice; "" when it may not."""
     keeper: object = None
@@ -161,7 +164,7 @@ class Store(Documents):
 
     @abstractmethod
     def _append(self, prepared: Sequence[Prepared]) -> Sequence[bytes | None]:
-        """Store uploads; return the answer that each was given before, also among these, or None where it is new."""
+        """Store uploads; return the body that each id came with before, also among these, or None where it is new."""
 
     def _prepare(self, upload: Upload, body: bytes) -> Prepared:
         ids = self._plans.ids
@@ -177,7 +180,7 @@ class Store(Documents):
         known = self._plans.known
         return Prepared(
             self.digest(upload.id.encode("ascii")),
-            pack_answer(self.digest(body), accepted, rejected),
+            self.digest(body, BODY_BYTES),
             b"".join(packed),
             counts,
             Receipt(upload.id, accepted, False, rejected) if counts else all_refused(upload.refused),
@@ -186,16 +189,16 @@ class Store(Documents):
             else {},
         )
 
-    def _repeated(self, upload: Upload, prepared: Prepared, answer: bytes) -> Receipt | Problem:
-        """Return the answer to an upload whose id was answered before."""
-        body, accepted, rejected = unpack_answer(answer)
-        if not hmac.compare_digest(body, unpack_answer(prepared.answer)[0]):
+    def _repeated(self, upload: Upload, prepared: Prepared, body: bytes) -> Receipt | Problem:
+        """Return the answer to an upload whose id came before: what of it is taken, as its groups are read now."""
+        if not hmac.compare_digest(body, prepared.body):
             return Problem("upload-conflict", "this upload's id was used before with another body")
-        return Receipt(upload.id, accepted, duplicate=True, rejected=rejected)
+        accepted = sum(n for _, n in prepared.counts)
+        return Receipt(upload.id, accepted, duplicate=True, rejected=[one.to_document() for one in upload.refused])
 
-    def digest(self, data: bytes) -> bytes:
-        """Return the keyed digest under which an id or a body is remembered: 16 bytes."""
-        return hashlib.blake2b(data, key=self._digest_key, digest_size=16).digest()
+    def digest(self, data: bytes, size: int = ID_BYTES) -> bytes:
+        """Return the first bytes of the keyed digest under which an id or a body is remembered."""
+        return hashlib.blake2b(data, key=self._digest_key, digest_size=16).digest()[:size]
 
     def shard_of(self, upload_digest: bytes) -> int:
         """Return the shard of an upload: the leading bits of the keyed digest of its id."""
@@ -348,11 +351,12 @@ class Store(Documents):
         """Return the earliest epoch whose tallies are kept; those before were given up."""
 
     @abstractmethod
-    def forget_answers(self, shard: int) -> None:
-        """Keep of the uploads of a shard's sealed days that they were taken, and not how many reports they held.
+    def sort_ids(self, shard: int) -> None:
+        """Put the ids of a shard's sealed days into an order that does not tell which came first."""
 
-        A copy is told "duplicate" then, with counts of 0.
-        """
+    @abstractmethod
+    def ids(self) -> dict[date, int]:
+        """Return how many uploads of each day are remembered. May take as long as reading them."""
 
     @abstractmethod
     def forget(self, shard: int) -> None:
@@ -595,7 +599,7 @@ class Store(Documents):
 
     @abstractmethod
     def fill_seen(self, record: SeenRecord) -> None:
-        """Remember answered uploads, each in the shard of its digest."""
+        """Remember uploads, each in the shard of its digest."""
 
     @abstractmethod
     def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
@@ -628,7 +632,7 @@ class Store(Documents):
         if merged <= self.erased():
             return ""
         for shard in range(self.shards):
-            self.forget_answers(shard)
+            self.sort_ids(shard)
         why = self._erase(merged)
         new, self._not_erased = why != self._not_erased, why
         return why if new else ""

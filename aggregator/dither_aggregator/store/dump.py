@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from dither_aggregator.store.documents import KINDS
+from dither_aggregator.store.packing import BODY_BYTES, ID_BYTES
 from dither_aggregator.store.records import (
     Batch,
     Counted,
@@ -169,10 +170,26 @@ class ShardRecord(Record):
 
 @dataclass(frozen=True)
 class SeenRecord(Record):
-    """Ids of uploads that were answered on one day: keyed digest to what the store keeps as the answer."""
+    """Uploads of one day: the digest of each one's id to that of its body."""
 
     day: date
-    answers: dict[bytes, bytes]
+    bodies: dict[bytes, bytes]
+    of: int = 0
+    """How many ids of the day the whole store has, about: another makes room for so many. 0 where that is not told."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the day, how many, and the digests of each upload."""
+        document: dict[str, Any] = msgspec.to_builtins(
+            {"day": self.day, "of": self.of, "ids": self.bodies}, str_keys=True
+        )
+        return document
+
+    @classmethod
+    def from_document(cls, fields: Mapping[str, Any]) -> Self:
+        """Make the record of a day; before version 6 it has longer digests, and the answers behind those of bodies."""
+        ids = msgspec.convert(fields["ids" if "ids" in fields else "answers"], dict[bytes, bytes], str_keys=True)
+        bodies = {id_[:ID_BYTES]: body[:BODY_BYTES] for id_, body in ids.items()}
+        return cls(date.fromisoformat(fields["day"]), bodies, fields.get("of", 0))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@
     plans        no rev and no digest twice
     documents    those of each kind can be read, stand under their ids, and are not too many; marks have texts that can
                  be shown
-    answers      they can be read, of days that were; of uploads of erased days no more than that they were taken
+    ids          they have the digests' lengths, are of days that were, and as many as is written of each
     batches      of so many reports as lie between them at least, and none that the tally lacks
     refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
 
@@ -33,7 +33,7 @@ from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.contract import BATCH_MIN, Store
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord
-from dither_aggregator.store.packing import entry_day, fold_read, unpack_answer, unpack_counts, unpack_entry
+from dither_aggregator.store.packing import BODY_BYTES, ID_BYTES, entry_day, fold_read, unpack_counts, unpack_entry
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 from dither_shared.wire import REASONS
 
@@ -43,7 +43,7 @@ def check(store: Store) -> Iterator[str]:
     yield from store.integrity()
     yield from _check_documents(store)
     yield from _check_batches(store)
-    checked, erased = _Checked(store), store.erased()
+    checked = _Checked(store)
     try:
         for record in store.dump():
             match record:
@@ -52,7 +52,7 @@ def check(store: Store) -> Iterator[str]:
                 case ShardRecord():
                     yield from checked.shard(record)
                 case SeenRecord():
-                    yield from checked.seen(record, erased)
+                    yield from checked.seen(record)
                 case TallyRecord():
                     yield from checked.tally(record)
                 case FinalRecord():
@@ -133,17 +133,12 @@ class _Checked:
                 self.folded[record.shard, key] = row.folded
         yield from self._refused(where, record)
 
-    def seen(self, record: SeenRecord, erased: date) -> Iterator[str]:
+    def seen(self, record: SeenRecord) -> Iterator[str]:
         """Check what is remembered of the uploads of a day."""
         if record.day > max(self.days):
-            yield f"answers: there are some of {record.day}, and reports count on {max(self.days)}"
-        try:
-            told = sum(unpack_answer(answer)[1] for answer in record.answers.values()) > 0
-        except StoreError as error:
-            yield f"answers: of {record.day}: {error}"
-        else:
-            if told and record.day <= erased:
-                yield f"answers: those of {record.day} tell how many reports an upload held"
+            yield f"ids: there are some of {record.day}, and reports count on {max(self.days)}"
+        if any((len(id_), len(body)) != (ID_BYTES, BODY_BYTES) for id_, body in record.bodies.items()):
+            yield f"ids: of {record.day}: one is damaged: it has another length"
 
     def _refused(self, where: str, record: ShardRecord) -> Iterator[str]:
         """Check the counts of refused groups."""

@@ -1,18 +1,16 @@
-"""The bytes that both stores keep: an upload's entry in the log, the answer to it, and a count vector.
+"""The bytes that both stores keep: an upload's entry in the log, a count vector, and what an upload is known again by.
 
 From what waits in a log to segments it is one step, `fold_read`: reports that cannot be counted are found by halving,
 and kept apart.
 
     entry    u32 day since 1970 | for each group: u32 plan, cell, n, length; the packed reports
-    answer   the body's digest, 16 bytes | u32 reports accepted | the refused groups as JSON, or nothing; of a day that
-             is sealed the digest and zeros: that it was taken
+    id       the first 12 bytes of the keyed digest of an upload's id, to the first 4 of that of its body
     counts   u8 form, u8 bytes a count, u32 size | zlib of the counts, or of u32 places and the counts at them
 
 All little-endian. A count vector is kept in whichever form is shorter: of the few reports of one fold most places of
 a large space are zero.
 """
 
-import json
 import struct
 import zlib
 from collections import defaultdict
@@ -30,10 +28,8 @@ from dither_shared.cells import Cells
 
 _DAY = struct.Struct("<I")
 _GROUP = struct.Struct("<IIII")
-_ANSWER = struct.Struct("<16sI")
-BODY_BYTES = 16
-NO_RECEIPT = bytes(_ANSWER.size - BODY_BYTES)
-"""Follows the body's digest in what is remembered of an upload of a sealed day."""
+ID_BYTES, BODY_BYTES = 12, 4
+"""The bytes of the digests that an upload is known again by: counting.md has how likely two are the same."""
 _COUNTS = struct.Struct("<BBI")
 HEAD_BYTES = _COUNTS.size
 _DENSE, _SPARSE = 0, 1
@@ -128,21 +124,6 @@ def count_pending(entries: Iterable[bytes]) -> dict[TallyKey, int]:
                 key = group.plan, group.epoch
                 pending[key] = pending.get(key, 0) + group.n
     return pending
-
-
-def pack_answer(body: bytes, accepted: int, rejected: list[dict[str, object]]) -> bytes:
-    """Return what is remembered of an upload: the digest of its body, and what its receipt says."""
-    return _ANSWER.pack(body, accepted) + (json.dumps(rejected).encode("ascii") if rejected else b"")
-
-
-def unpack_answer(answer: bytes) -> tuple[bytes, int, list[dict[str, object]]]:
-    """Return (body digest, accepted, rejected); raise StoreError for anything else."""
-    try:
-        body, accepted = _ANSWER.unpack_from(answer)
-        rejected = answer[_ANSWER.size :]
-        return body, accepted, json.loads(rejected) if rejected else []
-    except (struct.error, ValueError) as error:
-        raise StoreError(f"what is remembered of an upload is damaged: {error}") from None
 
 
 def pack_counts(counts: Counts) -> bytes:

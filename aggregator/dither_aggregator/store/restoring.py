@@ -72,7 +72,7 @@ def fill(store: Store, records: Iterable[Record]) -> None:
         raise StoreError("the dump has no shard in it")
     _fill_shards(store, shards)
     for shard in range(store.shards):
-        store.forget_answers(shard)
+        store.sort_ids(shard)
         store.merge(shard)
 
 

@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import requests
 
 from dither.testing import loopback
 from dither_aggregator.health import doctor
+from dither_aggregator.health.capacity import FreeSpace, days_until_full
+from dither_aggregator.health.checks import Observed
+from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.store.sqlite import FILE_NAME, schema
 from dither_shared.harmless import is_visible
 from dither_shared.wire import PATH
@@ -91,7 +95,7 @@ def test_a_file_that_is_damaged_is_found(data: Path) -> None:
     path = data / FILE_NAME
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        ((root,),) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'seen_day'")
+        ((root,),) = db.execute("SELECT rootpage FROM sqlite_master WHERE name GLOB 'seen_*'")
         ((size,),) = db.execute("PRAGMA page_size")
     with path.open("r+b") as file:
         file.seek((root - 1) * size)
@@ -99,6 +103,32 @@ def test_a_file_that_is_damaged_is_found(data: Path) -> None:
     code, checks = examined("--data", data)
     assert code == 1
     assert "files" in ill(checks)
+
+
+@pytest.mark.parametrize(
+    ("ids", "free", "days"),
+    [
+        ([100], 600, 7),
+        ([100], 700, None),
+        ([100] * 8, 0, None),
+        ([10] * 7 + [100], 100, 2),
+        ([0, 100], 0, 1),
+        ([], 0, None),
+    ],
+)
+def test_days_until_ids_fill_what_is_free_are_those_of_days_as_busy_as_the_busiest(
+    ids: list[int], free: int, days: int | None
+) -> None:
+    """A store's first eight days only add; then one day's ids go when another's come."""
+    assert days_until_full(ids, 1, free) == days
+
+
+def test_ids_that_will_fill_the_memory_are_named(tmp_path: Path) -> None:
+    with sqlite_store(ASKED, tmp_path / "data") as store:
+        append(store, body_of(ASKED, {"dark": [1]}))
+        status = replace(StoreStatus.of(store), left=FreeSpace("memory", 3 * store.id_bytes, 1 << 30))
+        check = doctor._ids.find(Observed(status, asked=store))
+    assert (check.well, check.value) == (False, "about 0 MiB of ids, full within 4 days")
 
 
 @pytest.mark.parametrize(("sent", "well"), [([0] * 200, False), ([0, 1, 2, 3] * 50, True)])

@@ -123,13 +123,15 @@ def test_an_upload_with_nothing_acceptable_is_a_problem_and_is_not_remembered(st
 
 
 def test_a_copy_of_which_nothing_is_acceptable_any_more_is_a_copy(store: Store, asked: Registry) -> None:
-    """An answer that was lost is given again, though the plan was retired since."""
+    """It is no upload that is refused, though the plan was retired since: its reports are counted."""
     body = body_of(asked, {"dark": [1]})
     append(store, body)
     store.retire("dark", 1)
     again = answer(store, body)
     assert isinstance(again, Receipt)
-    assert (again.accepted, again.duplicate) == (1, True)
+    assert (again.accepted, again.duplicate) == (0, True)
+    assert again.rejected == [{"group": 0, "reason": "retired", "count": 1}]
+    assert balance(store) == (1, 0, 1, 0)
 
 
 def test_one_upload_from_many_threads_is_taken_once(store: Store, asked: Registry) -> None:

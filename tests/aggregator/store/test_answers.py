@@ -1,25 +1,27 @@
-"""Both stores keep of an upload whose day is sealed that it was taken, and no more."""
+"""Both stores keep of an upload that it was taken, in few bytes, and no more."""
 
 import json
 import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dither_aggregator.operations import maintenance
-from dither_aggregator.store import SQLiteStore, Store, archive
+from dither_aggregator.store import Store, archive
+from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.fsck import check
+from dither_aggregator.store.packing import BODY_BYTES, day_number
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME, data
+from dither_aggregator.store.sqlite import FILE_NAME, data, schema
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.writing import new_upload_id
 from tests.aggregator.store.conftest import place_of
-from tests.aggregator.store.test_erasing import directory_of, erase_all, wait_until_gone
-from tests.support.stores import AS_IN_6, Place, SQLitePlace, answer, append, body_in, body_of, fold_all, parsed
+from tests.aggregator.store.test_erasing import erase_all
+from tests.support.stores import Place, RedisPlace, SQLitePlace, answer, append, body_in, body_of, fold_all, parsed
 
 HELD = 0x1F3
 """So many reports an upload holds: with the digest of its body before it, these bytes are found nowhere by chance."""
@@ -48,12 +50,12 @@ def receipt_of(store: Store, body: bytes) -> dict[str, Any]:
     return {name: value for name, value in receipt.to_document().items() if name != "upload"}
 
 
-def test_a_late_duplicate_is_told_no_counts(place: Place, store: Store, asked: Registry) -> None:
+def test_a_late_duplicate_is_told_what_an_early_one_is(place: Place, store: Store, asked: Registry) -> None:
     (body, *_) = uploads(store, asked)
     copy = {"accepted": HELD, "duplicate": True, "rejected": []}
     assert receipt_of(store, body) == copy
     day_over(place, store)
-    assert receipt_of(store, body) == {**copy, "accepted": 0}
+    assert receipt_of(store, body) == copy
     other = body_of(asked, {"dark": [0]}, json.loads(body)["upload"])
     conflict = answer(store, other)
     assert isinstance(conflict, Problem)
@@ -67,20 +69,83 @@ def test_a_late_duplicate_is_told_no_counts(place: Place, store: Store, asked: R
     assert list(check(store)) == []
 
 
-def test_the_files_do_not_tell_how_many_reports_an_upload_held(place: Place, store: Store, asked: Registry) -> None:
+def kept_ids(place: Place, store: Store) -> list[list[bytes]]:
+    """Return the ids that are kept, of each table or bucket in the order in which they lie there."""
+    if isinstance(place, SQLitePlace):
+        with closing(sqlite3.connect(place.directory / FILE_NAME)) as db:
+            return [[id_ for (id_,) in db.execute(f"SELECT id FROM {table}")] for _, table in schema.days_of_ids(db)]
+    keys = sorted(place.redis.scan_iter("dither:{*}:seen:*"))  # type: ignore[attr-defined]
+    return [list(place.redis.hkeys(key)) for key in keys]  # type: ignore[attr-defined]
+
+
+def test_of_an_upload_two_short_digests_are_kept(place: Place, store: Store, asked: Registry) -> None:
     bodies = uploads(store, asked, 30)
-    traces = [store.digest(body) + HELD.to_bytes(4, "little") for body in bodies]
+    expected = {store.digest(json.loads(body)["upload"].encode()): store.digest(body, BODY_BYTES) for body in bodies}
+    for _ in range(2):
+        kept = [record.bodies for record in store.dump() if isinstance(record, SeenRecord)]
+        assert {id_: body for some in kept for id_, body in some.items()} == expected
+        assert {(len(id_), len(body)) for id_, body in expected.items()} == {(12, 4)}
+        day_over(place, store)
 
-    class Left:
-        @staticmethod
-        def left(directory: Path) -> tuple[int, int]:
-            content = b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
-            return sum(trace in content for trace in traces), 0
 
-    assert Left.left(directory_of(place))[0] == 30
+def test_a_sealed_day_does_not_tell_which_upload_came_first(place: Place, store: Store, asked: Registry) -> None:
+    """Redis keeps a small hash, and a page of SQLite its rows, in the order in which they came."""
+    uploads(store, asked, 300)
     day_over(place, store)
     erase_all(store)
-    wait_until_gone(Left, directory_of(place))  # type: ignore[arg-type]
+    kept = kept_ids(place, store)
+    assert sum(map(len, kept)) == 300
+    assert all(ids == sorted(ids) for ids in kept)
+    if isinstance(place, SQLitePlace):
+        with closing(sqlite3.connect(place.directory / FILE_NAME)) as db:
+            assert [table.partition("_")[0] for _, table in schema.days_of_ids(db)] == ["taken"]
+
+
+@pytest.mark.parametrize("kind", ["redis"])
+def test_a_day_has_buckets_for_as_many_ids_as_the_fullest_before(place: Place, store: Store, asked: Registry) -> None:
+    """It is written with the day's first id, and no process changes it: another would look for ids elsewhere."""
+    redis = cast(RedisPlace, place).redis
+    key, days = "dither:{0}:seen", []
+    for number in (70, 3):
+        for _ in range(number):
+            append(store, body_in(store, 0, asked, {"dark": [1]}))
+        days.append(day_number(store.today()))
+        day_over(place, store)
+    redis.hset(key, f"{days[0]}:ids", 64 * 100 + 1)  # as if it had been a busy one
+    (body, *_) = [body_in(store, 0, asked, {"dark": [1]}) for _ in range(2)]
+    append(store, body)
+    listed = {field.decode(): int(n) for field, n in redis.hgetall(key).items()}
+    today = day_number(store.today())
+    assert [listed[f"{day}:buckets"] for day in (*days, today)] == [64, 64, 128]
+    assert [listed[f"{day}:ids"] for day in (days[1], today)] == [3, 1]
+    assert append(place.open(), body).duplicate
+
+
+def test_ids_take_few_bytes(place: Place, store: Store, asked: Registry) -> None:
+    """In Redis, where buckets are full, and in a file."""
+    day = store.today()
+    drawn = random.Random(2)
+    if isinstance(place, SQLitePlace):
+        number = 20_000
+        store.fill_seen(SeenRecord(day, {drawn.randbytes(12): drawn.randbytes(4) for _ in range(number)}))
+
+        def bytes_each() -> float:
+            with closing(sqlite3.connect(place.directory / FILE_NAME)) as db:
+                names = [table for _, table in schema.days_of_ids(db)]
+                size = f"SELECT SUM(pgsize) FROM dbstat WHERE name IN ({', '.join('?' * len(names))})"
+                ((total,),) = db.execute(size, names).fetchall()
+                return int(total) / number
+
+        assert bytes_each() <= 33
+        day_over(place, store)
+        assert bytes_each() <= 26
+    else:
+        redis = cast(RedisPlace, place).redis
+        number = store.shards * 64 * 64
+        store.fill_seen(SeenRecord(day, {drawn.randbytes(12): drawn.randbytes(4) for _ in range(number)}, number))
+        buckets = list(redis.scan_iter("dither:{*}:seen:*:*", count=10_000))
+        assert {redis.object("encoding", key) for key in buckets} == {b"listpack"}
+        assert sum(redis.memory_usage(key) for key in buckets) / number <= 26
 
 
 def test_no_arrival_time_is_kept_to_less_than_an_hour(place: Place, store: Store, asked: Registry) -> None:
@@ -100,23 +165,6 @@ def waiting_since(place: Place, shard: int) -> float:
             ((since,),) = db.execute("SELECT value FROM state WHERE key = 'waiting_since'").fetchall()
             return float(since)
     return float(place.redis.hget(f"dither:{{{shard}}}", "waiting_since"))  # type: ignore[attr-defined]
-
-
-def test_a_store_that_tells_more_of_an_erased_day_is_found(place: Place, store: Store, asked: Registry) -> None:
-    uploads(store, asked)
-    day_over(place, store)
-    erase_all(store)
-    assert list(check(store)) == []
-    if isinstance(place, SQLitePlace):
-        with closing(sqlite3.connect(place.directory / FILE_NAME)) as db, db:
-            db.execute("INSERT INTO seen SELECT id, day, CAST(body || x'01000000' AS BLOB) FROM taken")
-            db.execute("DELETE FROM taken")
-    else:
-        for shard in range(store.shards):
-            for key in place.redis.scan_iter(f"dither:{{{shard}}}:seen:*"):  # type: ignore[attr-defined]
-                for id_, kept in place.redis.hgetall(key).items():  # type: ignore[attr-defined]
-                    place.redis.hset(key, id_, kept[:16] + b"\1\0\0\0")  # type: ignore[attr-defined]
-    assert any("tell how many reports an upload held" in said for said in check(store))
 
 
 @pytest.mark.parametrize("target", ["sqlite", "redis"])
@@ -140,39 +188,33 @@ def test_a_backup_brings_batches_and_what_is_kept_of_uploads_back(
         made = other.begin()
         restore(made, archive.read(tmp_path / "backup"))
         assert made.batches() == store.batches()
-        assert receipt_of(made, body) == {"accepted": 0, "duplicate": True, "rejected": []}
+        assert receipt_of(made, body) == {"accepted": HELD, "duplicate": True, "rejected": []}
         assert list(check(made)) == []
 
 
 def test_many_uploads_are_moved_some_at_a_time(
     tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "FORGET_ROWS", 2)
+    monkeypatch.setattr(data, "SORT_ROWS", 2)
     with closing(SQLitePlace(tmp_path / "store")) as place:
         store = place.make(asked)
         bodies = uploads(store, asked, 5)
         fold_all(store)
         place.travel(1)
         store.seal(0)
-        store.forget_answers(0)
-        assert [receipt_of(store, body)["accepted"] for body in bodies] == [0] * 5
-        with closing(sqlite3.connect(place.directory / FILE_NAME)) as db:
-            assert db.execute("SELECT COUNT(*) FROM seen").fetchone() == (0,)
+        store.sort_ids(0)
+        assert [receipt_of(store, body)["duplicate"] for body in bodies] == [True] * 5
+        (ids,) = kept_ids(place, store)
+        assert len(ids) == 5
+        assert ids == sorted(ids)
 
 
-def test_a_store_of_version_5_forgets_what_it_told_at_the_next_upkeep(tmp_path: Path, asked: Registry) -> None:
-    with closing(SQLitePlace(tmp_path / "store")) as place:
-        store = place.make(asked)
-        (body, *_) = uploads(store, asked)
-        fold_all(store)
-        place.travel(1)
-        store.seal(0)
-        store.close()
-        with closing(sqlite3.connect(place.directory / FILE_NAME)) as db:
-            db.executescript(f"{AS_IN_6} DROP TABLE taken; PRAGMA user_version = 5;")
-        again = place.keep(SQLiteStore(place.directory))
-        assert receipt_of(again, body)["accepted"] == HELD
-        maintenance.maintain(again, 0)
-        maintenance.maintain_whole(again)
-        assert receipt_of(again, body) == {"accepted": 0, "duplicate": True, "rejected": []}
-        assert list(check(again)) == []
+def test_the_ids_of_each_day_are_counted(place: Place, store: Store, asked: Registry) -> None:
+    first = store.today()
+    bodies = uploads(store, asked, 30)
+    for body in bodies:
+        append(store, body)
+    assert store.ids() == {first: 30}
+    day_over(place, store)
+    append(store, body_of(asked, {"dark": [1]}))
+    assert store.ids() == {first: 30, store.today(): 1}

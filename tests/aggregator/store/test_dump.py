@@ -178,7 +178,7 @@ def test_a_copy_remembers_for_as_long_as_the_source(
     for shard in range(copy.shards):
         copy.forget(shard)  # no later day has uploads
     assert all(append(copy, body).duplicate for body in bodies)
-    seen = [digest for record in copy.dump() if isinstance(record, SeenRecord) for digest in record.answers]
+    seen = [digest for record in copy.dump() if isinstance(record, SeenRecord) for digest in record.bodies]
     assert sorted(seen) == sorted(copy.digest(_id(body)) for body in bodies)
 
 

@@ -92,7 +92,7 @@ def _sqlite_changes(file: Path) -> list[tuple[str, str, list[Any]]]:
             for row in rows if named else rows[:ROWS]:
                 fields = dict(zip(columns, row, strict=True))
                 at = [fields[key] for key in keys]
-                name = f"{table} {fields[keys[0]]}" if named else table
+                name = f"{table} {fields[keys[0]]}" if named else re.sub(r"\d+$", "N", table)
                 for column, value in fields.items():
                     update = f"UPDATE {table} SET {column} = ? WHERE {where}"
                     changes += [(f"{name}: {column}", update, [other, *at]) for other in others(value)]

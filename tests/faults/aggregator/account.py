@@ -116,12 +116,9 @@ class Account:
         """Account for a receipt, which must be that of this upload. `epoch` is the day it counts on, where known."""
         document = receipt.to_document() if isinstance(receipt, Receipt) else receipt
         sent = self.sent(id_, body)
-        if document["duplicate"] and not document["accepted"]:
-            self._copied_late(sent, document, epoch)
-            return
         places = self._accepted(sent, document)
         if document["duplicate"]:
-            self._copied(sent, places, document)
+            self._copied(sent)
             return
         self._forget_what_was_not(id_, epoch)
         self._enter(Entry(sent, [Option(epoch, places)], certain=True))
@@ -146,26 +143,10 @@ class Account:
             assert one["reason"] in MAY_REFUSE | {group.fault}, f"{what} was refused: {one['reason']}"
             assert one["count"] == group.n, f"{what}: {one['count']} reports were refused, it holds {group.n}"
 
-    def _copied(self, sent: Sent, places: frozenset[int], document: Mapping[str, Any]) -> None:
-        """An upload is said to be a copy: of the one time that it was stored, if it can have been only one."""
+    def _copied(self, sent: Sent) -> None:
+        """An upload is said to be a copy, which says no more than that it was stored: which groups of it is unknown."""
         entries = [entry for entry in self._entries if entry.sent is sent]
         assert entries, f"upload {sent.id} is said to be a copy, and never came before"
-        entries = [entry for entry in entries if any(option.places == places for option in entry.options)]
-        assert entries, f"upload {sent.id} has another receipt than before: {document}"
-        if len(entries) == 1:
-            entries[0].certain = True
-            entries[0].options = [option for option in entries[0].options if option.places == places]
-
-    def _copied_late(self, sent: Sent, document: Mapping[str, Any], epoch: date | None) -> None:
-        """An upload is said to be a copy of one of a sealed day: that it was taken is all that is known of it."""
-        assert (document["upload"], list(document["rejected"])) == (sent.id, [])
-        entries = [
-            entry
-            for entry in self._entries
-            if entry.sent is sent
-            and any(None in (option.epoch, epoch) or option.epoch < epoch for option in entry.options)  # type: ignore[operator]
-        ]
-        assert entries, f"upload {sent.id} is said to be a copy of one of a sealed day, and none came"
         if len(entries) == 1:
             entries[0].certain = True
 

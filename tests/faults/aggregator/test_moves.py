@@ -32,7 +32,7 @@ BACKUPS = scaled(2, 30)
 
 def held(oracle: Oracle, store: Store) -> set[str]:
     """Return the ids of the uploads that a store knows."""
-    known = {digest for record in store.dump() if isinstance(record, SeenRecord) for digest in record.answers}
+    known = {digest for record in store.dump() if isinstance(record, SeenRecord) for digest in record.bodies}
     return {id_ for id_ in oracle.ids() if store.digest(id_.encode()) in known}
 
 

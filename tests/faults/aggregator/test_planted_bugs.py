@@ -19,7 +19,7 @@ from dither_aggregator.store.dump import Record, SeenRecord, ShardRecord
 from dither_aggregator.store.packing import day_number, fold_read, pack_entry, pack_groups
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
 from dither_aggregator.store.redis import RedisStore, scripts
-from dither_aggregator.store.sqlite import data
+from dither_aggregator.store.sqlite import data, schema
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
@@ -76,7 +76,7 @@ def know_an_id_for_a_day(patch: pytest.MonkeyPatch) -> None:
 
 
 def know_an_id_on_its_day(patch: pytest.MonkeyPatch) -> None:
-    script(patch, "APPEND", "ipairs(redis.call('ZRANGE', at .. ':seen', 0, -1))", "ipairs({day})")
+    script(patch, "APPEND", "if body then", "if body and days[place] == day then")
 
 
 def know_an_id_and_lose_its_reports(patch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def know_an_id_and_lose_its_reports(patch: pytest.MonkeyPatch) -> None:
 
 
 def know_an_id_without_its_body(patch: pytest.MonkeyPatch) -> None:
-    def repeated(self: SQLiteStore, upload: Upload, prepared: Any, answer: bytes) -> Receipt:
+    def repeated(self: SQLiteStore, upload: Upload, prepared: Any, body: bytes) -> Receipt:
         return Receipt(upload.id, sum(n for _, n in prepared.counts), duplicate=True, rejected=[])
 
     patch.setattr(SQLiteStore, "_repeated", repeated)
@@ -112,8 +112,8 @@ def log_an_upload_in_two_steps(patch: pytest.MonkeyPatch) -> None:
             if self._db.total_changes > changed:
                 with self._transaction() as db:
                     for item in (self._prepare(*one) for one in uploads):
-                        day = (self.clock_day().isoformat(), item.answer)
-                        db.execute("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", (item.digest, *day))
+                        ids = schema.make_ids(db, "seen", day_number(self.clock_day()))
+                        db.execute(f"INSERT OR IGNORE INTO {ids} VALUES (?, ?)", (item.id, item.body))
             raise
 
     real = SQLiteStore.append

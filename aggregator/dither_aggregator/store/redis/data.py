@@ -52,8 +52,11 @@ from dither_aggregator.store.records import (
 from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.client import Client, Command, call
 from dither_aggregator.store.redis.layout import (
+    BUCKETS_MIN,
     MARK_BYTES,
     batch_name,
+    bucket_of,
+    buckets_of,
     count_marked,
     ledger_of,
     pack_batch,
@@ -83,6 +86,8 @@ INSTANT_ATTEMPTS = 10
 PLANS_AT_ONCE = 100
 SCAN_ITEMS = FORGET_ITEMS = 500
 """How many items of a long collection one script looks at, about: it holds up every other."""
+SORT_BUCKETS = 16
+"""How many buckets of ids one script sorts: about as long as it takes to scan SCAN_ITEMS."""
 ADDED_ITEMS = 1_000
 """How many numbered documents one script reads or writes."""
 START_AGAIN = (
@@ -98,7 +103,7 @@ class Settled(NamedTuple):
     day: int
     sealed: int
     taken: int
-    seen_days: list[int]
+    seen: dict[bytes, bytes]
     tallies: int
     rows: dict[TallyKey, Counted]
     open_days: list[int]
@@ -109,6 +114,7 @@ class RedisData(Store):
 
     kind = "Redis"
     layout = layout.VERSION
+    id_bytes = 26
     _token: str
 
     def __init__(
@@ -253,23 +259,23 @@ class RedisData(Store):
     def _append(self, prepared: Sequence[Prepared]) -> list[bytes | None]:
         by_shard: dict[int, list[int]] = {}
         for place, item in enumerate(prepared):
-            by_shard.setdefault(self.shard_of(item.digest), []).append(place)
+            by_shard.setdefault(self.shard_of(item.id), []).append(place)
         calls: list[Command] = []
         places: list[tuple[int, Sequence[int]]] = []
         for shard, of_shard in by_shard.items():
             for chunk in chunks(of_shard, APPEND_UPLOADS_MAX):
                 taken: list[object] = []
                 for item in (prepared[place] for place in chunk):
-                    taken += item.digest, item.answer, item.groups, pack_refused(item.refused)
+                    taken += item.id, item.body, item.groups, pack_refused(item.refused)
                 calls.append(self._call(scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), *taken))
                 places.append((shard, chunk))
         floors = self._seen_written()
         before: list[bytes | None] = [None] * len(prepared)
         replies = self._client.run_each(calls, together=self._one_node)
-        for (shard, chunk), (written, *answers) in zip(places, replies, strict=True):
+        for (shard, chunk), (written, *bodies) in zip(places, replies, strict=True):
             self._saw_written(floors, shard, written)
-            for place, answer in zip(chunk, answers, strict=True):
-                before[place] = answer
+            for place, body in zip(chunk, bodies, strict=True):
+                before[place] = body
         return before
 
     # Folding.
@@ -363,19 +369,32 @@ class RedisData(Store):
         """Return the earliest epoch whose tallies are kept."""
         return day_of(int(self._field("tallies_from") or 0))
 
-    def forget_answers(self, shard: int) -> None:
-        """Cut the answers of sealed days to what is kept of them, some by each script."""
-        sealed, days = self._run(scripts.ANSWERED, shard)
-        for day in days:
-            cursor: object = 0
-            while cursor != b"0":
-                cursor = self._run(scripts.FORGET_ANSWERS, shard, day, cursor, FORGET_ITEMS)
-        if days:
-            self._run(scripts.SET, shard, "bare", sealed)
+    def sort_ids(self, shard: int) -> None:
+        """Sort the buckets of sealed days, some by each script."""
+        sealed, *unsorted = self._run(scripts.UNSORTED, shard)
+        for day, buckets in pairs(unsorted).items():
+            for first in range(0, buckets, SORT_BUCKETS):
+                self._run(scripts.SORT_IDS, shard, day, first, min(first + SORT_BUCKETS, buckets) - 1)
+        if unsorted:
+            self._run(scripts.SET, shard, "in_order", sealed)
+
+    def ids(self) -> dict[date, int]:
+        """Add up what is written of each shard's days."""
+        ids: dict[date, int] = {}
+        for shard in range(self.shards):
+            for field, n in pairs(self._run(scripts.OUTLINE, shard)[3]).items():
+                if field.endswith(b":ids"):
+                    day = day_of(int(field[:-4]))
+                    ids[day] = ids.get(day, 0) + int(n)
+        return ids
 
     def forget(self, shard: int) -> None:
         """Forget old ids and counts, and old tallies that are finalized: that they go is known before they do."""
-        today = self._run(scripts.FORGET_DAYS, shard, DEDUPE.days, DEDUPE_DAYS_MIN, REFUSED_DAYS)
+        today, forgotten = self._run(scripts.FORGET_DAYS, shard, DEDUPE.days, DEDUPE_DAYS_MIN, REFUSED_DAYS)
+        for day in forgotten:
+            first = 0
+            while first := self._run(scripts.FORGET_IDS, shard, day, first, FORGET_ITEMS):
+                pass
         days = self.retention().tallies_days
         if days is None:
             return
@@ -425,14 +444,14 @@ class RedisData(Store):
         return StoreUnavailable(f"{self._client.name}: shard {shard} changes faster than it can be read; try again")
 
     def _settled(self, shard: int) -> Settled:
-        day, sealed, taken, seen_days, tallies, plans = self._run(scripts.OUTLINE, shard)
+        day, sealed, taken, seen, tallies, plans = self._run(scripts.OUTLINE, shard)
         rows = ledger_of((plan, fields) for plan in plans for fields in self._scan(scripts.LEDGER, shard, plan))
         days = {day_number(epoch) for _, epoch in rows}
         return Settled(
             day,
             sealed,
             taken,
-            [int(seen) for seen in seen_days],
+            pairs(seen),
             tallies,
             {key: row for key, row in rows.items() if day_number(key[1]) <= sealed},
             sorted({day, *(open_ for open_ in days if open_ > sealed)}),
@@ -666,18 +685,19 @@ class RedisData(Store):
         where, key = f"shard {shard}", partial(layout.shard_key, shard)
         day = day_number(self.status()[shard].day)
         around = range(day - DEDUPE_DAYS_MIN - DEDUPE.days, day + 2)
-        listed, last, waiting, *there = self._client.run_each(
-            [
-                ("ZRANGE", key("seen"), 0, -1, "WITHSCORES"),
-                ("HGET", key(), "quarantine_last"),
-                ("HKEYS", key("quarantine")),
-                *(("EXISTS", key("seen", each)) for each in around),
-            ]
+        listed, last, waiting = self._client.run_each(
+            [("HGETALL", key("seen")), ("HGET", key(), "quarantine_last"), ("HKEYS", key("quarantine"))]
         )
-        named = {int(name): int(score) for name, score in pairs(listed).items()}
-        for each, is_there in zip(around, there, strict=True):
-            if is_there != (named.get(each) == each):
-                yield f"{where}: the answers of {day_of(each)} are {'not listed' if is_there else 'gone'}"
+        buckets = buckets_of(listed)
+        for each in around:
+            ids, astray = 0, 0
+            for some in chunks(range(buckets.get(each, BUCKETS_MIN)), SORT_BUCKETS):
+                found = self._client.run_each([("HKEYS", key("seen", each, place)) for place in some])
+                ids += sum(map(len, found))
+                for place, of_bucket in zip(some, found, strict=True):
+                    astray += sum(bucket_of(id_, buckets.get(each, 0)) != place for id_ in of_bucket)
+            if buckets.get(each, 0) % BUCKETS_MIN or astray or ids != int(listed.get(b"%d:ids" % each, 0)):
+                yield f"{where}: the ids of {day_of(each)} are not as many as is written, or not where they must be"
         if max(map(int, waiting), default=0) > int(last or 0):
             yield f"{where}: the quarantine has given more numbers than {int(last or 0)}"
 

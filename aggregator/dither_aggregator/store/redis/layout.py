@@ -17,11 +17,11 @@
     dither:{g}:readings:first       sorted set: their keys, by first day
     dither:{g}:readings:open        set: the keys of those that are not there yet
 
-    dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since, bare,
+    dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since, in_order,
                                     quarantine_last, clock_offset_s
     dither:{3}:log                  list: an entry for each upload above the cursor
-    dither:{3}:seen                 sorted set: the days whose uploads are remembered
-    dither:{3}:seen:DAY             hash: digest of an upload's id -> answer
+    dither:{3}:seen                 hash: DAY:buckets and DAY:ids, of the days whose uploads are remembered
+    dither:{3}:seen:DAY:BUCKET      hash: digest of an upload's id -> digest of its body
     dither:{3}:ledger               set: the plans that have a
     dither:{3}:ledger:PLAN          hash: DAY:a accepted, DAY:f folded, DAY:q quarantined, DAY:d dropped of them
     dither:{3}:tallies              sorted set: PLAN:DAY by the number of its segments
@@ -41,6 +41,10 @@ A day is the number of days since 1970. The bytes:
 
 All little-endian. A mark is 8 random bytes, new with each step that writes entries or segments. By it a step knows the
 last thing that was read before it: in a Redis that came back from a cut file there may be another in the same place.
+
+Redis keeps a hash of up to 128 short fields without pointers. So a day's ids are spread over buckets, of BUCKET_IDS
+each if there are as many as on the fullest of the days before. How many buckets is written with the day's first id, by
+the same script, and stays. The last four bytes of an id say which one it is in.
 
 The text in braces is the hash slot in a Redis Cluster: an effect is one script on the keys of one slot. A
 script's KEYS[1] is the hash that the others are named after, ARGV[1] the token that must stand in it. So a Redis that
@@ -67,9 +71,13 @@ from dither_aggregator.store.records import (
     TallyKey,
 )
 
-VERSION = 4
+VERSION = 5
 """The version of this layout. A store of another one is refused."""
 GLOBAL = "dither:{g}"
+BUCKET_IDS = 64
+"""How many ids are to come to a bucket. One of more than 128 takes four times the memory."""
+BUCKETS_MIN = 64
+"""The buckets of a day with few ids, for a store's first day may be busy. All others have a multiple of them."""
 RESETTING = ":resetting"
 """Ends the token of a store whose day is being reset: `moving.py`."""
 
@@ -195,6 +203,17 @@ def ledger_of(fields: Iterable[tuple[bytes, Sequence[bytes]]]) -> dict[TallyKey,
         (int(plan), day_of(int(day))): Counted.from_kept(*(row.get(name, 0) for name in (b"a", b"f", b"q", b"d")))
         for (plan, day), row in rows.items()
     }
+
+
+def buckets_of(listed: Mapping[bytes, bytes]) -> dict[int, int]:
+    """Return how many buckets each day has, in order, given the hash that lists them."""
+    named = [field.partition(b":") for field in listed]
+    return {int(day): int(listed.get(day + b":buckets", 0)) for day in sorted({day for day, _, _ in named}, key=int)}
+
+
+def bucket_of(id_: bytes, buckets: int) -> int:
+    """Return in which of a day's buckets an id is."""
+    return int.from_bytes(id_[-4:], "big") * buckets >> 32
 
 
 def pack_refused(refused: Mapping[tuple[str, str], RefusedCount]) -> str:

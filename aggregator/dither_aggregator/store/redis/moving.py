@@ -52,8 +52,10 @@ from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.client import Command
 from dither_aggregator.store.redis.data import INSTANT_ATTEMPTS, READ_REDIS_BYTES_MAX, RedisData, Settled, chunks
 from dither_aggregator.store.redis.layout import (
+    BUCKET_IDS,
     MARK_BYTES,
     batch_name,
+    buckets_of,
     ledger_fields,
     pack_batch,
     pack_poison,
@@ -77,9 +79,10 @@ class _Instant(NamedTuple):
     """The parts of a shard that can still change, as they were at one instant."""
 
     record: ShardRecord
-    seen: dict[bytes, bytes]
-    """The answers of the shard's day."""
-    past_days: list[int]
+    seen: SeenRecord
+    """The ids of the shard's day."""
+    past: dict[int, int]
+    """The buckets of the days before."""
     names: list[bytes]
     """The names of all its tallies."""
     still_open: Mapping[bytes, list[bytes]]
@@ -155,9 +158,9 @@ class RedisStore(RedisData):
         read = self._read_instant(shard)
         yield from self._dump_plans(yielded)
         yield read.record
-        yield SeenRecord(read.record.day, read.seen)
-        for past in read.past_days:
-            yield from self._dump_seen(shard, past)
+        yield read.seen
+        for day, buckets in read.past.items():
+            yield from self._dump_seen(shard, day, buckets)
         for name in read.names:
             yield self._dump_tally(shard, name, read.still_open)
         self._run(scripts.OUTLINE, shard)  # what was read was still this store's
@@ -169,24 +172,27 @@ class RedisStore(RedisData):
             still_open = [name for name in names if day_number(tally_of(name)[1]) > settled.sealed]
             low, ahead = self._read_ahead(shard)
             refused = self._refused_before(shard, settled.day)
-            now, outline, log, quarantine, refused_now, seen, *tallies = self._client.read_at_once(
+            past = buckets_of(settled.seen)
+            today = self._buckets(shard, settled.day, range(past.pop(settled.day, 0)))
+            now, outline, log, quarantine, refused_now, *rest = self._client.read_at_once(
                 [
                     self._ledger_now(shard, settled),
                     self._call(scripts.OUTLINE, shard),
                     self._call(scripts.READ, shard, low + len(ahead), 1 << 52, 1 << 52),
                     self._call(scripts.QUARANTINE, shard),
                     self._call(scripts.REFUSED, shard, settled.day),
-                    ("HGETALL", layout.shard_key(shard, "seen", settled.day)),
+                    *today,
                     *(("LRANGE", layout.shard_key(shard, "tally", name.decode()), 0, -1) for name in still_open),
                 ],
             )
             ledger = self._rows_of(settled, now)
             entries = _log_at(now, low, ahead, log)
-            if ledger is not None and entries is not None and _are_all(names, ledger, settled, outline):
+            begun = buckets_of(pairs(outline[3])).get(settled.day, 0) == len(today)
+            if begun and ledger is not None and entries is not None and _are_all(names, ledger, settled, outline):
                 refused |= refused_of(day_of(settled.day), pairs(refused_now))
                 record = _shard_record(shard, outline, now, ledger, entries, quarantine, refused)
-                past_days = [past for past in settled.seen_days if past != settled.day]
-                return _Instant(record, seen, past_days, names, dict(zip(still_open, tallies, strict=True)))
+                seen = self._seen_record(settled.day, rest[: len(today)], len(today))
+                return _Instant(record, seen, past, names, dict(zip(still_open, rest[len(today) :], strict=True)))
         raise self._too_fast(shard)
 
     def _refused_before(self, shard: int, day: int) -> dict[RefusedKey, RefusedCount]:
@@ -205,14 +211,18 @@ class RedisStore(RedisData):
             entries += more
         return low, entries
 
-    def _dump_seen(self, shard: int, day: int) -> Iterator[SeenRecord]:
-        cursor = None
-        while cursor != 0:
-            cursor, answers = self._client.run(
-                "HSCAN", layout.shard_key(shard, "seen", day), cursor or 0, "COUNT", FILL_ITEMS
-            )
-            if answers:
-                yield SeenRecord(day_of(day), answers)
+    def _dump_seen(self, shard: int, day: int, buckets: int) -> Iterator[SeenRecord]:
+        for some in chunks(range(buckets), FILL_ITEMS // BUCKET_IDS):
+            found = self._client.run_each(self._buckets(shard, day, some))
+            if any(found):
+                yield self._seen_record(day, found, buckets)
+
+    def _buckets(self, shard: int, day: int, some: Iterable[int]) -> list[Command]:
+        return [("HGETALL", layout.shard_key(shard, "seen", day, place)) for place in some]
+
+    def _seen_record(self, day: int, buckets: Sequence[Mapping[bytes, bytes]], of: int) -> SeenRecord:
+        bodies = {id_: body for of_bucket in buckets for id_, body in of_bucket.items()}
+        return SeenRecord(day_of(day), bodies, of * BUCKET_IDS * self.shards)
 
     def _dump_tally(self, shard: int, name: bytes, still_open: Mapping[bytes, list[bytes]]) -> TallyRecord:
         packed = still_open[name] if name in still_open else self._run(scripts.SEGMENTS, shard, name)
@@ -232,13 +242,14 @@ class RedisStore(RedisData):
         self._run_global(scripts.SET, *known_by, "tallies_from", day_number(identity.tallies_from))
 
     def fill_seen(self, record: SeenRecord) -> None:
-        """Remember answered uploads, each in the shard of its digest."""
+        """Remember uploads, each in the shard of its id."""
         by_shard: dict[int, list[tuple[bytes, bytes]]] = {}
-        for digest, answer in record.answers.items():
-            by_shard.setdefault(self.shard_of(digest), []).append((digest, answer))
-        for shard, answers in by_shard.items():
-            for chunk in chunks(answers, FILL_ITEMS):
-                self._run(scripts.FILL_SEEN, shard, day_number(record.day), *(part for pair in chunk for part in pair))
+        for id_, body in record.bodies.items():
+            by_shard.setdefault(self.shard_of(id_), []).append((id_, body))
+        where = day_number(record.day), record.of // self.shards
+        for shard, uploads in by_shard.items():
+            for chunk in chunks(uploads, FILL_ITEMS):
+                self._run(scripts.FILL_SEEN, shard, *where, *(part for pair in chunk for part in pair))
 
     def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
         """Add segments to a shard."""
@@ -338,30 +349,30 @@ class RedisStore(RedisData):
             if shard.day <= reset.day:
                 continue
             past = self._read_seen_days(shard.shard, reset)
-            for day in past:
-                for record in self._dump_seen(shard.shard, day):
+            for day, buckets in past.items():
+                for record in self._dump_seen(shard.shard, day, buckets):
                     self.fill_seen(replace(record, day=reset.day))
             commands = (*self._of_days(shard, reset), *self._of_shard(shard.shard, reset, past))
             self._run(scripts.APPLY, shard.shard, *_words(commands))
         self._run_global(scripts.APPLY, *_words(self._of_store(reset)))
 
-    def _read_seen_days(self, shard: int, reset: DayReset) -> list[int]:
-        _, _, _, days, *_ = self._run(scripts.OUTLINE, shard)
-        return [int(day) for day in days if int(day) > day_number(reset.day)]
+    def _read_seen_days(self, shard: int, reset: DayReset) -> dict[int, int]:
+        _, _, _, seen, *_ = self._run(scripts.OUTLINE, shard)
+        return {day: n for day, n in buckets_of(pairs(seen)).items() if day > day_number(reset.day)}
 
     def _of_days(self, shard: ShardStatus, reset: DayReset) -> Iterator[Command]:
         at = layout.shard_key(shard.shard)
-        (bare,) = self._run(scripts.GET, shard.shard, "bare")
-        sealed = {"sealed": shard.sealed, "merged": shard.merged, **({"bare": day_of(int(bare))} if bare else {})}
+        (last,) = self._run(scripts.GET, shard.shard, "in_order")
+        sealed = {"sealed": shard.sealed, "merged": shard.merged, **({"in_order": day_of(int(last))} if last else {})}
         fields = {"day": min(shard.day, reset.day), **{name: min(day, reset.sealed) for name, day in sealed.items()}}
         yield ("HSET", at, *(part for name, day in fields.items() for part in (name, day_number(day))))
         yield ("HINCRBY", at, "quarantine_last", 1)  # the ledger of sealed days is another: who reads it begins anew
 
-    def _of_shard(self, shard: int, reset: DayReset, past: list[int]) -> Iterator[Command]:
+    def _of_shard(self, shard: int, reset: DayReset, past: dict[int, int]) -> Iterator[Command]:
         day = day_number(reset.day)
-        for each in past:
-            yield ("DEL", layout.shard_key(shard, "seen", each))
-            yield ("ZREM", layout.shard_key(shard, "seen"), each)
+        for each, buckets in past.items():
+            yield from (("UNLINK", layout.shard_key(shard, "seen", each, place)) for place in range(buckets))
+            yield ("HDEL", layout.shard_key(shard, "seen"), f"{each}:buckets", f"{each}:ids")
         yield from self._of_tallies(shard, reset)
         for (plan, epoch), row in self.shard_ledger(shard).items():
             key = layout.shard_key(shard, "ledger", plan)

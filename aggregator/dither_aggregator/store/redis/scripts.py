@@ -6,8 +6,8 @@ A script either checks first and then writes, or does nothing; scripts that can 
 import hashlib
 from typing import NamedTuple
 
-from dither_aggregator.store.packing import BODY_BYTES, NO_RECEIPT
-from dither_aggregator.store.redis.layout import MARK_BYTES, QUARANTINED, SEGMENT
+from dither_aggregator.store.packing import ID_BYTES
+from dither_aggregator.store.redis.layout import BUCKET_IDS, BUCKETS_MIN, MARK_BYTES, QUARANTINED, SEGMENT
 
 
 class Script(NamedTuple):
@@ -51,6 +51,31 @@ local function move(plan, epoch, column, n)
     local key = at .. ':ledger:' .. plan
     if redis.call('HINCRBY', key, epoch .. ':' .. column, n) == tonumber(n) then
         redis.call('SADD', at .. ':ledger', plan)
+    end
+end
+"""
+
+SEEN = f"""
+local seen, days, buckets, fullest = at .. ':seen', {{}}, {{}}, 0
+local listed = redis.call('HGETALL', seen)
+for i = 1, #listed, 2 do
+    local of_day, what = string.match(listed[i], '^(.*):(.*)$')
+    if what == 'buckets' then
+        days[#days + 1] = tonumber(of_day)
+        buckets[tonumber(of_day)] = tonumber(listed[i + 1])
+    else
+        fullest = math.max(fullest, tonumber(listed[i + 1]))
+    end
+end
+table.sort(days)
+local function bucket(of_day, id)
+    local place = struct.unpack('>I4', id, {ID_BYTES - 3}) * buckets[of_day] / 4294967296
+    return seen .. ':' .. of_day .. ':' .. math.floor(place)
+end
+local function make_room(of_day, ids)
+    if not buckets[of_day] then
+        buckets[of_day] = math.max(1, math.ceil(ids / {BUCKET_IDS * BUCKETS_MIN})) * {BUCKETS_MIN}
+        redis.call('HSET', seen, of_day .. ':buckets', buckets[of_day])
     end
 end
 """
@@ -325,29 +350,31 @@ APPEND = script(
     CHECK,
     ADVANCE,
     MOVE,
+    SEEN,
     LOG,
     """
-local mark = ARGV[2]
-local digests, known = {}, {}
-for i = 3, #ARGV, 4 do digests[#digests + 1] = ARGV[i] end
-for _, before in ipairs(redis.call('ZRANGE', at .. ':seen', 0, -1)) do
-    for i, answer in ipairs(redis.call('HMGET', at .. ':seen:' .. before, unpack(digests))) do
-        if answer then known[digests[i]] = answer end
+local known = {}
+for i = 3, #ARGV, 4 do
+    for place = #days, 1, -1 do
+        local body = redis.call('HGET', bucket(days[place], ARGV[i]), ARGV[i])
+        if body then
+            known[ARGV[i]] = body
+            break
+        end
     end
 end
-local head = mark .. struct.pack('<I4', day)
-local answers, seen, entries, counts, refused = {0}, {}, {}, {}, {}
+local head = ARGV[2] .. struct.pack('<I4', day)
+local bodies, new, entries, counts, refused = {0}, {}, {}, {}, {}
 for i = 3, #ARGV, 4 do
-    local digest, answer, groups, refusals = unpack(ARGV, i, i + 3)
-    answers[#answers + 1] = known[digest] or false
-    for why, number, n in string.gmatch(known[digest] and '' or refusals, '(%S+) (%d+) (%d+)') do
+    local id, body, groups, refusals = unpack(ARGV, i, i + 3)
+    bodies[#bodies + 1] = known[id] or false
+    for why, number, n in string.gmatch(known[id] and '' or refusals, '(%S+) (%d+) (%d+)') do
         refused['g:' .. why] = (refused['g:' .. why] or 0) + number
         refused['n:' .. why] = (refused['n:' .. why] or 0) + n
     end
-    if not known[digest] and #groups > 0 then
-        known[digest] = answer
-        seen[#seen + 1] = digest
-        seen[#seen + 1] = answer
+    if not known[id] and #groups > 0 then
+        known[id] = body
+        new[#new + 1] = id
         entries[#entries + 1] = head .. groups
         local place, plan, cell, n, length = 1
         while place <= #groups do
@@ -357,23 +384,24 @@ for i = 3, #ARGV, 4 do
         end
     end
 end
-answers[1] = tonumber(state[5])
+bodies[1] = tonumber(state[5])
 if #entries > 0 or next(refused) then advance() end
 if #entries > 0 then
-    answers[1] = log(entries)
-    redis.call('HSET', at .. ':seen:' .. day, unpack(seen))
-    redis.call('ZADD', at .. ':seen', day, day)
+    bodies[1] = log(entries)
+    make_room(day, fullest)
+    for _, id in ipairs(new) do redis.call('HSET', bucket(day, id), id, known[id]) end
+    redis.call('HINCRBY', seen, day .. ':ids', #new)
     for plan, n in pairs(counts) do move(plan, day, 'a', n) end
 end
 if next(refused) then
     for field, n in pairs(refused) do redis.call('HINCRBY', at .. ':refused:' .. day, field, n) end
     redis.call('ZADD', at .. ':refused', day, day)
 end
-return answers
+return bodies
 """,
 )
-"""Take uploads (digest, answer, groups, counts of refused groups); return how many were ever written, and each one's
-answer from before."""
+"""Take uploads (digests of id and body, groups, counts of refused groups); return how many were ever written, and the
+body that each id came with before."""
 
 READ = read(
     """
@@ -528,49 +556,74 @@ return unmerged
 )
 """Note that what is sealed is merged, if it is; else return the tallies that are not, with the ranges of their days."""
 
-ANSWERED = read(
+UNSORTED = read(
+    SEEN,
     """
-local days = redis.call('HMGET', at, 'sealed', 'bare')
-return {days[1], redis.call('ZRANGEBYSCORE', at .. ':seen', days[2] and '(' .. days[2] or '-inf', days[1])}
-"""
-)
-"""Return the last sealed day, and the sealed days with uploads whose answers are not forgotten."""
-
-FORGET_ANSWERS = script(
-    CHECK,
-    f"""
-local key = at .. ':seen:' .. ARGV[2]
-local cursor, found = unpack(redis.call('HSCAN', key, ARGV[3], 'COUNT', ARGV[4]))
-for i = 1, #found, 2 do
-    local bare = string.sub(found[i + 1], 1, {BODY_BYTES}) .. string.rep('\\0', {len(NO_RECEIPT)})
-    if found[i + 1] ~= bare then redis.call('HSET', key, found[i], bare) end
+local last = redis.call('HMGET', at, 'sealed', 'in_order')
+local reply = {last[1]}
+for _, of_day in ipairs(days) do
+    if of_day > tonumber(last[2] or -math.huge) and of_day <= tonumber(last[1]) then
+        reply[#reply + 1] = of_day
+        reply[#reply + 1] = buckets[of_day]
+    end
 end
-return cursor
+return reply
+""",
+)
+"""Return the last sealed day, and each whose ids may be in the order in which they came, with its buckets."""
+
+SORT_IDS = script(
+    CHECK,
+    """
+for place = ARGV[3], ARGV[4] do
+    local key = at .. ':seen:' .. ARGV[2] .. ':' .. place
+    local found, ids, bodies = redis.call('HGETALL', key), {}, {}
+    for i = 1, #found, 2 do
+        ids[#ids + 1] = found[i]
+        bodies[found[i]] = found[i + 1]
+    end
+    table.sort(ids)
+    redis.call('UNLINK', key)
+    for _, id in ipairs(ids) do redis.call('HSET', key, id, bodies[id]) end
+end
 """,
     flags="allow-oom",
 )
-"""Keep of some of a day's uploads that they were taken; return where to go on."""
 
 FORGET_DAYS = script(
     CHECK,
     ADVANCE,
+    SEEN,
     """
-local days, first = redis.call('ZRANGE', at .. ':seen', 0, -1), day - ARGV[2]
+local forgotten = {}
 advance()
 for i = 1, #days - ARGV[3] do
-    if tonumber(days[i]) < first then
-        redis.call('UNLINK', at .. ':seen:' .. days[i])
-        redis.call('ZREM', at .. ':seen', days[i])
-    end
+    if days[i] < day - ARGV[2] then forgotten[#forgotten + 1] = days[i] end
 end
 for _, before in ipairs(redis.call('ZRANGEBYSCORE', at .. ':refused', '-inf', day - ARGV[4])) do
     redis.call('UNLINK', at .. ':refused:' .. before)
     redis.call('ZREM', at .. ':refused', before)
 end
-return day
+return {day, forgotten}
 """,
     flags="allow-oom",
 )
+"""Forget old counts of refused groups; return the day, and the days whose ids are to be forgotten."""
+
+FORGET_IDS = script(
+    CHECK,
+    SEEN,
+    """
+local of_day, first = tonumber(ARGV[2]), tonumber(ARGV[3])
+local last = math.min(first + ARGV[4], buckets[of_day] or 0)
+for place = first, last - 1 do redis.call('UNLINK', seen .. ':' .. of_day .. ':' .. place) end
+if last < (buckets[of_day] or 0) then return last end
+redis.call('HDEL', seen, of_day .. ':buckets', of_day .. ':ids')
+return 0
+""",
+    flags="allow-oom",
+)
+"""Forget some of a day's buckets, and at last the day; return where to go on, or 0."""
 
 TALLIES_BEFORE = read(
     """
@@ -656,13 +709,13 @@ OUTLINE = read(
     _TAKEN,
     """
 return {
-    tonumber(state[2]), tonumber(redis.call('HGET', at, 'sealed')), taken(), redis.call('ZRANGE', at .. ':seen', 0, -1),
+    tonumber(state[2]), tonumber(redis.call('HGET', at, 'sealed')), taken(), redis.call('HGETALL', at .. ':seen'),
     redis.call('ZCARD', at .. ':tallies'), redis.call('SMEMBERS', at .. ':ledger'),
 }
 """,
 )
-"""Return a shard's day, the last it sealed, how often something was taken out of its quarantine, the days whose uploads
-it remembers, how many tallies it has, and the plans in its ledger."""
+"""Return a shard's day, the last it sealed, how often something was taken out of its quarantine, the buckets and ids of
+the days whose uploads it remembers, how many tallies it has, and the plans in its ledger."""
 
 NAMES = read(
     """
@@ -747,10 +800,12 @@ redis.call('HSET', at, 'day', math.max(tonumber(state[2]), day), 'sealed', seale
 
 FILL_SEEN = script(
     CHECK,
+    SEEN,
     """
-local seen_day = tonumber(ARGV[2])
-redis.call('HSET', at, 'day', math.max(tonumber(state[2]), seen_day))
-redis.call('ZADD', at .. ':seen', seen_day, seen_day)
-for i = 3, #ARGV, 2 do redis.call('HSETNX', at .. ':seen:' .. seen_day, ARGV[i], ARGV[i + 1]) end
+local of_day, new = tonumber(ARGV[2]), 0
+redis.call('HSET', at, 'day', math.max(tonumber(state[2]), of_day))
+make_room(of_day, tonumber(ARGV[3]))
+for i = 4, #ARGV, 2 do new = new + redis.call('HSETNX', bucket(of_day, ARGV[i]), ARGV[i], ARGV[i + 1]) end
+redis.call('HINCRBY', seen, of_day .. ':ids', new)
 """,
 )

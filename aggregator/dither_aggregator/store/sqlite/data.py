@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import date, timedelta
-from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -41,13 +40,12 @@ from dither_aggregator.store.contract import (
 from dither_aggregator.store.documents import News, misplaced
 from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import (
-    BODY_BYTES,
     HOUR_S,
-    NO_RECEIPT,
     check_size,
     count_pending,
     day_at,
     day_number,
+    day_of,
     entry_day,
     pack_entry,
     pack_groups,
@@ -83,11 +81,11 @@ CACHE_KIB = 16_384
 BUSY_S = 30
 CHECKPOINT_PAGES = 8_192
 """Pages of the write-ahead log: 32 MiB. Reports that are folded by then are never written to the file itself."""
-FORGET_ROWS = 10_000
+SORT_ROWS = 10_000
 """So many uploads are moved by one transaction: others wait for it."""
 ROWS_AT_ONCE = 500
 SEEN_AT_ONCE = 256
-"""Uploads that one statement looks for: it has two parameters for each."""
+"""Uploads that one statement looks for."""
 
 INSERT_SEGMENT = "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?)"
 INSERT_POISON = "INSERT INTO quarantine (plan, cell, epoch, n, reason, reports) VALUES (?, ?, ?, ?, ?, ?)"
@@ -110,6 +108,7 @@ class SQLiteData(Store):
 
     kind = "SQLite"
     layout = schema.VERSION
+    id_bytes = 33
     shards = 1
 
     def __init__(
@@ -345,17 +344,17 @@ class SQLiteData(Store):
         with self._transaction() as db:
             now = self._now_s()
             today = self._advance_day(db, day_at(now))
-            known = _known(db, [item.digest for item in prepared])
+            known = _known(db, [item.id for item in prepared])
             before: list[bytes | None] = []
             fresh: list[Prepared] = []
             refused: list[Mapping[tuple[str, str], RefusedCount]] = []
             for item in prepared:
-                answer = known.get(item.digest)
-                before.append(answer)
-                if answer is None and item.groups:
+                body = known.get(item.id)
+                before.append(body)
+                if body is None and item.groups:
                     fresh.append(item)
-                    known[item.digest] = item.answer
-                if answer is None and item.refused:
+                    known[item.id] = item.body
+                if body is None and item.refused:
                     refused.append(item.refused)
             if fresh:
                 _begin_to_wait(db, now)
@@ -373,8 +372,9 @@ class SQLiteData(Store):
 
     def _write_log(self, db: sqlite3.Connection, today: date, fresh: Collection[Prepared]) -> None:
         """Enter uploads that are new, in their order."""
-        day, head = today.isoformat(), pack_entry(day_number(today), b"")
-        db.executemany("INSERT INTO seen VALUES (?, ?, ?)", [(item.digest, day, item.answer) for item in fresh])
+        head = pack_entry(day_number(today), b"")
+        ids = schema.make_ids(db, "seen", day_number(today))
+        db.executemany(f"INSERT INTO {ids} VALUES (?, ?)", [(item.id, item.body) for item in fresh])  # noqa: S608
         db.executemany("INSERT INTO log (entry) VALUES (?)", [(head + item.groups,) for item in fresh])
         counts: dict[int, int] = {}
         for item in fresh:
@@ -514,29 +514,36 @@ class SQLiteData(Store):
         """Return the earliest epoch whose tallies are kept."""
         return date.fromisoformat(self._state("tallies_from"))
 
-    def forget_answers(self, shard: int) -> None:
-        """Move the uploads of sealed days, some at a time, into a table that tells no more of them."""
-        sealed = self._state("sealed")
-        moved = FORGET_ROWS
-        while moved == FORGET_ROWS and self._rows("SELECT 1 FROM seen WHERE day <= ? LIMIT 1", sealed):
-            with self._transaction() as db:
-                some = "SELECT id FROM seen WHERE day <= ? ORDER BY day, id LIMIT ?"
-                db.execute(
-                    f"INSERT OR IGNORE INTO taken SELECT id, day, SUBSTR(answer, 1, {BODY_BYTES}) FROM seen "  # noqa: S608
-                    f"WHERE id IN ({some}) ORDER BY id",
-                    (sealed, FORGET_ROWS),
-                )
-                moved = db.execute(f"DELETE FROM seen WHERE id IN ({some})", (sealed, FORGET_ROWS)).rowcount  # noqa: S608
-                set_state(db, "answers_forgotten", 1)  # what `_erase` asks
+    def sort_ids(self, shard: int) -> None:
+        """Move the ids of sealed days, some at a time, into tables that are filled in their order."""
+        sealed = day_number(date.fromisoformat(self._state("sealed")))
+        with self._instant() as db:
+            unsorted = [day for day, table in schema.days_of_ids(db) if day <= sealed and table.startswith("seen")]
+        for day in unsorted:
+            moved = SORT_ROWS
+            while moved == SORT_ROWS:
+                with self._transaction() as db:
+                    moved = _sort_some(db, day)
+
+    def ids(self) -> dict[date, int]:
+        """Count the rows of each day."""
+        ids: dict[date, int] = {}
+        with self._instant() as db:
+            for day, table in schema.days_of_ids(db):
+                ((n,),) = db.execute(f"SELECT COUNT(*) FROM {table}").fetchall()  # noqa: S608 - our own words
+                ids[day_of(day)] = ids.get(day_of(day), 0) + n
+        return ids
 
     def forget(self, shard: int) -> None:
         """Forget old ids and counts, and old tallies that are finalized."""
         days = self.retention().tallies_days
         with self._transaction() as db:
             today = self._advance_day(db, self.clock_day())
-            first_known = min(_seen_from(db), (today - DEDUPE).isoformat())
-            for table in ("seen", "taken"):
-                db.execute(f"DELETE FROM {table} WHERE day < ?", (first_known,))  # noqa: S608 - our own words
+            remembered = schema.days_of_ids(db)
+            last = sorted({day for day, _ in remembered})[-DEDUPE_DAYS_MIN:]
+            for day, table in remembered:
+                if day < day_number(today - DEDUPE) and day not in last:
+                    db.execute(f"DROP TABLE {table}")
             if schema.has_table(db, "refused"):
                 db.execute("DELETE FROM refused WHERE day <= ?", ((today - timedelta(days=REFUSED_DAYS)).isoformat(),))
             if days is not None:
@@ -809,34 +816,29 @@ def rewrite(db: sqlite3.Connection, table: str) -> None:
         db.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608
 
 
-def _known(db: sqlite3.Connection, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Return the answers to those of these uploads that were answered before."""
+def _known(db: sqlite3.Connection, ids: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Return the bodies of those of these uploads that came before."""
     known: dict[bytes, bytes] = {}
-    for at in range(0, len(digests), SEEN_AT_ONCE):
-        some = digests[at : at + SEEN_AT_ONCE]
-        for id_, answer in db.execute(_select_seen(len(some)), (*some, *some)):
-            known[id_] = whole_answer(answer)
+    for _, table in schema.days_of_ids(db):
+        for at in range(0, len(ids), SEEN_AT_ONCE):
+            some = ids[at : at + SEEN_AT_ONCE]
+            places = ", ".join("?" * len(some))
+            known.update(db.execute(f"SELECT id, body FROM {table} WHERE id IN ({places})", some))  # noqa: S608
     return known
 
 
-@cache
-def _select_seen(rows: int) -> str:
-    """Return the statement that looks for so many uploads among those that were answered, each named twice."""
-    ids = ", ".join("?" * rows)
-    return (
-        f"SELECT id, answer FROM seen WHERE id IN ({ids}) "  # noqa: S608 - our own words
-        f"UNION ALL SELECT id, body FROM taken WHERE id IN ({ids})"
-    )
-
-
-def _seen_from(db: sqlite3.Connection) -> str:
-    """Return the first of the last DEDUPE_DAYS_MIN days on which uploads were accepted."""
-    day = date.max.isoformat()
-    for _ in range(DEDUPE_DAYS_MIN):
-        both = "SELECT MAX(day) AS day FROM seen WHERE day < ? UNION SELECT MAX(day) FROM taken WHERE day < ?"
-        (before,) = db.execute(f"SELECT MAX(day) FROM ({both})", (day, day)).fetchone()  # noqa: S608 - our own words
-        day = before or date.min.isoformat()
-    return day
+def _sort_some(db: sqlite3.Connection, day: int) -> int:
+    """Move some of a day's ids to where they are in order, and drop their table behind the last; return how many."""
+    there = [table for of_day, table in schema.days_of_ids(db) if (of_day, table) == (day, f"seen_{day}")]
+    if not there:
+        return 0  # another process did it
+    name = schema.make_ids(db, "taken", day)
+    some = f"SELECT id FROM seen_{day} ORDER BY id LIMIT {SORT_ROWS}"  # noqa: S608 - our own words
+    db.execute(f"INSERT OR IGNORE INTO {name} SELECT * FROM seen_{day} WHERE id IN ({some}) ORDER BY id")  # noqa: S608
+    moved = db.execute(f"DELETE FROM seen_{day} WHERE id IN ({some})").rowcount  # noqa: S608
+    if moved < SORT_ROWS:
+        db.execute(f"DROP TABLE seen_{day}")
+    return moved
 
 
 def _enter(db: sqlite3.Connection, epoch: date, counts: Mapping[int, int]) -> None:
@@ -916,11 +918,6 @@ def batches_in(db: sqlite3.Connection) -> tuple[int | None, list[Batch]]:
 
 
 # The meaning of rows: each record has one way in and one way out.
-
-
-def whole_answer(answer: bytes) -> bytes:
-    """Return an answer of `seen`, or what stands in the place of one that `taken` has no more of than the body."""
-    return answer + NO_RECEIPT if len(answer) == BODY_BYTES else answer
 
 
 def segment_row(one: Segment) -> tuple[int, str, int, int, int, bytes]:

@@ -5,11 +5,10 @@ A dump is all of it as it is at one instant: it is read in one transaction, and 
 Erasing concerns what the two files still hold of days that are merged. `secure_delete` overwrites each row that is
 deleted, and each page that is freed. It does not overwrite the copies that SQLite leaves in the unused middle of a page
 when it moves rows within it. So every table that has held uploads or segments one by one is emptied whole, which clears
-all of its pages, and filled again:
+all of its pages, and filled again. The ids of each day have a table, which is dropped when they have moved.
 
     segment       when a day is merged, with the days that are not; merged tallies have a table of their own
     log           when a day is erased, with what is not folded
-    seen          likewise, with the uploads of the days that are not sealed; those of sealed ones have a table too
     state         likewise: it has the time at which something began to wait
     quarantine    likewise, if a group was taken out of it since, with what waits
 
@@ -40,7 +39,7 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.packing import HOUR_S, add_counts, pack_counts
+from dither_aggregator.store.packing import HOUR_S, add_counts, day_number, day_of, pack_counts
 from dither_aggregator.store.records import Counted, Final, Segment, StoreUnavailable
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.data import (
@@ -62,13 +61,10 @@ from dither_aggregator.store.sqlite.data import (
     segment_of,
     segment_row,
     set_state,
-    whole_answer,
 )
 
 DUMP_ROWS = 10_000
 INSERT_LEDGER = "INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)"
-ANSWERS_MAX = 200_000
-"""The most answers of days that are not sealed that are rewritten: it takes a second or two."""
 CUT_WITHIN_S = 1
 """How long to wait for those who read the write-ahead log: so long uploads may wait too."""
 _BEGUN = "clock_reset"
@@ -116,8 +112,8 @@ class SQLiteStore(SQLiteData):
     def fill_seen(self, record: SeenRecord) -> None:
         """Remember answered uploads."""
         with self._transaction() as db:
-            seen = [(id_, record.day.isoformat(), answer) for id_, answer in record.answers.items()]
-            db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", seen)
+            ids = schema.make_ids(db, "seen", day_number(record.day))
+            db.executemany(f"INSERT OR IGNORE INTO {ids} VALUES (?, ?)", record.bodies.items())  # noqa: S608
 
     def fill_segments(self, shard: int, segments: Sequence[Segment]) -> None:
         """Add segments."""
@@ -165,12 +161,6 @@ class SQLiteStore(SQLiteData):
                 return f"more than {READ_UPLOADS_MAX} uploads wait to be folded"
             if state.get("quarantine_taken") and not self._is_short("quarantine", "reports"):
                 return f"more than {READ_UPLOADS_MAX} groups wait in quarantine; replay or drop them"
-            if state.get("answers_forgotten"):
-                ((answers,),) = self._rows("SELECT COUNT(*) FROM seen")
-                if answers > ANSWERS_MAX:
-                    return f"more than {ANSWERS_MAX:,} uploads came since the day was over"
-                rewrite(db, "seen")
-                set_state(db, "answers_forgotten", 0)
             rewrite(db, "log")
             rewrite(db, "state")
             if state.get("quarantine_taken"):
@@ -216,8 +206,11 @@ class SQLiteStore(SQLiteData):
             self._join_segments(db, reset)
             _join_ledger(db, reset)
             db.execute("UPDATE quarantine SET epoch = ? WHERE epoch > ?", (day, day))
-            for table in ("seen", "taken"):
-                db.execute(f"UPDATE {table} SET day = ? WHERE day > ?", (day, day))  # noqa: S608
+            for of_ids, table in schema.days_of_ids(db):
+                if of_ids > day_number(reset.day):
+                    ids = schema.make_ids(db, "seen", day_number(reset.day))
+                    db.execute(f"INSERT OR IGNORE INTO {ids} SELECT * FROM {table}")  # noqa: S608 - our own words
+                    db.execute(f"DROP TABLE {table}")
             for refused, one in refused_in(db).items():
                 if refused.day > reset.day:
                     db.execute("DELETE FROM refused WHERE day = ?", (refused.day.isoformat(),))
@@ -277,10 +270,11 @@ def _shard(db: sqlite3.Connection, state: Mapping[str, Any]) -> ShardRecord:
 
 
 def _seen(db: sqlite3.Connection) -> Iterator[SeenRecord]:
-    seen = db.execute("SELECT day, id, answer FROM seen UNION ALL SELECT day, id, body FROM taken ORDER BY day")
-    while batch := seen.fetchmany(DUMP_ROWS):
-        for day, of_day in groupby(batch, key=itemgetter(0)):
-            yield SeenRecord(date.fromisoformat(day), {id_: whole_answer(answer) for _, id_, answer in of_day})
+    for day, table in schema.days_of_ids(db):
+        (of,) = db.execute(f"SELECT COUNT(*) FROM {table}").fetchone()  # noqa: S608 - our own words
+        ids = db.execute(f"SELECT id, body FROM {table}")  # noqa: S608
+        while some := ids.fetchmany(DUMP_ROWS):
+            yield SeenRecord(day_of(day), dict(some), of)
 
 
 def _finals(db: sqlite3.Connection) -> Iterator[FinalRecord]:

@@ -9,18 +9,14 @@ from datetime import date
 from pathlib import Path
 
 from dither_aggregator.store.keys import first_key
-from dither_aggregator.store.packing import day_at
+from dither_aggregator.store.packing import BODY_BYTES, ID_BYTES, day_at, day_number
 from dither_aggregator.store.records import DayMark, OtherLayout, Retention
 from dither_aggregator.store.sqlite.file import keep_key
 
-VERSION = 7
+VERSION = 8
 
 _TABLES = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
-CREATE TABLE seen (  -- what was answered, by keyed digest of the upload's id
-    id BLOB PRIMARY KEY, day TEXT NOT NULL, answer BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX seen_day ON seen (day);
 CREATE TABLE log (  -- accepted and not folded: a row an upload
     seq INTEGER PRIMARY KEY AUTOINCREMENT, entry BLOB NOT NULL
 );
@@ -51,10 +47,15 @@ CREATE TABLE final (
 CREATE TABLE snapshot (id TEXT PRIMARY KEY, epoch TEXT NOT NULL, content BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO cursor VALUES (0);
 """
-TAKEN = """
-CREATE TABLE taken (  -- uploads of sealed days: that they were answered, with the digest of the body
-    id BLOB PRIMARY KEY, day TEXT NOT NULL, body BLOB NOT NULL
-) WITHOUT ROWID;
+IDS = """
+CREATE TABLE IF NOT EXISTS {} (  -- the uploads of one day: digests of id and body
+    id BLOB PRIMARY KEY, body BLOB NOT NULL
+) WITHOUT ROWID
+"""
+"""`seen_DAY`, made by a day's first upload, and `taken_DAY`, into which they are moved in the order of ids when the day
+is sealed: there they take less, and do not tell which came first. A day is the number of days since 1970."""
+_TAKEN_OF_6 = """
+CREATE TABLE taken (id BLOB PRIMARY KEY, day TEXT NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX taken_day ON taken (day);
 """
 DOCUMENTS = """
@@ -104,9 +105,22 @@ def has_table(db: sqlite3.Connection, name: str) -> bool:
     return bool(db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone())
 
 
+def days_of_ids(db: sqlite3.Connection) -> list[tuple[int, str]]:
+    """Return the days whose uploads are remembered, in order, each with a table that has some."""
+    names = "SELECT name FROM sqlite_master WHERE name GLOB 'seen_*' OR name GLOB 'taken_*'"
+    return sorted((int(name.partition("_")[2]), name) for (name,) in db.execute(names))
+
+
+def make_ids(db: sqlite3.Connection, kind: str, day: int) -> str:
+    """Make the table `seen` or `taken` of a day where there is none; return its name."""
+    name = f"{kind}_{day}"
+    db.execute(IDS.format(name))
+    return name
+
+
 def create(db: sqlite3.Connection, state: dict[str, object]) -> None:
     """Make the tables in an empty file, within a transaction."""
-    make(db, _TABLES + TAKEN + DOCUMENTS)
+    make(db, _TABLES + DOCUMENTS)
     db.executemany("INSERT INTO state VALUES (?, ?)", state.items())
     db.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -150,7 +164,7 @@ def _from_4(db: sqlite3.Connection) -> None:
 
 def _from_5(db: sqlite3.Connection) -> None:
     """Make room for the uploads of sealed days, which maintenance moves there."""
-    make(db, TAKEN)
+    make(db, _TAKEN_OF_6)
 
 
 def _from_6(db: sqlite3.Connection) -> None:
@@ -172,5 +186,19 @@ def _from_6(db: sqlite3.Connection) -> None:
         db.execute(f"DROP TABLE {table}")
 
 
-STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5, 6: _from_6}
+def _from_7(db: sqlite3.Connection) -> None:
+    """Put uploads into a table for each day, by shorter digests, and without what was answered."""
+    for table, column in (("seen", "answer"), ("taken", "body")):
+        for (day,) in db.execute(f"SELECT DISTINCT day FROM {table}").fetchall():  # noqa: S608 - our own words
+            name = make_ids(db, table, day_number(date.fromisoformat(day)))
+            db.execute(
+                f"INSERT OR IGNORE INTO {name} SELECT SUBSTR(id, 1, {ID_BYTES}), SUBSTR({column}, 1, {BODY_BYTES}) "  # noqa: S608
+                f"FROM {table} WHERE day = ? ORDER BY id",
+                (day,),
+            )
+        db.execute(f"DROP TABLE {table}")
+    db.execute("DELETE FROM state WHERE key = 'answers_forgotten'")
+
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5, 6: _from_6, 7: _from_7}
 """The step that brings the tables of a version to the next. Tables older than these are refused."""
