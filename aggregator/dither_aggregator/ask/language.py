@@ -216,8 +216,8 @@ def _where(text: str, error: lark.exceptions.UnexpectedInput) -> str:
     """Say at which place a question cannot be read, and what may stand there."""
     names = getattr(error, "accepts", None) or getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
     wanted = sorted({_WORDS.get(name, f'"{name.lower()}"') for name in names})
-    found = error.pos_in_stream
-    at = len(text) if found is None or found < 0 else found
+    token, found = getattr(error, "token", None), error.pos_in_stream
+    at = len(text) if token is not None and token.type == "$END" else max(found or 0, 0)
     got = f"{text[at : at + 20]!r}" if at < len(text) else "the end"
     expected = f"expected {' or '.join(wanted[:6])}" if wanted else "this cannot be read"
     return f"at character {at + 1}: {expected}, got {got}\n  {text}\n  {' ' * at}^"
@@ -306,7 +306,7 @@ class _Reader(lark.Transformer[Any, Any]):
     def quantile(self, name: str, number: Expression, given: Condition | None, period: Period | None) -> Expression:
         probability = number.sum.constant
         if not 0 < probability < 1:
-            raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5 for the median, got {probability}")
+            raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}")
         return _one(Asked("quantile", str(name), given=given, probability=probability, period=period))
 
     def plus(self, one: Expression, other: Expression) -> Expression:
@@ -337,7 +337,7 @@ class _Reader(lark.Transformer[Any, Any]):
         period = next((each for each in rest if isinstance(each, Period)), None)
         step = next((each for each in rest if isinstance(each, str)), None)
         if not expression.asked:
-            raise BadQuestion('nothing is asked: begin with share(metric = "value"), mean(metric) or quantile(metric, .5)')
+            raise BadQuestion('nothing is asked: try share(metric = "value") or mean(metric)')
         if step and any(asked.period for asked in expression.asked):
             raise BadQuestion(f"by {step} goes with one period for all: leave those within the parentheses out")
         return Question("", expression, period, step)
