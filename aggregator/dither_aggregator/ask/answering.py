@@ -373,10 +373,12 @@ class Resolved:
             )
         known = (*estimand_of(self.plan).names(self.stored), *estimand_of(self.plan).shares(self.stored))
         domain = self.plan.domain
+        if asked.statistic == "mean" and MEAN in known:
+            return (MEAN,), False
         if asked.statistic != "share":
             if not isinstance(domain, NumberDomain):
                 raise BadQuestion(f"{metric} is of values, which have no {asked.statistic}: ask share({metric} = ...)")
-            return (_statistic(asked, known),), False
+            return (_quantile(asked, known),), False
         assert asked.condition is not None
         if asked.condition.number is not None:
             if not isinstance(domain, NumberDomain):
@@ -433,12 +435,11 @@ def _is_single(condition: Condition) -> bool:
     return len(condition.patterns) == 1 and not any(each in condition.patterns[0].replace("[*]", "") for each in "*?")
 
 
-def _statistic(asked: Asked, known: Sequence[str]) -> str:
-    """Return the name of the mean or a quantile."""
-    wanted = asked.probability
-    name = MEAN if wanted is None else next((name for name, at in QUANTILES.items() if Fraction(str(at)) == wanted), "")
+def _quantile(asked: Asked, known: Sequence[str]) -> str:
+    """Return the name of a quantile."""
+    name = next((name for name, at in QUANTILES.items() if Fraction(str(at)) == asked.probability), "")
     if name not in known:
-        told = [f".{round(100 * at):02d}".rstrip("0") for name, at in QUANTILES.items() if name in known]
+        told = [f"{at:g}".removeprefix("0") for name, at in QUANTILES.items() if name in known]
         raise BadQuestion(f"quantiles are told of {_listed(told)}" if told else f"{asked.metric} tells a mean alone")
     return name
 
