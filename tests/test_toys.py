@@ -593,7 +593,13 @@ OPERATIONS_OF_EACH = (
     *("metrics", "marks", "changes", "snapshots/{id_}", "plan?kind={kind}&n=2000&epsilon=2"),
     *(f"metrics/{{metric}}/{each}" for each in ("values", "estimates", "snapshots", "series", "quality")),
     *(f"metrics/{{metric}}/estimates?{each}" for each in ("window=today", "intervals=each", "level=80")),
-    *("compare?metric={metric}", "admin/quarantine", "admin/keys", "admin/journal"),
+    *(
+        "compare?metric={metric}",
+        'query?q=share({metric} in ("saturday", "mean"))',
+        "admin/quarantine",
+        "admin/keys",
+        "admin/journal",
+    ),
 )
 OF_TOYS = {"day": "weekday", "level": "level", "bare": "level"}
 """The kind that is planned, by metric."""

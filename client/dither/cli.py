@@ -45,6 +45,7 @@ COMMANDS = {
     "mark": ("dither_aggregator.commands.mark", "name releases and other events, shown beside a metric's days"),
     "backup": ("dither_aggregator.commands.backup", "write everything that a store holds into a file"),
     "restore": ("dither_aggregator.commands.restore", "make a store of a backup"),
+    "ask": ("dither_aggregator.commands.ask", "answer a question about what was collected, with an interval"),
     "table": ("dither_aggregator.commands.table", "write synthetic records that agree with a table's measured pairs"),
     "words": ("dither_aggregator.commands.words", "write the texts that were found without a list"),
     "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),

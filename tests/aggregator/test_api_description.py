@@ -205,7 +205,7 @@ def test_the_description_is_openapi_and_names_every_address(
     assert refused(one, "x=1", "/openapi.json").startswith("there is no parameter 'x'")
 
 
-NEEDED = {"/v1/compare": "metric=color&", "/v1/plan": "n=9000&epsilon=1.5&"}
+NEEDED = {"/v1/compare": "metric=color&", "/v1/plan": "n=9000&epsilon=1.5&", "/v1/query": 'q=share(dark="yes")&'}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/metrics/{metric}/estimates": {"candidates": ["alpha"]},
     "/v1/admin/registry/load": {"registry": registry_text(expires=EXPIRES, **TEXT)},

@@ -261,7 +261,15 @@ def test_whatever_leads_anywhere_leads_below_the_path(way: str, store: SQLiteSto
 
 
 NOT_LED_TO = {
-    *("/login", "/v1/reports", "/v1/plan", "/v1/marks", "/v1/metrics/<>/snapshots", "/v1/metrics/<>/quality"),
+    *(
+        "/login",
+        "/v1/reports",
+        "/v1/plan",
+        "/v1/query",
+        "/v1/marks",
+        "/v1/metrics/<>/snapshots",
+        "/v1/metrics/<>/quality",
+    ),
     *(each for each in ADDRESSES if each.startswith("/v1/admin/")),
 }
 """Addresses that no page leads to who is logged in. The description has them; pages show some as words."""

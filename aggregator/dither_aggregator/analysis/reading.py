@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.disclosure import CELL_MIN
-from dither_aggregator.analysis.functional import apart
+from dither_aggregator.analysis.functional import Functionals, apart
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
 from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
@@ -351,6 +351,14 @@ class Estimand(ABC, Generic[R]):
 
     def compared(self, before: R, after: R) -> tuple[str, ...] | None:
         """Return the names to look up in both windows, where each may show others; None where both show the same."""
+        return None
+
+    def has_functionals(self, stored: StoredPlan) -> bool:
+        """Whether any weighted sum of its names is told, by `functionals`."""
+        return False
+
+    def functionals(self, stored: StoredPlan, tally: Tally, days: int) -> Functionals | None:
+        """Return the functionals of a tally of so many days, of at least one report; None where there are none."""
         return None
 
     @abstractmethod

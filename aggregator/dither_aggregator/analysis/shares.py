@@ -10,7 +10,7 @@ from typing import Annotated, NotRequired, Self
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.functional import answers_part
+from dither_aggregator.analysis.functional import Functionals, answers_part
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.normalise import METHODS, Normalised, NormalisedDocument
 from dither_aggregator.analysis.pure import (
@@ -182,6 +182,16 @@ class Shares(Estimand[SharesReading]):
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return the values."""
         return stored.plan.values
+
+    def has_functionals(self, stored: StoredPlan) -> bool:
+        """Tell whether the mechanism says how two values vary together."""
+        mechanism = _pure(stored.plan)
+        return mechanism.pairs is not None or mechanism.geometry is not None
+
+    def functionals(self, stored: StoredPlan, tally: Tally, days: int) -> Functionals | None:
+        """Return those of all cells' reports."""
+        repeats = reports_max(stored, days)
+        return Functionals(_pure(stored.plan), _together(stored.plan, tally), tally.n, repeats)
 
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None

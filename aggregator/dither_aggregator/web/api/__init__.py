@@ -16,6 +16,7 @@ from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.estimates import CandidatesBody, EstimatesAsked, estimates, estimates_of
 from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
 from dither_aggregator.web.api.quality import QualityAsked, quality
+from dither_aggregator.web.api.questions import QuestionAsked, query
 from dither_aggregator.web.query_parameters import Parameters
 
 __all__ = ["CHANGES", "OPERATIONS", "register"]
@@ -65,6 +66,12 @@ OPERATIONS = (
         tables.plan,
         "the third of reports, epsilon and detectable share, or width of a number's interval, given two",
         tables.PlanRowsAsked,
+    ),
+    Operation(
+        "/query",
+        query,
+        "the answer to a question, with an interval that holds whatever is asked next",
+        QuestionAsked,
     ),
     Operation("/marks", marks, "releases and other events that the operator named, by day"),
     Operation(

@@ -1,0 +1,510 @@
+"""Answers to questions: an estimate, an interval that holds however many questions follow, and what it was made of.
+
+**What holds together.** A reader asks again because of what came out, so an interval must hold whichever question is
+asked. By default each is one of a family that was fixed before any count was read, and each family has a third of
+alpha:
+
+    single     each name that the registry fixes, over each window of whole days
+    pair       each difference, sum or ratio of two of them: in one window, or of one name in two windows
+    free       all weighted sums and ratios of one metric's listed values (Scheffe), for each metric and window
+
+Questions that were all written before the first answer pay for their own number alone (Bonferroni).
+
+**What is added.** Values of one metric in one window are one functional, with the exact law of their error. Terms of
+different windows or metrics may be of the same devices, whose answers go together or alternate: the worst of it is in
+the interval (`functional.apart`). What ranges leave open adds up, and is never squared.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from functools import cached_property
+from math import isnan, sqrt
+from statistics import NormalDist
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy.special import chdtri
+
+from dither_aggregator.analysis.estimands import estimand_of, read, tally_of
+from dither_aggregator.analysis.functional import Functionals
+from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
+from dither_aggregator.analysis.numbers import MEAN, QUANTILES
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.tables.reading import columns_of
+from dither_aggregator.analysis.tables.rows import mean_name, rate_name, share_name
+from dither_aggregator.analysis.windows import Window, default_window, reports_max
+from dither_aggregator.ask.language import Asked, BadQuestion, Condition, Expression, Question, Sum, steps
+from dither_aggregator.store import Store, StoredPlan
+from dither_shared.domains import Columns
+from dither_shared.domains.numbers import NumberDomain
+from dither_shared.plan import Plan
+
+WINDOW_DAYS_MAX = 366
+WINDOWS = WINDOW_DAYS_MAX * (WINDOW_DAYS_MAX + 1) // 2
+"""All windows of whole days of a year."""
+FAMILIES = 3
+STEPS_MAX = 400
+"""The most answers of one question."""
+Family = Literal["single", "pair", "free", "asked"]
+
+
+class Guard(NamedTuple):
+    """How sure one interval must be, for all of its family to hold together."""
+
+    family: Family
+    alpha: float
+    """Of this interval alone."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A part of an answer: an estimate, and how far its interval reaches."""
+
+    estimate: float
+    below: float
+    above: float
+    window: Window
+    n: int
+    devices: int
+    """At least so many sent these reports."""
+    answers_part: float = 1.0
+    """How much of its error devices' answers are at most: 1 where that is not known."""
+    is_open: bool = False
+    """Whether ranges leave something open, which is the same in every term."""
+
+    def times(self, factor: float) -> "Term":
+        """Return it times a number."""
+        below, above = (self.below, self.above) if factor >= 0 else (self.above, self.below)
+        return replace(self, estimate=factor * self.estimate, below=abs(factor) * below, above=abs(factor) * above)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, of one window of a question with steps."""
+
+    window: Window
+    """From the first day to the last that anything was read of."""
+    n: int
+    devices: int
+    family: Family
+    z: float
+    """In how many standard errors a normal interval of its level would reach."""
+    estimate: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    untold: str = ""
+    """Why there is none; "" where there is."""
+    error_of: Literal["population"] = field(default="population", init=False)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A store that is asked: which names its registry fixes, and so how sure each interval must be."""
+
+    store: Store
+    confidence: float = CONFIDENCE
+
+    @cached_property
+    def plans(self) -> Mapping[str, StoredPlan]:
+        """The newest plan of each metric."""
+        found: dict[str, StoredPlan] = {}
+        for stored in self.store.plans():
+            found.setdefault(stored.plan.metric, stored)
+        return found
+
+    @cached_property
+    def names(self) -> int:
+        """How many names the registry fixes, over all metrics: a table's rates by group counted."""
+        return max(1, sum(_names(stored) for stored in self.plans.values()))
+
+    @cached_property
+    def largest(self) -> int:
+        """The most that one metric has."""
+        return max([1, *(_names(stored) for stored in self.plans.values())])
+
+    def guard(self, expression: Expression, alone: int | None) -> Guard:
+        """Return how sure an interval must be: of so many that were all fixed before, or whatever is asked next."""
+        alpha = 1 - self.confidence
+        if alone is not None:
+            return Guard("asked", alpha / alone)
+        singles = [asked for asked in expression.asked if asked.condition is None or _is_single(asked.condition)]
+        if len(singles) == len(expression.asked) <= 2:
+            pairs = self.names * (self.largest * WINDOWS + WINDOWS**2)
+            family: Family = "single" if len(singles) == 1 else "pair"
+            return Guard(family, alpha / FAMILIES / (self.names * WINDOWS if family == "single" else pairs))
+        free = max([1, *(self._freedom(asked) for asked in expression.asked)])
+        z = sqrt(float(chdtri(free, alpha / FAMILIES / (len(self.plans) * WINDOWS))))
+        return Guard("free", 2 * NormalDist().cdf(-z))
+
+    def _freedom(self, asked: Asked) -> int:
+        return len(self.resolve(asked).plan.values) - 1 if self.resolve(asked).listed else 1
+
+    # Which metric is meant.
+
+    def resolve(self, asked: Asked) -> "Resolved":
+        """Return the plan that something is asked of; raise BadQuestion, which says what there is, for none."""
+        if stored := self.plans.get(asked.metric):
+            return Resolved(stored)
+        table, _, column = asked.metric.rpartition(".")
+        tables = {
+            name: stored
+            for name, stored in self.plans.items()
+            if isinstance(stored.plan.domain, Columns) and table in ("", name)
+        }
+        holding = {name: stored for name, stored in tables.items() if column in _column_names(stored)}
+        given = asked.given.name.rpartition(".")[2] if asked.given else None
+        both = {name: stored for name, stored in holding.items() if given in (None, *_column_names(stored))}
+        if len(both) == 1:
+            ((_, stored),) = both.items()
+            return Resolved(stored, column)
+        if both:
+            raise BadQuestion(f"{' and '.join(sorted(both))} have a column {column!r}: write TABLE.{column}")
+        if holding:
+            raise BadQuestion(
+                f"{column} and {given} were never asked together: a metric of kind table with both columns would"
+            )
+        raise BadQuestion(f"there is no metric or column {asked.metric!r}; there are {_listed(sorted(self.plans))}")
+
+    # Answers.
+
+    def answer(self, question: Question, alone: int | None = None) -> Iterator[Answer]:
+        """Yield the answer, or one for each step; `alone` is the number of intervals that were fixed beforehand."""
+        for each in self.windows(question):
+            yield self._answer(question.expression, each, alone)
+
+    def windows(self, question: Question) -> Sequence[Window | None]:
+        """Return the window of each answer; None for the usual one of each metric."""
+        sealed = self.store.sealed()
+        for asked in question.expression.asked:
+            self.check(asked)
+        if question.period is None and question.step is None:
+            return (None,)
+        whole = question.period.window(sealed) if question.period else self._kept(question)
+        if whole.days > WINDOW_DAYS_MAX:
+            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {whole.first} to {whole.last} are more")
+        return (*steps(whole, question.step),) if question.step else (whole,)
+
+    def _kept(self, question: Question) -> Window:
+        """Return all days that are kept of what a question with steps asks."""
+        plans = [self.resolve(asked).stored.plan for asked in question.expression.asked]
+        days = [day for plan in plans for day in self.store.epochs(plan)]
+        sealed = self.store.sealed()
+        first = max([min([*days, sealed]), self.store.tallies_from(), Window.ending(sealed, WINDOW_DAYS_MAX).first])
+        return Window(min(first, sealed), sealed)
+
+    def check(self, asked: Asked) -> None:
+        """Raise BadQuestion where something cannot be asked of its metric."""
+        self.resolve(asked).names(asked)
+
+    def _answer(self, expression: Expression, window: Window | None, alone: int | None) -> Answer:
+        guard = self.guard(expression, alone)
+        z = -NormalDist().inv_cdf(guard.alpha / 2)
+        terms: list[Term] = []
+        untold = ""
+        try:
+            terms.extend(self._sum(expression.sum, window, guard.alpha))
+            for factor, part, whole in expression.ratios:
+                terms.append(self._ratio(part, whole, window, guard.alpha).times(float(factor)))
+        except _Untold as why:
+            untold = str(why)
+            terms = [why.term] if why.term else []
+        days = [term.window for term in terms] or [window or default_window(self.store, self._first(expression))]
+        first, last = min(each.first for each in days), max(each.last for each in days)
+        counted = min((term.n for term in terms), default=0), min((term.devices for term in terms), default=0)
+        bare = Answer(Window(first, last), *counted, guard.family, z, untold=untold)
+        if untold:
+            return bare
+        added = _added(terms)
+        estimate = added.estimate + float(expression.sum.constant)
+        return replace(bare, estimate=estimate, lower=estimate - added.below, upper=estimate + added.above)
+
+    def _first(self, expression: Expression) -> StoredPlan:
+        return self.resolve(expression.asked[0]).stored
+
+    def _window(self, asked: Asked, stored: StoredPlan, window: Window | None) -> Window:
+        if asked.period:
+            return asked.period.window(self.store.sealed())
+        return window or default_window(self.store, stored)
+
+    def _sum(self, of: Sum, window: Window | None, alpha: float) -> Iterator[Term]:
+        """Yield the terms of a sum: one for all listed values of a metric in a window, one for anything else."""
+        listed: dict[tuple[str, Window], Floats] = {}
+        for factor, asked in of.terms:
+            resolved = self.resolve(asked)
+            days = self._window(asked, resolved.stored, window)
+            if not resolved.listed:
+                yield self._row(resolved, asked, days, alpha).times(float(factor))
+                continue
+            weights = float(factor) * resolved.weights(asked)
+            at = resolved.plan.metric, days
+            listed[at] = listed[at] + weights if at in listed else weights
+        for (metric, days), weights in listed.items():
+            yield self._functional(self.plans[metric], weights, days, alpha)
+
+    def _functionals(self, stored: StoredPlan, days: Window) -> Functionals:
+        tally = tally_of(self.store, stored, days)
+        if not tally.n:
+            raise _Untold(f"no report of {stored.plan.metric} in {_days(days)}")
+        functionals = estimand_of(stored.plan).functionals(stored, tally, days.days)
+        assert functionals is not None
+        return functionals
+
+    def _functional(self, stored: StoredPlan, weights: Floats, days: Window, alpha: float) -> Term:
+        functionals = self._functionals(stored, days)
+        devices = _devices(stored, functionals.n, days)
+        bare = Term(0.0, 0.0, 0.0, days, functionals.n, devices)
+        if not weights.any():
+            return bare
+        ends = functionals.interval(weights, alpha)
+        if ends is None:
+            few = f"{functionals.n:,} reports of {stored.plan.metric} may be of only {devices:,} devices"
+            raise _Untold(f"{few}: too few for an interval that holds", bare)
+        estimate, variance = functionals.estimate(weights), functionals.variance(weights)
+        answers = max(0.0, variance - functionals.variance(weights, "reports"))
+        part = sqrt(answers / variance) if variance > 0 else 1.0
+        return replace(bare, estimate=estimate, below=estimate - ends[0], above=ends[1] - estimate, answers_part=part)
+
+    def _row(self, resolved: "Resolved", asked: Asked, days: Window, alpha: float) -> Term:
+        """Return a term that is one row of a reading."""
+        (name,), flipped = resolved.names(asked)
+        view = View(days=days.days, confidence=1 - alpha, values=(name,))
+        stored = resolved.stored
+        reading = read(self.store, stored, days.last, view)
+        bare = Term(0.0, 0.0, 0.0, days, reading.n, _devices(stored, reading.n, days))
+        row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
+        if row is None:
+            raise _Untold(reading.nothing_to_show or f"{name} cannot be told of {reading.n:,} reports", bare)
+        own = Term(
+            row.estimate,
+            row.estimate - row.lower,
+            row.upper - row.estimate,
+            days,
+            bare.n,
+            bare.devices,
+            reading.answers_part(row),
+            asked.statistic != "share",
+        )
+        return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
+
+    def _ratio(self, part: Sum, whole: Sum, window: Window | None, alpha: float) -> Term:
+        """Return one sum over another: Fieller's of one metric and window, else from the ends of both."""
+        at = {
+            (self.resolve(asked).plan.metric, self._window(asked, self.resolve(asked).stored, window))
+            for each in (part, whole)
+            for _, asked in each.terms
+        }
+        if len(at) == 1 and all(self.resolve(asked).listed for each in (part, whole) for _, asked in each.terms):
+            ((metric, days),) = at
+            stored = self.plans[metric]
+            resolved, functionals = Resolved(stored), self._functionals(stored, days)
+            over = [self._weights(resolved, each) for each in (part, whole)]
+            bare = Term(0.0, 0.0, 0.0, days, functionals.n, _devices(stored, functionals.n, days))
+            if any(functionals.interval(weights, alpha) is None for weights in over if weights.any()):
+                raise _Untold(f"{functionals.n:,} reports may be of too few devices", bare)
+            found = functionals.ratio(over[0], over[1], 1 - alpha)
+            if found is None:
+                raise _Untold("the denominator cannot be told from zero", bare)
+            return replace(
+                bare, estimate=found.estimate, below=found.estimate - found.lower, above=found.upper - found.estimate
+            )
+        above, below = (_added(list(self._sum(each, window, alpha / 2)), each.constant) for each in (part, whole))
+        ends = below.estimate - below.below, below.estimate + below.above
+        shown = replace(above, n=min(above.n, below.n), devices=min(above.devices, below.devices))
+        if ends[0] <= 0 <= ends[1]:
+            raise _Untold("the denominator cannot be told from zero", shown)
+        corners = [
+            one / other for one in (above.estimate - above.below, above.estimate + above.above) for other in ends
+        ]
+        estimate = above.estimate / below.estimate
+        return replace(
+            shown,
+            estimate=estimate,
+            below=estimate - min(corners),
+            above=max(corners) - estimate,
+            answers_part=1.0,
+            is_open=above.is_open or below.is_open,
+        )
+
+    @staticmethod
+    def _weights(resolved: "Resolved", of: Sum) -> Floats:
+        """Return the weights of a sum of one metric's values; a number alone is that number of all values together."""
+        weights = np.full(len(resolved.plan.values), float(of.constant))
+        for factor, asked in of.terms:
+            weights += float(factor) * resolved.weights(asked)
+        return weights
+
+
+class _Untold(Exception):
+    """What is asked cannot be told, and why."""
+
+    def __init__(self, why: str, term: Term | None = None) -> None:
+        super().__init__(why)
+        self.term = term
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What is asked of: a plan, and in a table which column."""
+
+    stored: StoredPlan
+    column: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+        return self.stored.plan
+
+    @property
+    def listed(self) -> bool:
+        """Whether values are listed, so that any sum of them is a functional."""
+        return estimand_of(self.plan).has_functionals(self.stored)
+
+    def names(self, asked: Asked) -> tuple[tuple[str, ...], bool]:
+        """Return the names of what is asked, and whether all others are meant; raise BadQuestion where none is."""
+        if self.column:
+            return self._of_table(asked), False
+        metric = self.plan.metric
+        if asked.given:
+            raise BadQuestion(
+                f"{metric} was never asked together with {asked.given.name}: a metric of kind table with both columns "
+                "would"
+            )
+        known = (*estimand_of(self.plan).names(self.stored), *estimand_of(self.plan).shares(self.stored))
+        domain = self.plan.domain
+        if asked.statistic == "mean" and MEAN in known:
+            return (MEAN,), False
+        if asked.statistic != "share":
+            if not isinstance(domain, NumberDomain):
+                raise BadQuestion(f"{metric} is of values, which have no {asked.statistic}: ask share({metric} = ...)")
+            return (_quantile(asked, known),), False
+        assert asked.condition is not None
+        if asked.condition.number is not None:
+            if not isinstance(domain, NumberDomain):
+                raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)")
+            return (_above(domain, asked.condition, known),), not asked.condition.above
+        found = tuple(name for name in known if _matches(name, asked.condition))
+        if not found:
+            raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {_listed(known)}")
+        if len(found) > 1 and not self.listed:
+            raise BadQuestion(f"{metric} tells one value at a time; {asked.condition} means {_listed(found)}")
+        return found, False
+
+    def weights(self, asked: Asked) -> Floats:
+        """Return 1 for each value that is asked for, and 0 for all others."""
+        found, _ = self.names(asked)
+        return np.isin(np.array(self.plan.values, dtype=object), found).astype(np.float64)
+
+    def _of_table(self, asked: Asked) -> tuple[str]:
+        domain = columns_of(self.plan)
+        if asked.statistic == "quantile":
+            raise BadQuestion(f"{self.column} is a column of {self.plan.metric}, of which no quantile is measured")
+        if asked.statistic == "mean":
+            what = mean_name(self.column)
+        else:
+            assert asked.condition is not None
+            what = share_name(self.column, self._label(domain, self.column, asked.condition))
+        if asked.given is None:
+            return (what,)
+        column = asked.given.name.rpartition(".")[2]
+        return (rate_name(what, share_name(column, self._label(domain, column, asked.given))),)
+
+    def _label(self, domain: Columns, column: str, condition: Condition) -> str:
+        if column in domain.public[:1]:
+            labels: Sequence[str] = domain.public[1:]
+        else:
+            labels = domain.labels(domain.names.index(column))
+        if condition.number is not None:
+            raise BadQuestion(f"{column} is told by its ranges: ask {column} in one of {_listed(labels)}")
+        found = [label for label in labels if _matches(label, condition)]
+        if len(found) != 1:
+            means = f"means {_listed(found)}" if found else "means none"
+            raise BadQuestion(f"a column is asked for one value; {condition} {means} of {_listed(labels)}")
+        return found[0]
+
+
+def _matches(name: str, condition: Condition) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in condition.patterns)
+
+
+def _is_single(condition: Condition) -> bool:
+    """Tell whether a condition names one thing: a number's edge, or a value without a pattern."""
+    if condition.number is not None:
+        return True
+    return len(condition.patterns) == 1 and not any(each in condition.patterns[0].replace("[*]", "") for each in "*?")
+
+
+def _quantile(asked: Asked, known: Sequence[str]) -> str:
+    """Return the name of a quantile."""
+    name = next((name for name, at in QUANTILES.items() if Fraction(str(at)) == asked.probability), "")
+    if name not in known:
+        told = [f"{at:g}".removeprefix("0") for name, at in QUANTILES.items() if name in known]
+        raise BadQuestion(f"quantiles are told of {_listed(told)}" if told else f"{asked.metric} tells a mean alone")
+    return name
+
+
+def _above(domain: NumberDomain, condition: Condition, known: Sequence[str]) -> str:
+    """Return the name of the share of numbers from an edge on."""
+    if condition.unit not in ("", domain.unit):
+        raise BadQuestion(f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}")
+    edges = [domain.in_unit(edge) for edge in domain.edges]
+    edge = next((edge for edge in edges if Fraction(edge) == Fraction(condition.number or 0)), None)
+    name = f"at least {domain.with_unit(edge)}" if edge is not None else ""
+    if name not in known:
+        raise BadQuestion(f"{condition.name} is told apart at {_listed(edges)}: ask for one of these")
+    return name
+
+
+def _names(stored: StoredPlan) -> int:
+    """Return how many names a metric fixes."""
+    estimand, domain = estimand_of(stored.plan), stored.plan.domain
+    known = len(estimand.names(stored)) + len(estimand.shares(stored))
+    if isinstance(domain, Columns):
+        sizes = [len(domain.labels(column)) for column in range(len(domain.names))] + [len(domain.public)]
+        known += sum(sizes) ** 2
+    return known
+
+
+def _column_names(stored: StoredPlan) -> tuple[str, ...]:
+    domain = columns_of(stored.plan)
+    return (*domain.names, *domain.public[:1])
+
+
+def _listed(names: Iterable[str], most: int = 8) -> str:
+    """Return some names for a sentence, the first of many."""
+    given = list(names)
+    more = f" and {len(given) - most:,} more" if len(given) > most else ""
+    return ", ".join(given[:most]) + more if given else "none"
+
+
+def _days(window: Window) -> str:
+    return f"{window.first}" if window.days == 1 else f"{window.first} to {window.last}"
+
+
+def _devices(stored: StoredPlan, n: int, window: Window) -> int:
+    """Return how many devices sent n reports of a window, at least."""
+    return int(effective(float(n), reports_max(stored, window.days), permanent=True)) if n else 0
+
+
+def _added(terms: Sequence[Term], constant: Fraction = Fraction(0)) -> Term:
+    """Return the sum of terms, each of which may be of the same devices as any other."""
+    shown = terms[0]
+    below = above = 0.0
+    for at, one in enumerate(terms):
+        below += one.below**2
+        above += one.above**2
+        for other in terms[:at]:
+            together = 1.0 if one.is_open or other.is_open else one.answers_part * other.answers_part
+            below += 2 * together * one.below * other.below
+            above += 2 * together * one.above * other.above
+    return replace(
+        shown,
+        estimate=sum(term.estimate for term in terms) + float(constant),
+        below=sqrt(below),
+        above=sqrt(above),
+        n=min(term.n for term in terms),
+        devices=min(term.devices for term in terms),
+        is_open=any(term.is_open for term in terms),
+        answers_part=1.0,
+    )

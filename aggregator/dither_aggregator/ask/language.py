@@ -1,0 +1,366 @@
+"""The language of questions: a line of text, read into shares, means and quantiles with numbers before them.
+
+    share(browser in "Chrome *") / share(browser in "Firefox *")
+    share(dark = "yes", in 2026-10) - share(dark = "yes", in 2026-09)
+    mean(load_time) by week since 2026-09-01
+
+A question is a sum of terms: a number times what was asked, or times one sum over another. All else that arithmetic has
+is refused with its place, for its error has no stated bound.
+"""
+
+from calendar import monthrange
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+import lark
+
+from dither_aggregator.analysis.windows import Window
+from dither_shared.errors import DitherError
+
+GRAMMAR = r"""
+question: sum [period] [step] | sum step period
+?sum: product | sum "+" product -> plus | sum "-" product -> minus
+?product: factor | product "*" factor -> times | product "/" factor -> over
+?factor: number | asked | "-" factor -> negative | "(" sum ")"
+
+asked: "share" "(" condition ["|" condition] ["," period] ")" -> share
+     | "mean" "(" NAME ["|" condition] ["," period] ")" -> mean
+     | "quantile" "(" NAME "," number ["|" condition] ["," period] ")" -> quantile
+
+condition: NAME "=" text -> equals
+         | NAME "in" texts -> among
+         | NAME (ABOVE | BELOW) number [UNIT] -> beyond
+?texts: text -> one | "(" text ("," text)* ")" -> several
+
+period: "last" COUNT "days" -> last
+      | "in" (DAY | MONTH | YEAR) -> within
+      | "between" DAY "and" DAY -> between
+      | "since" DAY -> since
+step: "by" "day" -> daily | "by" "week" -> weekly | "by" "month" -> monthly
+
+text: STRING
+number: NUMBER | COUNT | YEAR
+
+NAME: /(?!(share|mean|quantile|in|last|since|between|by|and|days)\b)[a-z][a-z0-9_.]*/
+UNIT: /(?!(in|last|since|between|by|and)\b)[^\W\d][^\s(),|"]*/
+STRING: /"(?:[^"\\]|\\["\\])*"/
+ABOVE: ">=" | ">"
+BELOW: "<"
+DAY.3: /[0-9]{4}-[0-9]{2}-[0-9]{2}/
+MONTH.2: /[0-9]{4}-[0-9]{2}(?![0-9-])/
+YEAR.1: /(19|20)[0-9]{2}(?![0-9.])/
+NUMBER: /[0-9]*\.[0-9]+/
+COUNT: /[0-9]+(?![0-9.])/
+%ignore /\s+/
+"""
+CHARACTERS_MAX = 2_000
+"""The longest question."""
+TERMS_MAX = 50
+
+Step = Literal["day", "week", "month"]
+T = TypeVar("T")
+
+
+class BadQuestion(DitherError):
+    """A question that cannot be asked; the message says which place, or what could be asked instead."""
+
+
+@dataclass(frozen=True)
+class Period:
+    """Days, or so many that end with the last sealed one."""
+
+    first: date | None
+    last: date | None
+    """None: until the last sealed day."""
+    days: int | None = None
+
+    def window(self, sealed: date) -> Window:
+        """Return the days; raise BadQuestion where none is sealed."""
+        last = min(self.last or sealed, sealed)
+        window = Window.ending(last, self.days) if self.days else Window(self.first or last, last)
+        if window.first > window.last:
+            raise BadQuestion(f"{window.first} is not over, or not before {self.last}: the last sealed day is {sealed}")
+        return window
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is true of an answer: its value is among some (patterns with `*` and `?`), or on one side of a number."""
+
+    name: str
+    patterns: tuple[str, ...] = ()
+    above: bool | None = None
+    number: Decimal | None = None
+    unit: str = ""
+
+    def __str__(self) -> str:
+        if self.number is not None:
+            return f"{self.name} {'>' if self.above else '<'} {self.number}{f' {self.unit}' * bool(self.unit)}"
+        quoted = ['"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in self.patterns]
+        listed = ", ".join(quoted)
+        return f"{self.name} in {f'({listed})' if len(quoted) > 1 else listed}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One thing that is asked: a share, a mean or a quantile of a metric."""
+
+    statistic: Literal["share", "mean", "quantile"]
+    metric: str
+    """Or a column of a table."""
+    condition: Condition | None = None
+    """Of a share."""
+    given: Condition | None = None
+    """Of the devices that this is true of."""
+    probability: Fraction | None = None
+    """Of a quantile."""
+    period: Period | None = None
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Numbers times what is asked, and a number alone."""
+
+    terms: tuple[tuple[Fraction, Asked], ...] = ()
+    constant: Fraction = Fraction(0)
+
+    def times(self, factor: Fraction) -> "Sum":
+        """Return it times a number."""
+        return Sum(tuple((factor * each, asked) for each, asked in self.terms), factor * self.constant)
+
+    def __add__(self, other: "Sum") -> "Sum":
+        terms: dict[Asked, Fraction] = {}
+        for factor, asked in (*self.terms, *other.terms):
+            terms[asked] = terms.get(asked, Fraction(0)) + factor
+        return Sum(tuple((factor, asked) for asked, factor in terms.items()), self.constant + other.constant)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A sum, and numbers times one sum over another."""
+
+    sum: Sum = Sum()
+    ratios: tuple[tuple[Fraction, Sum, Sum], ...] = ()
+
+    @property
+    def asked(self) -> list[Asked]:
+        """Each thing that is asked, once."""
+        sums = [self.sum, *(each for _, *both in self.ratios for each in both)]
+        return list(dict.fromkeys(asked for each in sums for _, asked in each.terms))
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question as it was written, and as it was read."""
+
+    text: str
+    expression: Expression
+    period: Period | None = None
+    """Of all that names none."""
+    step: Step | None = None
+    """One answer for each of these in the period."""
+
+
+def parse(text: str) -> Question:
+    """Read a question; raise BadQuestion, which shows the place, for what is none."""
+    if len(text) > CHARACTERS_MAX:
+        raise BadQuestion(f"a question has at most {CHARACTERS_MAX:,} characters, this one has {len(text):,}")
+    try:
+        question: Question = _Reader().transform(_parser().parse(text))
+    except lark.exceptions.VisitError as error:
+        if isinstance(error.orig_exc, BadQuestion):
+            raise error.orig_exc from None
+        raise
+    except lark.exceptions.UnexpectedInput as error:
+        raise BadQuestion(_where(text, error)) from None
+    if len(question.expression.asked) > TERMS_MAX:
+        raise BadQuestion(f"a question asks for at most {TERMS_MAX} things at once")
+    return replace(question, text=text)
+
+
+@cache
+def _parser() -> lark.Lark:
+    return lark.Lark(GRAMMAR, start="question", parser="lalr")
+
+
+_WORDS = {
+    "NAME": "a metric's name",
+    "STRING": 'a value in double quotes, such as "yes"',
+    "NUMBER": "a number",
+    "COUNT": "a number",
+    "YEAR": "a year",
+    "DAY": "a day such as 2026-09-01",
+    "MONTH": "a month such as 2026-09",
+    "UNIT": "a unit",
+    "LPAR": '"("',
+    "RPAR": '")"',
+    "COMMA": '","',
+    "VBAR": '"|"',
+    "EQUAL": '"="',
+    "ABOVE": '">"',
+    "BELOW": '"<"',
+    "PLUS": '"+"',
+    "MINUS": '"-"',
+    "STAR": '"*"',
+    "SLASH": '"/"',
+    "$END": "the end",
+}
+
+
+def _where(text: str, error: lark.exceptions.UnexpectedInput) -> str:
+    """Say at which place a question cannot be read, and what may stand there."""
+    names = getattr(error, "accepts", None) or getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
+    wanted = sorted({_WORDS.get(name, f'"{name.lower()}"') for name in names})
+    token, found = getattr(error, "token", None), error.pos_in_stream
+    at = len(text) if token is not None and token.type == "$END" else max(found or 0, 0)
+    got = f"{text[at : at + 20]!r}" if at < len(text) else "the end"
+    expected = f"expected {' or '.join(wanted[:6])}" if wanted else "this cannot be read"
+    return f"at character {at + 1}: {expected}, got {got}\n  {text}\n  {' ' * at}^"
+
+
+def _text(token: str) -> str:
+    return token[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise BadQuestion(f"there is no day {text}") from None
+
+
+def _calendar(text: str) -> Period:
+    """Return the days of a day, a month or a year."""
+    year, month, day = (text + "-01-01")[:10].split("-")
+    first = _day(f"{year}-{month}-{day}")
+    lasts: Mapping[int, Callable[[], date]] = {
+        4: lambda: date(first.year, 12, 31),
+        7: lambda: first.replace(day=monthrange(first.year, first.month)[1]),
+        10: lambda: first,
+    }
+    return Period(first, lasts[len(text)]())
+
+
+@lark.v_args(inline=True)
+class _Reader(lark.Transformer[Any, Any]):
+    """Makes a question of a parsed tree, from the leaves up."""
+
+    def text(self, token: str) -> str:
+        return _text(token)
+
+    def number(self, token: str) -> Expression:
+        return Expression(Sum(constant=Fraction(str(token))))
+
+    def one(self, text: str) -> tuple[str, ...]:
+        return (text,)
+
+    def several(self, *texts: str) -> tuple[str, ...]:
+        return texts
+
+    def equals(self, name: str, text: str) -> Condition:
+        escaped = "".join(f"[{each}]" if each in "*?[" else each for each in text)
+        return Condition(str(name), (escaped,))
+
+    def among(self, name: str, texts: tuple[str, ...]) -> Condition:
+        return Condition(str(name), texts)
+
+    def beyond(self, name: str, side: str, number: Expression, unit: str | None) -> Condition:
+        value = number.sum.constant
+        decimal = Decimal(value.numerator) / Decimal(value.denominator)
+        return Condition(str(name), above=side[0] == ">", number=decimal, unit=str(unit or ""))
+
+    def last(self, days: str) -> Period:
+        if not 1 <= int(days) <= 366:
+            raise BadQuestion(f"a period has 1 to 366 days, got {days}")
+        return Period(None, None, int(days))
+
+    def within(self, text: str) -> Period:
+        return _calendar(str(text))
+
+    def between(self, first: str, last: str) -> Period:
+        return Period(_day(first), _day(last))
+
+    def since(self, first: str) -> Period:
+        return Period(_day(first), None)
+
+    def daily(self) -> Step:
+        return "day"
+
+    def weekly(self) -> Step:
+        return "week"
+
+    def monthly(self) -> Step:
+        return "month"
+
+    def share(self, condition: Condition, given: Condition | None, period: Period | None) -> Expression:
+        return _one(Asked("share", condition.name, condition, given, period=period))
+
+    def mean(self, name: str, given: Condition | None, period: Period | None) -> Expression:
+        return _one(Asked("mean", str(name), given=given, period=period))
+
+    def quantile(self, name: str, number: Expression, given: Condition | None, period: Period | None) -> Expression:
+        probability = number.sum.constant
+        if not 0 < probability < 1:
+            raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}")
+        return _one(Asked("quantile", str(name), given=given, probability=probability, period=period))
+
+    def plus(self, one: Expression, other: Expression) -> Expression:
+        return Expression(one.sum + other.sum, (*one.ratios, *other.ratios))
+
+    def minus(self, one: Expression, other: Expression) -> Expression:
+        return self.plus(one, _times(other, Fraction(-1)))
+
+    def negative(self, one: Expression) -> Expression:
+        return _times(one, Fraction(-1))
+
+    def times(self, one: Expression, other: Expression) -> Expression:
+        for factor, rest in ((one, other), (other, one)):
+            if not factor.asked:
+                return _times(rest, factor.sum.constant)
+        raise BadQuestion("one of two factors must be a number: a product of two answers is not asked for here")
+
+    def over(self, one: Expression, other: Expression) -> Expression:
+        if other.ratios or (one.ratios and other.asked):
+            raise BadQuestion("a ratio is of sums: neither side of / may be a ratio itself")
+        if other.asked:
+            return Expression(ratios=((Fraction(1), one.sum, other.sum),))
+        if not other.sum.constant:
+            raise BadQuestion("this divides by zero")
+        return _times(one, 1 / other.sum.constant)
+
+    def question(self, expression: Expression, *rest: Period | Step | None) -> Question:
+        period = next((each for each in rest if isinstance(each, Period)), None)
+        step = next((each for each in rest if isinstance(each, str)), None)
+        if not expression.asked:
+            raise BadQuestion('nothing is asked: try share(metric = "value") or mean(metric)')
+        if step and any(asked.period for asked in expression.asked):
+            raise BadQuestion(f"by {step} goes with one period for all: leave those within the parentheses out")
+        return Question("", expression, period, step)
+
+
+def _one(asked: Asked) -> Expression:
+    return Expression(Sum(((Fraction(1), asked),)))
+
+
+def _times(expression: Expression, factor: Fraction) -> Expression:
+    ratios = tuple((factor * each, part, whole) for each, part, whole in expression.ratios)
+    return Expression(expression.sum.times(factor), ratios)
+
+
+def steps(window: Window, step: Step) -> Iterable[Window]:
+    """Yield the days, the weeks (from Monday) or the calendar's months of a window, as far as they are in it."""
+    first = window.first
+    while first <= window.last:
+        ends = {
+            "day": first,
+            "week": first + timedelta(days=6 - first.weekday()),
+            "month": first.replace(day=monthrange(first.year, first.month)[1]),
+        }
+        last = min(ends[step], window.last)
+        yield Window(first, last)
+        first = last + timedelta(days=1)

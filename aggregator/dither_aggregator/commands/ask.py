@@ -1,0 +1,82 @@
+"""`dither ask`: a question about what was collected, and its answer with an interval that holds."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.ask.answering import Answer, Asking
+from dither_aggregator.ask.language import BadQuestion, Question, parse
+from dither_shared.errors import ConfigurationError
+
+EXAMPLE = """dither ask 'share(browser in "Chrome *") / share(browser in "Firefox *")' --data /var/lib/dither"""
+FAMILIES = {
+    "single": "all questions of one name together",
+    "pair": "all questions of two names together",
+    "free": "all questions of one metric's values together",
+    "asked": "the questions that were asked together",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument("question", nargs="?", metavar="QUESTION", help='such as share(dark = "yes") by week')
+    parser.add_argument(
+        "--file",
+        type=Path,
+        metavar="FILE",
+        help="a question a line (# begins a comment): intervals are narrower, for all were fixed before any answer",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_data_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the answers; return 1 where none can be told."""
+    if (args.question is None) == (args.file is None):
+        raise ConfigurationError("ask one QUESTION, or those of a --file")
+    lines = [args.question] if args.file is None else list(_lines(args.file))
+    with opened(args, read_only=True) as store:
+        asking = Asking(store)
+        try:
+            questions = [parse(line) for line in lines]
+            alone = sum(len(asking.windows(question)) for question in questions) if args.file else None
+            answered = [(question, list(asking.answer(question, alone))) for question in questions]
+        except BadQuestion as error:
+            raise ConfigurationError(str(error)) from None
+    if args.json:
+        print(json.dumps({"answers": [_document(*each) for each in answered]}, default=str))
+    else:
+        print("\n\n".join("\n".join(_sentences(*each)) for each in answered))
+    return 0 if any(answer.estimate is not None for _, answers in answered for answer in answers) else 1
+
+
+def _lines(path: Path) -> Iterator[str]:
+    text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    found = [line.strip() for line in text.splitlines()]
+    questions = [line for line in found if line and not line.startswith("#")]
+    if not questions:
+        raise ConfigurationError(f"{path} asks nothing: write a question a line")
+    yield from questions
+
+
+def _document(question: Question, answers: list[Answer]) -> dict[str, object]:
+    rows = [{**asdict(answer), "window": answer.window.ends} for answer in answers]
+    return {"question": question.text, "level": 95, "rows": rows}
+
+
+def _sentences(question: Question, answers: list[Answer]) -> Iterator[str]:
+    yield question.text
+    for answer in answers:
+        days = f"{answer.window.first} to {answer.window.last}" if answer.window.days > 1 else f"{answer.window.last}"
+        if answer.estimate is None:
+            yield f"  {days}: cannot be told: {answer.untold}"
+        else:
+            ends = f"{answer.lower:.4g} to {answer.upper:.4g}"
+            of = f"{answer.n:,} reports of at least {answer.devices:,} devices"
+            yield f"  {days}: {answer.estimate:.4g} ({ends}), {of}"
+    first = answers[0]
+    yield f"  Intervals hold with 95 % for {FAMILIES[first.family]}: z {first.z:.2f}."

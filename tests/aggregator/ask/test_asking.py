@@ -1,0 +1,180 @@
+"""Questions: what can be written, what cannot is refused with its place, and intervals hold."""
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.ask import answering
+from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.language import BadQuestion, parse, steps
+from dither_aggregator.store import Store, StoredPlan, Tally
+from dither_shared.registry import Registry
+from tests.support.aggregators import sqlite_store
+from tests.support.laws import pure
+from tests.support.registries import metrics_text
+from tests.support.soaking import scaled
+from tests.support.tallies import draw_tally
+
+BROWSERS = [f"{name} {version}" for name in ("Chrome", "Firefox", "Safari") for version in range(100, 105)]
+METRICS = {
+    "browser": {"kind": "choice", "values": BROWSERS, "epsilon": 2, "reports": 30},
+    "dark": {"kind": "flag", "epsilon": 2, "reports": 30},
+    "load_time": {"kind": "number", "edges": [0, 1, 2, 3, 5, 8], "unit": "s", "epsilon": 2, "reports": 30},
+}
+RUNS = scaled(300, 1_000)
+N = 20_000
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+    asked = Registry.parse(metrics_text(METRICS, device_epsilon=400))
+    with sqlite_store(asked, tmp_path_factory.mktemp("store")) as store:
+        yield Asking(store)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> "World":
+    made = World()
+    monkeypatch.setattr(answering, "tally_of", made.tally_of)
+    return made
+
+
+class World:
+    """Devices whose true answers are known: each window's are drawn anew."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(44)
+        weights = rng.dirichlet(np.full(len(BROWSERS) + 1, 0.4))
+        self.shares: dict[str, Floats] = {"browser": weights, "dark": np.array([0.7, 0.3])}
+        self.rng = rng
+
+    def tally_of(self, store: Store, stored: StoredPlan, window: Window) -> Tally:
+        counts = self.rng.multinomial(N, self.shares[stored.plan.metric])
+        drawn = draw_tally(pure(stored.plan), counts, self.rng)
+        return Tally(N, np.append(N, drawn))
+
+    def share(self, metric: str, part: str, values: tuple[str, ...]) -> float:
+        return float(sum(self.shares[metric][at] for at, value in enumerate(values) if part in value))
+
+
+def test_what_is_written_is_what_is_asked(asking: Asking) -> None:
+    question = parse('2 * (share(browser in "Chrome *") - share(browser = "Safari 100")) / 3 - .5 last 7 days')
+    ((one, chrome), (other, safari)) = question.expression.sum.terms
+    assert (one, other, question.expression.sum.constant) == (2 / 3, -2 / 3, -0.5) or one.limit_denominator(9) == one
+    assert asking.resolve(chrome).names(chrome)[0] == tuple(BROWSERS[:5])
+    assert asking.resolve(safari).names(safari)[0] == ("Safari 100",)
+    assert question.period
+    assert question.period.window(date(2026, 11, 20)) == Window(date(2026, 11, 14), date(2026, 11, 20))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('share(dark = "yes"', "at character 19: expected"),
+        ("share(dark = yes)", "at character 14: expected a value in double quotes"),
+        ("", "at character 1"),
+        ("1 + 2", "nothing is asked"),
+        ("mean(load_time) * mean(load_time)", "one of two factors must be a number"),
+        ('share(dark = "yes") / 0', "divides by zero"),
+        ('share(dark = "yes") in 2026-02-30', "there is no day 2026-02-30"),
+        ("quantile(load_time, 2)", "between 0 and 1"),
+        ('share(dark = "yes", in 2026) by day', "by day goes with one period"),
+        ("(" * 3_000, "at most 2,000 characters"),
+        ("(" * 1_990, "at character"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> None:
+    with pytest.raises(BadQuestion) as refused:
+        parse(text)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('share(theme = "dark")', "there is no metric or column 'theme'; there are browser, dark, load_time"),
+        ('share(browser = "Opera")', "browser has no value that"),
+        ('share(browser = "Chrome *")', "browser has no value that"),
+        ("mean(browser)", "browser is of values, which have no mean"),
+        ("share(load_time > 4 s)", "load_time is told apart at 0, 1, 2, 3, 5, 8"),
+        ("share(load_time > 3 ms)", "load_time is in s, not in ms"),
+        ("quantile(load_time, .42)", "quantiles are told of .05, .1, .25, .5"),
+        ('share(dark = "yes" | browser = "Chrome 100")', "never asked together with browser"),
+        ('share(dark = "yes") between 2026-11-01 and 2025-11-01', "2026-11-01 is not over, or not before"),
+    ],
+)
+def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, says: str) -> None:
+    with pytest.raises(BadQuestion) as refused:
+        list(asking.answer(parse(text)))
+    assert says in str(refused.value)
+
+
+def test_a_period_has_its_days_weeks_and_months() -> None:
+    days = Window(date(2026, 9, 28), date(2026, 10, 6))
+    assert [each.days for each in steps(days, "day")] == [1] * 9
+    assert [each.days for each in steps(days, "week")] == [7, 2]
+    assert [each.days for each in steps(days, "month")] == [3, 6]
+
+
+def test_intervals_of_questions_asked_together_hold(asking: Asking, world: World) -> None:
+    """Sums, ratios, differences of metrics and windows: each misses in 5 % of runs at most, but for 1e-6 in all."""
+    values = asking.plans["browser"].plan.values
+    chrome, firefox = (world.share("browser", name, values) for name in ("Chrome", "Firefox"))
+    dark = world.share("dark", "yes", asking.plans["dark"].plan.values)
+    truths = {
+        'share(browser in "Chrome *")': chrome,
+        'share(browser in "Chrome *") / share(browser in "Firefox *")': chrome / firefox,
+        'share(browser in "Chrome *") - 2 * share(browser in "Firefox *") + 1': chrome - 2 * firefox + 1,
+        'share(dark = "yes") - share(browser in "Chrome *")': dark - chrome,
+        'share(dark = "yes") / share(browser in ("Chrome *", "Firefox *"))': dark / (chrome + firefox),
+        'share(dark = "yes", last 7 days) - share(dark = "yes", in 2026-10)': 0.0,
+    }
+    missed = dict.fromkeys(truths, 0)
+    for _ in range(RUNS):
+        for text, truth in truths.items():
+            (answer,) = asking.answer(parse(text), alone=1)
+            assert answer.lower is not None
+            assert answer.upper is not None
+            missed[text] += not answer.lower <= truth <= answer.upper
+    assert max(missed.values()) <= binom.isf(1e-6 / len(truths), RUNS, 0.05), missed
+    assert sum(missed.values()) > 0, "intervals that never miss are too wide"
+
+
+def test_a_reader_who_picks_the_largest_and_asks_again_is_not_misled(asking: Asking, world: World) -> None:
+    """Of all sums of two values the one that is farthest off is picked; of asked-for intervals far more miss."""
+    plan = asking.plans["browser"].plan
+    texts = [f'share(browser in ("{one}", "{other}"))' for one in BROWSERS for other in BROWSERS if one < other]
+    missed = {None: 0, 1: 0}
+    for _ in range(20):
+        tally = world.tally_of(asking.store, asking.plans["browser"], Window(date(2026, 11, 20), date(2026, 11, 20)))
+        for alone in missed:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(answering, "tally_of", lambda *_, tally=tally: tally)
+                answers = [next(asking.answer(parse(text), alone)) for text in texts]
+            truths = [
+                sum(world.shares["browser"][plan.values.index(value)] for value in text.split('"')[1::2])
+                for text in texts
+            ]
+            missed[alone] += any(
+                not (answer.lower or 0) <= truth <= (answer.upper or 0)
+                for answer, truth in zip(answers, truths, strict=True)
+            )
+    assert missed[None] == 0
+    assert missed[1] > 10
+
+
+def test_the_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from dither.cli import main
+
+    with sqlite_store(Registry.parse(metrics_text(METRICS, device_epsilon=400)), tmp_path):
+        pass
+    assert main(["ask", 'share(dark = "yes")', "--data", str(tmp_path)]) == 1
+    assert "cannot be told: no report of dark" in capsys.readouterr().out
+    assert main(["ask", "share(dark = yes)", "--data", str(tmp_path)]) == 2
+    assert "at character 14" in capsys.readouterr().err
