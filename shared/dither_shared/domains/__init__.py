@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
-from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values
+from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.installed import Installed, load
 
 if TYPE_CHECKING:
-    from dither_shared.domains.coded import Coded
+    from dither_shared.domains.coded_words import Coded
     from dither_shared.domains.columns import Columns
-    from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
-    from dither_shared.domains.texts import Hashed, TextDomain, Verbatim
+    from dither_shared.domains.hashed_texts import Hashed, TextDomain, Verbatim
+    from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 
 __all__ = [
     "DOMAINS",

@@ -38,6 +38,7 @@ from dither_aggregator.store.contract import (
     Store,
     with_pending,
 )
+from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.documents import News, misplaced
 from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import (
@@ -56,7 +57,6 @@ from dither_aggregator.store.packing import (
 from dither_aggregator.store.records import (
     Batch,
     Counted,
-    Document,
     Final,
     KeptReading,
     LogEntry,
@@ -75,7 +75,7 @@ from dither_aggregator.store.records import (
     sum_refused,
 )
 from dither_aggregator.store.sqlite import schema
-from dither_aggregator.store.sqlite.file import FILE_NAME, describe_error, keep
+from dither_aggregator.store.sqlite.directory import FILE_NAME, describe_error, keep
 from dither_shared.harmless import visible
 from dither_shared.ownership import make_file
 
