@@ -37,9 +37,9 @@ __all__ = [
 _PLACES = {
     name: f"{__name__}.{module}:{name}"
     for name, module in {
-        "Values": "values", "Verbatim": "texts", "Hashed": "texts", "Coded": "coded", "Buckets": "numbers",
-        "Range": "numbers", "Thresholds": "numbers", "Columns": "columns", "NumberDomain": "numbers",
-        "TextDomain": "texts",
+        "Values": "listed_values", "Verbatim": "hashed_texts", "Hashed": "hashed_texts", "Coded": "coded_words",
+        "Buckets": "number_ranges", "Range": "number_ranges", "Thresholds": "number_ranges", "Columns": "columns",
+        "NumberDomain": "number_ranges", "TextDomain": "hashed_texts",
     }.items()
 }  # fmt: skip
 
