@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from dither.sending import connection as sending
-from dither.sending.uploader import LOG_BYTES_MAX
+from dither.sending.upload_thread import LOG_BYTES_MAX
 from dither_aggregator.arguments import key_files, sources
-from dither_aggregator.health import capacity, doctor
+from dither_aggregator.health import capacity, diagnosis
 from dither_aggregator.ingest import limits, service
 from dither_aggregator.operations import registry_process
 from dither_aggregator.store import archive
-from dither_aggregator.store.records import MARK_CHARACTERS_MAX, MARKS_MAX
+from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, MARKS_MAX
 from dither_aggregator.web import (
     addresses,
     bounds,
@@ -24,7 +24,7 @@ from dither_aggregator.web import (
     login,
     messages,
     query_parameters,
-    readers,
+    reader_pool,
     upload_endpoint,
 )
 from dither_aggregator.web.api.administering import IDS_MAX
@@ -33,7 +33,7 @@ from dither_aggregator.workers import candidate_jobs
 from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX
 from dither_aggregator.workers.tasks import FLOOD
 from dither_shared import files, registry, wire
-from dither_shared.domains.values import VALUE_CHARACTERS_MAX
+from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.listed import VALUES_MAX
 from dither_shared.wire import reading
@@ -72,18 +72,18 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     ],
     "pages and API: addresses and queries": [
         ("a head of {} KiB", connection.HEADER_BYTES_MAX / KIB),
-        ("{} requests wait", readers.WAITING_MAX),
+        ("{} requests wait", reader_pool.WAITING_MAX),
         ("{} days", query_parameters.DAYS_MAX),
         ("{} values by name", NAMED_MAX),
-        ("{} s until its turn", readers.WAIT_WITHIN_S),
-        ("{} s for an answer", readers.ANSWER_WITHIN_S),
+        ("{} s until its turn", reader_pool.WAIT_WITHIN_S),
+        ("{} s for an answer", reader_pool.ANSWER_WITHIN_S),
     ],
     "posted candidates": [
         ("{} MiB", connection.BODY_BYTES_MAX / MIB),
         ("{} texts", CANDIDATES_MAX),
         ("of {} characters", VALUE_CHARACTERS_MAX),
-        ("more than {} one", readers.CANDIDATES_MAX),
-        ("{} s", readers.LONG_WITHIN_S),
+        ("more than {} one", reader_pool.CANDIDATES_MAX),
+        ("{} s", reader_pool.LONG_WITHIN_S),
     ],
     "`X-Forwarded-For`": [("last {} addresses", clients.HOPS_MAX)],
     "`X-Forwarded-Prefix`": [("a path of {} characters", addresses.BASE_PATH_CHARACTERS_MAX)],
@@ -137,9 +137,9 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     ],
     "the server that `dither doctor` asks": [
         ("{} KiB as they come", sending.ANSWER_BYTES_MAX / KIB),
-        ("{} checks", doctor.SERVERS_CHECKS_MAX),
-        ("{} characters", doctor.SERVERS_WORDS_MAX),
-        ("{} s for each", doctor.ASK_WITHIN_S),
+        ("{} checks", diagnosis.SERVERS_CHECKS_MAX),
+        ("{} characters", diagnosis.SERVERS_WORDS_MAX),
+        ("{} s for each", diagnosis.ASK_WITHIN_S),
     ],
     "a server's or proxy's answer": [
         ("{} KiB as they come", sending.ANSWER_BYTES_MAX / KIB),

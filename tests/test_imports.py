@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "aggregator/dither_aggregator/interop/google_rappor/importing.py": {"dither", "dither_aggregator", "dither_shared"},
     "aggregator/dither_aggregator/commands/rappor.py": {"dither", "dither_aggregator", "dither_shared"},
     # The doctor asks a server's health as a monitor does, and bounds its answer as devices do.
-    "aggregator/dither_aggregator/health/doctor.py": {"dither", "dither_aggregator", "dither_shared"},
+    "aggregator/dither_aggregator/health/diagnosis.py": {"dither", "dither_aggregator", "dither_shared"},
     # The demo compares what the simulated devices know with what the API says.
     "aggregator/dither_aggregator/commands/demo.py": {"dither_aggregator", "dither_shared", "requests"},
 }
@@ -298,9 +298,9 @@ NOT_AT_A_START = {
     "dither.device.migrations",
     "dither.sentences",
     "dither_shared.accounting.poisoning",
-    "dither_shared.domains.coded",
+    "dither_shared.domains.coded_words",
     "dither_shared.domains.columns",
-    "dither_shared.domains.numbers",
+    "dither_shared.domains.number_ranges",
     "dither_shared.harmless",
     "dither_shared.kinds.number",
     "dither_shared.kinds.table",

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from dither_aggregator.store import Tally
-from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.document_kinds import DayMark
 from tests.support.browsing import (
     CONTRAST_MIN,
     FAINT,

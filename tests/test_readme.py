@@ -123,7 +123,7 @@ def test_its_links_lead_to_headings_that_are_there() -> None:
 
 
 def test_the_files_that_they_name_exist() -> None:
-    """A table may name a file by its end: `wire/` or `sqlite/data.py`."""
+    """A table may name a file by its end: `wire/` or `sqlite/schema.py`."""
     there = [f"/{path.relative_to(ROOT).as_posix()}" + "/" * path.is_dir() for path in ROOT.glob("[!.]*/**/*")]
     for page in READMES[1:]:
         for name in re.findall(r"`([\w./]+(?:\.py|/))`", page.read_text(encoding="utf-8")):

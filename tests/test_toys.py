@@ -44,7 +44,7 @@ from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.registry_process import document_of
 from dither_aggregator.operations.scopes import ADMIN, READ
 from dither_aggregator.store import Store, StoredPlan, Tally
-from dither_aggregator.store.fsck import check
+from dither_aggregator.store.invariants import check
 from dither_aggregator.web.addresses import ADDRESSES
 from dither_aggregator.web.api import administering
 from dither_aggregator.web.pages.presentation import RowsShown

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dither.device import Sending
 from dither.handles import Choice, Choices, Flag, Number, Table, Text
-from dither.sending.uploader import FlushResult
+from dither.sending.upload_thread import FlushResult
 from dither.starting import start
 from dither.status import MetricStatus, Preview, Status
 from dither.telemetry import Telemetry

@@ -22,7 +22,10 @@ COMMANDS = {
         "dither.commands.metrics",
         "begin a registry, check it, compile it, compare it with another, document it, type it",
     ),
-    "privacy": ("dither.commands.privacy", "show what each metric of a registry promises, and what it can show"),
+    "privacy": (
+        "dither_aggregator.commands.privacy",
+        "show what each metric of a registry promises, and what it can show",
+    ),
     "audit": ("dither.commands.audit", "hold what metrics promise against what devices do"),
     "attack": ("dither.commands.attack", "watch what an operator who keeps every report learns of simulated devices"),
     "device": ("dither.commands.device", "look at a device's file, its budget, or make it forget"),

@@ -9,9 +9,9 @@ from math import inf
 
 from dither import forks
 from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
+from dither.logger import WARNING, say
 from dither.randomness import SYSTEM
-from dither.say import WARNING, say
-from dither.sending.uploader import Uploader, passes
+from dither.sending.upload_thread import Uploader, passes
 from dither.settings import Settings
 from dither.status import Mode, Standing
 from dither_shared.ownership import is_there

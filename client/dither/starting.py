@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 
 from dither.environment import Environment
-from dither.say import DEBUG, LOGGER, WARNING, say
+from dither.logger import DEBUG, LOGGER, WARNING, say
 from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.settings import Settings
 from dither.telemetry import Telemetry

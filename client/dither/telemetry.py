@@ -12,10 +12,10 @@ from weakref import WeakSet
 
 from dither import forks
 from dither.device import Device, DeviceBusy, DeviceUnusable
-from dither.device.connection import WAIT_S, within
+from dither.device.sqlite_connection import WAIT_S, within
 from dither.handles import HANDLES
-from dither.say import DEBUG, WARNING, say
-from dither.sending.uploader import FlushResult, delay
+from dither.logger import DEBUG, WARNING, say
+from dither.sending.upload_thread import FlushResult, delay
 from dither.session import CATCH_UP_EVERY_S, Session
 from dither.settings import Settings
 from dither.status import Mode, Preview, Standing, Status, describe_error, nothing_sent, status_of

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from dither_shared import domains
+from dither_shared.canonical_json import sha256
 from dither_shared.cells import Cells
-from dither_shared.documents import sha256
 from dither_shared.errors import DitherError, refusal_of
 from dither_shared.files import BYTE_ORDER_MARK, ITEMS_MAX, KEYS_MAX
 from dither_shared.frozen import as_dict

@@ -31,6 +31,6 @@ def bucket_of(number: int, factor: int, buckets: int) -> int:
 
 
 def _first_word(hashed: bytes) -> int:
-    import hashlib  # as in documents.py
+    import hashlib  # as in canonical_json.py
 
     return int.from_bytes(hashlib.sha256(hashed).digest()[: WORD_BITS // 8], "big")

@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from dither_shared import domains
+from dither_shared.canonical_json import sha256
 from dither_shared.cells import Cells
-from dither_shared.documents import sha256
 from dither_shared.domains import Domain
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen

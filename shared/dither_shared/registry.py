@@ -14,8 +14,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from dither_shared.canonical_json import sha256
 from dither_shared.cells import PUBLIC_MAX, Cells
-from dither_shared.documents import sha256
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter, refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro

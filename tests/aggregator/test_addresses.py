@@ -21,8 +21,8 @@ from dither.sending.transport import HttpTransport, Outcome
 from dither_aggregator.ingest.limits import Limits
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore, StoreUnavailable
-from dither_aggregator.store.keys import Keys
-from dither_aggregator.web import health, reader, wsgi
+from dither_aggregator.store.access_keys import Keys
+from dither_aggregator.web import health_endpoints, reader_process, wsgi
 from dither_aggregator.web.addresses import ADDRESSES, BasePath, is_known, read_base_path
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.api import description
@@ -295,8 +295,8 @@ KINDS: dict[str, tuple[Any, str, str, str, str]] = {
     "a key of a reader": (Keys, "find", "GET", "/v1/metrics", "read"),
     "the description": (description, "_document", "GET", "/openapi.json", "read"),
     "a file of pages": (flask.Flask, "send_static_file", "GET", "/static/dither.css", ""),
-    "health": (health, "findings", "GET", "/readyz", "health"),
-    "metrics of health": (health, "findings", "GET", "/metrics", "health"),
+    "health": (health_endpoints, "findings", "GET", "/readyz", "health"),
+    "metrics of health": (health_endpoints, "findings", "GET", "/metrics", "health"),
 }
 
 
@@ -341,7 +341,7 @@ def test_a_fault_of_the_store_is_answered_so_that_the_request_comes_again(
 def test_an_unknown_address_is_one_also_where_nobody_can_read(
     opened: Below, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = reader._Desk(Place(str(tmp_path / "none"), "", None), lambda computed: None)
+    desk = reader_process._Desk(Place(str(tmp_path / "none"), "", None), lambda computed: None)
     for path, status in {"/": 503, "/nowhere": 404, "//v1/metrics": 404}.items():
         assert desk.answer(ReadRequest("GET", path, b"", [], b"")).status == status
     monkeypatch.setattr(*failing(wsgi, "respond", StoreUnavailable))
@@ -351,7 +351,7 @@ def test_an_unknown_address_is_one_also_where_nobody_can_read(
 
 def test_what_nobody_foresaw_in_a_reader_ends_no_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with sqlite_store(ASKED, tmp_path) as store:
-        desk = reader._Desk(Place(str(tmp_path), store.generation, None), lambda computed: None)
+        desk = reader_process._Desk(Place(str(tmp_path), store.generation, None), lambda computed: None)
     asked = ReadRequest("GET", "/v1/metrics", b"", [], b"")
     assert desk.answer(asked).status == 200
     monkeypatch.setattr(*failing(SQLiteStore, "refresh", KeyError))
@@ -437,7 +437,7 @@ def is_answered(path: str) -> bool:
 
 
 def is_answered_to_monitors(path: str) -> bool:
-    return unquote(path) in health.ADDRESSES
+    return unquote(path) in health_endpoints.ADDRESSES
 
 
 def test_whatever_path_is_asked_for_is_answered_in_words(

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dither.sending.sender import Sender
 from dither.sending.transport import HttpTransport, Outcome
+from dither.sending.upload_attempt import Sender
 from dither_aggregator.health.capacity import Capacity, FreeSpaceFloor
 from dither_aggregator.ingest import service as service_module
 from dither_aggregator.ingest.limits import Limits, Rate
 from dither_aggregator.ingest.service import Service, WholeService
-from dither_aggregator.store.keys import ID_BYTES
+from dither_aggregator.store.access_keys import ID_BYTES
 from dither_aggregator.web import bounds
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.bounds import Peers, peers_of

@@ -16,7 +16,7 @@ import requests
 from dither_aggregator.analysis.reading import COLUMNS
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store
-from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.api import OPERATIONS, description
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.rowsets import RowSet, respond

@@ -13,7 +13,7 @@ import pytest
 
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts import series as series_module
 from dither_aggregator.web.charts.scale import label_width
 from dither_aggregator.web.charts.series import (

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.store import SQLiteStore, StoreError, archive
+from dither_aggregator.store.document_kinds import DayMark, LastBackup, Retention
 from dither_aggregator.store.documents import KINDS
-from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import DayMark, LastBackup, Retention
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, kept_key, schema
 from tests.support.registries import registry

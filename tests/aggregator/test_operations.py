@@ -15,8 +15,8 @@ import requests
 
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore
-from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import Retention
+from dither_aggregator.store.document_kinds import Retention
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem

@@ -15,7 +15,7 @@ from dither_aggregator.arguments import values
 from dither_aggregator.ingest import counters
 from dither_aggregator.ingest.limits import Limits
 from dither_aggregator.web.addresses import ADDRESSES
-from dither_aggregator.web.health import health_findings
+from dither_aggregator.web.health_endpoints import health_findings
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_admission import ASKED, FEW, Taking, taking

@@ -22,7 +22,7 @@ from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.records import Retention
+from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
 from dither_shared.registry import Registry

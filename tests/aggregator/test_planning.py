@@ -15,6 +15,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import planning_shares
+from dither_aggregator.analysis.installs import Installs, outlook_of
 from dither_aggregator.analysis.planning import Planned, Question, Unplannable, neighbours, plan, registry_lines
 from dither_aggregator.analysis.planning_numbers import NumberQuestion
 from dither_aggregator.analysis.planning_shares import TEXT, WORDS, ShareQuestion, TextQuestion
@@ -22,7 +23,6 @@ from dither_aggregator.analysis.planning_tables import TableQuestion
 from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.planning import Installs, outlook_of
 from dither_shared.precision import POWER, detectable_share
 from dither_shared.registry import Registry, utc_today
 from dither_shared.words.groups import PROPOSED

@@ -27,7 +27,7 @@ from dither_aggregator.web import in_words
 from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.readers import CANDIDATES_MAX, READERS, Alone, ReaderProcess, Readers
+from dither_aggregator.web.reader_pool import CANDIDATES_MAX, READERS, Alone, ReaderProcess, Readers
 from dither_aggregator.workers.candidate_jobs import ASK_EVERY_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
@@ -358,7 +358,7 @@ def test_a_read_that_fails_is_a_page_where_a_page_was_asked_for_in_words_of_its_
 def test_a_reader_that_starts_slowly_beside_busy_programs_is_not_started_anew_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dither_aggregator.web.readers.ANSWER_WITHIN_S", 0.0)
+    monkeypatch.setattr("dither_aggregator.web.reader_pool.ANSWER_WITHIN_S", 0.0)
     asked = ReadRequest("GET", "/", b"", [], b"", live=True)
 
     async def ask(generation: str) -> None:
@@ -378,7 +378,7 @@ def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A processor, for the length of the test, has a program that never rests."""
-    monkeypatch.setattr("dither_aggregator.web.readers.STARVED_S", 0.5)
+    monkeypatch.setattr("dither_aggregator.web.reader_pool.STARVED_S", 0.5)
     begun: list[tuple[int, bool]] = []
     start = ReaderProcess.start
 

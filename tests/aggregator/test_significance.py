@@ -24,7 +24,7 @@ from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.store.records import Retention
+from dither_aggregator.store.document_kinds import Retention
 from dither_shared.frozen import replaced
 from dither_shared.mechanisms import GRR, OUE, PureMechanism, choose
 from dither_shared.mechanisms.memoized import MemoizedPure

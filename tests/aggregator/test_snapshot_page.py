@@ -27,11 +27,12 @@ from dither_aggregator.analysis.snapshots import _document
 from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
-from dither_aggregator.store.records import Final, Retention
+from dither_aggregator.store.document_kinds import Retention
+from dither_aggregator.store.records import Final
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import LongList
-from dither_shared.documents import canonical_json
+from dither_shared.canonical_json import canonical_json
 from dither_shared.harmless import visible
 from dither_shared.registry import Registry
 from tests.support.aggregators import aggregator, operators_app, sqlite_store

@@ -21,8 +21,8 @@ import requests
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable
-from dither_aggregator.store.records import Retention
-from dither_aggregator.web.health import answer_health
+from dither_aggregator.store.document_kinds import Retention
+from dither_aggregator.web.health_endpoints import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import PROBLEMS

@@ -23,9 +23,9 @@ import requests
 
 import dither
 from dither.device import FILE_NAME
-from dither.sending.sender import BACKOFF_S
 from dither.sending.transport import Answer, HttpTransport
-from dither.sending.uploader import Uploader
+from dither.sending.upload_attempt import BACKOFF_S
+from dither.sending.upload_thread import Uploader
 from dither.settings import Settings
 from dither.status import NOT_ASKED
 from dither.telemetry import Telemetry
@@ -191,7 +191,9 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path, monke
         assert counted(service) == {}
         # The rest is sent when the process that delivers has given up, and has been left alone for as long as it must.
         transport = HttpTransport(app.url, write_key(service.store))
-        monkeypatch.setattr("dither.sending.uploader.PAUSE_MAX_S", 0.2)  # how often it is asked whether it has given up
+        monkeypatch.setattr(
+            "dither.sending.upload_thread.PAUSE_MAX_S", 0.2
+        )  # how often it is asked whether it has given up
         directory = app.home / ".local" / "share" / "dither" / "notes"
         later = Telemetry(
             Settings(app.registry, transport, directory, None, clock=lambda: time.time() + 2 * BACKOFF_S + 20)

@@ -419,8 +419,8 @@ def test_a_flush_without_a_connection_returns_at_once_and_so_do_all_until_the_wa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds for any process: an offline command line pays nothing for its flush, and no pause between attempts."""
-    monkeypatch.setattr("dither.sending.uploader.PAUSE_S", 60.0)
-    monkeypatch.setattr("dither.sending.uploader.jitter", lambda most: most)
+    monkeypatch.setattr("dither.sending.upload_thread.PAUSE_S", 60.0)
+    monkeypatch.setattr("dither.sending.upload_thread.jitter", lambda most: most)
     clock = Clock()
     away = Unreachable()
     unsent = dither.FlushResult(0, 1, "no answer (ConnectionError)")

@@ -200,7 +200,7 @@ def test_a_flush_in_asyncio_without_a_thread_raises_nothing_into_the_app(monkeyp
 @pytest.fixture
 def soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a flush that failed try again soon: its first pause is up to half a second, the next ones longer."""
-    monkeypatch.setattr("dither.sending.uploader.PAUSE_S", 0.02)
+    monkeypatch.setattr("dither.sending.upload_thread.PAUSE_S", 0.02)
 
 
 @pytest.mark.usefixtures("soon_again")
@@ -357,7 +357,7 @@ def test_a_flush_says_what_of_an_accepted_upload_was_refused() -> None:
 
 
 def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.sending.uploader.SEND_WITHIN_S", 0.1)
+    monkeypatch.setattr("dither.sending.upload_thread.SEND_WITHIN_S", 0.1)
     with telemetry() as (device, requests):
         device.color.record("red")
         wait_until(lambda: not device.status().waiting)

@@ -25,7 +25,7 @@ from dither_aggregator.ingest.limits import Limits
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web import create_app
 from dither_aggregator.web.addresses import ADDRESSES, BasePath
 from dither_aggregator.web.admission import Admission

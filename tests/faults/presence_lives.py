@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from dither.device import DAY_S, FILE_NAME, Device, budget
-from dither.sending import sender, uploader
-from dither.sending.states import State
+from dither.sending import upload_attempt, upload_thread
+from dither.sending.thread_states import State
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
 from dither.telemetry import Telemetry
@@ -282,17 +282,17 @@ def look(telemetry: Telemetry) -> None:
             uploader_._changed.wait_for(lambda: uploader_ in asleep or uploader_._thread is None, LIFE_MAX_S)
 
 
-asleep: set[uploader.Uploader] = set()
-decide = uploader.Uploader.decide
+asleep: set[upload_thread.Uploader] = set()
+decide = upload_thread.Uploader.decide
 
 
-def decide_if_any(self: uploader.Uploader) -> tuple[State, float]:
+def decide_if_any(self: upload_thread.Uploader) -> tuple[State, float]:
     if no_look.is_set() and not (self._forks or self._situation.closed):  # it ends then, and does not look either
         return State.WAITING, float(LIFE_MAX_S)
     return decide(self)
 
 
-def sleep_until_woken(self: uploader.Uploader, seconds: float) -> None:
+def sleep_until_woken(self: upload_thread.Uploader, seconds: float) -> None:
     if seconds > 0:
         asleep.add(self)
         self._changed.notify_all()
@@ -372,9 +372,9 @@ def let_an_answer_open_its_period(self: Device, metric: Metric, answer: object) 
 
 def main(directory: Path, planted: bool) -> None:
     """Live through all cases."""
-    uploader.Uploader.decide = decide_if_any  # type: ignore[method-assign]
-    uploader.Uploader._sleep = sleep_until_woken  # type: ignore[method-assign]
-    for module in (uploader, sender):
+    upload_thread.Uploader.decide = decide_if_any  # type: ignore[method-assign]
+    upload_thread.Uploader._sleep = sleep_until_woken  # type: ignore[method-assign]
+    for module in (upload_thread, upload_attempt):
         setattr(module, "jitter", lambda most_s: most_s / 2)  # noqa: B010
     sqlite3.connect = partial(sqlite3.connect, factory=FailingConnection)  # type: ignore[assignment]
     # "spread": all days but each third one, such as the second.

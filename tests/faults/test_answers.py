@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dither.sending.sender import Sender
 from dither.sending.transport import Answer, HttpTransport, Outcome
+from dither.sending.upload_attempt import Sender
 from dither.telemetry import Telemetry
 from dither_shared.wire import PROBLEM_PREFIX
 from tests.faults.apps import ASKED, start
@@ -29,7 +29,7 @@ OURS = Reply(body=accepted)
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow server for tenths of a second and not for tens, and between the attempts of a flush for less."""
-    monkeypatch.setattr("dither.sending.uploader.PAUSE_S", 0.02)
+    monkeypatch.setattr("dither.sending.upload_thread.PAUSE_S", 0.02)
     monkeypatch.setattr("dither.sending.connection.CONNECT_TIMEOUT_S", 0.4)
     monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 0.4)
     monkeypatch.setattr("dither.sending.connection.EXCHANGE_TIMEOUT_S", 0.4)

@@ -266,7 +266,7 @@ from pathlib import Path
 import requests, requests.adapters, logging.handlers, http.cookiejar
 from tests.faults.apps import ASKED, Taker, start
 from tests.support.clocks import Clock
-import dither, dither.sending.uploader, dither.sending.transport
+import dither, dither.sending.upload_thread, dither.sending.transport
 
 clock, taker, directory = Clock(), Taker(), Path({str(directory)!r})
 clock.travel(1)

@@ -20,9 +20,9 @@ import pytest
 from scipy.stats import binom
 
 from dither.device import DAY_S
-from dither.sending import uploader
-from dither.sending.states import TABLE, State
-from dither.sending.uploader import Uploader
+from dither.sending import upload_thread
+from dither.sending.thread_states import TABLE, State
+from dither.sending.upload_thread import Uploader
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker
 from tests.support.clocks import Clock
@@ -74,9 +74,9 @@ class Simulated(Uploader):
                     self._tidy()
                     continue
                 assert not TABLE[state].ends, state
-                self._sleeps_s = min(wait_s, uploader.LOOK_AGAIN_S)
+                self._sleeps_s = min(wait_s, upload_thread.LOOK_AGAIN_S)
                 self._until = min(clock_now + wait_s, (clock_now // DAY_S + 1) * DAY_S)
-                self._step_s = min(self._sleeps_s, uploader.CLOCK_EVERY_S)
+                self._step_s = min(self._sleeps_s, upload_thread.CLOCK_EVERY_S)
             slept_s = min(self._step_s, when - self._moved.now)
             self._moved.now += slept_s
             self._sleeps_s -= slept_s
@@ -84,7 +84,7 @@ class Simulated(Uploader):
             if self._step_s > 0:
                 return
             self._sleeps_s = 0.0 if self._moved.now >= self._until else self._sleeps_s
-            self._step_s = min(self._sleeps_s, uploader.CLOCK_EVERY_S)
+            self._step_s = min(self._sleeps_s, upload_thread.CLOCK_EVERY_S)
 
     def suspend(self, seconds: float) -> None:
         """Let the clock go on, and the thread sleep as if it did not."""
@@ -113,7 +113,7 @@ def moments(night: Day, *, answers: bool) -> list[float]:
     """Return how long after the night each device's upload left, in seconds."""
     rng = random.Random(f"{night} {answers}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uploader, "jitter", lambda most_s: rng.random() * most_s)
+        patch.setattr(upload_thread, "jitter", lambda most_s: rng.random() * most_s)
         return [_moment(night, answers, rng) for _ in range(DEVICES)]
 
 
@@ -165,7 +165,7 @@ def wake_for_each(patch: pytest.MonkeyPatch) -> None:
 
 def plan_for_each(patch: pytest.MonkeyPatch) -> None:
     """Draw the moment when an answer comes, and else an hour after a suspend."""
-    answer_and(patch, lambda simulated: simulated.device.look(uploader.delay))
+    answer_and(patch, lambda simulated: simulated.device.look(upload_thread.delay))
 
 
 def answer_and(patch: pytest.MonkeyPatch, does: Callable[[Simulated], object]) -> None:
@@ -176,7 +176,7 @@ def answer_and(patch: pytest.MonkeyPatch, does: Callable[[Simulated], object]) -
         does(self)
 
     patch.setattr(Simulated, "answer", answer_first)
-    patch.setattr(uploader, "CLOCK_EVERY_S", uploader.LOOK_AGAIN_S)
+    patch.setattr(upload_thread, "CLOCK_EVERY_S", upload_thread.LOOK_AGAIN_S)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from dither.cli import main
 from dither.device import FILE_NAME
 from dither.device.migrations import STEPS
 from dither_aggregator.store import SQLiteStore, StoreError
-from dither_aggregator.store.fsck import check as fsck
+from dither_aggregator.store.invariants import check as fsck
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.sqlite import FILE_NAME as STORE_NAME
 from dither_shared.frozen import replaced

@@ -20,8 +20,8 @@ from unittest import mock
 import dither.device.slots
 from dither.device import DAY_S, FILE_NAME, Device, Silence
 from dither.device.days import SILENT_DAYS, period_start
-from dither.sending.sender import Sender
 from dither.sending.transport import Answer, Outcome, read_answer
+from dither.sending.upload_attempt import Sender
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 from tests.faults.kept import Row, kept

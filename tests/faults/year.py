@@ -16,8 +16,8 @@ from unittest import mock
 
 import dither.device.slots
 from dither.device import Device
-from dither.sending.sender import Sender
 from dither.sending.transport import Answer, HttpTransport, Outcome
+from dither.sending.upload_attempt import Sender
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, archive

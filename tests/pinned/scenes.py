@@ -20,9 +20,9 @@ from dither.device import Device, budget, outbox
 from dither.device.budget import Budget
 from dither.device.days import draw_periods
 from dither.device.slots import Slots
-from dither.sending import sender
-from dither.sending.sender import Sender
+from dither.sending import upload_attempt
 from dither.sending.transport import Answer, Outcome, read_answer
+from dither.sending.upload_attempt import Sender
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire import PADDED_BYTES_MIN, SYMBOL_DIGITS
@@ -500,7 +500,7 @@ class Player:
             patch.object(Slots, "_cohort", number),
             patch.object(Slots, "_randomize", report),
             patch.object(outbox, "new_upload_id", upload_id),
-            patch.object(sender, "jitter", backoff),
+            patch.object(upload_attempt, "jitter", backoff),
         ):
             yield
 

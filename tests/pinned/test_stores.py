@@ -10,7 +10,7 @@ import pytest
 
 from dither_aggregator.store import SQLiteStore, Store, StoreError, archive
 from dither_aggregator.store.dump import SeenRecord
-from dither_aggregator.store.fsck import check
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.redis import RedisStore, layout
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, schema

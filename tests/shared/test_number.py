@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
-from dither_shared.domains.numbers import Placed, Range, Thresholds
+from dither_shared.domains.number_ranges import Placed, Range, Thresholds
 from dither_shared.exact import exp_below
 from dither_shared.kinds import Answer
 from dither_shared.kinds.number import GRID, NumberKind, choose_points

@@ -29,7 +29,7 @@ import requests
 
 import dither
 import dither.device.file
-import dither.sending.uploader
+import dither.sending.upload_thread
 from dither.device import FILE_NAME
 from dither.sending.transport import HttpTransport
 from dither.settings import Settings
@@ -151,7 +151,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
-import dither, dither.device.file, dither.sending.uploader
+import dither, dither.device.file, dither.sending.upload_thread
 Telemetry = dither.Telemetry
 faulthandler.register(signal.SIGALRM, all_threads=False, chain=True)
 signal.alarm(60)  # so that nothing that hangs outlives its test

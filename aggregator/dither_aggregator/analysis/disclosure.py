@@ -24,8 +24,8 @@ from dither_aggregator.analysis.windows import Window, reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.contract import BATCH_MIN
+from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.packing import unpack_counts
-from dither_aggregator.store.records import Document
 from dither_shared.cells import Cells
 from dither_shared.plan import Plan
 

@@ -19,10 +19,10 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from dither_aggregator.analysis.installs import PlannedLife
 from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
-from dither_shared.planning import PlannedLife
 from dither_shared.precision import reports_possible
 
 N_MAX = 10**12

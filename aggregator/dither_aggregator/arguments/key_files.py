@@ -11,7 +11,7 @@ from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.operations.scopes import SCOPES, WRITE
 from dither_aggregator.store import Store
-from dither_aggregator.store.keys import new_text, text_fault
+from dither_aggregator.store.access_keys import new_text, text_fault
 from dither_aggregator.store.sqlite import KEY_NAME, keep_key, kept_key
 from dither_shared.errors import ConfigurationError
 from dither_shared.ownership import check_named

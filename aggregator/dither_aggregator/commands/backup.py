@@ -9,7 +9,7 @@ from pathlib import Path
 from dither_aggregator.arguments.data import opened
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.store import Store, StoreError, archive, create_store, open_store
-from dither_aggregator.store.fsck import check
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.records import total_of
 from dither_aggregator.store.restoring import restore
 from dither_shared.errors import ConfigurationError, reason_of

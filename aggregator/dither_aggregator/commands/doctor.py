@@ -8,7 +8,7 @@ from dither_aggregator.arguments.data import add_data_argument
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import place
 from dither_aggregator.health.checks import HealthFinding
-from dither_aggregator.health.doctor import examine
+from dither_aggregator.health.diagnosis import examine
 
 EXAMPLE = "dither doctor --data /var/lib/dither --health 8081"
 

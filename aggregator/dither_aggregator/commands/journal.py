@@ -4,7 +4,7 @@ import argparse
 import json
 
 from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.store.records import JOURNAL_MAX
+from dither_aggregator.store.document_kinds import JOURNAL_MAX
 
 EXAMPLE = "dither journal --last 20 --data /var/lib/dither"
 LAST = 100

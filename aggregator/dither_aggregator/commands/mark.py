@@ -8,7 +8,7 @@ from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.values import day
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store
-from dither_aggregator.store.records import MARK_CHARACTERS_MAX, DayMark
+from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, DayMark
 
 EXAMPLE = 'dither mark add 2026-11-20 "version 158" --data /var/lib/dither'
 ACTIONS = {

@@ -37,7 +37,7 @@ from dither_aggregator.store.sqlite import KEY_NAME, exclusive, kept_key
 from dither_aggregator.web import create_app
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.readers import Readers
+from dither_aggregator.web.reader_pool import Readers
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError
 from dither_shared.registry import Registry, utc_today

@@ -10,8 +10,9 @@ from dither_aggregator.arguments.data import add_data_argument, add_lossy_argume
 from dither_aggregator.arguments.values import day, store_name
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.clock import foresee, reset
+from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.opening import SHARDS, is_redis
-from dither_aggregator.store.records import Retention, total_of
+from dither_aggregator.store.records import total_of
 from dither_aggregator.store.restoring import copy
 from dither_shared.errors import reason_of
 from dither_shared.files import read_text

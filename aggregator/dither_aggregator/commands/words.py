@@ -13,7 +13,7 @@ from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.out import add_out_argument, write
 from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window
 from dither_aggregator.store import StoredPlan
-from dither_shared.domains.texts import UNTEXTS
+from dither_shared.domains.hashed_texts import UNTEXTS
 from dither_shared.errors import ConfigurationError
 from dither_shared.harmless import behind
 

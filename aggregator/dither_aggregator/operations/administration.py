@@ -11,10 +11,10 @@ from datetime import date
 
 from dither_aggregator.health.expiry import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
+from dither_aggregator.store.access_keys import Key, asked_id, id_in, new_text
 from dither_aggregator.store.damaged_entries import SetApart, set_apart
-from dither_aggregator.store.keys import Key, asked_id, id_in, new_text
+from dither_aggregator.store.document_kinds import COMMAND_LINE, DayMark
 from dither_aggregator.store.plans import Offered
-from dither_aggregator.store.records import COMMAND_LINE, DayMark
 from dither_shared.registry import Registry
 
 

@@ -1,7 +1,7 @@
 """Readings are made ahead of those who ask: a process that nobody waits for computes pages, and what it reads is kept.
 
-The process is a reader (`web/reader.py`) that hands over each reading as soon as it is made. Killed at any moment it
-loses the one that it was at; that one is tried again later, and the others go on at once.
+The process is a reader (`web/reader_process.py`) that hands over each reading as soon as it is made. Killed at any
+moment it loses the one that it was at; that one is tried again later, and the others go on at once.
 """
 
 import logging
@@ -69,7 +69,7 @@ class Address(NamedTuple):
 
 def command() -> Sequence[str]:
     """Return the command line of a reader."""
-    return sys.executable, "-P", "-m", "dither_aggregator.web.reader"
+    return sys.executable, "-P", "-m", "dither_aggregator.web.reader_process"
 
 
 def environment() -> dict[str, str]:

@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dither_aggregator.store.access_keys import Key, first_key
+from dither_aggregator.store.document_kinds import DayMark, JournalEntry, Retention
 from dither_aggregator.store.dump import (
     BatchesRecord,
     DocumentsRecord,
@@ -32,10 +34,9 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.keys import Key, first_key
 from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.plans import StoredPlan
-from dither_aggregator.store.records import DayMark, JournalEntry, Retention, StoreError
+from dither_aggregator.store.records import StoreError
 from dither_shared.errors import reason_of
 from dither_shared.ownership import check_named
 

@@ -18,13 +18,14 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from dither_aggregator.store import archive
+from dither_aggregator.store.access_keys import Key
 from dither_aggregator.store.contract import Store
 from dither_aggregator.store.day_reset import DayReset, named
+from dither_aggregator.store.document_kinds import COMMAND_LINE, Retention
 from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, ShardRecord, TallyRecord
-from dither_aggregator.store.keys import Key
 from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.plans import StoredPlan
-from dither_aggregator.store.records import COMMAND_LINE, Counted, Retention, StoreError
+from dither_aggregator.store.records import Counted, StoreError
 from dither_aggregator.store.sqlite import SQLiteStore, exclusive
 from dither_shared.errors import reason_of
 

@@ -1,8 +1,8 @@
 """The documents of a store: what a registry and operators say, beside what is counted. All kinds are kept alike.
 
-A kind is a `records.Document`; a new one is that class, and a line in KINDS. The documents of a kind have a version,
-which each change raises. A change is stored only over the version that it was made of, and else made again. Numbered
-documents, such as entries of the journal, are only ever added.
+A kind is a `Document` of `document_kinds.py`; a new one is that class, and a line in KINDS. The documents of a kind
+have a version, which each change raises. A change is stored only over the version that it was made of, and else made
+again. Numbered documents, such as entries of the journal, are only ever added.
 
 Groups in quarantine are no documents. One moves in one step with the cursor and the ledger of its shard, by the script
 that moves them, and documents lie in another slot of a Redis Cluster, which no script of a shard reaches. A document
@@ -23,18 +23,11 @@ from threading import Lock
 from typing import NamedTuple, TypeVar
 
 from dither_aggregator.operations.registry_process import another_app
-from dither_aggregator.store.keys import Key, Keys, masked, new_text
+from dither_aggregator.store.access_keys import Key, Keys, masked, new_text
+from dither_aggregator.store.document_kinds import JOURNAL_MAX, DayMark, Document, JournalEntry, LastBackup, Retention
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
-from dither_aggregator.store.records import (
-    JOURNAL_MAX,
-    DayMark,
-    Document,
-    JournalEntry,
-    LastBackup,
-    Retention,
-    StoreError,
-)
+from dither_aggregator.store.records import StoreError
 from dither_shared.harmless import visible
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry

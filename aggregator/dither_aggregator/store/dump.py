@@ -11,19 +11,10 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
+from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.packing import BODY_BYTES, ID_BYTES
-from dither_aggregator.store.records import (
-    Batch,
-    Counted,
-    Document,
-    Final,
-    LogGroup,
-    Poison,
-    RefusedCount,
-    RefusedKey,
-    TallyKey,
-)
+from dither_aggregator.store.records import Batch, Counted, Final, LogGroup, Poison, RefusedCount, RefusedKey, TallyKey
 
 DOCUMENTS_BYTES = 1024 * 1024
 """So many bytes of documents come in one record, but for a longer document."""

@@ -7,8 +7,9 @@ from datetime import date, timedelta
 from typing import Any, Self
 
 from dither_aggregator.operations.registry_process import another_meaning, document_of
+from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.packing import DAY_S, day_number
-from dither_aggregator.store.records import Document, StoreError
+from dither_aggregator.store.records import StoreError
 from dither_shared.exact import from_micro
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry

@@ -9,7 +9,7 @@ from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.admin_requests import changing_app
 from dither_aggregator.web.answers import App, HttpAnswer, Scope, refusal
 from dither_aggregator.web.authentication import ADMINISTRATION, Authentication, unstored
-from dither_aggregator.web.health import answer_health
+from dither_aggregator.web.health_endpoints import answer_health
 from dither_aggregator.web.hosts import check_monitor, check_reader
 from dither_aggregator.web.listener_connections import HEALTH
 from dither_aggregator.web.messages import ACTOR

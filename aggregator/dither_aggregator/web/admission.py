@@ -15,7 +15,7 @@ from dither_aggregator.ingest import counters
 from dither_aggregator.ingest.limits import SECOND_NS, Limits
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations.scopes import ADMIN, READING, WRITE
-from dither_aggregator.store.keys import Key
+from dither_aggregator.store.access_keys import Key
 from dither_aggregator.web.addresses import BasePath, is_known
 from dither_aggregator.web.admin_requests import LOAD, another_is_read
 from dither_aggregator.web.answers import Scope

@@ -15,7 +15,7 @@ from dither_aggregator.web.addresses import BasePath
 from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.processes import Opened
-from dither_aggregator.web.readers import Readers
+from dither_aggregator.web.reader_pool import Readers
 from dither_aggregator.workers.candidate_jobs import CandidateJobs, secret_of
 from dither_aggregator.workers.publisher import Publisher
 from dither_aggregator.workers.tasks import TaskQueue, make_app

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations.scopes import ADMIN, READING, WRITE
-from dither_aggregator.store.keys import REVOKED, WAITING, Key
+from dither_aggregator.store.access_keys import REVOKED, WAITING, Key
 from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import App, HttpAnswer, Scope
 from dither_aggregator.web.headers import headers_of

@@ -12,7 +12,7 @@ from itsdangerous import BadData, TimestampSigner
 
 from dither_aggregator.operations.scopes import READING
 from dither_aggregator.store import Store
-from dither_aggregator.store.keys import ACTIVE, Key
+from dither_aggregator.store.access_keys import ACTIVE, Key
 from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.headers import list_of, media_type

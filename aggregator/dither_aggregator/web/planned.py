@@ -12,6 +12,17 @@ from typing import Any, ClassVar, Generic
 from marshmallow import ValidationError, fields
 
 from dither_aggregator.analysis import planning_numbers, planning_tables
+from dither_aggregator.analysis.installs import (
+    INSTALLS_MAX,
+    WEEK_DAYS,
+    YEAR_DAYS,
+    Change,
+    Installs,
+    Outlook,
+    changes,
+    outlook_of,
+    reports_of,
+)
 from dither_aggregator.analysis.planning import N_MAX, Planned, Q, Unplannable, plan, registry_lines
 from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
 from dither_aggregator.analysis.planning_shares import D_MAX, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
@@ -24,17 +35,6 @@ from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.frozen import replaced
 from dither_shared.installed import Installed
 from dither_shared.kinds.choices import TICKS_MAX
-from dither_shared.planning import (
-    INSTALLS_MAX,
-    WEEK_DAYS,
-    YEAR_DAYS,
-    Change,
-    Installs,
-    Outlook,
-    changes,
-    outlook_of,
-    reports_of,
-)
 from dither_shared.registry import REPORTS_MAX, Registry
 from dither_shared.words.groups import PROPOSED
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 import msgspec
 
 from dither_aggregator.ingest import counters
-from dither_aggregator.ingest.reading import parse_upload
 from dither_aggregator.ingest.service import Service, Submitted
+from dither_aggregator.ingest.upload_reading import parse_upload
 from dither_aggregator.store import Receipt
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope
 from dither_aggregator.web.authentication import Authentication

@@ -21,10 +21,10 @@ from redis.asyncio import Redis
 
 from dither_aggregator.store import Store
 from dither_aggregator.web import bounds, problems
+from dither_aggregator.web.answer_packing import pack
 from dither_aggregator.web.connection import BODY_BYTES_MAX
 from dither_aggregator.web.messages import ReadAnswer, ReadRequest
-from dither_aggregator.web.packing import pack
-from dither_aggregator.web.readers import LONG_WITHIN_S, Alone
+from dither_aggregator.web.reader_pool import LONG_WITHIN_S, Alone
 from dither_aggregator.workers.tasks import LOOK, REPLY_TIMEOUT_S, BrokerError, Task
 from dither_shared.wire.problems import Problem
 

@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 from dither.device.agreement import EVERYTHING, REFUSED_NAME, Agreement, Refusals
 from dither.device.budget import Budget
-from dither.device.connection import DURABLE_WAIT_S, WAIT_S, DeviceBusy
 from dither.device.days import Days
 from dither.device.file import DAY_S, DeviceFile
 from dither.device.outbox import BuiltUpload, Outbox
@@ -25,6 +24,7 @@ from dither.device.schema import FILE_NAME, DeviceDamaged, DeviceFault, DeviceUn
 from dither.device.send_schedule import Sending, SendSchedule
 from dither.device.skip_reason import Silence, SkipReason, SkipReasons
 from dither.device.slots import Answer, Slots
+from dither.device.sqlite_connection import DURABLE_WAIT_S, WAIT_S, DeviceBusy
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric, Registry

@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dither.device.connection import BRIEF_WAIT_S, DURABLE_WAIT_S, WAIT_S, Connected, DeviceBusy, undo
 from dither.device.schema import FILE_NAME, check_version, empty, version_of
+from dither.device.sqlite_connection import BRIEF_WAIT_S, DURABLE_WAIT_S, WAIT_S, Connected, DeviceBusy, undo
 from dither_shared.files import StrPath
 
 DAY_S = 86_400

@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 from functools import cache
 
-from dither.say import WARNING, say
+from dither.logger import WARNING, say
 from dither_shared import ownership
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath

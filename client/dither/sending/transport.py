@@ -12,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Protocol
 
 from dither.forks import IMPORTING
-from dither.say import INFO, say
+from dither.logger import INFO, say
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen, replaced

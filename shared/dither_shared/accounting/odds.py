@@ -12,8 +12,8 @@ a = 1 / (1 + e^{epsilon / 2}) upward, or from 1 - a downward:
     by (e^{epsilon / 2} - 1) / (e^{epsilon / 2} + 1) = tanh(epsilon / 4)
 
 With randomized response of two values all of these are reached. Several outputs about one device compose by adding
-their epsilons; any number of reports of one memoized answer together enter with epsilon_permanent (`events.py`).
-Kasiviswanathan, Smith 2014.
+their epsilons; any number of reports of one memoized answer together enter with epsilon_permanent (the aggregator's
+`accounting/events.py`). Kasiviswanathan, Smith 2014.
 """
 
 from decimal import Decimal

@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
-from dither_shared.domains.values import VALUE_CHARACTERS_MAX, Values
+from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.installed import Installed, load
 
 if TYPE_CHECKING:
-    from dither_shared.domains.coded import Coded
+    from dither_shared.domains.coded_words import Coded
     from dither_shared.domains.columns import Columns
-    from dither_shared.domains.numbers import Buckets, NumberDomain, Range, Thresholds
-    from dither_shared.domains.texts import Hashed, TextDomain, Verbatim
+    from dither_shared.domains.hashed_texts import Hashed, TextDomain, Verbatim
+    from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 
 __all__ = [
     "DOMAINS",
@@ -37,9 +37,9 @@ __all__ = [
 _PLACES = {
     name: f"{__name__}.{module}:{name}"
     for name, module in {
-        "Values": "values", "Verbatim": "texts", "Hashed": "texts", "Coded": "coded", "Buckets": "numbers",
-        "Range": "numbers", "Thresholds": "numbers", "Columns": "columns", "NumberDomain": "numbers",
-        "TextDomain": "texts",
+        "Values": "listed_values", "Verbatim": "hashed_texts", "Hashed": "hashed_texts", "Coded": "coded_words",
+        "Buckets": "number_ranges", "Range": "number_ranges", "Thresholds": "number_ranges", "Columns": "columns",
+        "NumberDomain": "number_ranges", "TextDomain": "hashed_texts",
     }.items()
 }  # fmt: skip
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
-from dither_shared.domains.numbers import Buckets, Range
-from dither_shared.domains.values import Values
+from dither_shared.domains.listed_values import Values
+from dither_shared.domains.number_ranges import Buckets, Range
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
 from dither_shared.rng import SCALE, Rng

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Self
 
-from dither_shared.documents import sha256
+from dither_shared.canonical_json import sha256
 
 OTHER = "other"
 NONE = "none"

@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dither_shared.domains.numbers import DECIMALS_MAX, EDGE_MAX
+from dither_shared.domains.number_ranges import DECIMALS_MAX, EDGE_MAX
 from dither_shared.exact import digits
 
 if TYPE_CHECKING:

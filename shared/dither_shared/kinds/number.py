@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
-from dither_shared.domains.numbers import Buckets, NumberDomain, Placed, Range, Thresholds
+from dither_shared.domains.number_ranges import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
 from dither_shared.kinds.kind import Asked, Kind, Offer
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent

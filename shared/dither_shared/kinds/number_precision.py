@@ -22,7 +22,7 @@ from operator import add, mul, sub, truediv
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
-from dither_shared.domains.numbers import NumberDomain, Range, Thresholds
+from dither_shared.domains.number_ranges import NumberDomain, Range, Thresholds
 from dither_shared.mechanisms import PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.rng import SCALE

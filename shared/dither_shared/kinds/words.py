@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
-from dither_shared.domains.texts import Read
+from dither_shared.domains.hashed_texts import Read
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind

@@ -25,7 +25,7 @@ from dither_aggregator.health import checks
 from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.health.checks import CHECKS, Gauge, HealthCheck, HealthFinding, Observed, Teller
 from dither_aggregator.health.checks import found as a_finding
-from dither_aggregator.health.doctor import examine
+from dither_aggregator.health.diagnosis import examine
 from dither_aggregator.health.status import Audit
 from dither_aggregator.ingest import counters
 from dither_aggregator.ingest import service as service_module
@@ -35,7 +35,7 @@ from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import Counted
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.bounds import Peers
-from dither_aggregator.web.health import answer_health, health_findings
+from dither_aggregator.web.health_endpoints import answer_health, health_findings
 from dither_aggregator.web.listener_connections import Door
 from dither_shared.wire import PATH, REASONS
 from tests.support.aggregators import operators_app, serve, sqlite_store

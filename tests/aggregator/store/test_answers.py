@@ -12,10 +12,10 @@ import pytest
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, archive
 from dither_aggregator.store.dump import SeenRecord
-from dither_aggregator.store.fsck import check
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.packing import BODY_BYTES, day_number
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME, data, schema
+from dither_aggregator.store.sqlite import FILE_NAME, schema, sqlite_store
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.writing import new_upload_id
@@ -195,7 +195,7 @@ def test_a_backup_brings_batches_and_what_is_kept_of_uploads_back(
 def test_many_uploads_are_moved_some_at_a_time(
     tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "SORT_ROWS", 2)
+    monkeypatch.setattr(sqlite_store, "SORT_ROWS", 2)
     with closing(SQLitePlace(tmp_path / "store")) as place:
         store = place.make(asked)
         bodies = uploads(store, asked, 5)

@@ -18,9 +18,10 @@ import pytest
 
 from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import archive
+from dither_aggregator.store.document_kinds import LastBackup
 from dither_aggregator.store.dump import DocumentsRecord, Record, ShardRecord
 from dither_aggregator.store.packing import pack_counts, plain_counts, unpack_counts
-from dither_aggregator.store.records import LastBackup, StoreError
+from dither_aggregator.store.records import StoreError
 from tests.pinned.files import filled
 from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.soaking import scaled

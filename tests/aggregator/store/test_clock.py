@@ -22,13 +22,14 @@ from dither_aggregator.health.checks import HealthFinding, Observed
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
+from dither_aggregator.store.access_keys import Key
 from dither_aggregator.store.clock import reset
 from dither_aggregator.store.day_reset import DayReset, judge
+from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.dump import SeenRecord
-from dither_aggregator.store.fsck import check
-from dither_aggregator.store.keys import Key
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.packing import pack_counts, unpack_counts
-from dither_aggregator.store.records import Batch, Counted, KeptReading, Retention
+from dither_aggregator.store.records import Batch, Counted, KeptReading
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.redis.client import Client, Command
 from dither_aggregator.store.redis.scripts import SCRIPTS

@@ -9,7 +9,7 @@ import pytest
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store import damaged_entries as aside_module
 from dither_aggregator.store.damaged_entries import set_apart
-from dither_aggregator.store.fsck import check
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.packing import fold_read
 from dither_aggregator.store.records import NO_CELL
 from dither_aggregator.store.restoring import restore
@@ -202,7 +202,7 @@ def test_counters_that_overtake_it_hide_nothing(
     """They fold what is before the damaged entry, in steps as long as those in which it is looked for."""
     for module in ("sqlite.data", "redis.data"):
         monkeypatch.setattr(f"dither_aggregator.store.{module}.READ_UPLOADS_MAX", 2)
-    monkeypatch.setattr("dither_aggregator.store.sqlite.data.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("dither_aggregator.store.sqlite.sqlite_store.ROWS_AT_ONCE", 2)
     fill(store, asked, 7)
     damage(place, {6}, cut)
     entries = store.log_entries(0)

@@ -7,10 +7,10 @@ from stat import S_IMODE
 
 import pytest
 
-from dither_aggregator.health.doctor import examine
+from dither_aggregator.health.diagnosis import examine
 from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, LOCK_NAME, exclusive
-from dither_aggregator.store.sqlite.file import NAMES
+from dither_aggregator.store.sqlite.directory import NAMES
 from dither_shared.registry import Registry
 from tests.support.aggregators import dither, refused, serve
 from tests.support.keys import STRONG

@@ -12,8 +12,8 @@ import pytest
 
 from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, documents, open_store
-from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import DayMark, Document, Retention
+from dither_aggregator.store.document_kinds import DayMark, Document, Retention
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.redis import layout
 from dither_aggregator.store.restoring import copy, restore
 from dither_aggregator.store.sqlite import FILE_NAME
@@ -60,7 +60,7 @@ STROKES = [Stroke(hour) for hour in range(1, 8)]
 @pytest.fixture(autouse=True)
 def more_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "KINDS", (*documents.KINDS, Bell, Stroke))
-    for module in ("dump", "fsck", "restoring", "sqlite.moving", "redis.moving"):
+    for module in ("dump", "invariants", "restoring", "sqlite.moving", "redis.moving"):
         monkeypatch.setattr(f"dither_aggregator.store.{module}.KINDS", documents.KINDS)
 
 
@@ -68,7 +68,7 @@ def test_a_store_names_a_kind_in_its_class_and_in_the_list_alone() -> None:
     """So a new kind touches these two files, and whichever shows it. Two more read marks of older stores."""
     named = {path for path, text in house.sources().items() if "DayMark" in house.names(text)}
     of_store = {path.name for path in named if "store" in path.parts}
-    assert of_store == {"records.py", "documents.py"} | {"archive.py", "schema.py"}
+    assert of_store == {"document_kinds.py", "documents.py"} | {"archive.py", "schema.py"}
 
 
 def put(store: Store, *bells: Bell) -> bool:

@@ -12,8 +12,9 @@ import pytest
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store.document_kinds import DayMark, Retention
 from dither_aggregator.store.dump import Identity, SeenRecord, ShardRecord, TallyRecord
-from dither_aggregator.store.records import DayMark, Final, RefusedCount, RefusedKey, Retention
+from dither_aggregator.store.records import Final, RefusedCount, RefusedKey
 from dither_aggregator.store.restoring import fill, restore
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape

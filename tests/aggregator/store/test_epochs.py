@@ -3,7 +3,8 @@
 import pytest
 
 from dither_aggregator.store import Store
-from dither_aggregator.store.records import Final, Retention
+from dither_aggregator.store.document_kinds import Retention
+from dither_aggregator.store.records import Final
 from dither_shared.registry import Registry
 from tests.support.stores import Place, append, balance, body_in, fold_all, seal_all
 

@@ -14,8 +14,8 @@ from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import Store, StoreError, contract
 from dither_aggregator.store.packing import fold_read, pack_counts, sum_segments
 from dither_aggregator.store.records import LogRead, Poison, Segment
-from dither_aggregator.store.redis import data as redis_data
-from dither_aggregator.store.sqlite import data as sqlite_data
+from dither_aggregator.store.redis import redis_store as redis_data
+from dither_aggregator.store.sqlite import sqlite_store as sqlite_data
 from dither_shared.registry import Registry
 from tests.support.registries import registry
 from tests.support.stores import Place, append, balance, body_in, body_of, fold_all, parsed

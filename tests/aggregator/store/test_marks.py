@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dither_aggregator.store import SQLiteStore, Store, StoreError, StoreUnavailable
+from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.store.dump import DocumentsRecord
-from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry

@@ -14,7 +14,7 @@ from dither_aggregator.analysis.disclosure import sizes
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
 from dither_aggregator.store.contract import BATCH_MIN
-from dither_aggregator.store.fsck import check
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.packing import HEAD_BYTES, add_plain, pack_counts
 from dither_aggregator.store.records import Batch
 from dither_aggregator.web.wsgi import reading_app

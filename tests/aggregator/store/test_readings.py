@@ -9,8 +9,9 @@ import pytest
 
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
+from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.dump import FinalRecord
-from dither_aggregator.store.records import KeptReading, Retention
+from dither_aggregator.store.records import KeptReading
 from dither_shared.registry import Registry
 from tests.support.stores import Place, append, body_of, fold_all, seal_all
 

@@ -12,9 +12,9 @@ from dither_aggregator.store.contract import with_pending
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
 from dither_aggregator.store.packing import count_pending, fold_read, pack_counts
 from dither_aggregator.store.records import Counted, Poison, Segment
-from dither_aggregator.store.redis import RedisStore, data, moving
+from dither_aggregator.store.redis import RedisStore, moving, redis_store
 from dither_aggregator.store.redis.client import Client
-from dither_aggregator.store.redis.data import INSTANT_ATTEMPTS
+from dither_aggregator.store.redis.redis_store import INSTANT_ATTEMPTS
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from tests.support.redis_servers import RedisServer
@@ -60,7 +60,7 @@ def test_a_ledger_is_of_one_instant_however_fast_the_counters_are(
 
 
 def test_a_long_log_is_counted_in_pieces(server: RedisServer, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data, "READ_UPLOADS_MAX", 7)
+    monkeypatch.setattr(redis_store, "READ_UPLOADS_MAX", 7)
     with closing(RedisPlace(server)) as place:
         store = place.make(asked)
         for _ in range(40):
@@ -166,7 +166,7 @@ def test_a_long_log_is_dumped_in_pieces(
     fold_all(store)
     for _ in range(40):
         append(store, body_in(store, 0, asked, {"dark": [1]}))
-    for module in (data, moving):
+    for module in (redis_store, moving):
         monkeypatch.setattr(module, "READ_UPLOADS_MAX", 7)
 
     def meanwhile() -> None:
@@ -196,7 +196,7 @@ def test_no_reply_holds_redis_up_for_all_that_a_shard_has(
     for shard in range(1, store.shards):
         store.fill_shard(ShardRecord(shard, place.day(), place.day(-1), 0, ()))
     store.finish()
-    monkeypatch.setattr(data, "SCAN_ITEMS", 20)
+    monkeypatch.setattr(redis_store, "SCAN_ITEMS", 20)
     longest: list[int] = []
     send = Client._send
 

@@ -15,8 +15,9 @@ from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.day_reset import DayReset
+from dither_aggregator.store.document_kinds import DayMark, Retention
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.records import DayMark, Final, KeptReading, LogEntry, Retention
+from dither_aggregator.store.records import Final, KeptReading, LogEntry
 from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.web.api_process import ServedStore

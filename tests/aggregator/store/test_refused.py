@@ -14,13 +14,13 @@ import pytest
 from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable, archive
 from dither_aggregator.store.contract import REFUSED_DAYS
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.fsck import check
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.packing import day_number
 from dither_aggregator.store.records import RefusedCount, RefusedKey
 from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.layout import refused_fields
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import FILE_NAME, data, schema
+from dither_aggregator.store.sqlite import FILE_NAME, schema, sqlite_store
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.aggregator.store.conftest import place_of
@@ -290,7 +290,7 @@ def test_a_file_without_the_table_has_no_counts_until_the_first(tmp_path: Path, 
 def _append_with(old: str, new: str) -> Callable[..., object]:
     source = inspect.getsource(SQLiteStore._append)
     assert old in source
-    made = dict(vars(data))
+    made = dict(vars(sqlite_store))
     exec(textwrap.dedent(source.replace(old, new)), made)
     return cast("Callable[..., object]", made["_append"])
 

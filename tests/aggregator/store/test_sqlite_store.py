@@ -14,8 +14,8 @@ import pytest
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.contract import Prepared
-from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, data, exclusive, schema
-from dither_aggregator.store.sqlite.file import describe_error
+from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, schema, sqlite_store
+from dither_aggregator.store.sqlite.directory import describe_error
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.support.clocks import Clock
@@ -77,7 +77,7 @@ def test_a_failed_commit_stores_nothing(sqlite: SQLiteStore, asked: Registry, mo
 def test_uploads_that_come_together_are_known_and_counted_once(
     sqlite: SQLiteStore, asked: Registry, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(data, "SEEN_AT_ONCE", at_once)
+    monkeypatch.setattr(sqlite_store, "SEEN_AT_ONCE", at_once)
     old, *new = (parsed(sqlite, body_of(asked, {"dark": [1], "color": [0, 1]})) for _ in range(6))
     refused = parsed(sqlite, body_of(asked, {"dark": [9]}))
     sqlite.append([old])

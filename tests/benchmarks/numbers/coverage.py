@@ -19,7 +19,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES, NumberRow, NumbersReading, Statistics, fit_tally
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.domains.numbers import NumberDomain, Range
+from dither_shared.domains.number_ranges import NumberDomain, Range
 from tests.benchmarks.numbers.shapes import LATENCY_MS, shapes
 from tests.support.drawn_numbers import Population, draw_numbers, population, read_numbers, stored_number
 

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 def _soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the thread try again soon: it may look while the reader is still there, and then waits for seconds."""
     monkeypatch.setattr("dither.device.ERASE_AGAIN_S", 0.1)
-    monkeypatch.setattr("dither.sending.uploader.TIDY_AGAIN_S", 0.05)
+    monkeypatch.setattr("dither.sending.upload_thread.TIDY_AGAIN_S", 0.05)
 
 
 @contextmanager

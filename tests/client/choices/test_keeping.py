@@ -136,7 +136,7 @@ def test_a_refusal_on_a_disk_so_full_that_no_file_can_be_made_or_opened_holds_at
     else:
         (tmp_path / "d").mkdir()
     with monkeypatch.context() as patched:
-        patched.setattr("dither.device.connection.connect", full)
+        patched.setattr("dither.device.sqlite_connection.connect", full)
         telemetry = start(True)
         assert "disk is full" in telemetry.status().silent
         assert telemetry.set_consent(False)

@@ -10,7 +10,7 @@ import pytest
 import dither
 from dither.device import FILE_NAME, Device
 from dither.sending.transport import DryRun
-from dither.sending.uploader import Uploader
+from dither.sending.upload_thread import Uploader
 from dither.session import Session
 from dither.settings import Settings
 from dither.status import NOT_ASKED, REFUSED, Mode

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceBusy
-from dither.device.connection import WAIT_S
-from dither.sending import uploader
+from dither.device.sqlite_connection import WAIT_S
+from dither.sending import upload_thread
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
 from dither.telemetry import Telemetry
@@ -189,7 +189,7 @@ def test_the_log_stays_short_where_a_process_only_records(
 
     monkeypatch.setattr(Device, "tidy", see)
     # A busy machine's thread has its turn later than an app waits.
-    monkeypatch.setattr(uploader, "HURRY_WAIT_S", 50 * uploader.HURRY_WAIT_S)
+    monkeypatch.setattr(upload_thread, "HURRY_WAIT_S", 50 * upload_thread.HURRY_WAIT_S)
     head, _, rest = registry_text(epsilon="0.01", reports=20, expires=EXPIRES).partition("[metric.color]")
     flag = rest.partition("[metric.dark]")[2]
     asked = Registry.parse(head.replace("40.0", "1000") + "".join(f"[metric.m{number}]{flag}" for number in range(300)))
@@ -220,7 +220,7 @@ def test_closing_writes_the_log_into_the_file(tmp_path: Path) -> None:
     record(device, asked)
     device.close()
     assert not (tmp_path / f"{FILE_NAME}-wal").exists()
-    assert uploader.LOG_BYTES_HURRY < WAL_BYTES_MAX
+    assert upload_thread.LOG_BYTES_HURRY < WAL_BYTES_MAX
 
 
 @pytest.mark.parametrize("changes", range(4))

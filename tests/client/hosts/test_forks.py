@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dither
-import dither.sending.uploader
+import dither.sending.upload_thread
 from tests.support.hosts import (
     World,
     a_world,
@@ -178,7 +178,7 @@ def test_hidden_presence_goes_on_after_a_fork(tmp_path: Path) -> None:
     """A device that was there says "none" for the day, whether or not its host had anything to record after a fork."""
 
     def host() -> None:
-        dither.sending.uploader.SEND_WITHIN_S = dither.sending.uploader.LOOK_AGAIN_S = 0.05
+        dither.sending.upload_thread.SEND_WITHIN_S = dither.sending.upload_thread.LOOK_AGAIN_S = 0.05
         url, key, directory, metrics = sys.argv[1:5]
         asked, later_s = dither.Registry.load(metrics), 0.0
         settings = dither.settings.Settings(

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import pytest
 
 import dither
-import dither.sending.uploader
+import dither.sending.upload_thread
 from dither.device.file import DeviceFile
 from dither.forks import Forking, _each
 from tests.support.hosts import (
@@ -39,7 +39,7 @@ OTHER_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python"))
 @pytest.mark.slow
 def test_a_fork_finds_no_thread_that_waits_for_its_moment(world: World) -> None:
     def host() -> None:
-        dither.sending.uploader.FORK_WAIT_S = 20  # however busy the machine is
+        dither.sending.upload_thread.FORK_WAIT_S = 20  # however busy the machine is
 
         def child() -> None:
             assert threading.enumerate() == [threading.main_thread()]
@@ -64,7 +64,7 @@ def test_a_later_python_sees_no_fork_among_threads(world: World, python: Path) -
     """It warns of one, with the exception of a filter that says "error" swallowed: so the text is looked for."""
 
     def host() -> None:
-        dither.sending.uploader.FORK_WAIT_S = 20
+        dither.sending.upload_thread.FORK_WAIT_S = 20
         for number in range(10):
             flag(number)
             assert our_threads()
@@ -224,7 +224,7 @@ def test_an_answer_recorded_while_another_thread_forks_is_sent(world: World) -> 
     first = "import os\nhooks = []\nos.register_at_fork(before=lambda: [hook() for hook in hooks])"
 
     def host() -> None:
-        dither.sending.uploader.SEND_WITHIN_S = 0.1
+        dither.sending.upload_thread.SEND_WITHIN_S = 0.1
         uploader = telemetry._session.uploader
         assert uploader
         wake, committed, forking, woken = uploader.wake, threading.Event(), threading.Event(), threading.Event()

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 import dither
-import dither.sending.uploader
+import dither.sending.upload_thread
 from tests.support.hosts import (
     World,
     at_line,
@@ -30,7 +30,7 @@ from tests.support.keys import write_key
 @pytest.mark.slow
 def test_a_fork_does_not_wait_for_a_request_in_flight(world: World) -> None:
     def host(delay_s: float) -> None:
-        dither.sending.uploader.PAUSE_S = 0.02
+        dither.sending.upload_thread.PAUSE_S = 0.02
         flag(0)
         flusher = threading.Thread(target=telemetry.flush, args=(20,))
         flusher.start()
@@ -163,7 +163,7 @@ def test_a_fork_within_a_fork_leaves_the_device_free(world: World) -> None:
 @forks
 def test_a_child_killed_in_the_middle_of_a_request_holds_nobody_back(world: World) -> None:
     def host() -> None:
-        dither.sending.uploader.PAUSE_S = 0.02
+        dither.sending.upload_thread.PAUSE_S = 0.02
         flag(0)
         pid = fork(lambda: telemetry.flush(30))
         assert until(request_came)

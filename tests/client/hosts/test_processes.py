@@ -42,7 +42,7 @@ def test_processes_of_multiprocessing_are_one_device(world: World, method: str) 
 @forks
 def test_a_host_that_runs_programs_goes_on(world: World) -> None:
     def host() -> None:
-        dither.sending.uploader.FORK_WAIT_S = 20  # however busy the machine is
+        dither.sending.upload_thread.FORK_WAIT_S = 20  # however busy the machine is
         flag(0)
         assert our_threads()
         subprocess.run([sys.executable, "-c", ""], check=True, timeout=40)

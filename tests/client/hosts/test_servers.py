@@ -23,10 +23,10 @@ pytestmark = pytest.mark.slow
 
 APP = """
 import logging, time
-import dither, dither.sending.uploader, requests  # a greenlet that imports it lets no other one run meanwhile
+import dither, dither.sending.upload_thread, requests  # a greenlet that imports it lets no other one run meanwhile
 
 logging.basicConfig(level="WARNING")
-dither.sending.uploader.SEND_WITHIN_S = 0.5
+dither.sending.upload_thread.SEND_WITHIN_S = 0.5
 url, key, directory, metrics = {settings!r}
 telemetry = dither.start(metrics, endpoint=url, key=key, data_dir=directory, consent=True)
 telemetry.m0.record(True)  # where the module is imported

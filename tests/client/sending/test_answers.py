@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dither.device.send_schedule import NO_ANSWER_YET
-from dither.say import say
+from dither.logger import say
 from dither.sending.transport import Answer, DryRun, Outcome, read_answer, read_date
 from dither.status import CLOSED
 from dither_shared.wire import GROUPS_MAX

@@ -8,7 +8,7 @@ import pytest
 
 import dither
 from dither.sending.transport import HttpTransport
-from dither.sending.uploader import ANOTHER_DAY, FlushResult, Uploader
+from dither.sending.upload_thread import ANOTHER_DAY, FlushResult, Uploader
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from tests.support.clocks import Clock

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device
-from dither.sending import uploader
+from dither.sending import upload_thread
 from dither.sending.transport import Answer, Outcome
 from dither.settings import Settings
 from dither.telemetry import Telemetry
@@ -44,7 +44,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return found
 
     monkeypatch.setattr(Device, "look", look_and_note)
-    monkeypatch.setattr(uploader, "CLOCK_EVERY_S", 0.005)
+    monkeypatch.setattr(upload_thread, "CLOCK_EVERY_S", 0.005)
     return days
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dither_aggregator.store import Store
-from dither_aggregator.store.fsck import check as fsck
+from dither_aggregator.store.invariants import check as fsck
 from dither_shared.registry import Registry, utc_today
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.faults.aggregator.editions import APP, METRICS

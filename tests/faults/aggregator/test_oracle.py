@@ -193,7 +193,7 @@ def test_a_receipt_must_be_that_of_the_upload(store: Store, oracle: Oracle) -> N
 def test_a_copy_may_count_again_when_its_id_is_forgotten(
     store: Store, oracle: Oracle, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dither_aggregator.store.sqlite.data.DEDUPE_DAYS_MIN", 0)
+    monkeypatch.setattr("dither_aggregator.store.sqlite.sqlite_store.DEDUPE_DAYS_MIN", 0)
     id_, _ = oracle.upload()
     send(store, oracle, id_)
     clock.now += 8 * DAY_S

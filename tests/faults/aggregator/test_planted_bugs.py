@@ -19,7 +19,7 @@ from dither_aggregator.store.dump import Record, SeenRecord, ShardRecord
 from dither_aggregator.store.packing import day_number, fold_read, pack_entry, pack_groups
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
 from dither_aggregator.store.redis import RedisStore, scripts
-from dither_aggregator.store.sqlite import data, schema
+from dither_aggregator.store.sqlite import schema, sqlite_store
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
@@ -71,8 +71,8 @@ def script(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
 
 
 def know_an_id_for_a_day(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(data, "DEDUPE", timedelta(days=1))
-    patch.setattr(data, "DEDUPE_DAYS_MIN", 1)
+    patch.setattr(sqlite_store, "DEDUPE", timedelta(days=1))
+    patch.setattr(sqlite_store, "DEDUPE_DAYS_MIN", 1)
 
 
 def know_an_id_on_its_day(patch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def log_an_upload_in_two_steps(patch: pytest.MonkeyPatch) -> None:
 
 def let_the_day_go_back(patch: pytest.MonkeyPatch) -> None:
     def advance(self: SQLiteStore, db: sqlite3.Connection, clock_day: date) -> date:
-        data.set_state(db, "day", clock_day.isoformat())
+        sqlite_store.set_state(db, "day", clock_day.isoformat())
         return clock_day
 
     patch.setattr(SQLiteStore, "_advance_day", advance)
@@ -219,7 +219,7 @@ def seal_what_is_pending(patch: pytest.MonkeyPatch) -> None:
     def seal(self: SQLiteStore, shard: int) -> date:
         with self._transaction() as db:
             sealed = self._advance_day(db, self.clock_day()) - timedelta(days=1)
-            data.set_state(db, "sealed", sealed.isoformat())
+            sqlite_store.set_state(db, "sealed", sealed.isoformat())
         return sealed
 
     patch.setattr(SQLiteStore, "seal", seal)
@@ -272,7 +272,7 @@ def merge_and_lose_a_tally(patch: pytest.MonkeyPatch) -> None:
 def replay_into_the_old_epoch(patch: pytest.MonkeyPatch) -> None:
     def replay(self: SQLiteStore, shard: int, number: int) -> bool:
         with self._transaction() as db:
-            row = data._take(db, number)
+            row = sqlite_store._take(db, number)
             if row is None:
                 return False
             plan, cell, epoch, n, reports = row

@@ -19,10 +19,10 @@ from dither_aggregator.counting import folding
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, archive, contract
 from dither_aggregator.store.dump import Record
-from dither_aggregator.store.fsck import check as fsck
-from dither_aggregator.store.redis import data as redis_data
+from dither_aggregator.store.invariants import check as fsck
+from dither_aggregator.store.redis import redis_store as redis_data
 from dither_aggregator.store.restoring import restore
-from dither_aggregator.store.sqlite import data as sqlite_data
+from dither_aggregator.store.sqlite import sqlite_store as sqlite_data
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.aggregator.places import Place, Places
 from tests.faults.aggregator.steps.counting import CountingSteps

@@ -24,7 +24,7 @@ from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.cells import Part
 from dither_shared.domains import Coded
-from dither_shared.domains.coded import UNTYPED
+from dither_shared.domains.coded_words import UNTYPED
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.words.code import Start

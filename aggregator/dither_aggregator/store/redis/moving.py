@@ -50,7 +50,6 @@ from dither_aggregator.store.records import (
 )
 from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.client import Command
-from dither_aggregator.store.redis.data import INSTANT_ATTEMPTS, READ_REDIS_BYTES_MAX, RedisData, Settled, chunks
 from dither_aggregator.store.redis.layout import (
     BUCKET_IDS,
     MARK_BYTES,
@@ -67,6 +66,7 @@ from dither_aggregator.store.redis.layout import (
     tally_of,
     unpack_poison,
 )
+from dither_aggregator.store.redis.redis_store import INSTANT_ATTEMPTS, READ_REDIS_BYTES_MAX, RedisData, Settled, chunks
 
 FILL_ITEMS = 1_000
 """How many items of a long collection are read or written by one command."""

@@ -42,7 +42,7 @@ from dither_aggregator.store.dump import (
 from dither_aggregator.store.packing import HOUR_S, add_counts, day_number, day_of, pack_counts
 from dither_aggregator.store.records import Counted, Final, Segment, StoreUnavailable
 from dither_aggregator.store.sqlite import schema
-from dither_aggregator.store.sqlite.data import (
+from dither_aggregator.store.sqlite.sqlite_store import (
     BUSY_S,
     INSERT_POISON,
     INSERT_SEGMENT,

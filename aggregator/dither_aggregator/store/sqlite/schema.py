@@ -8,10 +8,11 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
-from dither_aggregator.store.keys import first_key
+from dither_aggregator.store.access_keys import first_key
+from dither_aggregator.store.document_kinds import DayMark, Retention
 from dither_aggregator.store.packing import BODY_BYTES, ID_BYTES, day_at, day_number
-from dither_aggregator.store.records import DayMark, OtherLayout, Retention
-from dither_aggregator.store.sqlite.file import keep_key
+from dither_aggregator.store.records import OtherLayout
+from dither_aggregator.store.sqlite.directory import keep_key
 
 VERSION = 8
 

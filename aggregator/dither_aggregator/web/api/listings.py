@@ -12,7 +12,7 @@ from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part
 from dither_aggregator.web.api.rowsets import (
     JSON,

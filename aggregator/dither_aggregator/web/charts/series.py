@@ -7,7 +7,7 @@ from itertools import product
 
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.store.records import DayMark
+from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts.scale import SHARES, Measure, Tick, label_width, nice_step, shorten
 
 PANEL_HEIGHT, PANEL_TOP, PANEL_BOTTOM = 128, 26, 8

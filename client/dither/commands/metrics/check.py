@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 
-from dither import installs
+from dither.commands import add_installs, installs_of
 from dither.commands.metrics.compiling import document_of
 from dither_shared.accounting.linking import hundredths
 from dither_shared.accounting.odds import (
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for pages in browsers, too: what a person may be charged where a browser deletes what a page has kept",
     )
-    installs.add_arguments(parser)
+    add_installs(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -65,11 +64,10 @@ def _days(text: str) -> timedelta:
 
 def run(args: argparse.Namespace) -> int:
     """Check the registry and show each metric's plan and cost; return 1 for a finding."""
-    crowd = installs.asked(args)
+    crowd = installs_of(args)
     registry, today = _sound(args.registry), utc_today()
     most = _check_web(registry, str(args.registry)) if args.web else None
     metrics = list(registry.metrics.values())
-    reread = partial(installs.rereading, args.registry)
     expired = [metric for metric in metrics if metric.expires <= today]
     soon = [metric for metric in metrics if args.expires_within and metric.expires <= today + args.expires_within]
     notes = list(_certainties(registry))
@@ -79,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         if args.expires_within:
             document["expires_soon"] = [metric.name for metric in soon]
         if crowd:
-            document["installs"] = installs.documents(registry, crowd, metrics, reread)
+            document["installs"] = crowd.documents(registry, metrics)
         if most:
             document["web"] = {"epsilon": from_micro(most.micro), "devices": most.devices, "days": most.days}
         print(json.dumps(document))
@@ -106,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     if most:
         _print_web(registry, most)
     if crowd:
-        print(*installs.lines(registry, crowd, metrics, reread), sep="\n")
+        print(*crowd.lines(registry, metrics), sep="\n")
     reserved = from_micro(sum(metric.reservation for metric in metrics))
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
     if expired:

@@ -6,7 +6,7 @@ from pathlib import Path
 from dither.sentences import terms_of
 from dither.writing.output import write
 from dither_shared import compiled
-from dither_shared.documents import canonical_json
+from dither_shared.canonical_json import canonical_json
 from dither_shared.frozen import as_dict
 from dither_shared.registry import Registry, utc_today
 

@@ -2,10 +2,9 @@
 
 import argparse
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
-from dither import installs
+from dither.commands import add_installs, installs_of
 from dither_shared.errors import ConfigurationError
 from dither_shared.kinds import KINDS
 from dither_shared.registry import OWNER_CHARACTERS_MAX, Registry, utc_today
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         help=f"a question; may be given several times (default: theme=choice). Kinds: {kinds}",
     )
-    installs.add_arguments(parser)
+    add_installs(parser)
     parser.add_argument("--owner", metavar="ADDRESS", default=OWNER, help="who answers for it (default: %(default)s)")
 
 
@@ -42,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError(f"--metric must be given once for each name, got {min(twice)} twice")
     TomlTable("the arguments", "", {"--owner": args.owner}).text("--owner", OWNER_CHARACTERS_MAX)
     text = registry_text(args.app, asked, args.owner)
-    crowd = installs.asked(args)
+    crowd = installs_of(args)
     registry = Registry.parse(text, "the registry")  # what a name must not be
     try:
         with args.registry.open("x", encoding="utf-8", newline="\n") as file:
@@ -52,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigurationError(f"{args.registry} cannot be written: {error.strerror or error}") from None
     if crowd:
-        metrics = list(registry.metrics.values())
-        print(*installs.lines(registry, crowd, metrics, partial(installs.rereading, args.registry)), sep="\n")
+        print(*crowd.lines(registry, list(registry.metrics.values())), sep="\n")
     print(f"{args.registry} is written: put your questions in, then run dither metrics check {args.registry}")
     return 0
 

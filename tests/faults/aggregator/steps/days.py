@@ -6,7 +6,7 @@ from unittest import mock
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import StoredPlan
-from dither_aggregator.store.records import Retention
+from dither_aggregator.store.document_kinds import Retention
 from tests.faults.aggregator.instant import Instant
 from tests.faults.aggregator.steps.processes import HELD_MAX, Processes, View, step
 

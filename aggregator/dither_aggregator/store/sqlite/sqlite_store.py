@@ -37,6 +37,7 @@ from dither_aggregator.store.contract import (
     Store,
     with_pending,
 )
+from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.documents import News, misplaced
 from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import (
@@ -54,7 +55,6 @@ from dither_aggregator.store.packing import (
 from dither_aggregator.store.records import (
     Batch,
     Counted,
-    Document,
     Final,
     KeptReading,
     LogEntry,
@@ -73,7 +73,7 @@ from dither_aggregator.store.records import (
     sum_refused,
 )
 from dither_aggregator.store.sqlite import schema
-from dither_aggregator.store.sqlite.file import FILE_NAME, describe_error, keep
+from dither_aggregator.store.sqlite.directory import FILE_NAME, describe_error, keep
 from dither_shared.harmless import visible
 from dither_shared.ownership import make_file
 

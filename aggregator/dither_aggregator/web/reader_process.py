@@ -26,8 +26,8 @@ from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
 from dither_aggregator.web.addresses import is_known
+from dither_aggregator.web.answer_packing import pack
 from dither_aggregator.web.messages import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode
-from dither_aggregator.web.packing import pack
 from dither_aggregator.web.wsgi import reading_app, respond
 from dither_shared.wire.problems import Problem
 

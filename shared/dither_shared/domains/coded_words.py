@@ -2,8 +2,8 @@
 
 from functools import cached_property
 
-from dither_shared.domains.texts import UNTEXTS, Read, TypedTexts
-from dither_shared.domains.values import VALUE_CHARACTERS_MAX
+from dither_shared.domains.hashed_texts import UNTEXTS, Read, TypedTexts
+from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.texts import JOINERS, folded, normal, unseen

@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 
 from dither import forks
 from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
-from dither.device.connection import WAIT_S, left_s, within
 from dither.device.send_schedule import NO_ANSWER_YET
+from dither.device.sqlite_connection import WAIT_S, left_s, within
+from dither.logger import DEBUG, WARNING, say
 from dither.randomness import jitter
-from dither.say import DEBUG, WARNING, say
-from dither.sending.sender import Sender
-from dither.sending.states import TABLE, Situation, State, state_of
+from dither.sending.thread_states import TABLE, Situation, State, state_of
 from dither.sending.transport import Outcome, Transport
+from dither.sending.upload_attempt import Sender
 from dither.status import CLOSED
 from dither_shared.frozen import frozen, replaced
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dither.cli import main
-from dither_shared.planning import Installs, outlook_of
+from dither_aggregator.analysis.installs import Installs, outlook_of
 from dither_shared.registry import Registry
 from tests.support.registries import registry_text
 

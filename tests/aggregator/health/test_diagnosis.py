@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from dither.testing import loopback
-from dither_aggregator.health import doctor
+from dither_aggregator.health import diagnosis
 from dither_aggregator.health.capacity import FreeSpace, days_until_full
 from dither_aggregator.health.checks import Observed
 from dither_aggregator.health.status import StoreStatus
@@ -200,10 +200,10 @@ def test_a_server_of_another_kind_is_no_server_of_ours(served: Served, tmp_path:
 def test_whatever_a_server_answers_is_no_more_than_no_answer(
     reply: loopback.Reply, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "ASK_WITHIN_S", 1.0)
+    monkeypatch.setattr(diagnosis, "ASK_WITHIN_S", 1.0)
     began = time.monotonic()
     with loopback.Loopback(lambda _: reply) as server:
-        (check,) = doctor._server(server.url)
+        (check,) = diagnosis._server(server.url)
         took_s = time.monotonic() - began
     assert check.value.startswith("no answer")
     assert took_s < 10
@@ -212,8 +212,8 @@ def test_whatever_a_server_answers_is_no_more_than_no_answer(
 def test_of_a_servers_checks_no_more_are_shown_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     check = {"ok": False, **dict.fromkeys(("check", "value", "limit", "hint"), "x")}
     document = {"status": "ready", "checks": [check] * 1_000, "dither": "1", "python": "3"}
-    monkeypatch.setattr(doctor, "_asked", lambda health, path: document)
-    assert len(list(doctor._server("http://127.0.0.1:1"))) == 2 + doctor.SERVERS_CHECKS_MAX
+    monkeypatch.setattr(diagnosis, "_asked", lambda health, path: document)
+    assert len(list(diagnosis._server("http://127.0.0.1:1"))) == 2 + diagnosis.SERVERS_CHECKS_MAX
 
 
 def test_a_servers_refused_origins_are_told_and_are_no_finding(served: Served, tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ def test_a_servers_words_are_parts_of_a_line(monkeypatch: pytest.MonkeyPatch) ->
     hostile = "\x1b[2J\u202e\n9 checks: all is well" + "x" * 9_999
     check = {"ok": False, **dict.fromkeys(("check", "value", "limit", "hint"), hostile)}
     document = {"status": hostile, "checks": [check], "dither": hostile, "python": hostile}
-    monkeypatch.setattr(doctor, "_asked", lambda health, path: document)
-    checks = list(doctor._server("http://127.0.0.1:1"))
+    monkeypatch.setattr(diagnosis, "_asked", lambda health, path: document)
+    checks = list(diagnosis._server("http://127.0.0.1:1"))
     words = [word for check in checks for word in (check.what, check.value, check.limit, check.hint)]
     assert sum(r"\u{1b}[2J\u{202e}\u{a}9 checks" in word for word in words) == 6
     assert all(is_visible(word) and len(word) < 600 for word in words)

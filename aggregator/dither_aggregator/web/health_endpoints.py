@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 from dither_aggregator.health.checks import HealthFinding, Observed, Teller, findings, without_addresses
 from dither_aggregator.ingest.service import Service
-from dither_aggregator.web import metrics
+from dither_aggregator.web import metrics_endpoint
 from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
 from dither_shared.wire.problems import Problem
 
@@ -32,7 +32,7 @@ def answer_health(service: Service, scope: Scope) -> HttpAnswer:
             return _ready(service)
         case "/version":
             return _answer(200, versions(service))
-    return metrics.answer(service, health_findings(service), versions(service))
+    return metrics_endpoint.answer(service, health_findings(service), versions(service))
 
 
 def _ready(service: Service) -> HttpAnswer:

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from dither import forks
 from dither.device import BuiltUpload, Device
-from dither.device.connection import DURABLE_WAIT_S, left_s
 from dither.device.schema import SENDER_NAME
+from dither.device.sqlite_connection import DURABLE_WAIT_S, left_s
+from dither.logger import DEBUG, WARNING, say
 from dither.randomness import jitter
-from dither.say import DEBUG, WARNING, say
 from dither.sending.transport import Answer, Outcome, Transport
 from dither_shared.errors import DitherError
 from dither_shared.ownership import NO_LINK

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dither_shared.accounting.events import AllOf, Outputs
+from dither_aggregator.accounting.events import AllOf, Outputs
 from dither_shared.registry import Metric
 from dither_shared.terms import periods_touched
 

@@ -12,8 +12,8 @@ import pytest
 
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.fsck import check
-from dither_aggregator.store.records import DayMark, Retention
+from dither_aggregator.store.document_kinds import DayMark, Retention
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from tests.support.soaking import scaled

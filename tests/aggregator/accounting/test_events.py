@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dither_shared.accounting.composition import optimal
-from dither_shared.accounting.events import (
+from dither_aggregator.accounting.composition import optimal
+from dither_aggregator.accounting.events import (
     BASIC,
     OPTIMAL,
     PARALLEL,
@@ -24,7 +24,7 @@ from dither_shared.accounting.events import (
     group,
     rho_of,
 )
-from dither_shared.accounting.life import outputs_of, outputs_of_all
+from dither_aggregator.accounting.life import outputs_of, outputs_of_all
 from dither_shared.accounting.odds import moves, percent_above, sure
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import MICRO, exp_below, exp_of_micro, micro_epsilon

@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 from dither import forks
 from dither.device.schema import FILE_NAME, OPEN_WAIT_S, DeviceDamaged, DeviceFault, DeviceUnusable, blank, connect
-from dither.say import WARNING, say
+from dither.logger import WARNING, say
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.keys import KEYS_MAX, Key, Keys, id_in, new_text, text_fault
-from dither_aggregator.store.records import JournalEntry
-from dither_aggregator.store.redis import data as redis_data
+from dither_aggregator.store.access_keys import KEYS_MAX, Key, Keys, id_in, new_text, text_fault
+from dither_aggregator.store.document_kinds import JournalEntry
+from dither_aggregator.store.redis import redis_store as redis_data
 from tests.support.keys import STRONG
 from tests.support.stores import Place, RedisPlace
 

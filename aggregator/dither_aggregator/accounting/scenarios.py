@@ -1,7 +1,6 @@
 """`dither privacy --scenario`: what a device says about some metrics in so long, and how much that tells.
 
-The sum is basic composition, which is what devices are charged. At a delta less may be proven. The aggregator's package
-brings it: no app needs it.
+The sum is basic composition, which is what devices are charged. At a delta less may be proven.
 """
 
 import argparse
@@ -12,10 +11,9 @@ from fractions import Fraction
 from math import ceil
 from textwrap import fill
 
-from dither.commands.privacy import DELTA, SCENARIOS
-from dither_shared.accounting.composition import checked_delta
-from dither_shared.accounting.events import OneOf, group
-from dither_shared.accounting.life import outputs_of, outputs_of_all
+from dither_aggregator.accounting.composition import checked_delta
+from dither_aggregator.accounting.events import OneOf, group
+from dither_aggregator.accounting.life import outputs_of, outputs_of_all
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import (
     NEARLY_CERTAIN,
@@ -33,6 +31,9 @@ from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
 from dither_shared.terms import periods_touched
 
+SCENARIOS = {"day": 1, "month": 31, "year": 366, "life": None}
+"""The longest of each, in days; a life has no end but what its metrics reserve."""
+DELTA = Decimal("1e-6")
 DEVICES_MAX = 100
 PRIORS = (Fraction(1, 100), Fraction(1, 2), Fraction(99, 100))
 WIDTH = 110
@@ -44,14 +45,13 @@ sure      what a guess of 1 : 1 about a device's answers can become at most
 R({DEVICES})    of {DEVICES} devices with the same answer, the share whose reports can be joined over time"""
 
 
-def run(args: argparse.Namespace, registry: Registry, metrics: Sequence[Metric]) -> int:
+def show(args: argparse.Namespace, registry: Registry, metrics: Sequence[Metric]) -> None:
     """Show what one device, or a group, says about these metrics of a registry."""
     scenario = Scenario(args.scenario, metrics, registry, _devices(args.devices), _delta(args.delta))
     if args.json:
         print(json.dumps(scenario.to_document()))
     else:
         scenario.show()
-    return 0
 
 
 def _devices(devices: int | None) -> int:

@@ -12,9 +12,9 @@ import pytest
 
 from dither.device.days import EPOCH, answers_always, day_number, draw_periods, period_start
 from dither_aggregator.analysis.functional import share_variance
+from dither_aggregator.analysis.installs import USEFUL, Installs, changes, outlook_of, periods_of_year, reports_of
 from dither_shared.errors import RegistryError
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.planning import USEFUL, Installs, changes, outlook_of, periods_of_year, reports_of
 from dither_shared.precision import NUMBERS_MIN
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng

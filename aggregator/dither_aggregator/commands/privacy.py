@@ -1,7 +1,6 @@
 """`dither privacy`: what each metric of a registry promises a device, and what its reports can show.
 
-With `--scenario` it shows what a device gives away in so long about several of them together: `scenarios.py`, which the
-aggregator's package brings.
+With `--scenario` it shows what a device gives away in so long about several of them together.
 """
 
 import argparse
@@ -9,13 +8,13 @@ import json
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from itertools import groupby
 from math import sqrt
 from pathlib import Path
 
-from dither import installs
-from dither.commands import loaded
+from dither_aggregator.accounting import scenarios
+from dither_aggregator.accounting.scenarios import DELTA, SCENARIOS
+from dither_aggregator.arguments import installs
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import millionths_above, percent_above, sure
 from dither_shared.accounting.poisoning import Worth
@@ -27,9 +26,6 @@ from dither_shared.precision import critical_share, detectable_share, noise_floo
 from dither_shared.registry import Metric, Registry
 
 EXAMPLE = "dither privacy metrics.toml --scenario year --metric theme --metric tools"
-SCENARIOS = {"day": 1, "month": 31, "year": 366, "life": None}
-"""The longest of each, in days; a life has no end but what its metrics reserve."""
-DELTA = Decimal("1e-6")
 REPORTS = 1_000_000
 ALIKE_MAX = 8
 """Parts with the same integers that have a line each; the pairs of a table's columns may be 120."""
@@ -86,17 +82,16 @@ def run(args: argparse.Namespace) -> int:
     crowd = installs.asked(args)
     registry = Registry.load(args.registry)
     metrics = _asked(registry, args.metric)
-    reread = partial(installs.rereading, args.registry)
     if _asks_scenario(args):
-        code: int = loaded("dither.scenarios").run(args, registry, metrics)
-        return code
+        scenarios.show(args, registry, metrics)
+        return 0
     if args.json:
-        more = installs.documents(registry, crowd, metrics, reread) if crowd else [{}] * len(metrics)
+        more = crowd.documents(registry, metrics) if crowd else [{}] * len(metrics)
         described = zip(metrics, more, strict=True)
         print(json.dumps([{**describe(metric), **({"installs": told} if told else {})} for metric, told in described]))
     else:
         if crowd:
-            print(*installs.lines(registry, crowd, metrics, reread), sep="\n", end="\n\n")
+            print(*crowd.lines(registry, metrics), sep="\n", end="\n\n")
         _print_precision(metrics)
         _print_read(metrics)
         _print_choices(metrics)

@@ -26,13 +26,13 @@ from dither_aggregator.store.contract import (
     Store,
     with_pending,
 )
+from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.documents import KINDS, News, misplaced
 from dither_aggregator.store.dump import Identity
 from dither_aggregator.store.packing import day_at, day_number, day_of, unpack_entry
 from dither_aggregator.store.records import (
     Batch,
     Counted,
-    Document,
     Final,
     KeptReading,
     LogEntry,

@@ -16,7 +16,8 @@ from math import ceil
 from typing import Any, Self
 
 from dither_aggregator.operations.scopes import READING, SCOPES, WRITE
-from dither_aggregator.store.records import Document, StoreError, is_one_line
+from dither_aggregator.store.document_kinds import Document, is_one_line
+from dither_aggregator.store.records import StoreError
 
 ACTIVE, WAITING, REVOKED = STATES = ("active", "waiting", "revoked")
 """A key's states. An app that uploads with a waiting one is told to come again later."""

@@ -24,7 +24,7 @@ from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.store import Store, open_store
 from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.records import OtherLayout
-from dither_aggregator.store.sqlite.file import NAMES
+from dither_aggregator.store.sqlite.directory import NAMES
 from dither_aggregator.web import bounds
 from dither_shared import ownership
 from dither_shared.errors import DitherError

@@ -1,0 +1,1 @@
+"""What a device gives away in all: the loss of several outputs together, by which proof it holds."""
