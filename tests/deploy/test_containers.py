@@ -1,0 +1,129 @@
+"""The containers of deploy/docker in a real daemon, by README.md's commands as they are written."""
+
+import re
+import shutil
+import ssl
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, check_now, wait_folded
+from tests.faults.aggregator.oracle import Oracle
+from tests.support.clusters import Cluster
+from tests.support.containers import Docker, docker, images
+from tests.support.keys import bearer
+from tests.support.soaking import scaled
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+SITE = "localhost"
+"""For which Caddy makes a certificate itself."""
+UPLOADS = scaled(10, 500)
+DEVICES, PAUSE_S = 3, 0.1
+SERVICES = ("redis-data", "redis-broker", "api", "worker", "beat", "proxy")
+
+
+def commands(page: str, heading: str) -> list[str]:
+    """Return the blocks of commands below a heading."""
+    part = (ROOT / "deploy" / page).read_text(encoding="utf-8").partition(heading)[2].partition("\n## ")[0]
+    return re.findall(r"```sh\n(.*?)```", part, re.DOTALL)
+
+
+class Contained(Cluster):
+    """All that compose.yaml starts, in a clone of its own."""
+
+    def __init__(self, directory: Path, daemon: Docker) -> None:
+        super().__init__(directory, REGISTRY_TEXT)
+        self.docker = daemon
+        self.clone = directory / "clone"
+        self.folder = self.clone / "deploy/docker"
+        for name in ("client", "shared", "aggregator", "deploy"):
+            shutil.copytree(ROOT / name, self.clone / name, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
+        for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", ".dockerignore"):
+            shutil.copy(ROOT / name, self.clone)
+        if not daemon.compose_names_projects:
+            file = self.folder / "compose.yaml"
+            file.write_text(file.read_text().replace("name: dither\n", "", 1))
+        self.urls.append(f"https://{SITE}")
+        self.said = ""
+        """All that the commands printed."""
+
+    def run(self, lines: str) -> str:
+        """Run commands of README.md, but for the names that it leaves to the reader."""
+        lines = lines.replace("YOUR-APP/metrics.toml", str(self.registry)).replace("telemetry.example.org", SITE)
+        project = {"DITHER_SITE": SITE, "COMPOSE_PROJECT_NAME": "dither"}
+        printed = self.docker.sh(lines, self.folder, 600, **project)
+        self.said += printed
+        return printed
+
+    def of(self, service: str, form: str) -> str:
+        """Return what docker knows of a service's container, in a form."""
+        (container,) = self.run(f"docker compose ps --quiet {service}").split()
+        return self.docker.sh(f"docker inspect --format '{form}' {container}", self.folder).strip()
+
+    def address(self, service: str) -> str:
+        return self.of(service, "{{(index .NetworkSettings.Networks \"dither_inside\").IPAddress}}")
+
+    def healthy(self) -> None:
+        """Wait until all that has a check is well, and the rest runs."""
+        form = "{{.State.Status}} {{if .State.Health}}{{.State.Health.Status}}{{else}}healthy{{end}} {{.RestartCount}}"
+        for service in SERVICES:
+            wait_until(lambda service=service: self.of(service, form) == "running healthy 0", 120, f"{service} healthy")
+
+    def find(self) -> None:
+        """See where things are now: the store's address, and whose certificates Caddy shows."""
+        password = (self.folder / "secrets/password").read_text().strip()
+        self.store_name = f"redis://:{password}@{self.address('redis-data')}:6379/0"
+        root = self.run("docker compose exec -T proxy caddy version >/dev/null; docker volume inspect dither_caddy-data "
+                        "--format '{{.Mountpoint}}'").strip()
+        authority = Path(root, "caddy/pki/authorities/local/root.crt")
+        wait_until(authority.exists, 60, "Caddy's authority")
+        self.authority = authority
+        self.trusted = ssl.create_default_context(cafile=authority)
+
+    @property
+    def key(self) -> str:
+        return re.findall(r"dither_write_\w+", self.said)[0]
+
+    def restart_store(self) -> None:
+        self.run("docker compose restart redis-data")
+
+    def ask(self, path: str, key: str = "") -> requests.Response:
+        headers = bearer(key) if key else {}
+        return requests.get(f"{self.urls[0]}{path}", headers=headers, verify=str(self.authority), timeout=60)
+
+
+@pytest.fixture(scope="module")
+def contained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contained]:
+    with docker() as daemon, daemon.entered():
+        made = Contained(tmp_path_factory.mktemp("contained"), daemon)
+        compose = yaml.safe_load((made.folder / "compose.yaml").read_text())
+        tags = {service["image"] for service in compose["services"].values()}
+        tags |= set(re.findall(r"^FROM (\S+)", (made.folder / "Dockerfile").read_text(), re.MULTILINE))
+        for name, (files, changes) in images().items():
+            (tag,) = (tag for tag in tags if tag.rpartition(":")[0] == name)
+            daemon.image(tag, files, *changes)
+        first, *_ = commands("README.md", "## Containers")
+        made.run(first)
+        made.healthy()
+        made.find()
+        yield made
+
+
+def test_the_pages_commands_bring_up_a_deployment_that_takes_and_shows_reports(contained: Contained) -> None:
+    assert contained.address("proxy") == "172.30.53.2"
+    assert contained.ask("/v1/metrics").status_code == 401
+    read = re.findall(r"dither_read_\w+", contained.said)[0]
+    assert contained.ask("/v1/metrics", read).status_code == 200
+    assert contained.ask("/readyz", read).status_code == 404
+    oracle = Oracle("containers", REGISTRY)
+    with Load(oracle, contained, DEVICES, PAUSE_S) as load:
+        load.wait_for(UPLOADS)
+    check_now(oracle, contained)
