@@ -23,6 +23,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.soaking import MEMORY
 from tests.support.tools import tool
 from tests.support.waiting import wait_until
 
@@ -115,7 +116,7 @@ def _client() -> str:
 def docker() -> Iterator[Docker]:
     """Run a daemon, and leave nothing of it."""
     assert os.geteuid() == 0, "containers are run by a daemon of the tests' own, as root: sudo make test"
-    directory = Path(tempfile.mkdtemp(prefix="docker-"))  # a socket's path must be short
+    directory = Path(tempfile.mkdtemp(prefix="docker-", dir=MEMORY))  # a short path: a socket is in it
     (directory / "settings").write_text("{}")
     command = f"ip link set lo up; exec {tool('dockerd')} --bridge none {_OPTIONS.format(directory)}"
     with (directory / "log").open("wb") as log:
@@ -171,6 +172,9 @@ def python() -> Iterator[tuple[str, Path]]:
     for name in ("python", "python3", binary.name):
         yield f"{home}/bin/{name}", binary
     yield from libraries(binary)
+    # And what numpy's and scipy's wheels take from the system.
+    umath = next(file for file in distribution("numpy").files or () if file.name.startswith("_multiarray_umath"))
+    yield from (each for each in libraries(Path(str(umath.locate()))) if "site-packages" not in each[0])
     for folder, within, names in os.walk(sysconfig.get_path("stdlib", vars={"installed_base": str(home)})):
         within[:] = [each for each in within if each not in ("site-packages", "dist-packages", "test", "tests", "idlelib")]
         for name in names:
