@@ -27,8 +27,10 @@ from tests.support.soaking import MEMORY
 from tests.support.tools import tool
 from tests.support.waiting import wait_until
 
-_OPTIONS = "--host unix://{0}/socket --data-root {0}/data --exec-root {0}/exec --pidfile {0}/pid --config-file {0}/settings"
-_UNSHARE = "unshare --mount --net --pid --fork --kill-child --mount-proc".split()
+_OPTIONS = (
+    "--host unix://{0}/socket --data-root {0}/data --exec-root {0}/exec --pidfile {0}/pid --config-file {0}/settings"
+)
+_UNSHARE = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 BUILDS = ("dither-aggregator", "hatchling", "hatch-fancy-pypi-readme")
 """What an image of dither is built of and with; dither itself is in the clone."""
 _UNCHECKED = bytes([1, 0, 0, 0]) + bytes(8)
@@ -75,7 +77,10 @@ class Docker:
     def entered(self) -> Iterator[None]:
         """Have this thread, and all that it starts, in the network of the daemon's host, where its ports are."""
         libc = ctypes.CDLL(None, use_errno=True)
-        with open(f"/proc/{_child(self._daemon)}/ns/net") as there, open("/proc/thread-self/ns/net") as here:
+        with (
+            Path(f"/proc/{_child(self._daemon)}/ns/net").open() as there,
+            Path("/proc/thread-self/ns/net").open() as here,
+        ):
             assert libc.setns(there.fileno(), 0) == 0, os.strerror(ctypes.get_errno())
             try:
                 yield
@@ -176,7 +181,9 @@ def python() -> Iterator[tuple[str, Path]]:
     umath = next(file for file in distribution("numpy").files or () if file.name.startswith("_multiarray_umath"))
     yield from (each for each in libraries(Path(str(umath.locate()))) if "site-packages" not in each[0])
     for folder, within, names in os.walk(sysconfig.get_path("stdlib", vars={"installed_base": str(home)})):
-        within[:] = [each for each in within if each not in ("site-packages", "dist-packages", "test", "tests", "idlelib")]
+        within[:] = [
+            each for each in within if each not in ("site-packages", "dist-packages", "test", "tests", "idlelib")
+        ]
         for name in names:
             path = Path(folder, name)
             if path.suffix != ".a":
@@ -185,8 +192,8 @@ def python() -> Iterator[tuple[str, Path]]:
                 yield from libraries(path)
 
 
-def wheels() -> Iterator[tuple[str, bytes]]:
-    """Yield, in /wheels, wheels of the installed packages that dither's image needs, as an index would give them."""
+def _needed(*names: str) -> list[Distribution]:
+    """Return the installed packages that some need, dither's apart: those are in the clone."""
     found: dict[str, Distribution] = {}
 
     def add(name: str, extras: set[str]) -> None:
@@ -198,47 +205,75 @@ def wheels() -> Iterator[tuple[str, bytes]]:
                 if not needed.marker or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
                     add(needed.name, needed.extras)
 
-    for name in BUILDS:
+    for name in names:
         add(name, set())
-    for name, each in found.items():
-        if name not in ("dither", "dither-aggregator"):
-            yield _wheel(each)
+    return [each for name, each in found.items() if name not in ("dither", "dither-aggregator")]
 
 
-def _wheel(installed: Distribution) -> tuple[str, bytes]:
-    content = io.BytesIO()
-    rows = []
-    with zipfile.ZipFile(content, "w") as wheel:
-        for file in installed.files or ():
-            if file.parts[0] == ".." or file.name in ("RECORD", "INSTALLER", "REQUESTED"):
-                continue
+def _files(installed: Distribution) -> Iterator[tuple[str, bytes]]:
+    """Yield a package's files by their paths in site-packages, what is compiled as it is, wherever it comes to lie."""
+    for file in installed.files or ():
+        if file.parts[0] != "..":
             data = Path(str(file.locate())).read_bytes()
-            if file.suffix == ".pyc":  # compiled here already; valid whenever its source is written there
-                data = data[:4] + _UNCHECKED + data[16:]
-            wheel.writestr(str(file), data)
-            rows.append(f"{file},,\n")
-            if file.name == "WHEEL" and file.parts[0].endswith(".dist-info"):
-                about = file.parts[0]
-        wheel.writestr(f"{about}/RECORD", "".join([*rows, f"{about}/RECORD,,\n"]))
-    tags = [line[5:].split("-") for line in (installed.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
+            yield str(file), data[:4] + _UNCHECKED + data[16:] if file.suffix == ".pyc" else data
+
+
+def installed(clone: Path) -> Iterator[tuple[str, Path | bytes]]:
+    """Yield what dither's image has, as if dither were installed into its Python: the Dockerfile makes a venv of it."""
+    site = f"{sysconfig.get_path('stdlib', vars={'installed_base': sys.base_prefix})}/site-packages"
+    for each in _needed("dither-aggregator"):
+        yield from ((f"{site}/{name}", data) for name, data in _files(each))
+    for name in ("dither", "dither-aggregator"):
+        yield from ((f"{site}/{name}", data) for name, data in _files(distribution(name)) if ".dist-info/" in name)
+    for room in ("client", "shared", "aggregator"):
+        for path in (clone / room).glob("dither*/**/*"):
+            if path.is_file():
+                yield f"{site}/{path.relative_to(clone / room)}", path
+    yield "/usr/bin/dither", Path(tool("dither"))
+
+
+def _wheels() -> Iterator[tuple[str, bytes]]:
+    """Yield, in /wheels, the packages that dither's image is built of and with, as an index would give them."""
+    for each in _needed(*BUILDS):
+        yield _wheel(each)
+
+
+def _wheel(package: Distribution) -> tuple[str, bytes]:
+    content = io.BytesIO()
+    about = ""
+    with zipfile.ZipFile(content, "w") as wheel:
+        for name, data in _files(package):
+            if name.endswith(".dist-info/WHEEL"):
+                about = name.removesuffix("/WHEEL")
+            if not name.endswith((".dist-info/RECORD", ".dist-info/INSTALLER", ".dist-info/REQUESTED")):
+                wheel.writestr(name, data)
+        wheel.writestr(f"{about}/RECORD", "".join(f"{name},,\n" for name in [*wheel.namelist(), f"{about}/RECORD"]))
+    tags = [line[5:].split("-") for line in (package.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
     tag = "-".join(".".join(dict.fromkeys(parts)) for parts in zip(*tags, strict=True))
     return f"/wheels/{about.removesuffix('.dist-info')}-{tag}.whl", content.getvalue()
 
 
-def images() -> dict[str, tuple[list[tuple[str, Path | bytes | int]], tuple[str, ...]]]:
-    """Return what stands for the images that deploy/docker names: their files, and what they say of themselves."""
+def stand_ins(clone: Path, built: bool) -> Iterator[tuple[str, list[tuple[str, Path | bytes | int]], tuple[str, ...]]]:
+    """Yield what stands for the images that deploy/docker names: name, files, and what an image says of itself.
+
+    That of dither is there at once, or, to be `built`, the Python that its Dockerfile begins with.
+    """
     users: list[tuple[str, Path | bytes | int]] = [("/etc/passwd", USERS.encode()), ("/etc/group", GROUPS.encode())]
-    pip = b"[install]\nno-index = true\nfind-links = /wheels\nno-compile = true\n"
-    building = [*programs("sh", "groupadd", "useradd", "install"), *python(), *wheels(), ("/etc/pip.conf", pip)]
-    redis = [*programs("sh", "sed", "grep", "redis-server", "redis-cli"), ("/data", 999)]
-    caddy = [*programs("caddy"), ("/data", 0), ("/config", 0)]
-    caddy_run = 'CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]'
-    return {
-        "python": ([*users, *building], (f"ENV PATH={sys.base_prefix}/bin:/usr/bin:/bin",)),
-        "redis": ([*users, *redis], ()),
-        "caddy": ([*users, *caddy], ("ENV XDG_DATA_HOME=/data XDG_CONFIG_HOME=/config", caddy_run)),
-        "prom/prometheus": (
-            [*users, *programs("prometheus"), ("/prometheus", 65534)],
-            ('ENTRYPOINT ["prometheus"]', "USER 65534:65534"),
-        ),
-    }
+    base = [*users, *programs("sh"), *python(), ("/usr/share/zoneinfo/UTC", Path("/usr/share/zoneinfo/UTC"))]
+    path = f"ENV PATH={sys.base_prefix}/bin:/usr/bin:/bin"
+    if built:
+        pip = b"[install]\nno-index = true\nfind-links = /wheels\nno-compile = true\n"
+        yield (
+            "python",
+            [*base, *programs("groupadd", "useradd", "install"), *_wheels(), ("/etc/pip.conf", pip)],
+            (path,),
+        )
+    else:
+        run = ('ENTRYPOINT ["python", "/usr/bin/dither"]', "USER 10001:10001", "ENV PYTHONDONTWRITEBYTECODE=1")
+        yield "dither", [*base, *installed(clone), ("/var/lib/dither", 10001)], (path, *run)
+    yield "redis", [*users, *programs("sh", "sed", "grep", "redis-server", "redis-cli"), ("/data", 999)], ()
+    start = 'CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]'
+    places = "ENV XDG_DATA_HOME=/data XDG_CONFIG_HOME=/config"
+    yield "caddy", [*users, *programs("caddy"), ("/data", 0), ("/config", 0)], (places, start)
+    start = 'ENTRYPOINT ["prometheus"]'
+    yield "prom/prometheus", [*users, *programs("prometheus"), ("/prometheus", 65534)], (start, "USER 65534:65534")
