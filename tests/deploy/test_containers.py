@@ -72,8 +72,9 @@ class Contained(Cluster):
 
     def of(self, service: str, form: str) -> str:
         """Return what docker knows of a service's container, in a form."""
-        (container,) = self.run(f"docker compose ps --quiet {service}").split()
-        return self.docker.sh(f"docker inspect --format '{form}' {container}", self.folder).strip()
+        named = f"label=com.docker.compose.service={service}"  # asking docker takes a tenth of what compose takes
+        chosen = f"docker ps --all --quiet --filter {named} --filter label=com.docker.compose.oneoff=False"
+        return self.docker.sh(f"docker inspect --format '{form}' $({chosen})", self.folder).strip()
 
     def address(self, service: str) -> str:
         return self.of(service, '{{(index .NetworkSettings.Networks "dither_inside").IPAddress}}')
@@ -98,7 +99,7 @@ class Contained(Cluster):
 
     @property
     def key(self) -> str:
-        return re.findall(r"dither_write_\w+", self.said)[0]
+        return str(re.findall(r"dither_write_\w+", self.said)[0])
 
     def restart_store(self) -> None:
         self.run("docker compose restart redis-data")
