@@ -2,10 +2,13 @@
 
 import json
 import re
+import shutil
 import subprocess
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import requests
 import yaml
@@ -22,7 +25,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-SERVICES = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+COMPOSE = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES = COMPOSE["services"]
+CLUSTER = yaml.safe_load((DEPLOY / "kubernetes" / "dither.yaml").read_text(encoding="utf-8"))["items"]
 EXPOSURE_MAX = 2.0
 """Out of 10, by systemd's own count: 9.6 for a unit without any of its restrictions."""
 INSTALLED = "/opt/dither/bin/dither"
@@ -113,12 +118,21 @@ def test_containers_may_do_no_more_than_they_must() -> None:
             assert service["user"] == "10001:10001"
             assert "outside" not in service["networks"]
     assert set(SERVICES["proxy"]["ports"]) == {"80:80", "443:443", "443:443/udp"}
-    assert [name for name, service in SERVICES.items() if "ports" in service] == ["proxy"]
+    assert SERVICES["prometheus"]["ports"] == ["127.0.0.1:9090:9090"]
+    assert [name for name, service in SERVICES.items() if "ports" in service] == ["proxy", "prometheus"]
+
+
+def test_no_container_is_given_the_address_that_is_the_proxys() -> None:
+    (network,) = COMPOSE["networks"]["inside"]["ipam"]["config"]
+    fixed = ip_address(SERVICES["proxy"]["networks"]["inside"]["ipv4_address"])
+    assert fixed in ip_network(network["subnet"])
+    assert fixed not in ip_network(network["ip_range"])
+    assert ip_network(SERVICES["api"]["environment"]["DITHER_TRUSTED_PROXY"]) == ip_network(f"{fixed}/32")
 
 
 def test_images_have_versions() -> None:
     for name, service in SERVICES.items():
-        assert re.search(r":\d|:\$\{DITHER_VERSION:-\d", service["image"]), name
+        assert re.search(r":v?\d|:\$\{DITHER_VERSION:-\d", service["image"]), name
 
 
 def test_the_files_that_containers_mount_are_there() -> None:
@@ -130,12 +144,84 @@ def test_the_files_that_containers_mount_are_there() -> None:
                 assert (DEPLOY / "docker" / source).exists(), volume
 
 
+# Kubernetes.
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """Return what each workload has of its pods."""
+    found = {}
+    for each in CLUSTER:
+        spec = each.get("spec", {})
+        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+        if template:
+            found[each["metadata"]["name"]] = template["spec"]
+    return found
+
+
+@pytest.mark.parametrize("version", ["1.31", kubernetes_validate.latest_version()])
+def test_kubernetes_takes_the_file_and_would_see_a_misspelt_line(version: str) -> None:
+    for each in CLUSTER:
+        kubernetes_validate.validate(each, version, strict=True)
+    (api,) = (each for each in CLUSTER if each["kind"] == "Deployment" and each["metadata"]["name"] == "api")
+    spoiled = json.loads(json.dumps(api).replace("readinessProbe", "readynessProbe"))
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(spoiled, version, strict=True)
+
+
+def test_pods_run_what_containers_run() -> None:
+    assert pods().keys() == SERVICES.keys() - {"proxy", "prometheus"}
+    for name, pod in pods().items():
+        (container,), service = pod["containers"], SERVICES[name]
+        said = [part.replace("/run/secrets/redis/", "/run/secrets/") for part in container["args"]]
+        assert said[: len(service["command"])] == service["command"]
+        assert container["image"] == service["image"].replace("${DITHER_VERSION:-0.1.0}", "0.1.0")
+        grace = service.get("stop_grace_period", "30s")
+        assert pod.get("terminationGracePeriodSeconds", 30) == int(grace.removesuffix("s"))
+
+
+def test_pods_may_do_no_more_than_they_must() -> None:
+    for pod in pods().values():
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["enableServiceLinks"] is False  # DITHER_... of a service would be taken for a setting
+        assert pod["automountServiceAccountToken"] is False
+        (container,) = pod["containers"]
+        confined = container["securityContext"]
+        assert confined["readOnlyRootFilesystem"]
+        assert confined["capabilities"] == {"drop": ["ALL"]}
+        assert confined["allowPrivilegeEscalation"] is False
+        assert "memory" in container["resources"]["limits"]
+        assert {mount["name"] for mount in container["volumeMounts"]} <= {
+            volume["name"] for volume in [*pod["volumes"], {"name": "data"}]
+        }
+
+
+def test_a_pod_is_ended_for_hanging_and_gets_no_uploads_when_it_could_not_store_them() -> None:
+    (api,) = pods()["api"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in api["ports"]}
+    assert api["args"][-1] == f"0.0.0.0:{ports['health']}"
+    for probe, path in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        assert api[probe]["httpGet"] == {"path": path, "port": "health"}
+
+
+def test_settings_of_the_cluster_are_dithers() -> None:
+    (settings,) = (each["data"] for each in CLUSTER if each["kind"] == "ConfigMap")
+    page = (DEPLOY / "settings.md").read_text(encoding="utf-8")
+    for name in settings:
+        assert f"`{name}`" in page
+
+
 # Alerts.
 
 
 def test_prometheus_takes_its_file_and_the_alerts() -> None:
     said = run(tool("promtool"), "check", "config", DEPLOY / "monitoring" / "prometheus.yaml")
     assert f"{len(alerts())} rules found" in said
+
+
+def test_prometheus_takes_the_file_for_containers(tmp_path: Path) -> None:
+    for file in ("docker/prometheus.yaml", "monitoring/alerts.yaml"):  # beside each other, as in its container
+        shutil.copy(DEPLOY / file, tmp_path)
+    assert f"{len(alerts())} rules found" in run(tool("promtool"), "check", "config", tmp_path / "prometheus.yaml")
 
 
 def test_alerts_fire_where_something_is_wrong_and_only_there() -> None:

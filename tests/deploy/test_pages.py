@@ -15,6 +15,7 @@ from tests.support.aggregators import dither
 from tests.support.clusters import SERVE, Process, one_machine
 from tests.support.ports import free_port
 from tests.support.redis_servers import SOUND, RedisServer
+from tests.support.registries import registry_text
 
 pytestmark = pytest.mark.slow
 
@@ -92,3 +93,13 @@ def test_a_move_to_redis_keeps_all_that_was_acknowledged(tmp_path: Path) -> None
             assert after["accepted"] == before["accepted"] > 0
     finally:
         redis.stop()
+
+
+def test_serve_takes_what_a_review_refuses_and_says_so(tmp_path: Path) -> None:
+    listed = tuple(f"v{number}" for number in range(299))
+    text = registry_text(values=listed, epsilon="1", epsilon_permanent="2", answers=1)
+    with one_machine(tmp_path, text) as cluster:
+        assert cluster.ready().status_code == 200
+        said = cluster[SERVE].written()
+    assert "`dither metrics check` refuses this registry" in said
+    assert "R(200) must be at most 0.25, got 0.70" in said

@@ -39,7 +39,7 @@ from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.reader_pool import Readers
 from dither_aggregator.web.server import HttpServer
-from dither_shared.errors import DitherError
+from dither_shared.errors import DitherError, RegistryError
 from dither_shared.registry import Registry, utc_today
 
 _log = logging.getLogger("dither_aggregator")
@@ -68,6 +68,10 @@ def run(args: argparse.Namespace) -> int:
     answer_signals()
     registry = Registry.load(args.registry)
     registry.check_dates(utc_today(), str(args.registry))
+    try:
+        registry.check_linked(str(args.registry))
+    except RegistryError as error:
+        _log.warning("`dither metrics check` refuses this registry; its reports are taken, as apps have it: %s", error)
     with exclusive(args.data), closing(SQLiteStore.open_or_create(args.data, registry.app)) as store:
         Administration(store).start_with(registry)
         register_key_files(store, args)
