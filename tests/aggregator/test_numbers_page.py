@@ -223,7 +223,8 @@ def test_every_form_says_what_is_to_be_known(one: Site, metric: str) -> None:
     assert ("Noise alone reaches about so far" in words(html)) == (metric in ("load", "cold"))
     assert ('class="plot shape"' in html) == (metric != "age")
     headline = one.page(metric=metric).headline
-    assert re.match(r"The (median is between .* and .*, the )?mean (is )?between .* and .*\.$", headline)
+    half = "Half of the numbers are below .* to .*; nine in ten are below .* to .*"
+    assert re.fullmatch(r"The mean is .* \(.* to .*\)\." if metric == "age" else half, headline)
 
 
 def test_no_share_below_zero_is_said_of_people(one: Site) -> None:
@@ -240,7 +241,7 @@ def test_no_share_below_zero_is_said_of_people(one: Site) -> None:
 
 def test_today_is_provisional(one: Site) -> None:
     seen = one.page("window=today", "load")
-    assert seen.headline.startswith("More reports may come. The median is ")
+    assert seen.headline.startswith("More reports may come. Half of the numbers are below ")
     assert "Provisional: more reports may come." in seen.states
 
 
@@ -248,7 +249,7 @@ def test_few_reports_none_and_no_numbers_are_words_and_no_drawing(tmp_path: Path
     with number_site(tmp_path, FORMS) as made:
         rng, plan = np.random.default_rng(2), made.store.plans("load")[0].plan
         assert made.page(metric="load").headline == "No reports of these days are counted."
-        assert made.client.get("/").text.count("no reports in these days") == len(made.store.plans())
+        assert made.client.get("/").text.count("No reports in these days.") == len(made.store.plans())
         some = "Today has some: its page shows them under “today so far”."
         assert some not in made.client.get("/").text
         put_numbers(made, "load", hump(plan), 100, rng, days_ago=0)
@@ -270,7 +271,7 @@ def test_few_reports_none_and_no_numbers_are_words_and_no_drawing(tmp_path: Path
         assert ask(made, "/v1/metrics/load/estimates?values=median&values=0.01 to 0.0115 s")[1] == []
         put_numbers(made, "load", np.append(np.zeros(66), 1.0), 20_000, rng)
         assert made.page(metric="load").headline.startswith("Too few of these reports are of numbers")
-        assert "too few reports to tell" in made.client.get("/").text
+        assert "are too few to tell: numbers need 3,000." in made.client.get("/").text
 
 
 def test_a_comparison_names_the_window_that_is_too_small(tmp_path: Path) -> None:
@@ -365,7 +366,7 @@ def test_a_snapshot_of_numbers_agrees_with_itself_and_says_no_shares(one: Site, 
         assert "that nobody has" not in text
         assert "pure noise" not in text
     assert "This version of dither estimates other numbers" not in html
-    assert Seen(html).headline.startswith("The m")
+    assert Seen(html).headline.startswith("The mean is " if metric == "age" else "Half of the numbers are below ")
     said = NumberWords.of(stored.plan)
     own = {said.measure.called(row.value): said.interval(row) for row in reading.distinct}
     for name, _, together, alone in table(html):
