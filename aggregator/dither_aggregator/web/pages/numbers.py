@@ -8,7 +8,7 @@ from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
-from dither_aggregator.web.charts.shares import draw
+from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, ReadingAnswer
 from dither_aggregator.web.pages.words import DEVICES
 from dither_aggregator.web.query_parameters import QueryParameters
@@ -42,6 +42,8 @@ class NumbersPart:
     drawn: str = ""
     """The statistic of the shape."""
     shape: Shape | None = None
+    plot: Plot | None = None
+    """Median and 90 % alone, where reports are too few for bars."""
     shares: Sequence[NumberRow] = ()
     """All shares: of ranges, and above edges."""
     template: str = "numbers.html"
@@ -227,7 +229,22 @@ class NumbersShown(Presentation[NumbersReading]):
 def numbers_part(reading: NumbersReading) -> NumbersPart:
     """Return what a page shows of a reading of numbers that has rows."""
     words = NumberWords.of(reading.stored.plan)
-    drawn = next((statistic for statistic in SHAPES if reading.of(statistic)), "")
+    above = reading.of("share_above") if not reading.of("share") else ()
+    drawn = "share" if reading.blocks else "share_above" if above else ""
+    quantiles = [row for row in reading.of("quantile") if row.value in PARTS]
+    shape, plot = None, None
+    if reading.blocks:
+        domain = NumberDomain.of(reading.stored.plan.domain)
+        edges = [edge / 10**domain.decimals for edge in domain.edges]
+        told = [
+            (edges.index(row.lower), edges.index(row.upper), f"{PARTS[row.value]}: {words.interval(row)}")
+            for row in quantiles
+        ]
+        shape = draw_shape(reading.blocks, reading.cuts, told)
+    elif above:
+        shape = draw_shape(above)
+    elif quantiles:
+        plot = draw(quantiles, 0.0, ends=(words.first, words.last), measure=words.measure)
     return NumbersPart(
         [
             ToldStatistic(words.measure.called(row.value), words.seems(row), words.interval(row))
@@ -236,6 +253,7 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
         _sentences(reading, words),
         words.measure.within,
         drawn,
-        draw_shape(reading.of(drawn)) if drawn else None,
+        shape,
+        plot,
         [row for row in reading.rows if row.statistic in SHAPES],
     )
