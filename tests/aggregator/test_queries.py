@@ -269,7 +269,7 @@ def test_of_noise_nothing_moved_and_no_day_is_led_by_it(tmp_path: Path) -> None:
         assert headline(nothing.client.get("/metrics/color/time").text).startswith("Nothing stands out")
         overview = nothing.client.get("/").text
         assert headline(overview) == "2 metrics. None can be told to have moved."
-        assert "Nothing stands out from the noise." in overview
+        assert f"None of {D - 1} values stands out from the noise" in overview
 
 
 def test_damaged_counts_are_said_and_the_others_compared(one: Site) -> None:

@@ -56,7 +56,7 @@ def draw_weeks(rows: Sequence[Row], measure: Measure) -> Weeks | None:
     upper = path([row.upper for row in rows], across)
     lower = path([row.lower for row in reversed(rows)], across[::-1])
     first, last = (measure.precise(row.estimate, (row.upper - row.lower) / 4) for row in (rows[0], rows[-1]))
-    words = f"{shorten(measure.called(rows[-1].value), LABEL_EM)}, {len(rows)} weeks: {first} to {last}"
+    words = f"{shorten(measure.called(rows[-1].value), LABEL_EM)}, {len(rows)} weeks: first {first}, last {last}"
     return Weeks(path([row.estimate for row in rows], across), f"{upper} {lower}", words)
 
 

@@ -151,7 +151,7 @@ class Measure:
         """Return the ends of a difference, as 4 to 6 points, or of an interval in the unit; rounded outward."""
         lower, upper = (each * (1 if self.unit else 100) for each in (lower, upper))
         words = _outward(lower, upper, _steps(lower, upper))
-        return f"{words} points" if not self.unit else f"{words}\N{NO-BREAK SPACE}{visible(self.unit)}"
+        return words if self.unit == UNITLESS else f"{words}\N{NO-BREAK SPACE}{visible(self.unit or 'points')}"
 
     @property
     def within(self) -> str:

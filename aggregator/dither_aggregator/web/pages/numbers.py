@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersReading
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
+from dither_aggregator.web.charts.scale import UNITLESS, Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, ReadingAnswer
@@ -19,6 +19,8 @@ SHAPES = ("share", "share_above")
 """Statistics to draw: the share of each range or, where these cannot be told, the share above each."""
 PARTS = {MEDIAN: "Half of the numbers", "q90": "nine in ten"}
 """The quantiles of a sentence, in its words."""
+MARKED = {MEDIAN: "half", "q90": "90\N{NO-BREAK SPACE}%"}
+"""The same beside their marks."""
 TO = "\N{NO-BREAK SPACE}to "
 
 
@@ -100,6 +102,13 @@ class NumberWords:
         if row.lower <= self.first:
             return f"are at most {self.measure.edge(row.upper)}"
         return f"are below {self.measure.ends(row.lower, row.upper)}"
+
+    def beside_bars(self, row: NumberRow) -> str:
+        """Return a quantile beside its mark, without the unit: the words above the bars have it."""
+        part = MARKED[row.value]
+        if row.upper >= self.last or row.lower <= self.first:
+            return f"{part}: {self.interval(row)}"
+        return f"{part}: {Measure(UNITLESS).ends(row.lower, row.upper)}"
 
     def between_edges(self, low: float | None, high: float | None) -> str:
         """Return a range of edges. One that reaches the first or last edge may lie beyond, where nothing is told."""
@@ -236,10 +245,7 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
     if reading.blocks:
         domain = NumberDomain.of(reading.stored.plan.domain)
         edges = [edge / 10**domain.decimals for edge in domain.edges]
-        told = [
-            (edges.index(row.lower), edges.index(row.upper), f"{PARTS[row.value]}: {words.interval(row)}")
-            for row in quantiles
-        ]
+        told = [(edges.index(row.lower), edges.index(row.upper), words.beside_bars(row)) for row in quantiles]
         shape = draw_shape(reading.blocks, reading.cuts, told)
     elif above:
         shape = draw_shape(above)

@@ -76,9 +76,9 @@ class Line:
             return f"{count(self.first, 'report')} so far, all of today: estimates follow when the day is over."
         if self.answer.p_value is None or self.stands_out:
             return self.answer.sentence
-        if self.answer.out:
+        if self.answer.rows:
             return f"Nothing stands out among all metrics, though {self.answer.out:,} on its own page."
-        return "Nothing stands out from the noise."
+        return self.answer.sentence
 
     @property
     def told(self) -> bool:
