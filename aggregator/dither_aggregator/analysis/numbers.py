@@ -433,9 +433,10 @@ class Statistics:
         fitted = (sums @ self.fit.shares / (self.places.is_number @ self.fit.shares)).tolist()
         for (first, last), estimate, error, share in zip(pairwise(self.cuts), estimates, errors, fitted, strict=True):
             low, high = (domain.edges[at] for at in (first, last))
-            ends = (each / 10**domain.decimals for each in (low, high))
             name = f"{domain.in_unit(low)} to {domain.with_unit(domain.in_unit(high))}"
-            yield NumberRow(name, estimate, error, estimate - z * error, estimate + z * error, "share", *ends, share)
+            begin, end = (each / 10**domain.decimals for each in (low, high))
+            interval = estimate - z * error, estimate + z * error
+            yield NumberRow(name, estimate, error, *interval, "share", begin, end, share)
 
     def _ratios(self, functionals: Floats, z: float) -> tuple[Floats, Floats]:
         """Return functionals, float64[count, places], over the share of those with a number, and standard errors.
