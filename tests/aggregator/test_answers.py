@@ -123,7 +123,7 @@ def test_a_headline_is_false_on_at_most_5_percent_of_pages(tmp_path: Path) -> No
             assert false_pages(one, pages) > binom.isf(ALARM, pages, 0.05)
 
 
-NOISE, TRUE = 60, 1
+NOISE, TRUE = 40, 1
 METRICS = "".join(
     f"""
 [metric.m{number:02}]
@@ -159,9 +159,9 @@ def false_parts(one: Site, worlds: int) -> float:
 
 
 def test_cards_that_lead_with_noise_are_at_most_5_percent_on_average(tmp_path: Path) -> None:
-    """In one of 61 metrics is something. By Hoeffding, a false alarm needs .05 + .42: 1e-6 for 40 worlds.
+    """In one of 41 metrics is something. By Hoeffding, a false alarm needs .05 + .42: 1e-6 for 40 worlds.
 
-    Without the false discovery rate three of 60 metrics of noise say something, beside the one that has it: caught.
+    Without the false discovery rate two of 40 metrics of noise say something, beside the one that has it: caught.
     """
     worlds = scaled(40, 400)
     limit = 0.05 + float(np.sqrt(np.log(1 / ALARM) / 2 / worlds))
