@@ -53,13 +53,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 STATES = {
-    "/": "In 1 of 1 metric something stands out",
+    "/": "of which moved",
     "/?search=nothing": "No metric has",
     "/metrics/color": "values stand out from the noise",
     "/metrics/color?search=W": "Search",
     "/metrics/color?window=today": "More reports may come",
     "/metrics/color?epoch=2020-01-01": "No reports of these days",
-    "/metrics/dark": "say yes, between",
+    "/metrics/dark": "say yes.",
     "/metrics/color/time": "days with reports",
     "/metrics/color/time?from=2020-01-01&to=2020-01-02": "No reports of these days are counted",
     "/metrics/dark/time": "days with reports",

@@ -34,7 +34,7 @@ MOVED = ("site", "word")
 BEFORE = {"firefox": 0.5, TURNED: 0.3, None: 0.1}
 AFTER = {"firefox": 0.2, "chrome": 0.3, TURNED: 0.3, None: 0.1}
 STATES = {
-    "/": "stand out",
+    "/": "lead",
     "/metrics/site": "stand out from the noise",
     "/metrics/unlisted": "not in the list",
     "/metrics/bare": "No text is looked for: list candidates",

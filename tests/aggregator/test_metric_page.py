@@ -64,7 +64,7 @@ def test_nothing_stands_out_of_noise(tmp_path: Path) -> None:
         for _ in range(pages):
             one.put(counts, rng)
             seen = one.page()
-            alone = seen.headline.startswith("None of 299 values stands out from the noise. With this many")
+            alone = seen.headline.startswith("None of 299 values stands out from the noise: one that ")
             assert alone == (list(seen.rows) == ["other"])
             out += not alone
     assert out <= binom.isf(3.1e-6, pages, 0.05)
@@ -101,12 +101,15 @@ def test_the_default_is_the_last_sealed_week_whatever_today_brings(tmp_path: Pat
         one.put(np.array([*np.zeros(11, np.int64), 2]), rng, days_ago=0)
         assert one.page().html == seen.html
         today = one.page("window=today")
-        assert "2 reports are too few" in today.headline
+        assert today.headline.startswith("Nothing can be told yet: 2 reports; about ")
         assert "Provisional: more reports may come." in today.states
         assert one.page("window=28").html.count("4,800 reports") == 1
 
 
-@pytest.mark.parametrize(("n", "words"), [(1, "One report is too few"), (2, "2 reports are too few")])
+@pytest.mark.parametrize(
+    ("n", "words"),
+    [(1, "Nothing can be told yet: 1 report; about "), (2, "Nothing can be told yet: 2 reports; about ")],
+)
 def test_few_reports_are_words_and_no_dot(n: int, words: str, tmp_path: Path) -> None:
     with site(tmp_path, 12) as one:
         one.put(np.array([n, *np.zeros(11, np.int64)]), np.random.default_rng(1))
@@ -120,7 +123,11 @@ def test_a_value_is_looked_up_and_ranks_are_told_in_words(tmp_path: Path) -> Non
     with site(tmp_path, 12) as one:
         one.put(np.array([9_000, 4_000, 4_000, 3_000, *np.zeros(8, np.int64)]), np.random.default_rng(1))
         seen = one.page("level=99&search=MODEL+1")
-        assert seen.headline.startswith("4 of 11 values stand out from the noise.")
+        assert re.fullmatch(
+            r"model 0 leads with 4\d\.\d % \(4\d\.\d to 4\d\.\d\); model 1 and model 2 follow, not told apart\.",
+            seen.headline.replace("model 2 and model 1", "model 1 and model 2"),
+        )
+        assert "4 of 11 values stand out from the noise" in seen.html
         assert "no text or too long" not in seen.html
         assert [row[0] for row in seen.rows.values()] == ["1st", "2 to 3", "2 to 3", "4th", ""]
         assert "99 % interval" in seen.html
@@ -137,7 +144,7 @@ def test_a_flag_is_one_row_from_0_to_100(tmp_path: Path) -> None:
         assert list(seen.rows) == ["yes"]
         assert 'name="search"' not in seen.html
         assert "No value has" not in one.page("search=no", metric="dark").html
-        assert re.fullmatch(r"\d\d\.\d % say yes, between \d\d\.\d % and \d\d\.\d %\.", seen.headline)
+        assert re.fullmatch(r"\d\d % \(\d\d to \d\d\) say yes\.", seen.headline)
         assert [each for each in ("0\xa0%", "100\xa0%") if f">{each}</text>" in seen.html] == ["0\xa0%", "100\xa0%"]
 
 

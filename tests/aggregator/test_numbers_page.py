@@ -72,8 +72,14 @@ def test_bars_and_table_of_the_shape_are_the_apis(one: Site, metric: str) -> Non
     html = one.page(metric=metric).html
     _, rows = ask(one, f"/v1/metrics/{metric}/estimates")
     statistic = "share_above" if metric == "memo" else "share"
+    stored = one.store.plans(metric)[0]
+    reading = cast("NumbersReading", read(one.store, stored, one.store.sealed(), View(simultaneous=True, days=7)))
     drawn = [row for row in rows if row["statistic"] == statistic]
-    (svg,) = re.findall(r'<div class="plot shape".*?</svg>', html, re.DOTALL)
+    if reading.blocks:  # ranges are merged: shares of bars are the sums of theirs
+        assert len(reading.blocks) < len(drawn)
+        assert sum(row["estimate"] for row in drawn) == pytest.approx(sum(row.estimate for row in reading.blocks))
+        drawn = [vars(row) for row in reading.blocks]
+    (svg,) = re.findall(r'<svg[^>]*aria-label="The shape of the numbers.*?</svg>', html, re.DOTALL)
     lines = [float(y) for y in re.findall(r'<line class="(?:zero|tick)".*? y1="(.*?)"', svg)]
     labels = [share_of(label) for label in re.findall(r'<text class="axis"[^>]*text-anchor="end">(.*?)</text>', svg)]
     slope = (labels[1] - labels[0]) / (lines[1] - lines[0])
@@ -253,7 +259,8 @@ def test_every_form_says_what_is_to_be_known(one: Site, metric: str) -> None:
     assert ("Noise alone reaches about so far" in words(html)) == (metric in ("load", "cold"))
     assert ('class="plot shape"' in html) == (metric != "age")
     headline = one.page(metric=metric).headline
-    assert re.match(r"The (median is between .* and .*, the )?mean (is )?between .* and .*\.$", headline)
+    half = "Half of the numbers are below .* to .*; nine in ten are below .* to .*"
+    assert re.fullmatch(r"The mean is .* \(.* to .*\)\." if metric == "age" else half, headline)
 
 
 def test_no_share_below_zero_is_said_of_people(one: Site) -> None:
@@ -270,7 +277,7 @@ def test_no_share_below_zero_is_said_of_people(one: Site) -> None:
 
 def test_today_is_provisional(one: Site) -> None:
     seen = one.page("window=today", "load")
-    assert seen.headline.startswith("More reports may come. The median is ")
+    assert seen.headline.startswith("More reports may come. Half of the numbers are below ")
     assert "Provisional: more reports may come." in seen.states
 
 
@@ -278,7 +285,7 @@ def test_few_reports_none_and_no_numbers_are_words_and_no_drawing(tmp_path: Path
     with number_site(tmp_path, FORMS) as made:
         rng, plan = np.random.default_rng(2), made.store.plans("load")[0].plan
         assert made.page(metric="load").headline == "No reports of these days are counted."
-        assert made.client.get("/").text.count("no reports in these days") == len(made.store.plans())
+        assert made.client.get("/").text.count("No reports in these days.") == len(made.store.plans())
         some = "Today has some: its page shows them under “today so far”."
         assert some not in made.client.get("/").text
         put_numbers(made, "load", hump(plan), 100, rng, days_ago=0)
@@ -300,7 +307,7 @@ def test_few_reports_none_and_no_numbers_are_words_and_no_drawing(tmp_path: Path
         assert ask(made, "/v1/metrics/load/estimates?values=median&values=0.01 to 0.0115 s")[1] == []
         put_numbers(made, "load", np.append(np.zeros(66), 1.0), 20_000, rng)
         assert made.page(metric="load").headline.startswith("Too few of these reports are of numbers")
-        assert "too few reports to tell" in made.client.get("/").text
+        assert "are too few to tell: numbers need 3,000." in made.client.get("/").text
 
 
 def test_a_comparison_names_the_window_that_is_too_small(tmp_path: Path) -> None:
@@ -395,7 +402,7 @@ def test_a_snapshot_of_numbers_agrees_with_itself_and_says_no_shares(one: Site, 
         assert "that nobody has" not in text
         assert "pure noise" not in text
     assert "This version of dither estimates other numbers" not in html
-    assert Seen(html).headline.startswith("The m")
+    assert Seen(html).headline.startswith("The mean is " if metric == "age" else "Half of the numbers are below ")
     said = NumberWords.of(stored.plan)
     own = {said.measure.called(row.value): said.interval(row) for row in reading.distinct}
     for name, _, together, alone in table(html):

@@ -267,9 +267,9 @@ def test_of_noise_nothing_moved_and_no_day_is_led_by_it(tmp_path: Path) -> None:
         assert still.count("can be told to have moved") == 1
         assert "less than two weeks" not in still
         assert headline(nothing.client.get("/metrics/color/time").text).startswith("Nothing stands out")
-        assert headline(nothing.client.get("/").text).startswith(
-            "In 0 of 1 metric something stands out from the noise."
-        )
+        overview = nothing.client.get("/").text
+        assert headline(overview) == "2 metrics. None can be told to have moved."
+        assert f"None of {D - 1} values stands out from the noise" in overview
 
 
 def test_damaged_counts_are_said_and_the_others_compared(one: Site) -> None:
@@ -284,7 +284,7 @@ def test_damaged_counts_are_said_and_the_others_compared(one: Site) -> None:
         html = client.get("/changes").text
         assert headline(html) == "Something moved in 1 of 1 metric."
         assert "The counts of 1 metric are damaged, the first: <code>dark</code>" in html
-        assert "its counts are damaged" in client.get("/").text
+        assert "Its counts are damaged" in client.get("/").text
         assert client.get("/v1/changes").get_json()["meta"]["metrics_damaged"] == 1
     finally:
         one.tallies[key] = whole

@@ -136,7 +136,10 @@ def test_a_flag_has_one_interval(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("counts", "words"),
-    [([0] * 7, "No reports of this day are counted."), ([1, 1, 0, 0, 0, 0, 0], "2 reports are too few to tell")],
+    [
+        ([0] * 7, "No reports of this day are counted."),
+        ([1, 1, 0, 0, 0, 0, 0], "Nothing can be told yet: 2 reports; about "),
+    ],
 )
 def test_nothing_is_drawn_of_too_few(counts: list[int], words: str, tmp_path: Path) -> None:
     with shelf(tmp_path, values=ODD, epsilon="1.0", expires=EXPIRES) as one:

@@ -331,7 +331,7 @@ def test_memoized_answers_have_no_sum(tmp_path: Path) -> None:
     """Their noise is the same on other days, so these know who was left out."""
     with site(tmp_path, 12, 'mechanism = "grr"', epsilon="2.0", epsilon_permanent="4.0") as one:
         put_weeks(one, 12, np.random.default_rng(6), n=2_000)
-        assert "stand out" in one.page().headline
+        assert "lead" in one.page().headline
         assert "listed values, not ranked" in one.page().html
         assert (said(one), told(one)) == ("", None)
 

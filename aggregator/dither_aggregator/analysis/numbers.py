@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cached_property
+from itertools import pairwise
 from math import nan, sqrt
 from statistics import NormalDist, median
 from typing import Annotated, Self
@@ -20,13 +21,13 @@ from dither_aggregator.analysis.inference import Floats, Z, effective, open_chan
 from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
-from dither_aggregator.analysis.numeric.ranges import Statistic, share_functionals
+from dither_aggregator.analysis.numeric.ranges import Statistic, blocks_for, share_functionals, together
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.windows import may_return, reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.domains import Range
+from dither_shared.domains import Buckets, Range
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan
 from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
@@ -104,6 +105,10 @@ class NumbersReading(Reading):
     rows: Sequence[NumberRow] = ()
     untold: Sequence[NumberRow] = ()
     """Quantiles that may lie anywhere in more than a third of the axis."""
+    blocks: Sequence[NumberRow] = ()
+    """The shares of the bars of which intervals hold at once, by numeric.ranges; empty where reports are too few."""
+    cuts: Sequence[int] = ()
+    """The number of the first range of each, and that of all ranges."""
     scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
     """For each quantile: the share up to each place less the quantile, in standard errors."""
     mean_ends: tuple[Estimated, Estimated] | None = field(default=None, repr=False, compare=False)
@@ -238,6 +243,8 @@ class Numbers(Estimand[NumbersReading]):
             bare,
             rows=rows,
             untold=untold,
+            blocks=tuple(statistics.blocks()),
+            cuts=tuple(statistics.cuts),
             scores=statistics.scores(),
             mean_ends=statistics.mean_ends,
             noise_floor=floor,
@@ -398,6 +405,29 @@ class Statistics:
             z, is_number = self._z(1), self.places.is_number
             share, error = float(self.fit.raw @ is_number), float(self.fit.std_error(is_number, z))
             yield NumberRow(A_NUMBER, share, error, share - z * error, share + z * error, "share_of_reports")
+
+    @cached_property
+    def cuts(self) -> Sequence[int]:
+        """The edges between which ranges are one bar."""
+        domain = self.plan.domain
+        if self.view.values is not None or not isinstance(domain, Buckets):
+            return ()
+        return blocks_for(domain, self.plan.cells, self.channel.n // self.repeats)
+
+    def blocks(self) -> Iterator[NumberRow]:
+        """Yield the shares of bars, which are neighbouring ranges together."""
+        if not self.cuts:
+            return
+        domain = Buckets.of(self.plan.domain)
+        sums, z = together(self.cuts, len(self.places.is_number)), self._z(len(self.cuts) - 1)
+        estimates, errors = (each.tolist() for each in self._ratios(sums, z))
+        fitted = (sums @ self.fit.shares / (self.places.is_number @ self.fit.shares)).tolist()
+        for (first, last), estimate, error, share in zip(pairwise(self.cuts), estimates, errors, fitted, strict=True):
+            low, high = (domain.edges[at] for at in (first, last))
+            name = f"{domain.in_unit(low)} to {domain.with_unit(domain.in_unit(high))}"
+            begin, end = (each / 10**domain.decimals for each in (low, high))
+            interval = estimate - z * error, estimate + z * error
+            yield NumberRow(name, estimate, error, *interval, "share", begin, end, share)
 
     def _ratios(self, functionals: Floats, z: float) -> tuple[Floats, Floats]:
         """Return functionals, float64[count, places], over the share of those with a number, and standard errors.

@@ -232,13 +232,8 @@ class Reading(ABC):
         return "A cell is drawn without a look at the answer, so estimates from the others stay unbiased"
 
     @property
-    def summary(self) -> str:
-        """Why there is no row though there are reports, in a few words; "" where that cannot be."""
-        return ""
-
-    @property
     def nothing_to_show(self) -> str:
-        """The same in a sentence."""
+        """Why there is no row though there are reports, in a sentence; "" where that cannot be."""
         return ""
 
     @abstractmethod

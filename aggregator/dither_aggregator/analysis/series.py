@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
-from dither_aggregator.analysis.estimands import estimand_of, read_days
+from dither_aggregator.analysis.estimands import estimand_of, read, read_days
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.rows import MadeRow
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.rows import MadeRow, Row
+from dither_aggregator.analysis.windows import WINDOWS, Window
+from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 
 VALUES_MAX = 5
+DAYS, WEEKS = WINDOWS[0], 6
+"""Days of a week, and the weeks of a card."""
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,25 @@ def series(
                 for row in (*reading.rows, *reading.untold)
             ]
     return sorted(points, key=lambda point: values.index(point.value))
+
+
+def weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[Row]:
+    """Return a value's share or number in each of the last weeks that end with a day, the oldest first.
+
+    Intervals hold together for all of these weeks and all values. A week that cannot be told is left out, and all are
+    of an estimand whose readings take long.
+    """
+    estimand = estimand_of(stored.plan)
+    if estimand.slow or not estimand.knows(stored, value):
+        return []
+    begin = max(min(store.epochs(stored.plan), default=last), store.tallies_from())
+    ends = [last - timedelta(days=DAYS * back) for back in range(WEEKS)]
+    ends = [end for end in ends if Window.ending(end, DAYS).first >= begin]
+    view = View("population", simultaneous=True, values=(value,), days=DAYS, together=max(len(ends), 1))
+    rows = []
+    for end in reversed(ends):
+        try:
+            rows += [row for row in read(store, stored, end, view).rows if row.value == value]
+        except (BadTally, TallyGone):
+            continue
+    return rows

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from math import ceil, floor, sqrt
 from operator import attrgetter
 from typing import Annotated, NotRequired, Self
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.functional import Functionals, answers_part
-from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.inference import ErrorOf, Floats
 from dither_aggregator.analysis.normalise import METHODS, Normalised, NormalisedDocument
 from dither_aggregator.analysis.pure import (
     Counted,
@@ -103,6 +104,10 @@ class SharesReading(Reading):
             self.detectable_share,
             noise_chance(mechanism, self.n, float(estimate[listed].max(initial=0.0)), repeats, self.view.error_of),
         )
+
+    def reports_for(self, share: float) -> int:
+        """Return with about how many reports a value of such a share is found four times in five."""
+        return _reports_for(_pure(self.stored.plan), share, self.view.confidence, self.repeats, self.view.error_of)
 
     @property
     def has_tail(self) -> bool:
@@ -247,6 +252,21 @@ class OneShare(Shares):
     def leading(self, stored: StoredPlan) -> Sequence[str]:
         """Return yes."""
         return (stored.plan.values[YES],)
+
+
+@lru_cache(1024)
+def _reports_for(mechanism: PureMechanism, share: float, confidence: float, repeats: int, error_of: ErrorOf) -> int:
+    def found(n: int) -> bool:
+        _, detectable = significance_shares(mechanism, n, confidence, repeats, error_of)
+        return detectable is not None and detectable <= share
+
+    least, most = 1, 64
+    while not found(most):
+        least, most = most, 2 * most
+    while most - least > least / 100 + 1:
+        middle = (least + most) // 2
+        least, most = (least, middle) if found(middle) else (middle, most)
+    return most
 
 
 def _pure(plan: Plan) -> PureMechanism:

@@ -144,11 +144,6 @@ class TextsReading(Reading):
         )
 
     @property
-    def summary(self) -> str:
-        """Say that there are no candidates."""
-        return "no text is looked for"
-
-    @property
     def nothing_to_show(self) -> str:
         """Say how texts are looked for."""
         return "No text is looked for: list candidates in the registry, or POST them to the estimates of this metric."

@@ -50,6 +50,13 @@ def share_error(domain: NumberDomain, cells: Cells) -> float:
     return sqrt(_variance(_of_both(cells, shares), shares, [float(share == 0) for share in shares]))
 
 
+def even_information(domain: NumberDomain, cells: Cells) -> tuple[Floats, Sequence[Floats]]:
+    """Return the shares of numbers that are spread evenly, and the rows of M there, for one report."""
+    shares = _evenly(domain, cells)
+    information = _of_both(cells, shares)
+    return shares, [information([float(place == at) for place in range(len(shares))]) for at in range(len(shares))]
+
+
 @lru_cache(maxsize=64)
 def _variances(domain: NumberDomain, cells: Cells, told: tuple[str, ...]) -> Mapping[str, float]:
     """Return variances times n, in steps squared."""

@@ -27,7 +27,8 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_rows_are_called_texts_and_their_intervals_hold_at_once(one: Site) -> None:
     seen = one.page("window=1")
-    assert "proposed texts stand out from the noise" in seen.headline
+    assert "lead, not told apart, with" in seen.headline
+    assert "proposed texts stand out from the noise" in seen.html
     assert "intervals hold at once" in seen.html
     assert "on average" not in seen.html
     assert "candidate" not in seen.html

@@ -2,18 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import pairwise, takewhile
+from math import floor, log, sqrt
 from typing import Literal
 
 import numpy as np
 
-from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.analysis.numeric.channel import Places
+from dither_shared.cells import Cells
 from dither_shared.domains import Buckets, Thresholds
+from dither_shared.kinds.number_precision import even_information
 from dither_shared.plan import Plan
 
 Range = tuple[str, float | None, float | None]
 """A name, and two ends in the unit, None where it is open."""
+GRID = 1.5
+"""Reports are rounded down to powers of this, so that bars do not change daily."""
+BARS_LEAST = 4
+"""Fewer bars say less than median and 90 % do."""
 Statistic = Literal["mean", "quantile", "share", "share_above", "share_of_reports"]
 
 
@@ -44,6 +52,38 @@ def _of_buckets(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
     ]
     others = np.zeros((len(above), len(places.others)))
     return SharesOfRanges("share", ranges, each), SharesOfRanges("share_above", up, np.hstack([above, others]))
+
+
+@lru_cache(256)
+def blocks_for(domain: Buckets, cells: Cells, n: int) -> Sequence[int]:
+    """Return the edges, by number, between which neighbouring ranges are one bar: as many bars as n reports can tell.
+
+    Bars are equal parts of the ranges: the most, of 2, 4, 8 ... and all, with 2 z SE <= 1 / (2 bars) for numbers that
+    are spread evenly. It is a rule of the plan and of n, rounded down to a grid: bars that data chose would mislead.
+    The two open ranges belong to the first and the last bar. Empty where fewer than BARS_LEAST can be told.
+    """
+    n = int(GRID ** floor(log(max(n, 1), GRID) + 1e-9))
+    ranges = len(domain.edges) - 1
+    evenly, rows = even_information(domain, cells)
+    shares, inverse = np.array(evenly), np.linalg.inv(np.array(rows))
+    told: Sequence[int] = ()
+    for bars in [*takewhile(lambda bars: bars < ranges, (2**power for power in range(1, 20))), ranges]:
+        cuts = [round(bar * ranges / bars) for bar in range(bars + 1)]
+        blocks = together(cuts, len(shares))
+        ratios = blocks - (blocks @ shares)[:, np.newaxis] * together([0, ranges], len(shares))
+        error = sqrt(float(((ratios @ inverse) * ratios).sum(axis=1).mean()) / n)
+        if 2 * Z * error > 1 / (2 * bars):
+            break
+        told = cuts
+    return told if len(told) > BARS_LEAST else ()
+
+
+def together(cuts: Sequence[int], places: int) -> Floats:
+    """Return, for each bar between edges, the sum of the shares of its places, float64[bars, places]."""
+    sums = np.zeros((len(cuts) - 1, places))
+    for bar, (first, last) in enumerate(pairwise(cuts)):
+        sums[bar, first + (first > 0) : last + 1 + (last == cuts[-1])] = 1.0
+    return sums
 
 
 def _of_thresholds(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:

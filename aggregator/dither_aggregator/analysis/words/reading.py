@@ -77,11 +77,6 @@ class WordsReading(Reading):
         )
 
     @property
-    def summary(self) -> str:
-        """Say that nothing was found."""
-        return "no word stands out"
-
-    @property
     def nothing_to_show(self) -> str:
         """Say what would help."""
         return "No word stands out: more reports, or more days, may show some."

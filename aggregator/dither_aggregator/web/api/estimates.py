@@ -30,6 +30,7 @@ from dither_aggregator.web.api.rowsets import (
     meta_of,
 )
 from dither_aggregator.web.long_lists import refuse_long
+from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import (
     Body,
@@ -77,6 +78,9 @@ class EstimatesMeta(Lines, Days, StoredPlanMeta, PagedMeta):
         ),
     ]
     error_of: Annotated[ErrorOf, says("the devices that errors and intervals are of")]
+    answer: Annotated[
+        str, says("what the rows tell, in a sentence, by intervals that hold all at once; as on the page")
+    ]
     tail: Annotated[TailDocument | None, says("null where it cannot be told")]
 
 
@@ -153,6 +157,7 @@ def _estimates(
         "error_of": reading.view.error_of,
         "critical_share": significance.critical_share if significance else None,
         "detectable_share": significance.detectable_share if significance else None,
+        "answer": presentation_of(stored.plan).answered(telling).sentence,
         "tail": tail.to_document() if tail else None,
         **paged,
     }

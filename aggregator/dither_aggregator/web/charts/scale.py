@@ -16,6 +16,13 @@ LINE_EM = 18.5
 END_DIGITS_MAX = 4
 TICKS = 4
 DECIMALS_MAX = 9
+STEPS_LEAST = 4
+"""An interval in a sentence is at least so many steps of its last digit wide."""
+ROUNDING = 1e-6
+"""Parts of a step that floats may be off by."""
+UNITLESS = "1"
+SYMBOL_MAX = 3
+"""Shorter units than words that can be counted, such as ms: they have no plural."""
 DIGITS_LEAST = 2
 """A number in a unit has at least so many digits that count: rounded by its error alone it might be shown as zero."""
 
@@ -128,6 +135,29 @@ class Measure:
             return end_in_points(number, std_error)
         return self._in_unit(number, std_error, "+", least=DIGITS_LEAST)
 
+    def about(self, estimate: float, lower: float, upper: float) -> str:
+        """Return an estimate and its interval, as 22 % (20 to 24): ends are rounded outward, so what holds still does.
+
+        Shares end at none and at all.
+        """
+        if self.unit:
+            decimals = _steps(lower, upper)
+            return f"{in_unit(estimate, decimals, self.unit)} ({_outward(lower, upper, decimals)})"
+        lower, upper = (100 * min(max(share, 0.0), 1.0) for share in (lower, upper))
+        decimals = _steps(lower, upper)
+        return f"{percent(estimate, decimals)} ({_outward(lower, upper, decimals)})"
+
+    def ends(self, lower: float, upper: float) -> str:
+        """Return the ends of a difference, as 4 to 6 points, or of an interval in the unit; rounded outward."""
+        lower, upper = (each * (1 if self.unit else 100) for each in (lower, upper))
+        words = _outward(lower, upper, _steps(lower, upper))
+        return words if self.unit == UNITLESS else f"{words}\N{NO-BREAK SPACE}{visible(self.unit or 'points')}"
+
+    @property
+    def within(self) -> str:
+        """The unit, in words that go behind a noun; "" where there is none."""
+        return f", in {visible(self.unit)}" if self.unit not in ("", UNITLESS) else ""
+
     def edge(self, number: float) -> str:
         """Return an edge, which has no error, with all its digits."""
         return in_unit(number, DECIMALS_MAX, self.unit)
@@ -149,6 +179,20 @@ class Measure:
         return ticks(low, high, step, x, lambda number, _: plain(number, decimals, sign))
 
 
+def _steps(lower: float, upper: float) -> int:
+    """Return the decimals of an interval in a sentence: an end above zero is not shown as zero."""
+    decimals = max(0, -floor(log10(max(upper - lower, 10.0**-DECIMALS_MAX) / STEPS_LEAST)))
+    while 0 < lower < 10.0**-decimals and decimals < END_DIGITS_MAX:
+        decimals += 1
+    return decimals
+
+
+def _outward(lower: float, upper: float, decimals: int) -> str:
+    scale = 10.0**decimals
+    low, high = floor(lower * scale + ROUNDING) / scale, ceil(upper * scale - ROUNDING) / scale
+    return f"{low + 0.0:,.{decimals}f} to {high + 0.0:,.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
 SHARES = Measure()
 
 
@@ -158,8 +202,20 @@ def measure_of(plan: Plan) -> Measure:
 
 
 def in_unit(number: float, decimals: int, unit: str, sign: str = "") -> str:
-    """Return a number in a unit, with a space that does not break."""
-    return f"{plain(number, decimals, sign)}\N{NO-BREAK SPACE}{visible(unit)}"
+    """Return a number in a unit, with a space that does not break: 1 hour, 2 hours, and a bare number without one."""
+    shown = plain(number, decimals, sign)
+    if unit == UNITLESS:
+        return shown
+    return f"{shown}\N{NO-BREAK SPACE}{visible(_singular(unit) if abs(number) == 1 else unit)}"
+
+
+def _singular(unit: str) -> str:
+    """Return the word for one of a unit that is a plural word; any other as it is."""
+    if len(unit) <= SYMBOL_MAX or not unit.isalpha() or not unit.endswith("s") or unit.endswith(("ss", "us", "is")):
+        return unit
+    if unit.endswith("ies") and unit != "series":
+        return f"{unit[:-3]}y"
+    return unit[:-2] if unit.endswith(("ches", "shes", "sses", "xes")) else unit[:-1]
 
 
 def plain(number: float, decimals: int, sign: str = "") -> str:

@@ -16,6 +16,8 @@ DIGITS, DIGITS_MAX = 3, 19
 """That count of an edge beneath, more where edges would look alike; the table has all."""
 NAME_PERCENT = 4.5
 """How much of a plot one em of a label is: 12 pixels of the 270 that a screen of 320 leaves."""
+ToldBelow = tuple[int, int, str]
+"""A quantile: the numbers of the edges between which it lies, and its words."""
 MARGIN = 10.0
 """The part of the plot, in percent, that is left to the numbers of the lines."""
 GAP = 0.12
@@ -50,6 +52,20 @@ class EdgeName:
 
 
 @dataclass(frozen=True)
+class QuantileMark:
+    """Where a quantile lies, on the axis of the bars, and the words for it."""
+
+    x_low: float
+    x_high: float
+    says: str
+
+    @property
+    def left(self) -> bool:
+        """Whether the words stand to the left of it."""
+        return self.x_low > 100 - self.x_high
+
+
+@dataclass(frozen=True)
 class Shape:
     """All that the template draws. Lengths across are percent, lengths down are pixels."""
 
@@ -58,12 +74,13 @@ class Shape:
     """Lines of shares, in percent: `x` is the place down, in pixels."""
     names: Sequence[EdgeName]
     zero_y: float
+    marks: Sequence[QuantileMark] = ()
     height: int = SHAPE_HEIGHT
     margin: float = MARGIN
 
 
-def draw_shape(rows: Sequence[NumberRow]) -> Shape:
-    """Lay out a bar for each range.
+def draw_shape(rows: Sequence[NumberRow], cuts: Sequence[int] = (), told: Sequence[ToldBelow] = ()) -> Shape:
+    """Lay out a bar for each row, as wide as the number of its ranges between `cuts`, and quantiles above all bars.
 
     The grey behind the bar of a range's share reaches as far as the interval would of a range that nobody is in.
     """
@@ -74,15 +91,16 @@ def draw_shape(rows: Sequence[NumberRow]) -> Shape:
     def y(share: float) -> float:
         return round(SHAPE_TOP + (SHAPE_HEIGHT - SHAPE_TOP) * (high - share) / (high - low), 2)
 
-    width = (100 - MARGIN) / len(rows)
+    cuts = cuts or range(len(rows) + 1)
+    width = (100 - MARGIN) / cuts[-1]
     bars = [
         ShapeBar(
             row,
-            x=round(MARGIN + width * (at + GAP / 2), 3),
-            width=round(width * (1 - GAP), 3),
+            x=round(MARGIN + width * (cuts[at] + GAP / 2), 3),
+            width=round(width * (cuts[at + 1] - cuts[at] - GAP), 3),
             y=y(row.fitted or 0.0),
             height=round(y(0.0) - y(row.fitted or 0.0), 2),
-            middle=round(MARGIN + width * (at + 0.5), 3),
+            middle=round(MARGIN + width * (cuts[at] + cuts[at + 1]) / 2, 3),
             y_low=y(row.lower),
             y_high=y(row.upper),
             noise_y=y(noise[at]),
@@ -92,14 +110,18 @@ def draw_shape(rows: Sequence[NumberRow]) -> Shape:
         for at, row in enumerate(rows)
     ]
     lines = ticks(low, high, nice_step((high - low) / LINES), y, lambda share, places: plain(100 * share, places))
-    return Shape(bars, lines, _names(rows, width), y(0.0))
+    marks = [
+        QuantileMark(round(MARGIN + width * low, 3), round(MARGIN + width * high, 3), words)
+        for low, high, words in told
+    ]
+    return Shape(bars, lines, _names(rows, width, cuts), y(0.0), marks)
 
 
-def _names(rows: Sequence[NumberRow], width: float) -> Sequence[EdgeName]:
+def _names(rows: Sequence[NumberRow], width: float, cuts: Sequence[int]) -> Sequence[EdgeName]:
     """Return the numbers beneath some edges, evenly spread from the first to the last, as many as overlap nowhere."""
-    edges = [(at, row.low) for at, row in enumerate(rows) if row.low is not None]
+    edges = [(cuts[at], row.low) for at, row in enumerate(rows) if row.low is not None]
     if rows[-1].high is not None:
-        edges.append((len(rows), rows[-1].high))
+        edges.append((cuts[-1], rows[-1].high))
     digits = next(digits for digits in range(DIGITS, DIGITS_MAX) if _differ(edges, digits))
     labels = [(MARGIN + width * at, rounded(edge, digits)) for at, edge in edges]
     last = len(labels) - 1

@@ -127,10 +127,9 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
     if reading.n == 0:
         nothing = "No reports of these days are counted."
         return replace(bare, headline=nothing if reading.left_out == 0 else TOO_LITTLE_SHOWN)
-    if not reading.rows:
-        return replace(bare, headline=reading.nothing_to_show)
-    part = presentation_of(stored.plan).part(store, reading, asked)
-    return replace(bare, part=part, headline=part.headline)
+    shown = presentation_of(stored.plan)
+    part = shown.part(store, reading, asked) if reading.rows else None
+    return replace(bare, part=part, headline=shown.answered(reading).sentence)
 
 
 def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryParameters) -> Controls:

@@ -6,18 +6,21 @@ from dataclasses import dataclass, replace
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersReading
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.scale import Measure, end, measure_of, precise
+from dither_aggregator.web.charts.scale import UNITLESS, Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Shape, draw_shape
-from dither_aggregator.web.charts.shares import draw
-from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, Summary
+from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, ReadingAnswer
 from dither_aggregator.web.pages.words import DEVICES
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import NumberDomain
-from dither_shared.harmless import visible
 from dither_shared.plan import Plan
 
 SHAPES = ("share", "share_above")
 """Statistics to draw: the share of each range or, where these cannot be told, the share above each."""
+PARTS = {MEDIAN: "Half of the numbers", "q90": "nine in ten"}
+"""The quantiles of a sentence, in its words."""
+MARKED = {MEDIAN: "half", "q90": "90\N{NO-BREAK SPACE}%"}
+"""The same beside their marks."""
 TO = "\N{NO-BREAK SPACE}to "
 
 
@@ -35,13 +38,14 @@ class ToldStatistic:
 class NumbersPart:
     """The part of the page for numbers."""
 
-    headline: str
     statistics: Sequence[ToldStatistic]
     sentences: Sequence[str]
-    unit: str
+    within: str
     drawn: str = ""
     """The statistic of the shape."""
     shape: Shape | None = None
+    plot: Plot | None = None
+    """Median and 90 % alone, where reports are too few for bars."""
     shares: Sequence[NumberRow] = ()
     """All shares: of ranges, and above edges."""
     template: str = "numbers.html"
@@ -91,6 +95,21 @@ class NumberWords:
             return self.between_edges(row.lower, row.upper)
         return TO.join(self.measure.end(number, row.std_error) for number in (row.lower, row.upper))
 
+    def below(self, row: NumberRow) -> str:
+        """Return below which edges the numbers of a quantile lie."""
+        if row.upper >= self.last and row.lower < self.last:
+            return f"reach {self.measure.edge(row.lower)} or more"
+        if row.lower <= self.first:
+            return f"are at most {self.measure.edge(row.upper)}"
+        return f"are below {self.measure.ends(row.lower, row.upper)}"
+
+    def beside_bars(self, row: NumberRow) -> str:
+        """Return a quantile beside its mark, without the unit: the words above the bars have it."""
+        part = MARKED[row.value]
+        if row.upper >= self.last or row.lower <= self.first:
+            return f"{part}: {self.interval(row)}"
+        return f"{part}: {Measure(UNITLESS).ends(row.lower, row.upper)}"
+
     def between_edges(self, low: float | None, high: float | None) -> str:
         """Return a range of edges. One that reaches the first or last edge may lie beyond, where nothing is told."""
         if high is None or high >= self.last:
@@ -102,18 +121,17 @@ class NumberWords:
         return TO.join(map(self.measure.edge, (low, high)))
 
 
-def headline_of_numbers(reading: NumbersReading) -> str:
-    """Return where median and mean lie, or the mean where it is all that can be told."""
+def answer_of_numbers(reading: NumbersReading) -> ReadingAnswer:
+    """Return where half and nine in ten of the numbers lie, or the mean where these cannot be told."""
     words, rows = NumberWords.of(reading.stored.plan), {row.value: row for row in reading.distinct}
     before = "More reports may come. " if reading.provisional else ""
-    mean = _between(words.interval(rows[MEAN]))
-    if MEDIAN in rows:
-        return f"{before}The median is {_between(words.interval(rows[MEDIAN]))}, the mean {mean}."
-    return f"{before}The mean is {mean}."
-
-
-def _between(interval: str) -> str:
-    return f"between {interval.replace(TO, ' and ')}" if TO in interval else interval
+    if MEDIAN not in rows:
+        mean = rows[MEAN]
+        about = words.measure.about(mean.estimate, mean.lower, mean.upper)
+        return ReadingAnswer(reading.n, f"{before}The mean is {about}.", (mean,), MEAN)
+    parts = [f"{part} {words.below(rows[name])}" for name, part in PARTS.items() if name in rows]
+    sentence = f"{before}{'; '.join(parts)}."
+    return ReadingAnswer(reading.n, sentence, [rows[name] for name in PARTS if name in rows], MEDIAN)
 
 
 def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
@@ -167,17 +185,15 @@ class NumbersShown(Presentation[NumbersReading]):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self.words = NumberWords.of(plan)
+        self.axis = self.words.first, self.words.last
 
     def part(self, store: Store, reading: NumbersReading, asked: QueryParameters) -> NumbersPart:
         """Return what a page shows of numbers: the same, whatever columns are asked for."""
         return numbers_part(reading)
 
-    def summary(self, reading: NumbersReading) -> Summary:
-        """Return where the median lies, or the mean where it is all that can be told, in a few words."""
-        rows = {row.value: row for row in reading.distinct}
-        row = rows.get(MEDIAN) or rows.get(MEAN)
-        says = f"{row.value} {self.words.interval(row)}" if row else "too few reports to tell"
-        return Summary(reading.n, says)
+    def answer(self, reading: NumbersReading) -> ReadingAnswer:
+        """Return where half of the numbers lie, or their mean where it is all that can be told."""
+        return answer_of_numbers(reading)
 
     def cited(self, reading: NumbersReading, snapshot: Snapshot) -> Cited:
         """Return mean and quantiles: each as it is in the snapshot, beside intervals that hold at once."""
@@ -192,9 +208,8 @@ class NumbersShown(Presentation[NumbersReading]):
             for row, one in zip(rows, own, strict=True)
         ]
         return Cited(
-            headline_of_numbers(reading),
             "snapshot_numbers.html",
-            f"Mean and quantiles, in {visible(self.measure.unit)}; {level} % intervals that hold all at once.",
+            f"Mean and quantiles{self.measure.within}; {level} % intervals that hold all at once.",
             quantities,
             plot=draw([CitedRow.of(snapshot, row) for row in rows], 0.0, measure=self.measure),
             cut=words.cut,
@@ -204,7 +219,7 @@ class NumbersShown(Presentation[NumbersReading]):
     def about_days(self) -> str:
         """Say of which numbers mean and quantiles are, and what a dot of a quantile is."""
         return (
-            f"Mean and quantiles of the numbers of {DEVICES}, in {visible(self.measure.unit)}. {self.words.cut} A "
+            f"Mean and quantiles of the numbers of {DEVICES}{self.measure.within}. {self.words.cut} A "
             "quantile lies between two edges: its dot is the lower end of the range in which it seems to lie. A day on "
             "which nothing can be told is left out."
         )
@@ -213,7 +228,7 @@ class NumbersShown(Presentation[NumbersReading]):
     def about_moves(self) -> str:
         """Say the same of differences."""
         return (
-            f"Change, in {visible(self.measure.unit)}, of the mean and of quantiles of the numbers of {DEVICES}. "
+            f"Change of the mean and of quantiles of the numbers of {DEVICES}{self.measure.within}. "
             f"{self.words.cut} A quantile lies between two edges: the table has the lower end of the range in which it "
             "seems to lie, and its interval holds all moves from anywhere in the range before to anywhere in the range "
             "after."
@@ -223,16 +238,28 @@ class NumbersShown(Presentation[NumbersReading]):
 def numbers_part(reading: NumbersReading) -> NumbersPart:
     """Return what a page shows of a reading of numbers that has rows."""
     words = NumberWords.of(reading.stored.plan)
-    drawn = next((statistic for statistic in SHAPES if reading.of(statistic)), "")
+    above = reading.of("share_above") if not reading.of("share") else ()
+    drawn = "share" if reading.blocks else "share_above" if above else ""
+    quantiles = [row for row in reading.of("quantile") if row.value in PARTS]
+    shape, plot = None, None
+    if reading.blocks:
+        domain = NumberDomain.of(reading.stored.plan.domain)
+        edges = [edge / 10**domain.decimals for edge in domain.edges]
+        told = [(edges.index(row.lower), edges.index(row.upper), words.beside_bars(row)) for row in quantiles]
+        shape = draw_shape(reading.blocks, reading.cuts, told)
+    elif above:
+        shape = draw_shape(above)
+    elif quantiles:
+        plot = draw(quantiles, 0.0, ends=(words.first, words.last), measure=words.measure)
     return NumbersPart(
-        headline_of_numbers(reading),
         [
             ToldStatistic(words.measure.called(row.value), words.seems(row), words.interval(row))
             for row in reading.distinct
         ],
         _sentences(reading, words),
-        words.measure.unit,
+        words.measure.within,
         drawn,
-        draw_shape(reading.of(drawn)) if drawn else None,
+        shape,
+        plot,
         [row for row in reading.rows if row.statistic in SHAPES],
     )

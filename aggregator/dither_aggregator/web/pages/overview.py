@@ -1,6 +1,6 @@
-"""The first page: every metric, a row each, with what can be told of it."""
+"""The first page: a card for each metric, with its answer, its last weeks and what moved."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -9,34 +9,37 @@ from cachetools import LRUCache
 from flask import current_app, render_template
 from marshmallow import fields
 
+from dither_aggregator.analysis.changes import Changes
+from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.reading_cache import NotReady
+from dither_aggregator.analysis.series import weeks
 from dither_aggregator.analysis.windows import Window, default_of
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
+from dither_aggregator.web.charts.scale import Measure, shorten
 from dither_aggregator.web.long_lists import too_long
 from dither_aggregator.web.pages.forms import FormField, form
-from dither_aggregator.web.pages.presentation import Summary
+from dither_aggregator.web.pages.presentation import ReadingAnswer
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state
+from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state, sentence_of
+from dither_aggregator.web.queries import changed
 from dither_aggregator.web.query_parameters import Parameters, Whole, about, one_of, query_parameters
 from dither_shared.wire.problems import Problem
 
-ROWS_A_PAGE = 100
+CARDS_A_PAGE = 200
 SUMMARIES_MAX = 10_000
 FIRST_CELLS_MAX = 1_000_000
 """A larger tally is not read to say how many reports an open day has."""
-SORTS = {
-    "name": "name",
-    "reports": "most reports",
-    "latest": "latest reports",
-    "detectable": "least detectable share",
-}
-"""The words of each order of the rows."""
+SORTS = {"moved": "moved", "newest": "newest", "name": "name"}
+"""The words of each order of the cards."""
+MOVES_SHOWN = 2
+"""Moves that a card says."""
 
 
 class OverviewAsked(Parameters):
@@ -51,36 +54,58 @@ class OverviewAsked(Parameters):
 
 @dataclass(frozen=True)
 class Line:
-    """A row of the list."""
+    """A metric in the list: all that is known without a chart."""
 
     stored: StoredPlan
     latest: date | None
     """The latest day with reports."""
-    summary: Summary
+    window: Window
+    answer: ReadingAnswer
     stands_out: bool
+    """Whether it is among all metrics that something stands out in it; else its answer may be of its own page only."""
     status: str
     first: int = 0
     """How many reports came today, where no day before has any; 0 where it is not told."""
+    moved: Comparison | None = None
+    """None where nothing can be told to have moved since the days before."""
 
     @property
     def says(self) -> str:
-        """The answer, in a few words."""
+        """The answer in a sentence, which counts that all metrics were looked at."""
         if self.first:
-            return f"{count(self.first, 'report')} so far, all of today: estimates follow when the day is over"
-        if self.summary.p_value is None or self.stands_out:
-            return self.summary.says
-        return f"{self.summary.says}, but not among all metrics" if self.summary.out else "nothing stands out"
+            return f"{count(self.first, 'report')} so far, all of today: estimates follow when the day is over."
+        if self.answer.p_value is None or self.stands_out:
+            return self.answer.sentence
+        if self.answer.rows:
+            return f"Nothing stands out among all metrics, though {self.answer.out:,} on its own page."
+        return self.answer.sentence
+
+    @property
+    def told(self) -> bool:
+        """Whether its answer states something that a chart may show."""
+        return bool(self.answer.rows) and not self.first and (self.answer.p_value is None or self.stands_out)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A metric with its charts."""
+
+    line: Line
+    rows: Sequence[SmallRow]
+    weeks: Weeks | None
+    moves: Sequence[str]
 
 
 @dataclass(frozen=True)
 class OverviewPage:
     """All that the template shows of the list."""
 
-    lines: Sequence[Line]
+    cards: Sequence[Card]
     total: int
     matching: int
     headline: str
     state: Sequence[str]
+    before: Window
     search: str
     sort: str
     page: int
@@ -96,7 +121,8 @@ def show(store: Store) -> str:
     """Return the page that a request asks for."""
     asked = query_parameters(OverviewAsked)
     search, sort, page = asked["search"].strip(), asked["sort"], asked["page"]
-    lines = all_lines(store)
+    changes, _ = changed(store)
+    lines = all_lines(store, changes)
     wanted = search.casefold()
     found = [
         line
@@ -104,38 +130,92 @@ def show(store: Store) -> str:
         if wanted in line.stored.plan.metric.casefold() or wanted in line.stored.question.casefold()
     ]
     found.sort(key=_ORDERS[sort])
-    pages = max(-(-len(found) // ROWS_A_PAGE), 1)
+    pages = max(-(-len(found) // CARDS_A_PAGE), 1)
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
-    shown = found[(page - 1) * ROWS_A_PAGE : page * ROWS_A_PAGE]
+    shown = [_card(store, line) for line in found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]]
     state = [*lagging(store), *_over(store)]
-    made = OverviewPage(shown, len(lines), len(found), headline(lines), state, search, sort, page, pages)
+    made = OverviewPage(
+        shown, len(lines), len(found), headline(lines), state, changes.before, search, sort, page, pages
+    )
     return render_template("overview.html", page=made)
 
 
-def all_lines(store: Store) -> list[Line]:
-    """Return a row for each metric, of its newest plan; what stands out by a false discovery rate over all of them."""
+def all_lines(store: Store, changes: Changes) -> list[Line]:
+    """Return each metric by its newest plan, with an answer that counts that all metrics are looked at."""
     newest: dict[str, StoredPlan] = {}
     for stored in store.plans():
         newest.setdefault(stored.plan.metric, stored)
     epochs = store.all_epochs()
     sealed, kept_from = store.sealed(), store.tallies_from()
     windows = {name: default_of(epochs.get(stored.id, []), sealed, kept_from) for name, stored in newest.items()}
-    summaries = {name: _summary(store, stored, windows[name]) for name, stored in newest.items()}
-    tested = [name for name, summary in summaries.items() if summary.p_value is not None]
-    found = benjamini_hochberg(np.array([summaries[name].p_value for name in tested], dtype=float), 1 - CONFIDENCE)
-    out = {name for name, one in zip(tested, found, strict=True) if one and summaries[name].out}
+    answers = {name: _answer(store, stored, windows[name]) for name, stored in newest.items()}
+    out = _stand_out(store, newest, windows, answers)
+    moved = {one.after.stored.id: one for one in changes.moved}
     return [
         Line(
             stored,
             max(epochs.get(stored.id, []), default=None),
-            summaries[name],
+            windows[name],
+            out.get(name, answers[name]),
             name in out,
-            _status(store, stored, bool(summaries[name].n) or summaries[name].open, epochs.get(stored.id, [])),
+            _status(store, stored, bool(answers[name].n) or answers[name].open, epochs.get(stored.id, [])),
             _first(store, stored) if epochs.get(stored.id) == [store.today()] else 0,
+            moved.get(stored.id),
         )
         for name, stored in newest.items()
     ]
+
+
+def _stand_out(
+    store: Store, newest: Mapping[str, StoredPlan], windows: Mapping[str, Window], answers: Mapping[str, ReadingAnswer]
+) -> dict[str, ReadingAnswer]:
+    """Return the answers of the metrics in which something stands out, among all that ask that.
+
+    R of M metrics are chosen by Benjamini and Hochberg at alpha, and each is read with intervals of 1 - alpha R / M: on
+    average, at most alpha of the sentences are wrong (Benjamini and Yekutieli 2005). One that such intervals do not
+    tell is none, and makes those of all others wider.
+    """
+    alpha = 1 - CONFIDENCE
+    tested = [name for name, answer in answers.items() if answer.p_value is not None]
+    chosen = benjamini_hochberg(np.array([answers[name].p_value for name in tested], dtype=float), alpha)
+    out, found = [name for name, one in zip(tested, chosen, strict=True) if one], len(tested) + 1
+    told: dict[str, ReadingAnswer] = {}
+    while len(out) < found:
+        found = len(out)
+        level = 1 - alpha * found / max(len(tested), 1)
+        told = {name: _answer(store, newest[name], windows[name], level) for name in out}
+        out = [name for name in out if told[name].rows]
+    return {name: told[name] for name in out}
+
+
+def _card(store: Store, line: Line) -> Card:
+    """Return a metric with its charts."""
+    stored, answer = line.stored, line.answer
+    shown = presentation_of(stored.plan)
+    if not line.told:
+        return Card(line, (), None, _moves(line))
+    kept: LRUCache[object, Weeks | None] = current_app.extensions.setdefault("weeks", LRUCache(SUMMARIES_MAX))
+    key = store.generation, stored.id, stored.reservation, line.window, answer.leads
+    if key not in kept:  # sealed days do not change
+        kept[key] = draw_weeks(weeks(store, stored, line.window.last, answer.leads), shown.measure)
+    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), kept[key], _moves(line))
+
+
+def _moves(line: Line) -> Sequence[str]:
+    """Return what moved, by the verdicts of all metrics together."""
+    if line.moved is None:
+        return ()
+    measure, moved = presentation_of(line.stored.plan).measure, line.moved.moved
+    words = [
+        f"{shorten(measure.called(row.value))} {row.verdict} by {_amount(measure, row)}" for row in moved[:MOVES_SHOWN]
+    ]
+    return [*words, f"{len(moved) - MOVES_SHOWN:,} more moved"] if len(moved) > MOVES_SHOWN else words
+
+
+def _amount(measure: Measure, row: Difference) -> str:
+    """Return how far a row moved at least and at most."""
+    return measure.ends(*sorted((abs(row.lower), abs(row.upper))))
 
 
 def _first(store: Store, stored: StoredPlan) -> int:
@@ -165,68 +245,64 @@ def _status(store: Store, stored: StoredPlan, has_reports: bool, days: Sequence[
 
 
 def headline(lines: Sequence[Line]) -> str:
-    """Return in a sentence in how many metrics something stands out."""
+    """Return in a sentence what moved, of how many metrics."""
     if not lines:
         return "There are no metrics yet: load a registry with `dither metrics load`."
-    tested = [line for line in lines if line.summary.p_value is not None]
-    waits = sum(line.summary.open for line in lines)
-    out = sum(line.stands_out for line in tested)
+    metrics, waits = count(len(lines), "metric"), sum(line.answer.open for line in lines)
     first = sum(line.first for line in lines)
-    if first and not any(line.summary.n for line in lines):
+    if first and not any(line.answer.n for line in lines):
         began = "The first report" if first == 1 else f"The first {first:,} reports"
-        return f"{count(len(lines), 'metric')}. {began} came today: estimates follow when the day is over."
-    if not tested:
-        return (
-            f"{count(len(lines), 'metric')}, {waits:,} not computed yet."
-            if waits
-            else f"{count(len(lines), 'metric')}."
-        )
-    others, rest = len(lines) - len(tested) - waits, ""
-    if others:
-        ask, have = ("one asks", "has") if others == 1 else (f"{others:,} ask", "have")
-        rest = f" The other {ask} for a yes or no, numbers or a table, or {have} too few reports."
+        return f"{metrics}. {began} came today: estimates follow when the day is over."
+    rest = ""
     if waits:
         are = "is" if waits == 1 else "are"
-        rest += f" {count(waits, 'metric')} {are} not computed yet: with them, others may stand out."
-    return f"In {out:,} of {count(len(tested), 'metric')} something stands out from the noise.{rest}"
+        rest = f" {count(waits, 'metric')} {are} not computed yet: with them, others may stand out or have moved."
+    moved = sum(line.moved is not None for line in lines)
+    if not moved:
+        return f"{metrics}. None can be told to have moved.{rest}"
+    return f"{metrics}, {moved:,} of which moved.{rest}"
 
 
-def _summary(store: Store, stored: StoredPlan, window: Window) -> Summary:
-    """Summarise a metric's default window once: sealed days do not change."""
-    kept: LRUCache[object, Summary] = current_app.extensions.setdefault("summaries", LRUCache(SUMMARIES_MAX))
-    key = store.generation, stored.id, stored.candidates, stored.reservation, window
-    summary = kept.get(key)
-    if summary is None:
-        summary = _summarise(store, stored, window)
-        if summary.n:  # what could not be read may be mended
-            kept[key] = summary
-    return summary
+def _answer(store: Store, stored: StoredPlan, window: Window, confidence: float = CONFIDENCE) -> ReadingAnswer:
+    """Answer a metric's default window once: sealed days do not change."""
+    kept: LRUCache[object, ReadingAnswer] = current_app.extensions.setdefault("summaries", LRUCache(SUMMARIES_MAX))
+    key = store.generation, stored.id, stored.candidates, stored.reservation, window, confidence
+    answer = kept.get(key)
+    if answer is None:
+        answer = _read_answer(store, stored, window, confidence)
+        if answer.n:  # what could not be read may be mended
+            kept[key] = answer
+    return answer
 
 
-def _summarise(store: Store, stored: StoredPlan, window: Window) -> Summary:
+def _read_answer(store: Store, stored: StoredPlan, window: Window, confidence: float) -> ReadingAnswer:
     if too_long(stored):
-        return Summary(0, "too many candidates to be looked for here")
+        return ReadingAnswer(0, "Too many candidates to be looked for here.")
     try:
-        reading = read(store, stored, window.last, estimand_of(stored.plan).opening(window.days))
+        reading = read(store, stored, window.last, estimand_of(stored.plan).opening(window.days, confidence))
     except TallyGone:
-        return Summary(0, "its counts are no longer kept")
+        return ReadingAnswer(0, "Its counts are no longer kept.")
     except BadTally:
-        return Summary(0, "its counts are damaged: run `dither fsck`")
+        return ReadingAnswer(0, "Its counts are damaged: run `dither fsck`.")
     except NotReady as error:
-        return Summary(0, error.words, open=True)
+        return ReadingAnswer(0, sentence_of(error), open=True)
     if reading.n == 0:
-        return Summary(0, _nothing(reading))
-    return presentation_of(stored.plan).summary(reading)
+        return ReadingAnswer(0, _nothing(reading))
+    return presentation_of(stored.plan).answered(reading)
 
 
 def _nothing(reading: Reading) -> str:
-    return "no reports in these days" if reading.left_out == 0 else "too few reports to be told with a read key"
+    return "No reports in these days." if reading.left_out == 0 else "Too few reports to be told with a read key."
 
 
 _LEAST = date.min
 _ORDERS: dict[str, Callable[[Line], tuple[object, ...]]] = {
+    "moved": lambda line: (
+        line.moved.p_value if line.moved else 2.0,
+        not line.told,
+        not line.answer.n,
+        line.stored.plan.metric,
+    ),
+    "newest": lambda line: (-(line.latest or _LEAST).toordinal(), -line.answer.n, line.stored.plan.metric),
     "name": lambda line: (line.stored.plan.metric,),
-    "reports": lambda line: (-line.summary.n, line.stored.plan.metric),
-    "latest": lambda line: (-(line.latest or _LEAST).toordinal(), line.stored.plan.metric),
-    "detectable": lambda line: (line.summary.detectable or 2.0, line.stored.plan.metric),
 }

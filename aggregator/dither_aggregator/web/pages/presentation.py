@@ -23,15 +23,13 @@ from dither_shared.plan import Plan
 
 SHARES_BY_DAY = f"Share of {DEVICES}. A day on which a share cannot be told is left out."
 SHARES_MOVED = f"Change in percentage points of the share among {DEVICES}."
+ANSWER_ROWS = 3
+"""Rows of an answer's chart."""
 R = TypeVar("R", bound=Reading)
 
 
 class PagePart(Protocol):
     """The part of a metric's page that is its estimand's; a template of its own draws it."""
-
-    @property
-    def headline(self) -> str:
-        """The answer, in a sentence or two."""
 
     @property
     def template(self) -> str:
@@ -43,13 +41,18 @@ class PagePart(Protocol):
 
 
 @dataclass(frozen=True)
-class Summary:
-    """The answer of a metric's default window, for the list of metrics."""
+class ReadingAnswer:
+    """What a reading tells, in a sentence with its figure and interval.
+
+    A sentence states only what intervals support that hold all at once: it is false on at most as many pages as these.
+    """
 
     n: int
-    says: str
-    """Its words if something stands out in it, or where that is not asked."""
-    detectable: float | None = None
+    sentence: str
+    rows: Sequence[Row] = ()
+    """The rows that the sentence is of, for a small chart."""
+    leads: str = ""
+    """The row whose weeks are drawn beside it; "" where there is none."""
     p_value: float | None = None
     """How often noise alone makes something stand out so far; None where nothing is asked so, or none can."""
     out: int = 0
@@ -81,7 +84,6 @@ class CitedRow(Row):
 class Cited:
     """The part of a snapshot's page that is its estimand's."""
 
-    headline: str
     template: str = "snapshot_rows.html"
     """The file that draws the plot and its numbers."""
     about: str = ""
@@ -111,6 +113,8 @@ class Presentation(ABC, Generic[R]):
     """The word for the rows of a plot."""
     same = "share"
     """The word for a row that may differ between two days."""
+    axis: tuple[float, float] | None = None
+    """The ends of the axis of an answer's chart; None for one that holds zero and the rows."""
     readable_daily = True
     """Whether any report of a day tells something of it."""
 
@@ -122,8 +126,12 @@ class Presentation(ABC, Generic[R]):
         """Return what a metric's page shows of a reading with rows; raise Problem for what it does not have."""
 
     @abstractmethod
-    def summary(self, reading: R) -> Summary:
-        """Return the answer of a reading with reports."""
+    def answer(self, reading: R) -> ReadingAnswer:
+        """Return what a reading with rows tells. Overview, headline, snapshot and API show it."""
+
+    def answered(self, reading: R) -> ReadingAnswer:
+        """Return the answer of any reading with reports, or why there is none."""
+        return self.answer(reading) if reading.rows else ReadingAnswer(reading.n, reading.nothing_to_show)
 
     @abstractmethod
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
@@ -149,7 +157,6 @@ class Presentation(ABC, Generic[R]):
 class RowsPart:
     """Rows with their intervals, one after the other."""
 
-    headline: str
     plot: Plot
     template: str = "rows.html"
     intervals: str = "Intervals are of"
@@ -170,17 +177,17 @@ class RowsShown(Presentation[R]):
 
     def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
         """Return all rows."""
-        return RowsPart(self.headline(reading), draw(reading.rows, 0.0, measure=self.measure))
+        return RowsPart(draw(reading.rows, 0.0, measure=self.measure))
 
-    def summary(self, reading: R) -> Summary:
-        """Return the headline, or why there is none."""
-        return Summary(reading.n, self.headline(reading) if reading.rows else reading.summary)
+    def answer(self, reading: R) -> ReadingAnswer:
+        """Return the headline."""
+        return ReadingAnswer(reading.n, self.headline(reading), reading.rows[:ANSWER_ROWS], reading.rows[0].value)
 
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
         """Return all rows, as they are in the snapshot."""
         rows = [CitedRow.of(snapshot, row) for row in reading.rows]
         plot = draw(rows, 0.0, measure=self.measure)
-        return Cited(self.headline(reading), about="Estimates with their intervals.", rows=rows, plot=plot)
+        return Cited(about="Estimates with their intervals.", rows=rows, plot=plot)
 
     @property
     def about_days(self) -> str:

@@ -1,20 +1,21 @@
 """How shares are shown: first all values that stand out from the noise, then the rest together."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dither_aggregator.analysis.differences import Comparison
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.shares import OneShareReading
+from dither_aggregator.analysis.shares import OneShareReading, SharesReading
 from dither_aggregator.analysis.significance import Ranked, Significance
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
-from dither_aggregator.web.charts.scale import end, precise, rough
+from dither_aggregator.web.charts.scale import SHARES, end, percent, precise, rough, shorten
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.presentation import (
+    ANSWER_ROWS,
     SHARES_BY_DAY,
     SHARES_MOVED,
     Cited,
@@ -22,13 +23,14 @@ from dither_aggregator.web.pages.presentation import (
     PagePart,
     Presentation,
     R,
-    Summary,
+    ReadingAnswer,
     reach_in_words,
 )
-from dither_aggregator.web.pages.words import DEVICES, in_words, rank_in_words
+from dither_aggregator.web.pages.words import DEVICES, count, in_words, rank_in_words
 from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER
+from dither_shared.harmless import visible
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -36,6 +38,12 @@ FOUND_MAX = 20
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
 CITED_MAX = 50
+NAMED_MAX = 3
+"""Values that a sentence names side by side."""
+NAME_EM = 24.0
+"""How wide a name is at most in a sentence."""
+SHOWN = 0.1
+"""Where nothing can be told, as many reports are named as show a value of this share."""
 RAW = (
     "Estimates are raw and unbiased: what nobody has scatters around zero, below it as often as above. "
     "The intervals are of the share among"
@@ -46,7 +54,6 @@ RAW = (
 class SharesPart:
     """The part of the page for shares."""
 
-    headline: str
     significance: Significance
     band: bool
     """Whether the plot shows where noise alone lies."""
@@ -60,6 +67,8 @@ class SharesPart:
     """How many values match; the first of them are shown."""
     plot: Plot | None = None
     histogram: Histogram | None = None
+    reach: str = ""
+    """How much stands out, and how much would, in small type."""
     tail: str = ""
     """The share of all the rest, in sentences; "" where that cannot be told."""
     template: str = "shares.html"
@@ -83,30 +92,35 @@ class SharesShown(Presentation[R]):
     alone = False
     """Whether one share is all that is asked for."""
 
-    def headline(self, significance: Significance, reading: R) -> str:
-        """Return what can be told of a reading's rows, in one or two sentences."""
+    def answer(self, reading: R) -> ReadingAnswer:
+        """Return which values lead, by intervals that hold all at once; or what would let anything be told."""
+        significance, n = _significance_of(reading), reading.n
         if significance.too_few:
-            few = f"{reading.n:,} reports are" if reading.n > 1 else "One report is"
-            return (
-                f"{few} too few to tell: even a value that everybody has would be found less than four times in five."
-            )
+            return ReadingAnswer(n, _too_few(reading))
         if reading.provisional:
-            return f"More reports may come: of {reading.n:,} so far nothing is called found, and nothing ranked."
-        return self._headline_of(significance, reading)
+            return ReadingAnswer(
+                n, f"More reports may come: of {n:,} so far nothing is called found, and nothing ranked."
+            )
+        return self._answer_of(significance, reading)
 
-    def _headline_of(self, significance: Significance, reading: R) -> str:
-        what, values, out = (
-            f"{significance.noun}s",
-            len(significance.significant) + len(significance.rest),
-            len(significance.significant),
-        )
-        reach = ""
-        if significance.detectable_share is not None:
-            reach = f" With this many reports, a value that {rough(significance.detectable_share)} have is found "
-            reach += "four times in five."
+    def _answer_of(self, significance: Significance, reading: R) -> ReadingAnswer:
+        together = {row.value: row for row in reading.rows} if not significance.together else {}
+        found = [together.get(ranked.row.value, ranked.row) for ranked in significance.significant]
+        out = sorted((row for row in found if row.lower > 0), key=lambda row: -row.estimate)
+        more = significance.p_value, len(significance.significant)
         if not out:
-            return f"None of {values:,} {what} stands out from the noise.{reach}"
-        return f"{out:,} of {values:,} {what} stand{'s' * (out == 1)} out from the noise.{reach}"
+            sentence = reach_of(significance)
+            if found:  # their intervals hold on average, and a sentence asks for more
+                sentence += " None of them is sure by itself."
+            return ReadingAnswer(reading.n, sentence, (), "", *more)
+        # What does not stand out may still be larger than what does.
+        ceiling = max((together.get(row.value, row).upper for row in significance.rest), default=0.0)
+        ceiling = max([ceiling, *(row.upper for row in found if row.lower <= 0)])
+        others = next((row for row in significance.unlisted if row.value == OTHER), None)
+        sentence = leaders_in_words(out, ceiling, significance.noun)
+        if others is not None and together.get(OTHER, others).lower > out[0].upper:
+            sentence += f" {_about(others)} say something else."
+        return ReadingAnswer(reading.n, sentence, out[:ANSWER_ROWS], out[0].value, *more)
 
     def _draw(self, rows: Sequence[Row], reading: R, critical: float | None) -> Plot:
         return draw(rows, reading.noise_floor or 0.0, critical)
@@ -116,9 +130,9 @@ class SharesShown(Presentation[R]):
         significance = _significance_of(reading)
         search, page = asked["search"].strip(), asked["page"]
         found = _found(significance, search, provisional=reading.provisional)
-        shown, matching, headline = found[:FOUND_MAX], len(found), self.headline(significance, reading)
+        shown, matching = found[:FOUND_MAX], len(found)
         if significance.too_few:
-            return SharesPart(headline, significance, not self.alone, found=shown, matching=matching)
+            return SharesPart(significance, not self.alone, found=shown, matching=matching)
         pages = max(-(-len(significance.significant) // ROWS_A_PAGE), 1)
         if page > pages:
             raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
@@ -128,7 +142,6 @@ class SharesShown(Presentation[R]):
         critical = None if reading.provisional else significance.critical_share
         tail = readable_tail(store, reading)
         return SharesPart(
-            headline,
             significance,
             not self.alone,
             rows,
@@ -138,28 +151,15 @@ class SharesShown(Presentation[R]):
             matching,
             self._draw(drawn, reading, critical) if drawn else None,
             draw_histogram(significance.bins, significance.scores) if significance.bins and not listed else None,
+            "" if reading.provisional or self.alone else reach_of(significance),
             _tail_in_words(tail, reading, significance) if tail else "",
-        )
-
-    def summary(self, reading: R) -> Summary:
-        """Return how many values stand out."""
-        significance = reading.significance() if reading.rows else None
-        if significance is None:
-            return Summary(reading.n, reading.summary)
-        if significance.too_few:
-            return Summary(reading.n, "too few reports to tell")
-        says = (
-            f"{len(significance.significant):,} of {len(significance.significant) + len(significance.rest):,} stand out"
-        )
-        return Summary(
-            reading.n, says, significance.detectable_share, significance.p_value, len(significance.significant)
         )
 
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
         """Return the values that stand out, the first of them, and the rest."""
         significance = _significance_of(reading)
         if significance.too_few:
-            return Cited(self.headline(significance, reading), significance=significance)
+            return Cited(significance=significance)
         ranked = [
             (each.row, rank_in_words(each, len(significance.significant)))
             for each in significance.significant[:CITED_MAX]
@@ -169,7 +169,6 @@ class SharesShown(Presentation[R]):
         ]
         level = round(100 * snapshot.estimates["interval"]["confidence"])
         return Cited(
-            self.headline(significance, reading),
             "snapshot_shares.html",
             f"Estimated share of {DEVICES}; {level} % intervals{self._hold(level, significance)}.",
             rows,
@@ -198,19 +197,15 @@ class OneShareShown(SharesShown[OneShareReading]):
     searchable = False
     alone = True
     moves_few = True
+    axis = 0.0, 1.0
 
-    def _headline_of(self, significance: Significance, reading: OneShareReading) -> str:
+    def _answer_of(self, significance: Significance, reading: OneShareReading) -> ReadingAnswer:
         silent = ", of all devices, those included that have nothing to say" * (len(significance.unlisted) > 1)
-        estimate, lower, upper = _in_words(significance.unlisted[0])
-        return f"{estimate} say {reading.asked}, between {lower} and {upper}{silent}."
+        row = significance.unlisted[0]
+        return ReadingAnswer(reading.n, f"{_about(row)} say {visible(reading.asked)}{silent}.", (row,), row.value)
 
     def _draw(self, rows: Sequence[Row], reading: OneShareReading, critical: float | None) -> Plot:
         return draw(rows, reading.noise_floor or 0.0, ends=(0.0, 1.0))
-
-    def summary(self, reading: OneShareReading) -> Summary:
-        """Return the share."""
-        estimate, lower, upper = _in_words(_significance_of(reading).unlisted[0])
-        return Summary(reading.n, f"{estimate} say {reading.asked}, {lower} to {upper}")
 
     def _hold(self, level: int, significance: Significance) -> str:
         return ""
@@ -229,9 +224,75 @@ def _significance_of(reading: Reading) -> Significance:
     return significance
 
 
-def _in_words(row: Row) -> tuple[str, str, str]:
-    """Return a share and the ends of its interval."""
-    return precise(row.estimate, row.std_error), precise(row.lower, row.std_error), precise(row.upper, row.std_error)
+def leaders_in_words(out: Sequence[Row], ceiling: float, noun: str = "value") -> str:
+    """Return which rows lead and which follow, the largest first; none of the other rows is above the ceiling.
+
+    It states only what intervals tell that hold all at once: a row leads if its interval is above all others, and rows
+    whose intervals share a place are not told apart.
+    """
+    first, rest = _front(out, ceiling)
+    if not first:
+        if len(out) == 1:
+            return f"{_called(out[0])} has {_about(out[0])}; no other {noun} can be told from zero."
+        return f"{len(out):,} {noun}s stand out, none told to lead: {_called(out[0])} has {_about(out[0])}."
+    if len(first) > NAMED_MAX:
+        return f"{len(first):,} {noun}s lead, not told apart: {_called(first[0])} has {_about(first[0])}."
+    if len(first) > 1:
+        return f"{_listed(map(_called, first))} lead, not told apart, with {_listed(map(_about, first))}."
+    leads = f"{_called(first[0])} leads with {_about(first[0])}"
+    if not rest:
+        return f"{leads}; no other {noun} can be told from zero."
+    second, _ = _front(rest, ceiling)
+    if len(second) == 1:
+        return f"{leads}; {_called(second[0])} follows with {_about(second[0])}."
+    if 1 < len(second) <= NAMED_MAX:
+        return f"{leads}; {_listed(map(_called, second))} follow, not told apart."
+    return f"{leads}; {len(rest):,} more stand{'s' * (len(rest) == 1)} out."
+
+
+def _front(rows: Sequence[Row], ceiling: float) -> tuple[Sequence[Row], Sequence[Row]]:
+    """Return the rows that may be the largest, and all others; none at first where one of no row here may be."""
+    front = max(row.lower for row in rows)
+    if ceiling >= front:
+        return (), rows
+    return [row for row in rows if row.upper >= front], [row for row in rows if row.upper < front]
+
+
+def _called(row: Row) -> str:
+    return shorten(row.value, NAME_EM)
+
+
+def _about(row: Row) -> str:
+    """Return a share with its interval; "at most" where that holds zero, for a share below zero is none of people."""
+    if row.lower <= 0:
+        return f"At most {end(max(row.upper, 0.0), row.std_error)}"
+    return SHARES.about(row.estimate, row.lower, row.upper)
+
+
+def _listed(words: Iterable[str]) -> str:
+    *before, last = words
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def reach_of(significance: Significance) -> str:
+    """Return how many values stand out from the noise, and the share of a value that would."""
+    out, values = len(significance.significant), len(significance.significant) + len(significance.rest)
+    told = f"{out:,} of {values:,} {significance.noun}s stand{'s' * (out == 1)}" if out else ""
+    told = told or f"None of {values:,} {significance.noun}s stands"
+    reach = significance.detectable_share
+    found = f": one that {rough(reach)} have would be found four times in five" if reach is not None else ""
+    return f"{told} out from the noise{found}."
+
+
+def _too_few(reading: Reading) -> str:
+    """Return how many more reports would show something."""
+    assert isinstance(reading, SharesReading), "of shares alone reports may be too few"
+    more = reading.reports_for(SHOWN) - reading.n
+    step = 10 ** max(0, len(str(more)) - 2)
+    return (
+        f"Nothing can be told yet: {count(reading.n, 'report')}; about {-(-more // step) * step:,} more would show a "
+        f"value that {percent(SHOWN, 0)} have."
+    )
 
 
 def _tail_in_words(tail: Tail, reading: Reading, significance: Significance) -> str:

@@ -101,11 +101,11 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     reading = estimate(stored, snapshot.epoch, snapshot.tally, opening, snapshot=snapshot.id)
     as_it_was_made = View(error_of=snapshot.estimates["error_of"])
     agrees = _agrees(estimate(stored, snapshot.epoch, snapshot.tally, as_it_was_made), snapshot)
-    if not reading.rows:
-        nothing = reading.nothing_to_show if reading.n else NOTHING[reading.left_out == 0]
-        return SnapshotPage(snapshot, reading, nothing, agrees)
-    cited = presentation_of(stored.plan).cited(reading, snapshot)
-    return SnapshotPage(snapshot, reading, cited.headline, agrees, cited)
+    if not reading.n:
+        return SnapshotPage(snapshot, reading, NOTHING[reading.left_out == 0], agrees)
+    shown = presentation_of(stored.plan)
+    cited = shown.cited(reading, snapshot) if reading.rows else None
+    return SnapshotPage(snapshot, reading, shown.answered(reading).sentence, agrees, cited)
 
 
 def _agrees(reading: Reading, snapshot: Snapshot) -> bool:

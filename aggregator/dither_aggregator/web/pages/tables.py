@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from marshmallow import fields
 
 from dither_aggregator.analysis.differences import Comparison
+from dither_aggregator.analysis.inference import beyond_zero
+from dither_aggregator.analysis.shares import UNLISTED
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.analysis.tables.reading import TablesReading, columns_of
 from dither_aggregator.analysis.tables.rows import TableRow
@@ -22,10 +24,11 @@ from dither_aggregator.web.pages.presentation import (
     SHARES_MOVED,
     Cited,
     Presentation,
-    Summary,
+    ReadingAnswer,
     reach_in_words,
 )
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, about
+from dither_shared.harmless import visible
 from dither_shared.wire.problems import Problem
 
 DRAWN_MAX = 48
@@ -38,6 +41,8 @@ LINES_MAX = 100
 """Lines of the table; CSV has all."""
 CLEAREST_MAX = 10
 """Pairs of columns that are named beside the matrix."""
+QUIET = ("no", *UNLISTED)
+"""Labels that say less than the others of their column."""
 LABEL_EM = 24.0
 """How wide a label in the table may be; CSV has it whole."""
 
@@ -81,7 +86,6 @@ class PairAsked(Parameters):
 class TablesPart:
     """The part of the page for tables."""
 
-    headline: str
     columns: Sequence[str]
     groupings: Sequence[str]
     """The columns, and the public one, by which devices can be grouped."""
@@ -126,7 +130,6 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
         RateLine(_cut(row.group), _cut(row.label), row, _verdict(verdicts.get((row.group, row.label)))) for row in rates
     ]
     return TablesPart(
-        headline_of_tables(reading),
         columns,
         reading.groupings,
         matrix,
@@ -146,13 +149,51 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
     )
 
 
-def headline_of_tables(reading: TablesReading) -> str:
-    """Return which columns can be told to go together, and what differs by the public one."""
-    before = "More reports may come. " if reading.provisional else ""
-    pairs = reading.of("association")
+def answer_of_tables(reading: TablesReading) -> ReadingAnswer:
+    """Return the clearest difference of a group from all others, and which columns can be told to go together."""
     if reading.provisional:
-        return f"{before}Nothing is called found yet."
-    return f"{_together(pairs, _associated(reading))}{_by_public(reading)}"
+        return ReadingAnswer(reading.n, "More reports may come. Nothing is called found yet.")
+    clearest = _clearest(reading)
+    sentences = [difference_in_words(reading, *clearest)] if clearest else []
+    public = columns_of(reading.stored.plan).public[:1]
+    if public and not (clearest and clearest[0].group_column == public[0]):
+        sentences.append(f"By {visible(public[0])}, no column can be told to differ.")
+    sentences.append(_together(reading.of("association"), _associated(reading)))
+    return ReadingAnswer(reading.n, " ".join(sentences), clearest[1:] if clearest else ())
+
+
+def _clearest(reading: TablesReading) -> tuple[TableRow, TableRow] | None:
+    """Return the clearest difference whose interval does not hold zero, by the public column if it has one; its rate.
+
+    Intervals hold at once over all pairs of columns, so it may be chosen by a look at all.
+    """
+    public = columns_of(reading.stored.plan).public[:1]
+    rated = [*reading.of("rate"), *reading.of("mean")]
+    rates = {(row.column, row.label, row.group_column, row.group): row for row in rated}
+    told = [
+        (row, rates[row.column, row.label, row.group_column, row.group])
+        for row in reading.of("difference")
+        if row.verdict in ("higher", "lower") and beyond_zero(row.lower, row.upper)
+    ]
+
+    def order(pair: tuple[TableRow, TableRow]) -> tuple[object, ...]:
+        less, _ = pair  # a yes or no differs in both, and two groups differ alike: yes is said, and the smaller one
+        return less.group_column not in public, less.p_value, less.label in QUIET, less.estimate > 0
+
+    return min(told, key=order, default=None)
+
+
+def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) -> str:
+    """Return a group's rate beside that of all others, with the interval of their difference."""
+    measure = Measure(reading.unit_of(rate.column)) if rate.statistic == "mean" else SHARES
+    group, column = visible(f"{_cut(less.group_column)} {_cut(less.group)}"), _cut(rate.column)
+    ours, theirs = (measure.precise(each, less.std_error) for each in (rate.estimate, rate.estimate - less.estimate))
+    by = measure.ends(*sorted((abs(less.lower), abs(less.upper))))
+    if rate.label is None:
+        other = "higher" if less.estimate > 0 else "lower"
+        return f"The mean of {column} is {other} with {group}: {ours} against {theirs} of all others ({by})."
+    way = "more" if less.estimate > 0 else "less"
+    return f"{column} is {_cut(rate.label)} {way} often with {group}: {ours} against {theirs} of all others ({by})."
 
 
 def _associated(reading: TablesReading) -> list[TableRow]:
@@ -171,15 +212,6 @@ def _together(pairs: Sequence[TableRow], associated: Sequence[TableRow]) -> str:
     if len(pairs) == 1:
         return f"{named} go together."
     return f"{len(associated)} of {len(pairs)} pairs of columns go together, most clearly {named}."
-
-
-def _by_public(reading: TablesReading) -> str:
-    public = columns_of(reading.stored.plan).public[:1]
-    if not public:
-        return ""
-    judged = [row for row in reading.of("difference") if row.group_column == public[0]]
-    moved = dict.fromkeys(row.column for row in judged if row.verdict in ("higher", "lower"))
-    return f" By {public[0]}, {' and '.join(moved) or 'no column'} can be told to differ."
 
 
 def _matrix(reading: TablesReading) -> dict[tuple[str, str], Together]:
@@ -265,16 +297,13 @@ class TablesShown(Presentation[TablesReading]):
         """Return the pair of columns that is asked for, or the clearest."""
         return tables_part(reading, asked)
 
-    def summary(self, reading: TablesReading) -> Summary:
-        """Return how many pairs go together."""
-        pairs = reading.of("association")
-        associated = sum(row.verdict == "associated" for row in pairs)
-        says = f"{associated} of {len(pairs)} pairs of columns go together" if pairs else "too few reports to tell"
-        return Summary(reading.n, says)
+    def answer(self, reading: TablesReading) -> ReadingAnswer:
+        """Return the clearest difference, and what goes together."""
+        return answer_of_tables(reading)
 
     def cited(self, reading: TablesReading, snapshot: Snapshot) -> Cited:
         """Return the headline: the rates are too many to be shown."""
-        return Cited(headline_of_tables(reading))
+        return Cited()
 
     about_days = SHARES_BY_DAY
     about_moves = SHARES_MOVED
