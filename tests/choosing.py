@@ -6,9 +6,8 @@ from decimal import Decimal
 from math import ceil
 from pathlib import Path
 
-from dither_shared.planning import Installs, Outlook, outlook_of
-
 from dither.commands.metrics.new import OWNER, registry_text
+from dither_aggregator.analysis.installs import Installs, Outlook, outlook_of
 from dither_shared.registry import Metric, Registry
 
 PAGE = Path(__file__).parents[1] / "shared" / "choosing.md"

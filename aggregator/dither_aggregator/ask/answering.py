@@ -25,7 +25,6 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
-from dither_shared.domains.numbers import NumberDomain
 from scipy.special import chdtri
 
 from dither_aggregator.analysis.estimands import estimand_of, read, tally_of
@@ -39,6 +38,7 @@ from dither_aggregator.analysis.windows import Window, default_window, reports_m
 from dither_aggregator.ask.language import Asked, BadQuestion, Condition, Expression, Question, Sum, steps
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.domains import Columns
+from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.plan import Plan
 
 WINDOW_DAYS_MAX = 366

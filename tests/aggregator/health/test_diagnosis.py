@@ -127,7 +127,7 @@ def test_ids_that_will_fill_the_memory_are_named(tmp_path: Path) -> None:
     with sqlite_store(ASKED, tmp_path / "data") as store:
         append(store, body_of(ASKED, {"dark": [1]}))
         status = replace(StoreStatus.of(store), left=FreeSpace("memory", 3 * store.id_bytes, 1 << 30))
-        check = doctor._ids.find(Observed(status, asked=store))
+        check = diagnosis._ids.find(Observed(status, asked=store))
     assert (check.well, check.value) == (False, "about 0 MiB of ids, full within 4 days")
 
 

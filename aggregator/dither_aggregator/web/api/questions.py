@@ -65,8 +65,17 @@ def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]
         raise Problem("malformed", f"q: {error}") from None
     rows = [
         AnswerRow(
-            *(answer.window.first, answer.window.last, answer.n, answer.devices),
-            *(answer.estimate, answer.lower, answer.upper, answer.error_of, answer.family, answer.z, answer.untold),
+            answer.window.first,
+            answer.window.last,
+            answer.n,
+            answer.devices,
+            answer.estimate,
+            answer.lower,
+            answer.upper,
+            answer.error_of,
+            answer.family,
+            answer.z,
+            answer.untold,
         )
         for answer in answers
     ]
