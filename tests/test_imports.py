@@ -43,6 +43,7 @@ MAY_IMPORT = {
     },
     # The builder asks it, and nothing that is installed does.
     "aggregator/hatch_build.py": {"hatchling"},
+    "aggregator/dither_aggregator/ask": {"dither_aggregator", "dither_shared", "lark", "numpy", "scipy"},
     "aggregator/dither_aggregator/simulate": {"dither_aggregator", "dither_shared", "dither", "numpy"},
     # Sends reports of another system's clients as a device sends its own.
     "aggregator/dither_aggregator/interop/google_rappor/importing.py": {"dither", "dither_aggregator", "dither_shared"},
@@ -193,6 +194,7 @@ BUILT_ON = {
     "celery.bootsteps.StartStopStep",
     "hatchling.builders.hooks.plugin.interface.BuildHookInterface",
     "hatchling.metadata.plugin.interface.MetadataHookInterface",
+    "lark.Transformer",
     "marshmallow.Schema",
     "marshmallow.fields.Date",
     "marshmallow.fields.Decimal",

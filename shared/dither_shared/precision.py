@@ -16,7 +16,6 @@ from statistics import NormalDist
 from typing import Protocol
 
 from dither_shared.frozen import frozen
-from dither_shared.terms import periods_touched
 
 ALPHA = 0.05
 POWER = 0.8
@@ -27,9 +26,6 @@ MEANS_MIN = 300
 """A mean alone needs fewer: a sum of so many bounded terms is nearly normal."""
 QUESTION_MIN = 300
 """The same of one question of a table: shares of its columns, and what goes with what."""
-OVER_THE_EDGES = 2
-"""A device is counted in a window for at most so many periods more than it touches: one report is built before the
-window, and one waits."""
 
 _NORMAL = NormalDist()
 SIDES = 2 * _NORMAL.inv_cdf(1 - ALPHA / 2)
@@ -45,12 +41,6 @@ class Told:
 
     def __str__(self) -> str:
         return "nothing" if self.part > 1 else f"{100 * self.part:.2g} %" if self.part < 0.995 else "100 %"
-
-
-def reports_possible(days: int, period_days: int, *, once_a_day: bool) -> int:
-    """Return how many of its reports a device may have had to wait with or to make in so many days."""
-    most = periods_touched(period_days, days) + OVER_THE_EDGES
-    return min(most, days) if once_a_day else most
 
 
 class Noisy(Protocol):

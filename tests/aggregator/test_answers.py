@@ -113,7 +113,7 @@ def false_pages(one: Site, pages: int) -> int:
 
 
 def test_a_headline_is_false_on_at_most_5_percent_of_pages(tmp_path: Path) -> None:
-    """Of 300 pages, or 1,500: a false alarm of 1e-6. Intervals that hold each alone are caught."""
+    """300 pages, or 1,500: a false alarm of 1e-6. Intervals that hold each alone are caught."""
     pages = scaled(300, 1_500)
     with site(tmp_path, 32) as one:
         assert false_pages(one, pages) <= binom.isf(ALARM, pages, 0.05)

@@ -213,7 +213,7 @@ def test_a_quantile_whose_interval_ends_at_zero_is_not_told_to_have_moved(tmp_pa
 
 
 def test_quantiles_that_cannot_be_told_have_rows_in_comparisons_and_series(tmp_path: Path) -> None:
-    """Of 3,150 reports a week some quantiles are untold: each has its row, with an interval and nothing else.
+    """3,150 reports a week leave some quantiles untold: each has its row, with an interval and nothing else.
 
     No quantile, told or not, has a standard error, nor its move or its day."""
     with number_site(tmp_path, {"load": FORMS["load"]}) as made:

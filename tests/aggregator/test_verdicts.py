@@ -113,7 +113,7 @@ def test_nothing_stands_out_whose_interval_holds_zero(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["choice", "memoized choice"])
 @pytest.mark.parametrize(("epsilon", "n"), [(2, 20_000), (4, 20_000), (2, 70_000)])
 def test_pages_snapshots_and_the_list_of_metrics_have_one_line(kind: str, epsilon: int, n: int) -> None:
-    """Of counts next to the line each stands out by all of them, or by none: by its p-value, the line, its interval."""
+    """Each count next to the line stands out by its p-value, the line and its interval, or by none of them."""
     permanent = {"epsilon_permanent": str(2 * epsilon)} if kind != "choice" else {}
     metric = registry(
         values=tuple(f"v{place}" for place in range(15)), epsilon=str(epsilon), device_epsilon="400", **permanent

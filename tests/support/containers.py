@@ -32,7 +32,7 @@ _OPTIONS = (
 )
 _UNSHARE = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 BUILDS = ("dither-aggregator", "hatchling", "hatch-fancy-pypi-readme")
-"""What an image of dither is built of and with; dither itself is in the clone."""
+"""An image of dither is built of these and with them; dither itself is in the clone."""
 _UNCHECKED = bytes([1, 0, 0, 0]) + bytes(8)
 """The head of a .pyc that is taken as it is: PEP 552."""
 USERS = "root:x:0:0::/root:/bin/sh\nredis:x:999:999::/data:/bin/sh\n"

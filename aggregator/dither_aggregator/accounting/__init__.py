@@ -1,1 +1,1 @@
-"""What a device gives away in all: the loss of several outputs together, by which proof it holds."""
+"""The loss of all that a device gives away: of several outputs together, with the proof by which it holds."""

@@ -191,8 +191,8 @@ class Functionals:
         """Return the ends of its interval of confidence 1 - alpha; None where devices may be too few to tell it.
 
         Wald's; of few reports the exact one, where they are counted by their supports, and else as far as a single
-        report moves it further. Memos of few devices repeat, which neither knows. Of answers that repeat with fresh
-        noise both have a law of their own: the noise of the reports, the answers of the devices. The variance is that
+        report moves it further. Memos of few devices repeat, which neither knows. The noise of reports and
+        the answers of devices have a law each, if devices report repeatedly with fresh noise. The variance is that
         in the population, unless another one is given.
         """
         estimate = self.estimate(weights)

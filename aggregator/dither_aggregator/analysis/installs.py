@@ -15,7 +15,7 @@ days of all installs alone. A week has 7 / k periods on average; its reports com
 the P periods that the one before `expires` touches.
 
 A memoized device's r reports in a window repeat its noise: with V_1 and V_p, the variances of one report and of the
-permanent part, they count as V_1 / (V_1 + (r - 1) V_p) of as many. Where numbers and tables need so many devices, n
+permanent part, they count as V_1 / (V_1 + (r - 1) V_p) of as many. Numbers and tables need so many devices: n
 reports are of n / r. As on the aggregator's pages, r is the most that one device may have (`reports_possible`).
 """
 
@@ -26,12 +26,13 @@ from fractions import Fraction
 from math import ceil
 from typing import Protocol
 
+from dither_aggregator.analysis.windows import reports_possible
 from dither_shared.accounting.odds import percent_exactly, sure
 from dither_shared.errors import DitherError
 from dither_shared.exact import exp_of_micro
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import Told, reports_possible
+from dither_shared.precision import Told
 from dither_shared.registry import Metric
 
 MONTH_DAYS, WEEK_DAYS, YEAR_DAYS = 30, 7, 365

@@ -20,10 +20,10 @@ from functools import cached_property
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from dither_aggregator.analysis.installs import PlannedLife
+from dither_aggregator.analysis.windows import reports_possible
 from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
-from dither_shared.precision import reports_possible
 
 N_MAX = 10**12
 EPSILON_STEPS = 100

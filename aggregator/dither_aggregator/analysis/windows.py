@@ -7,10 +7,13 @@ from typing import Self
 
 from dither_aggregator.analysis.rows import Days
 from dither_aggregator.store import Store, StoredPlan
-from dither_shared.precision import reports_possible
+from dither_shared.terms import periods_touched
 
 WINDOWS = (7, 28, 1)
 """How many days the windows on offer have, which end at the last sealed day: the first is the default."""
+OVER_THE_EDGES = 2
+"""A device is counted in a window for at most so many periods more than it touches: one report is built before the
+window, and one waits."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,12 @@ def reports_max(stored: StoredPlan, days: int) -> int:
     most = reports_possible(days, stored.period_days, once_a_day=stored.plan.once_a_day)
     cells = stored.plan.cells
     return most if cells.memoized else min(most, max(stored.reservation // cells.charge, 1))
+
+
+def reports_possible(days: int, period_days: int, *, once_a_day: bool) -> int:
+    """Return how many of its reports a device may have had to wait with or to make in so many days."""
+    most = periods_touched(period_days, days) + OVER_THE_EDGES
+    return min(most, days) if once_a_day else most
 
 
 def may_return(stored: StoredPlan) -> bool:

@@ -1,6 +1,6 @@
 """Answers to questions: an estimate, an interval that holds however many questions follow, and what it was made of.
 
-**What holds together.** A reader asks again because of what came out, so an interval must hold whichever question is
+**Intervals hold together.** A reader asks again because of what came out, so an interval must hold whichever is
 asked. By default each is one of a family that was fixed before any count was read, and each family has a third of
 alpha:
 
@@ -10,9 +10,9 @@ alpha:
 
 Questions that were all written before the first answer pay for their own number alone (Bonferroni).
 
-**What is added.** Values of one metric in one window are one functional, with the exact law of their error. Terms of
+**Terms are added.** Values of one metric in one window are one functional, with the exact law of their error. Terms of
 different windows or metrics may be of the same devices, whose answers go together or alternate: the worst of it is in
-the interval (`functional.apart`). What ranges leave open adds up, and is never squared.
+the interval (`functional.apart`). Parts that ranges leave open add up, and are never squared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.analysis.tables.rows import mean_name, rate_name, share_name
 from dither_aggregator.analysis.windows import Window, default_window, reports_max
-from dither_aggregator.ask.language import Asked, BadQuestion, Condition, Expression, Question, Sum, steps
+from dither_aggregator.ask.language import BadQuestion, Condition, Expression, Figure, Query, WeightedSum, steps
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.domains import Columns
 from dither_shared.domains.number_ranges import NumberDomain
@@ -55,7 +55,7 @@ class Guard(NamedTuple):
 
     family: Family
     alpha: float
-    """Of this interval alone."""
+    """The chance that this one interval misses."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """One answer, of one window of a question with steps."""
 
     window: Window
@@ -138,12 +138,12 @@ class Asking:
         z = sqrt(float(chdtri(free, alpha / FAMILIES / (len(self.plans) * WINDOWS))))
         return Guard("free", 2 * NormalDist().cdf(-z))
 
-    def _freedom(self, asked: Asked) -> int:
+    def _freedom(self, asked: Figure) -> int:
         return len(self.resolve(asked).plan.values) - 1 if self.resolve(asked).listed else 1
 
     # Which metric is meant.
 
-    def resolve(self, asked: Asked) -> "Resolved":
+    def resolve(self, asked: Figure) -> "Resolved":
         """Return the plan that something is asked of; raise BadQuestion, which says what there is, for none."""
         if stored := self.plans.get(asked.metric):
             return Resolved(stored)
@@ -169,12 +169,12 @@ class Asking:
 
     # Answers.
 
-    def answer(self, question: Question, alone: int | None = None) -> Iterator[Answer]:
+    def answer(self, question: Query, alone: int | None = None) -> Iterator[QueryAnswer]:
         """Yield the answer, or one for each step; `alone` is the number of intervals that were fixed beforehand."""
         for each in self.windows(question):
             yield self._answer(question.expression, each, alone)
 
-    def windows(self, question: Question) -> Sequence[Window | None]:
+    def windows(self, question: Query) -> Sequence[Window | None]:
         """Return the window of each answer; None for the usual one of each metric."""
         sealed = self.store.sealed()
         for asked in question.expression.asked:
@@ -186,7 +186,7 @@ class Asking:
             raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {whole.first} to {whole.last} are more")
         return (*steps(whole, question.step),) if question.step else (whole,)
 
-    def _kept(self, question: Question) -> Window:
+    def _kept(self, question: Query) -> Window:
         """Return all days that are kept of what a question with steps asks."""
         plans = [self.resolve(asked).stored.plan for asked in question.expression.asked]
         days = [day for plan in plans for day in self.store.epochs(plan)]
@@ -194,11 +194,11 @@ class Asking:
         first = max([min([*days, sealed]), self.store.tallies_from(), Window.ending(sealed, WINDOW_DAYS_MAX).first])
         return Window(min(first, sealed), sealed)
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: Figure) -> None:
         """Raise BadQuestion where something cannot be asked of its metric."""
         self.resolve(asked).names(asked)
 
-    def _answer(self, expression: Expression, window: Window | None, alone: int | None) -> Answer:
+    def _answer(self, expression: Expression, window: Window | None, alone: int | None) -> QueryAnswer:
         guard = self.guard(expression, alone)
         z = -NormalDist().inv_cdf(guard.alpha / 2)
         terms: list[Term] = []
@@ -213,7 +213,7 @@ class Asking:
         days = [term.window for term in terms] or [window or default_window(self.store, self._first(expression))]
         first, last = min(each.first for each in days), max(each.last for each in days)
         counted = min((term.n for term in terms), default=0), min((term.devices for term in terms), default=0)
-        bare = Answer(Window(first, last), *counted, guard.family, z, untold=untold)
+        bare = QueryAnswer(Window(first, last), *counted, guard.family, z, untold=untold)
         if untold:
             return bare
         added = _added(terms)
@@ -223,12 +223,12 @@ class Asking:
     def _first(self, expression: Expression) -> StoredPlan:
         return self.resolve(expression.asked[0]).stored
 
-    def _window(self, asked: Asked, stored: StoredPlan, window: Window | None) -> Window:
+    def _window(self, asked: Figure, stored: StoredPlan, window: Window | None) -> Window:
         if asked.period:
             return asked.period.window(self.store.sealed())
         return window or default_window(self.store, stored)
 
-    def _sum(self, of: Sum, window: Window | None, alpha: float) -> Iterator[Term]:
+    def _sum(self, of: WeightedSum, window: Window | None, alpha: float) -> Iterator[Term]:
         """Yield the terms of a sum: one for all listed values of a metric in a window, one for anything else."""
         listed: dict[tuple[str, Window], Floats] = {}
         for factor, asked in of.terms:
@@ -266,7 +266,7 @@ class Asking:
         part = sqrt(answers / variance) if variance > 0 else 1.0
         return replace(bare, estimate=estimate, below=estimate - ends[0], above=ends[1] - estimate, answers_part=part)
 
-    def _row(self, resolved: "Resolved", asked: Asked, days: Window, alpha: float) -> Term:
+    def _row(self, resolved: "Resolved", asked: Figure, days: Window, alpha: float) -> Term:
         """Return a term that is one row of a reading."""
         (name,), flipped = resolved.names(asked)
         view = View(days=days.days, confidence=1 - alpha, values=(name,))
@@ -288,7 +288,7 @@ class Asking:
         )
         return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
 
-    def _ratio(self, part: Sum, whole: Sum, window: Window | None, alpha: float) -> Term:
+    def _ratio(self, part: WeightedSum, whole: WeightedSum, window: Window | None, alpha: float) -> Term:
         """Return one sum over another: Fieller's of one metric and window, else from the ends of both."""
         at = {
             (self.resolve(asked).plan.metric, self._window(asked, self.resolve(asked).stored, window))
@@ -328,7 +328,7 @@ class Asking:
         )
 
     @staticmethod
-    def _weights(resolved: "Resolved", of: Sum) -> Floats:
+    def _weights(resolved: "Resolved", of: WeightedSum) -> Floats:
         """Return the weights of a sum of one metric's values; a number alone is that number of all values together."""
         weights = np.full(len(resolved.plan.values), float(of.constant))
         for factor, asked in of.terms:
@@ -337,7 +337,7 @@ class Asking:
 
 
 class _Untold(Exception):
-    """What is asked cannot be told, and why."""
+    """A question cannot be answered, and why."""
 
     def __init__(self, why: str, term: Term | None = None) -> None:
         super().__init__(why)
@@ -346,7 +346,7 @@ class _Untold(Exception):
 
 @dataclass(frozen=True)
 class Resolved:
-    """What is asked of: a plan, and in a table which column."""
+    """The plan that is asked, and in a table the column."""
 
     stored: StoredPlan
     column: str = ""
@@ -361,7 +361,7 @@ class Resolved:
         """Whether values are listed, so that any sum of them is a functional."""
         return estimand_of(self.plan).has_functionals(self.stored)
 
-    def names(self, asked: Asked) -> tuple[tuple[str, ...], bool]:
+    def names(self, asked: Figure) -> tuple[tuple[str, ...], bool]:
         """Return the names of what is asked, and whether all others are meant; raise BadQuestion where none is."""
         if self.column:
             return self._of_table(asked), False
@@ -391,12 +391,12 @@ class Resolved:
             raise BadQuestion(f"{metric} tells one value at a time; {asked.condition} means {_listed(found)}")
         return found, False
 
-    def weights(self, asked: Asked) -> Floats:
+    def weights(self, asked: Figure) -> Floats:
         """Return 1 for each value that is asked for, and 0 for all others."""
         found, _ = self.names(asked)
         return np.isin(np.array(self.plan.values, dtype=object), found).astype(np.float64)
 
-    def _of_table(self, asked: Asked) -> tuple[str]:
+    def _of_table(self, asked: Figure) -> tuple[str]:
         domain = columns_of(self.plan)
         if asked.statistic == "quantile":
             raise BadQuestion(f"{self.column} is a column of {self.plan.metric}, of which no quantile is measured")
@@ -435,7 +435,7 @@ def _is_single(condition: Condition) -> bool:
     return len(condition.patterns) == 1 and not any(each in condition.patterns[0].replace("[*]", "") for each in "*?")
 
 
-def _quantile(asked: Asked, known: Sequence[str]) -> str:
+def _quantile(asked: Figure, known: Sequence[str]) -> str:
     """Return the name of a quantile."""
     name = next((name for name, at in QUANTILES.items() if Fraction(str(at)) == asked.probability), "")
     if name not in known:

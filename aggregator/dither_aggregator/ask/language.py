@@ -107,71 +107,71 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Figure:
     """One thing that is asked: a share, a mean or a quantile of a metric."""
 
     statistic: Literal["share", "mean", "quantile"]
     metric: str
     """Or a column of a table."""
     condition: Condition | None = None
-    """Of a share."""
+    """A share's own."""
     given: Condition | None = None
-    """Of the devices that this is true of."""
+    """Devices of which this is not true do not count."""
     probability: Fraction | None = None
-    """Of a quantile."""
+    """A quantile's own."""
     period: Period | None = None
 
 
 @dataclass(frozen=True)
-class Sum:
+class WeightedSum:
     """Numbers times what is asked, and a number alone."""
 
-    terms: tuple[tuple[Fraction, Asked], ...] = ()
+    terms: tuple[tuple[Fraction, Figure], ...] = ()
     constant: Fraction = Fraction(0)
 
-    def times(self, factor: Fraction) -> "Sum":
+    def times(self, factor: Fraction) -> "WeightedSum":
         """Return it times a number."""
-        return Sum(tuple((factor * each, asked) for each, asked in self.terms), factor * self.constant)
+        return WeightedSum(tuple((factor * each, asked) for each, asked in self.terms), factor * self.constant)
 
-    def __add__(self, other: "Sum") -> "Sum":
-        terms: dict[Asked, Fraction] = {}
+    def __add__(self, other: "WeightedSum") -> "WeightedSum":
+        terms: dict[Figure, Fraction] = {}
         for factor, asked in (*self.terms, *other.terms):
             terms[asked] = terms.get(asked, Fraction(0)) + factor
-        return Sum(tuple((factor, asked) for asked, factor in terms.items()), self.constant + other.constant)
+        return WeightedSum(tuple((factor, asked) for asked, factor in terms.items()), self.constant + other.constant)
 
 
 @dataclass(frozen=True)
 class Expression:
     """A sum, and numbers times one sum over another."""
 
-    sum: Sum = Sum()
-    ratios: tuple[tuple[Fraction, Sum, Sum], ...] = ()
+    sum: WeightedSum = WeightedSum()
+    ratios: tuple[tuple[Fraction, WeightedSum, WeightedSum], ...] = ()
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[Figure]:
         """Each thing that is asked, once."""
         sums = [self.sum, *(each for _, *both in self.ratios for each in both)]
         return list(dict.fromkeys(asked for each in sums for _, asked in each.terms))
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """A question as it was written, and as it was read."""
 
     text: str
     expression: Expression
     period: Period | None = None
-    """Of all that names none."""
+    """The period of each part that names none."""
     step: Step | None = None
     """One answer for each of these in the period."""
 
 
-def parse(text: str) -> Question:
+def parse(text: str) -> Query:
     """Read a question; raise BadQuestion, which shows the place, for what is none."""
     if len(text) > CHARACTERS_MAX:
         raise BadQuestion(f"a question has at most {CHARACTERS_MAX:,} characters, this one has {len(text):,}")
     try:
-        question: Question = _Reader().transform(_parser().parse(text))
+        question: Query = _Reader().transform(_parser().parse(text))
     except lark.exceptions.VisitError as error:
         if isinstance(error.orig_exc, BadQuestion):
             raise error.orig_exc from None
@@ -254,7 +254,7 @@ class _Reader(lark.Transformer[Any, Any]):
         return _text(token)
 
     def number(self, token: str) -> Expression:
-        return Expression(Sum(constant=Fraction(str(token))))
+        return Expression(WeightedSum(constant=Fraction(str(token))))
 
     def one(self, text: str) -> tuple[str, ...]:
         return (text,)
@@ -298,16 +298,16 @@ class _Reader(lark.Transformer[Any, Any]):
         return "month"
 
     def share(self, condition: Condition, given: Condition | None, period: Period | None) -> Expression:
-        return _one(Asked("share", condition.name, condition, given, period=period))
+        return _one(Figure("share", condition.name, condition, given, period=period))
 
     def mean(self, name: str, given: Condition | None, period: Period | None) -> Expression:
-        return _one(Asked("mean", str(name), given=given, period=period))
+        return _one(Figure("mean", str(name), given=given, period=period))
 
     def quantile(self, name: str, number: Expression, given: Condition | None, period: Period | None) -> Expression:
         probability = number.sum.constant
         if not 0 < probability < 1:
             raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}")
-        return _one(Asked("quantile", str(name), given=given, probability=probability, period=period))
+        return _one(Figure("quantile", str(name), given=given, probability=probability, period=period))
 
     def plus(self, one: Expression, other: Expression) -> Expression:
         return Expression(one.sum + other.sum, (*one.ratios, *other.ratios))
@@ -333,18 +333,18 @@ class _Reader(lark.Transformer[Any, Any]):
             raise BadQuestion("this divides by zero")
         return _times(one, 1 / other.sum.constant)
 
-    def question(self, expression: Expression, *rest: Period | Step | None) -> Question:
+    def question(self, expression: Expression, *rest: Period | Step | None) -> Query:
         period = next((each for each in rest if isinstance(each, Period)), None)
         step = next((each for each in rest if isinstance(each, str)), None)
         if not expression.asked:
             raise BadQuestion('nothing is asked: try share(metric = "value") or mean(metric)')
         if step and any(asked.period for asked in expression.asked):
             raise BadQuestion(f"by {step} goes with one period for all: leave those within the parentheses out")
-        return Question("", expression, period, step)
+        return Query("", expression, period, step)
 
 
-def _one(asked: Asked) -> Expression:
-    return Expression(Sum(((Fraction(1), asked),)))
+def _one(asked: Figure) -> Expression:
+    return Expression(WeightedSum(((Fraction(1), asked),)))
 
 
 def _times(expression: Expression, factor: Fraction) -> Expression:

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.ask.answering import Answer, Asking
-from dither_aggregator.ask.language import BadQuestion, Question, parse
+from dither_aggregator.ask.answering import Asking, QueryAnswer
+from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_shared.errors import ConfigurationError
 
 EXAMPLE = """dither ask 'share(browser in "Chrome *") / share(browser in "Firefox *")' --data /var/lib/dither"""
@@ -63,12 +63,12 @@ def _lines(path: Path) -> Iterator[str]:
     yield from questions
 
 
-def _document(question: Question, answers: list[Answer]) -> dict[str, object]:
+def _document(question: Query, answers: list[QueryAnswer]) -> dict[str, object]:
     rows = [{**asdict(answer), "window": answer.window.ends} for answer in answers]
     return {"question": question.text, "level": 95, "rows": rows}
 
 
-def _sentences(question: Question, answers: list[Answer]) -> Iterator[str]:
+def _sentences(question: Query, answers: list[QueryAnswer]) -> Iterator[str]:
     yield question.text
     for answer in answers:
         days = f"{answer.window.first} to {answer.window.last}" if answer.window.days > 1 else f"{answer.window.last}"

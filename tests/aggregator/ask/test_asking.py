@@ -148,7 +148,7 @@ def test_intervals_of_questions_asked_together_hold(asking: Asking, world: World
 
 
 def test_a_reader_who_picks_the_largest_and_asks_again_is_not_misled(asking: Asking, world: World) -> None:
-    """Of all sums of two values the one that is farthest off is picked; of asked-for intervals far more miss."""
+    """The sum of two values that is farthest off is picked; intervals of one question alone miss it far more often."""
     plan = asking.plans["browser"].plan
     texts = [f'share(browser in ("{one}", "{other}"))' for one in BROWSERS for other in BROWSERS if one < other]
     missed = {None: 0, 1: 0}

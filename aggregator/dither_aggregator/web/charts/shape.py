@@ -53,7 +53,7 @@ class EdgeName:
 
 @dataclass(frozen=True)
 class QuantileMark:
-    """Where a quantile lies, on the axis of the bars, and the words for it."""
+    """A quantile's place on the axis of the bars, and the words for it."""
 
     x_low: float
     x_high: float

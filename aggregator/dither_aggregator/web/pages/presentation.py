@@ -42,7 +42,7 @@ class PagePart(Protocol):
 
 @dataclass(frozen=True)
 class ReadingAnswer:
-    """What a reading tells, in a sentence with its figure and interval.
+    """The finding of a reading, in a sentence with its figure and interval.
 
     A sentence states only what intervals support that hold all at once: it is false on at most as many pages as these.
     """

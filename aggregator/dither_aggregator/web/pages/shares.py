@@ -43,7 +43,7 @@ NAMED_MAX = 3
 NAME_EM = 24.0
 """How wide a name is at most in a sentence."""
 SHOWN = 0.1
-"""Where nothing can be told, as many reports are named as show a value of this share."""
+"""An answer that can tell nothing names as many reports as show a value of this share."""
 RAW = (
     "Estimates are raw and unbiased: what nobody has scatters around zero, below it as often as above. "
     "The intervals are of the share among"
@@ -113,7 +113,7 @@ class SharesShown(Presentation[R]):
             if found:  # their intervals hold on average, and a sentence asks for more
                 sentence += " None of them is sure by itself."
             return ReadingAnswer(reading.n, sentence, (), "", *more)
-        # What does not stand out may still be larger than what does.
+        # A value that does not stand out may still be larger than one that does.
         ceiling = max((together.get(row.value, row).upper for row in significance.rest), default=0.0)
         ceiling = max([ceiling, *(row.upper for row in found if row.lower <= 0)])
         others = next((row for row in significance.unlisted if row.value == OTHER), None)
