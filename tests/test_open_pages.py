@@ -17,7 +17,7 @@ from tests.support.sites import EXPIRES, Site, site_of
 pytestmark = pytest.mark.slow
 
 STATES = {
-    "/": "being computed",
+    "/": "Being computed.",
     "/changes": "being computed.\n\nWith it, others may be told to have moved.",
     "/metrics/color": "Being computed.",
     "/metrics/color/time": "Being computed.",
@@ -63,9 +63,8 @@ def test_what_could_not_be_computed_is_said_and_the_page_does_not_ask_again(one:
         for _ in range(2):
             one.client.get("/")
     with waiting(one) as url:
-        check_state(
-            tab, url + "/", "it could not be computed: it failed with ZeroDivisionError; it is tried again after"
-        )
+        failed = "It could not be computed: it failed with ZeroDivisionError; it is tried again after"
+        check_state(tab, url + "/", failed)
         assert tab.page.locator("[data-refresh]").count() == 0
         check_state(tab, url + "/pipeline", "color: it failed with ZeroDivisionError")
     one.store.keep_readings([entry._replace(content=b"") for entry in kept])

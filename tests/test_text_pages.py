@@ -70,6 +70,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         day = one.store.today() - timedelta(days=1)
         kept = [one.store.plans(name)[0] for name in ("word", "site")]
         ids = {each.plan.metric: keep(one.store, each, one.tallies[each.plan.digest, day]) for each in kept}
+        one.client.get("/")  # which computes the searches of two windows; a browser waits 30 s for them at most
         with served(one) as url:
             yield url, ids
 
