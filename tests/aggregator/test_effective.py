@@ -86,7 +86,7 @@ def test_intervals_of_few_devices_hold(
 def test_shares_of_few_devices_whose_noise_is_fresh_hold() -> None:
     """Each device gives the same answer again and again: 3,000 windows of each world, of a share of 1 to 30 %.
 
-    5 % may miss, more than this bound with 1e-7 each. As if answers were as many as reports, 24 % did.
+    5 % may miss, more than this bound with 1e-7 each.
     """
     rng, runs = np.random.default_rng(5), 3_000
     for epsilon, devices, days, share in product(("1", "4", "8"), (43, 100, 300, 1_000), (7, 31), (0.01, 0.05, 0.3)):
@@ -99,7 +99,7 @@ def test_shares_of_few_devices_whose_noise_is_fresh_hold() -> None:
 
 
 def test_numbers_of_few_devices_whose_noise_is_fresh_hold() -> None:
-    """100 devices over 31 days, of which few are at the far end: as if all reports were different ones .13 missed."""
+    """100 devices over 31 days, of which three of a hundred are at the far end, repeat what they say."""
     kept = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="4", reports=31)
     numbers = population(np.repeat([5.0, 15.0, 25.0, 75.0], [50, 30, 17, 3]))
     places, rng, missed, runs = numbers.places(kept.plan), np.random.default_rng(4), 0, 200

@@ -429,7 +429,7 @@ def test_ratios_products_and_their_differences_need_as_many_devices_as_a_normal_
 def test_sums_of_few_devices_that_report_often_hold(devices: int, times: int) -> None:
     """Answers that devices repeat are those of as few: 400 windows each, 5 % may miss, more than this with 1e-7.
 
-    A sum, any weights, and a difference of two windows. As if each report were another device's, sums held in .80.
+    A sum, any weights, and a difference of two windows.
     """
     mechanism, rng, runs = GRR.for_epsilon(16, Decimal(4)), np.random.default_rng(times), 400
     law_of_value = np.full((16, 16), float(mechanism.q)) + np.eye(16) * float(mechanism.p - mechanism.q)

@@ -15,7 +15,7 @@ from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
 from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
 from dither_aggregator.analysis.functional import answers_part, answers_variance
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
-from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, effective
+from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, devices_reach, effective
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once
@@ -124,10 +124,7 @@ class TextsReading(Reading):
 
     def _with_ends(self, rows: Sequence[TextRow], alpha: float) -> list[TextRow]:
         """Return rows with intervals of confidence 1 - alpha, each on its own."""
-        z = -float(stdtrit(self.freedom, alpha / 2))
-        return [
-            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error) for row in rows
-        ]
+        return list(_ended(rows, -float(stdtrit(self.freedom, alpha / 2)), alpha, self.n, self.repeats))
 
     @property
     def sentences(self) -> Sequence[str]:
@@ -224,7 +221,7 @@ class Texts(Estimand[TextsReading]):
         fit = decoded.summary()
         del fit["seconds"]  # of whichever request was the first
         view = replace(view, error_of="population")
-        floor, rows = _floor_of(rows), _shown(rows, view)
+        floor, rows = _floor_of(rows), _shown(rows, view, tally.n, repeats)
         return TextsReading(
             stored,
             epoch,
@@ -312,19 +309,30 @@ def _repeated(
     widened = []
     for row in rows:
         again = (repeats - 1) * float(answers_variance(np.array(row.estimate))) / n
-        error = sqrt(row.std_error**2 * max(1.0, repeated / seen) + again)
-        widened.append(replace(row, std_error=error, lower=row.estimate - Z * error, upper=row.estimate + Z * error))
-    return tuple(widened)
+        widened.append(replace(row, std_error=sqrt(row.std_error**2 * max(1.0, repeated / seen) + again)))
+    return _ended(widened, Z, 1 - CONFIDENCE, n, repeats)
 
 
-def _shown(rows: tuple[TextRow, ...], view: View) -> tuple[TextRow, ...]:
+def _ended(rows: Sequence[TextRow], z: float, alpha: float, n: int, repeats: int) -> tuple[TextRow, ...]:
+    """Return rows with intervals of confidence 1 - alpha: z standard errors, and exact where devices repeat answers.
+
+    The part of the fewest devices that there may be is then that of their exact interval, as for listed values.
+    """
+    estimate, error = (np.array([getattr(row, name) for row in rows]) for name in ("estimate", "std_error"))
+    below = above = z * error
+    if repeats > 1:
+        devices = effective(float(n), repeats, permanent=True)
+        noise = z * np.sqrt(np.maximum(error**2 - answers_variance(estimate) / devices, 0.0))
+        below, above = (np.hypot(noise, part) for part in devices_reach(estimate, devices, alpha))
+    ends = zip(rows, (estimate - below).tolist(), (estimate + above).tolist(), strict=True)
+    return tuple(replace(row, lower=low, upper=high) for row, low, high in ends)
+
+
+def _shown(rows: tuple[TextRow, ...], view: View, n: int, repeats: int) -> tuple[TextRow, ...]:
     """Return the rows of a view, with the intervals that it asks for."""
     alpha = (1 - view.confidence) / (len(rows) * view.together if view.simultaneous else 1)
     if alpha != 1 - CONFIDENCE:
-        z = -NormalDist().inv_cdf(alpha / 2)
-        rows = tuple(
-            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error) for row in rows
-        )
+        rows = _ended(rows, -NormalDist().inv_cdf(alpha / 2), alpha, n, repeats)
     return rows if view.values is None else tuple(row for row in rows if row.value in view.values)
 
 

@@ -131,8 +131,11 @@ def test_a_count_of_none_has_a_score_with_an_end() -> None:
 
 
 def test_the_error_of_a_window_is_that_of_its_interval() -> None:
-    """Both know that one device may have sent nine of the reports: the same answers add to both."""
+    """Both know that one device may have sent nine of the reports: the same answers add to both.
+
+    Nine times fewer devices have an exact interval, a little wider than one of standard errors.
+    """
     one = Sketched(np.array([0.3]), np.array([200_000]), mechanism())
     for repeats in (1, 9):
         lower, upper = one.ends(0.05, repeats)
-        assert (upper - lower) / 2 / 1.959964 == pytest.approx(one.std_errors(repeats), rel=1e-3)
+        assert (upper - lower) / 2 / 1.959964 == pytest.approx(one.std_errors(repeats), rel=5e-3)
