@@ -1,5 +1,6 @@
 """The containers of deploy/docker in a real daemon, by README.md's commands as they are written."""
 
+import os
 import re
 import shutil
 import ssl
@@ -18,6 +19,7 @@ from tests.support.clusters import Cluster
 from tests.support.containers import Docker, docker, stand_ins
 from tests.support.keys import bearer
 from tests.support.soaking import SOAK
+from tests.support.tools import tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -184,3 +186,16 @@ if SOAK:
         wait_until(asked, 90, "Prometheus having asked")
         rules = requests.get("http://127.0.0.1:9090/api/v1/rules", timeout=30).json()["data"]["groups"]
         assert len(rules) == 1
+
+    def test_where_a_daemon_can_have_no_other_driver_it_copies_images(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        program = tmp_path / "dockerd"
+        real = tool("dockerd")
+        program.write_text(
+            f'#!/bin/sh\ncase "$*" in *vfs*) exec {real} "$@" ;; esac\nexec {real} "$@" --storage-driver btrfs\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        with docker() as daemon:
+            assert daemon.sh("docker info --format '{{.Driver}}'", tmp_path).strip() == "vfs"
