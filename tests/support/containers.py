@@ -32,7 +32,7 @@ _OPTIONS = (
 )
 _UNSHARE = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 BUILDS = ("dither-aggregator", "hatchling", "hatch-fancy-pypi-readme")
-"""An image of dither is built of these and with them; dither itself is in the clone."""
+"""The packages that an image of dither is built of and with; dither itself is in the clone."""
 _UNCHECKED = bytes([1, 0, 0, 0]) + bytes(8)
 """The head of a .pyc that is taken as it is: PEP 552."""
 USERS = "root:x:0:0::/root:/bin/sh\nredis:x:999:999::/data:/bin/sh\n"
@@ -122,30 +122,52 @@ def docker() -> Iterator[Docker]:
     """Run a daemon, and leave nothing of it."""
     assert os.geteuid() == 0, "containers are run by a daemon of the tests' own, as root: sudo make test"
     directory = Path(tempfile.mkdtemp(prefix="docker-", dir=MEMORY))  # a short path: a socket is in it
-    (directory / "settings").write_text("{}")
-    command = f"ip link set lo up; exec {tool('dockerd')} --bridge none {_OPTIONS.format(directory)}"
-    with (directory / "log").open("wb") as log:
-        daemon = subprocess.Popen([*_UNSHARE, "sh", "-c", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def answers() -> bool:
-        assert daemon.poll() is None, (directory / "log").read_text()[-4000:]
-        return (directory / "socket").exists()
-
+    daemon = None
     try:
-        wait_until(answers, 60, "dockerd answering")
+        daemon = _started(directory)
         running = Docker(directory, daemon)
         yield running
         containers = running.sh("docker ps --quiet", directory).split()
         if containers:
             running.sh(f"docker rm --force --volumes {' '.join(containers)}", directory)
     finally:
-        try:
-            os.kill(_child(daemon), signal.SIGTERM)
-            daemon.wait(60)
-        finally:
-            daemon.kill()  # of unshare, with which the daemon and all containers would end
-            daemon.wait(60)
-            shutil.rmtree(directory)
+        if daemon:
+            _end(daemon)
+        shutil.rmtree(directory)
+
+
+def _started(directory: Path) -> "subprocess.Popen[bytes]":
+    """Start a daemon that answers: with the storage driver that it picks, else with the one that works everywhere."""
+    (directory / "settings").write_text("{}")
+    for driver in ("", "--storage-driver vfs"):
+        command = f"ip link set lo up; exec {tool('dockerd')} --bridge none {_OPTIONS.format(directory)} {driver}"
+        with (directory / "log").open("ab") as log:
+            daemon = subprocess.Popen(
+                [*_UNSHARE, "sh", "-c", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        if _answers(directory, daemon):
+            return daemon
+        daemon.kill()
+        daemon.wait(60)
+        (directory / "socket").unlink(missing_ok=True)
+    raise AssertionError((directory / "log").read_text()[-8000:])
+
+
+def _answers(directory: Path, daemon: "subprocess.Popen[bytes]") -> bool:
+    """Wait until a daemon answers, or has ended: it listens before it looks for a driver."""
+    socket = directory / "socket"
+    wait_until(lambda: socket.exists() or daemon.poll() is not None, 60, "dockerd listening")
+    asked = [_client(), "--host", f"unix://{socket}", "version"]
+    return subprocess.run(asked, capture_output=True, check=False, timeout=60).returncode == 0
+
+
+def _end(daemon: "subprocess.Popen[bytes]") -> None:
+    try:
+        os.kill(_child(daemon), signal.SIGTERM)
+        daemon.wait(60)
+    finally:
+        daemon.kill()  # of unshare, with which the daemon and all containers would end
+        daemon.wait(60)
 
 
 def _child(process: "subprocess.Popen[bytes]") -> int:
@@ -162,11 +184,11 @@ def programs(*names: str) -> Iterator[tuple[str, Path]]:
         yield from libraries(path)
 
 
-def libraries(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the shared libraries that a file needs, in their places."""
-    told = subprocess.run(["ldd", str(path)], capture_output=True, text=True, check=False, timeout=30).stdout
-    for word in told.split():
-        if word.startswith("/"):
+def libraries(*paths: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the shared libraries that files need, in their places."""
+    told = subprocess.run(["ldd", *paths], capture_output=True, text=True, check=False, timeout=60).stdout
+    for word in dict.fromkeys(told.split()):
+        if word.startswith("/") and not word.endswith(":"):  # as the name of a file does, above what it needs
             yield word, Path(word)
 
 
@@ -176,10 +198,9 @@ def python() -> Iterator[tuple[str, Path]]:
     binary = Path(sys.executable).resolve()
     for name in ("python", "python3", binary.name):
         yield f"{home}/bin/{name}", binary
-    yield from libraries(binary)
-    # And what numpy's and scipy's wheels take from the system.
+    # numpy's and scipy's wheels take libraries from the system, too.
     umath = next(file for file in distribution("numpy").files or () if file.name.startswith("_multiarray_umath"))
-    yield from (each for each in libraries(Path(str(umath.locate()))) if "site-packages" not in each[0])
+    linked = [binary, Path(str(umath.locate()))]
     for folder, within, names in os.walk(sysconfig.get_path("stdlib", vars={"installed_base": str(home)})):
         within[:] = [
             each for each in within if each not in ("site-packages", "dist-packages", "test", "tests", "idlelib")
@@ -189,7 +210,8 @@ def python() -> Iterator[tuple[str, Path]]:
             if path.suffix != ".a":
                 yield str(path), path
             if path.suffix == ".so":
-                yield from libraries(path)
+                linked.append(path)
+    yield from (each for each in libraries(*linked) if "site-packages" not in each[0])
 
 
 def _needed(*names: str) -> list[Distribution]:
@@ -256,7 +278,8 @@ def _wheel(package: Distribution) -> tuple[str, bytes]:
 def stand_ins(clone: Path, built: bool) -> Iterator[tuple[str, list[tuple[str, Path | bytes | int]], tuple[str, ...]]]:
     """Yield what stands for the images that deploy/docker names: name, files, and what an image says of itself.
 
-    That of dither is there at once, or, to be `built`, the Python that its Dockerfile begins with.
+    That of dither is there at once, without Prometheus beside it; or, to be `built`, the Python that its Dockerfile
+    begins with.
     """
     users: list[tuple[str, Path | bytes | int]] = [("/etc/passwd", USERS.encode()), ("/etc/group", GROUPS.encode())]
     base = [*users, *programs("sh"), *python(), ("/usr/share/zoneinfo/UTC", Path("/usr/share/zoneinfo/UTC"))]
@@ -275,5 +298,6 @@ def stand_ins(clone: Path, built: bool) -> Iterator[tuple[str, list[tuple[str, P
     start = 'CMD ["caddy", "run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"]'
     places = "ENV XDG_DATA_HOME=/data XDG_CONFIG_HOME=/config"
     yield "caddy", [*users, *programs("caddy"), ("/data", 0), ("/config", 0)], (places, start)
-    start = 'ENTRYPOINT ["prometheus"]'
-    yield "prom/prometheus", [*users, *programs("prometheus"), ("/prometheus", 65534)], (start, "USER 65534:65534")
+    if built:
+        start = 'ENTRYPOINT ["prometheus"]'
+        yield "prom/prometheus", [*users, *programs("prometheus"), ("/prometheus", 65534)], (start, "USER 65534:65534")

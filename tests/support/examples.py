@@ -52,7 +52,7 @@ def gunicorn(
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Run a web app under gunicorn, with four workers unless told otherwise; yield the master and its address."""
     # Reports leave within the hour; for a test, within half a second.
-    impatient = "import dither.sending.upload_thread\ndither.sending.uploader.SEND_WITHIN_S = 0.5\n"
+    impatient = "import dither.sending.upload_thread\ndither.sending.upload_thread.SEND_WITHIN_S = 0.5\n"
     (program.parent / "conf.py").write_text(impatient, encoding="utf-8")
     arguments = [
         "--workers",

@@ -160,10 +160,13 @@ class Change:
 
 def outlook_of(metric: Metric, installs: Installs, quiet_days: int) -> Outlook:
     """Return what installs' reports show."""
-    week, year = (
-        _shown(metric, reports_of(metric, installs, quiet_days, days), days) for days in (WEEK_DAYS, YEAR_DAYS)
-    )
+    week, year = (shown_in(metric, installs, quiet_days, days) for days in (WEEK_DAYS, YEAR_DAYS))
     return Outlook(metric, installs, week, year)
+
+
+def shown_in(metric: Metric, installs: Installs, quiet_days: int, days: int) -> Shown:
+    """Return what the reports of so many days show, read as one."""
+    return _shown(metric, reports_of(metric, installs, quiet_days, days), days)
 
 
 def _shown(metric: Metric, reports: float, days: int) -> Shown:

@@ -6,9 +6,20 @@ The latter two are of the package dither, and find this by name where it is inst
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from dither_aggregator.analysis.installs import INSTALLS_MAX, Installs, Outlook, Reread, Shown, changes, outlook_of
+from dither_aggregator.analysis.installs import (
+    INSTALLS_MAX,
+    YEAR_DAYS,
+    Installs,
+    Outlook,
+    Reread,
+    Shown,
+    changes,
+    outlook_of,
+    shown_in,
+)
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry
 
@@ -72,6 +83,10 @@ class AskedInstalls:
                 f"{now.metric.name}: {now.week.reports:,.0f} reports a week, {now.year.reports:,.0f} a year{figures}"
             )
             yield f"  {now.verdict}"
+            if 0 < (left := (now.metric.expires - datetime.now(UTC).date()).days) < YEAR_DAYS:
+                until = shown_in(now.metric, self.installs, registry.quiet_days, left)
+                other = '; schedule = "early" does not spread them over a year' * (now.metric.schedule == "spread")
+                yield f"  it expires in {left} days: {until.reports:,.0f} reports until then show {until}{other}"
             others = list(changes(now, registry.quiet_days, self._reread(now.metric)))
             if not now.year.useful:
                 help_ = " or ".join(change.lines for change in others if change.outlook.year.useful)
