@@ -27,7 +27,14 @@ METRICS = {
     "browser": {"kind": "choice", "values": BROWSERS, "epsilon": 2, "reports": 30},
     "dark": {"kind": "flag", "epsilon": 2, "reports": 30},
     "load_time": {"kind": "number", "edges": [0, 1, 2, 3, 5, 8], "unit": "s", "epsilon": 2, "reports": 30},
+    "stability": {
+        "kind": "table",
+        "columns": {"crashed": ["no", "yes"], "version": ["156", "157"]},
+        "epsilon": 2,
+        "reports": 30,
+    },
 }
+PAGE = Path(__file__).parents[3] / "aggregator" / "questions.md"
 RUNS = scaled(300, 1_000)
 N = 20_000
 
@@ -99,7 +106,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('share(theme = "dark")', "there is no metric or column 'theme'; there are browser, dark, load_time"),
+        ('share(theme = "dark")', "there is no metric or column 'theme'; there are browser, dark, load_time, stability"),
         ('share(browser = "Opera")', "browser has no value that"),
         ('share(browser = "Chrome *")', "browser has no value that"),
         ("mean(browser)", "browser is of values, which have no mean"),
@@ -114,6 +121,13 @@ def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, s
     with pytest.raises(BadQuestion) as refused:
         list(asking.answer(parse(text)))
     assert says in str(refused.value)
+
+
+def test_every_example_of_the_page_is_answered(asking: Asking) -> None:
+    examples = [line.strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("    ")]
+    assert len(examples) == 10
+    for example in examples:
+        assert [answer.untold for answer in asking.answer(parse(example))][0], example
 
 
 def test_a_period_has_its_days_weeks_and_months() -> None:
