@@ -52,6 +52,7 @@ def test_what_is_not_computed_yet_is_said_in_every_look(one: Site, tab: Tab, pat
         check_state(tab, url + path, STATES[path])
         tab.visit(url + "/")
         assert "say yes" in tab.page.locator("main").inner_text()
+        assert "1 metric is not computed yet: with it, others may" in tab.page.locator(".headline").inner_text()
 
 
 def test_what_could_not_be_computed_is_said_and_the_page_does_not_ask_again(one: Site, tab: Tab) -> None:

@@ -48,7 +48,7 @@ class OverviewAsked(Parameters):
     search = fields.String(
         load_default="", metadata=about("a part of a metric's name or question", "search", type="search", size=18)
     )
-    sort = one_of(SORTS, "by what the rows are sorted", "sort by", SORTS)
+    sort = one_of(SORTS, "by what the cards are sorted", "sort by", SORTS)
     page = Whole(1, 9_999, load_default=1)
 
 
@@ -255,8 +255,8 @@ def headline(lines: Sequence[Line]) -> str:
         return f"{metrics}. {began} came today: estimates follow when the day is over."
     rest = ""
     if waits:
-        are = "is" if waits == 1 else "are"
-        rest = f" {count(waits, 'metric')} {are} not computed yet: with them, others may stand out or have moved."
+        are, them = ("is", "it") if waits == 1 else ("are", "them")
+        rest = f" {count(waits, 'metric')} {are} not computed yet: with {them}, others may stand out or have moved."
     moved = sum(line.moved is not None for line in lines)
     if not moved:
         return f"{metrics}. None can be told to have moved.{rest}"
