@@ -7,6 +7,7 @@ import pytest
 
 from dither_aggregator.analysis.decoding.candidates import candidate_bits
 from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.inference import clopper_pearson
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.texts import TextsReading
 from dither_aggregator.store import StoredPlan, Tally
@@ -28,31 +29,50 @@ def metric() -> Metric:
     ).metrics["color"]
 
 
-def month(asked: Metric, seed: int) -> Tally:
-    """Draw what 10,000 devices send on 30 days. Each seed has texts, and with them a hash, of its own."""
+def month(asked: Metric, seed: int, devices: int = DEVICES) -> Tally:
+    """Draw what so many devices send on 30 days. Each seed has texts, and with them a hash, of its own."""
     rng, memo, m = np.random.default_rng(seed), asked.mechanism, asked.cells.count
     assert isinstance(memo, RAPPOR)
     bits = candidate_bits(names(seed), memo.k, memo.h, m)
     kept, flipped = float(memo.permanent.p), float(memo.permanent.q)
     rows = []
-    for cohort, here in enumerate(rng.multinomial(DEVICES, [1 / m] * m).tolist()):
+    for cohort, here in enumerate(rng.multinomial(devices, [1 / m] * m).tolist()):
         held = np.bincount(bits[:, cohort, 0], rng.multinomial(here, SHARES), memo.k).astype(np.int64)
         memos = rng.binomial(held, kept) + rng.binomial(here - held, flipped)
         sent = rng.binomial(DAYS * memos, 0.9) + rng.binomial(DAYS * (here - memos), 0.1)
         rows.append([DAYS * here, *sent])
-    return Tally(DAYS * DEVICES, np.concatenate(rows))
+    return Tally(DAYS * devices, np.concatenate(rows))
 
 
 def names(seed: int) -> tuple[str, ...]:
     return tuple(f"text {number} of {seed}" for number in range(len(SHARES)))
 
 
+def read(asked: Metric, seed: int, tally: Tally, view: View) -> TextsReading:
+    """Read the texts that there are."""
+    stored = StoredPlan(1, asked.plan, asked.question, names(seed), asked.reservation, asked.expires, current=True)
+    reading = estimate(stored, DAY, tally, view)
+    assert isinstance(reading, TextsReading)
+    return reading
+
+
 def held(asked: Metric, seed: int, tally: Tally, days: int) -> list[bool]:
     """Tell whether each interval holds, read as the reports of so many days."""
-    stored = StoredPlan(1, asked.plan, asked.question, names(seed), asked.reservation, asked.expires, current=True)
-    reading = estimate(stored, DAY, tally, View(days=days))
-    assert isinstance(reading, TextsReading)
-    return [row.lower <= share <= row.upper for row, share in zip(reading.rows, SHARES, strict=True)]
+    rows = read(asked, seed, tally, View(days=days)).rows
+    return [row.lower <= share <= row.upper for row, share in zip(rows, SHARES, strict=True)]
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.999])
+def test_intervals_of_few_devices_hold_the_exact_ones_of_as_many(confidence: float) -> None:
+    """100 devices whose answers are known leave as much open; those of standard errors are shorter."""
+    asked = metric()
+    for seed in range(5):
+        reading = read(asked, seed, month(asked, seed, 100), View(confidence=confidence, days=DAYS))
+        for row in reading.rows:
+            share = np.clip(row.estimate, 0.0, 1.0)
+            lower, upper = clopper_pearson(np.array(100 * share), 100, 1 - confidence)
+            assert row.lower - row.estimate < lower - share
+            assert row.upper - row.estimate > upper - share
 
 
 @pytest.mark.slow
