@@ -16,7 +16,7 @@ from dither_shared.errors import ConfigurationError, DitherError, InvalidAnswer,
 from dither_shared.registry import Registry
 
 if TYPE_CHECKING:
-    from dither.sentences import Sentence
+    from dither.terms_sentences import Sentence
 
 __all__ = [
     "Choice",
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
 
         return version("dither")
     if name == "Sentence":
-        from dither.sentences import Sentence
+        from dither.terms_sentences import Sentence
 
         return Sentence
     raise AttributeError(f"module 'dither' has no attribute {name!r}")

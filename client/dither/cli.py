@@ -14,7 +14,7 @@ from typing import TextIO, cast
 
 from dither.commands import loaded
 from dither_shared.errors import DitherError, reason_of
-from dither_shared.harmless import VisibleStream
+from dither_shared.safe_output import VisibleStream
 
 # command: (module, what it does). Modules have EXAMPLE, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = {

@@ -14,7 +14,7 @@ from dither.randomness import SYSTEM
 from dither.sending.upload_thread import Uploader, passes
 from dither.settings import Settings
 from dither.status import Mode, Standing
-from dither_shared.ownership import is_there
+from dither_shared.file_permissions import is_there
 
 CATCH_UP_EVERY_S = 1.0
 """How seldom answers look for a choice that was made in another process, so that they do not wait for the file."""

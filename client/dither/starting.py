@@ -12,8 +12,8 @@ from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_shared.errors import ConfigurationError
+from dither_shared.file_permissions import absolute
 from dither_shared.kinds import PublicColumn
-from dither_shared.ownership import absolute
 from dither_shared.registry import Registry
 from dither_shared.texts import normal
 

@@ -26,7 +26,7 @@ from dither_shared.frozen import replaced
 from dither_shared.registry import Metric
 
 if TYPE_CHECKING:
-    from dither.sentences import Sentence
+    from dither.terms_sentences import Sentence
 
 T = TypeVar("T")
 LOOK_WITHIN_S = 1.0
@@ -297,7 +297,7 @@ class Telemetry:
 
         `str()` of each is English; `client/consent.md` says how to translate them.
         """
-        from dither.sentences import terms_of  # a dialog is seldom shown
+        from dither.terms_sentences import terms_of  # a dialog is seldom shown
 
         return self._guarded(lambda: terms_of(self._settings.registry), lambda error: [])
 

@@ -19,7 +19,7 @@ from dither_aggregator.analysis.reading import COLUMNS
 from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.api.rowsets import RowSet, respond
 from dither_aggregator.web.problems import CONTENT_TYPE
-from dither_shared.harmless import to_csv
+from dither_shared.safe_output import to_csv
 from tests.aggregator.test_web import Client
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock

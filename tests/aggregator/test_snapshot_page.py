@@ -33,8 +33,8 @@ from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import LongList
 from dither_shared.canonical_json import canonical_json
-from dither_shared.harmless import visible
 from dither_shared.registry import Registry
+from dither_shared.safe_output import visible
 from tests.support.aggregators import aggregator, operators_app, sqlite_store
 from tests.support.clocks import Clock
 from tests.support.laws import pure

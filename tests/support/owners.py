@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_shared import ownership
+from dither_shared import file_permissions
 
 ME, SOMEBODY = 1000, 4711
 
@@ -14,9 +14,9 @@ class Owners:
     """Says who owns what: whoever runs the tests stands for `user`, unless a path was given to somebody else."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, user: int = ME) -> None:
-        self._user, self._given, self._look = user, dict[str, tuple[int, int | None]](), ownership._look
+        self._user, self._given, self._look = user, dict[str, tuple[int, int | None]](), file_permissions._look
         monkeypatch.setattr(os, "geteuid", lambda: user)
-        monkeypatch.setattr(ownership, "_look", self._found)
+        monkeypatch.setattr(file_permissions, "_look", self._found)
 
     def give(self, path: Path, owner: int, group: int | None = None) -> None:
         self._given[str(path)] = owner, group

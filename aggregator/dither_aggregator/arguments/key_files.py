@@ -14,7 +14,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.store.access_keys import new_text, text_fault
 from dither_aggregator.store.sqlite import KEY_NAME, keep_key, kept_key
 from dither_shared.errors import ConfigurationError
-from dither_shared.ownership import check_named
+from dither_shared.file_permissions import check_named
 
 FILE_BYTES_MAX = 4_096
 

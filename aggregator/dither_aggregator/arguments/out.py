@@ -5,7 +5,7 @@ import io
 import sys
 from pathlib import Path
 
-from dither_shared.harmless import behind
+from dither_shared.safe_output import behind
 
 
 def add_out_argument(action: argparse.ArgumentParser, what: str) -> None:

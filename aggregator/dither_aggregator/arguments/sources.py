@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dither_aggregator.arguments.settings import FILE_VARIABLE, OF_DEVICES, SETTINGS, Setting
 from dither_shared.errors import ConfigurationError
+from dither_shared.file_permissions import check_named
 from dither_shared.files import parse_toml
-from dither_shared.ownership import check_named
 
 FILE_BYTES_MAX = 64 * 1024
 SECRET_BYTES_MAX = 4 * 1024

@@ -33,8 +33,8 @@ from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.server import HttpServer
 from dither_aggregator.web.wsgi import in_threads
 from dither_shared.errors import DitherError
-from dither_shared.harmless import behind
 from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.safe_output import behind
 
 EXAMPLE = "dither demo --data census --devices 48842"
 DEVICES_MAX = 2_000_000

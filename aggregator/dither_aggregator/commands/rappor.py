@@ -31,8 +31,8 @@ from dither_aggregator.interop.google_rappor.files import (
 )
 from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
 from dither_aggregator.interop.google_rappor.plausible import REPEATS, implausible, unbelievable
-from dither_shared.harmless import visible
 from dither_shared.registry import Registry
+from dither_shared.safe_output import visible
 
 EXAMPLE = "dither rappor decode --params params.csv --counts counts.csv --map map.csv"
 HASH_EXAMPLE = "dither rappor hash-candidates --params params.csv candidates.txt > map.csv"

@@ -19,7 +19,7 @@ from dither_aggregator.store import StoredPlan
 from dither_shared.domains import Range
 from dither_shared.domains.columns import COLUMNS_MIN, symbols_of
 from dither_shared.errors import ConfigurationError
-from dither_shared.harmless import behind, to_csv
+from dither_shared.safe_output import behind, to_csv
 
 EXAMPLE = "dither table synthesize stability --records 10000 --out records.csv --data /var/lib/dither"
 RECORDS_MAX = 1_000_000

@@ -15,7 +15,7 @@ from dither_aggregator.arguments.window import add_window_arguments, asked_plan,
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains.hashed_texts import UNTEXTS
 from dither_shared.errors import ConfigurationError
-from dither_shared.harmless import behind
+from dither_shared.safe_output import behind
 
 EXAMPLE = "dither words candidates search_engine --out engines.txt --data /var/lib/dither"
 LIKELY = 1.5

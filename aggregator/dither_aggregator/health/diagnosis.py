@@ -26,9 +26,9 @@ from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.store.sqlite.directory import NAMES
 from dither_aggregator.web import bounds
-from dither_shared import ownership
+from dither_shared import file_permissions
 from dither_shared.errors import DitherError
-from dither_shared.harmless import visible
+from dither_shared.safe_output import visible
 
 _UNREADABLE = (DitherError, ValueError)
 FAULTS_SHOWN = 3
@@ -191,14 +191,14 @@ def _directory(directory: Path) -> Iterator[HealthFinding]:
         "Run this as the user that serves the store; if it is that one, give the directory and its files to it.",
     )
     try:
-        open_ = ownership.keep(directory, NAMES, mend=False)
-    except ownership.NotOurs as error:
+        open_ = file_permissions.keep(directory, NAMES, mend=False)
+    except file_permissions.NotOurs as error:
         open_ = [str(error)]
     yield HealthFinding(
         "secrecy",
         "; ".join([f"mode {mode & 0o777:o}", *open_]),
         "700, and files of mode 600",
-        not (mode & ownership.OTHERS_MAY or open_),
+        not (mode & file_permissions.OTHERS_MAY or open_),
         "The directory holds keys and reports of devices that can still be told apart: `chmod 700` it.",
     )
 

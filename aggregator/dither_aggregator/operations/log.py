@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from textwrap import indent
 from typing import Any
 
-from dither_shared.harmless import visible
+from dither_shared.safe_output import visible
 
 SAME_AGAIN_AFTER_S = 60.0
 MESSAGES_MAX = 1_000

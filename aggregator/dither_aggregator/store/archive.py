@@ -38,7 +38,7 @@ from dither_aggregator.store.packing import day_at
 from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import StoreError
 from dither_shared.errors import reason_of
-from dither_shared.ownership import check_named
+from dither_shared.file_permissions import check_named
 
 _T = TypeVar("_T")
 

@@ -28,9 +28,9 @@ from dither_aggregator.store.document_kinds import JOURNAL_MAX, DayMark, Documen
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
 from dither_aggregator.store.records import StoreError
-from dither_shared.harmless import visible
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
+from dither_shared.safe_output import visible
 
 KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry, LastBackup)
 """Every kind, plans first: what is counted names them."""

@@ -24,7 +24,7 @@ from dither_aggregator.web.listener import Listener
 from dither_aggregator.web.listener_connections import Admitting
 from dither_aggregator.web.server import DRAIN_WITHIN_S, Close, HttpServer
 from dither_shared.errors import ConfigurationError, DitherError
-from dither_shared.harmless import visible
+from dither_shared.safe_output import visible
 
 KILL_AFTER_S = DRAIN_WITHIN_S + 10
 """From asking a process to end to ending it."""

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import cache
 
 from dither.logger import WARNING, say
-from dither_shared import ownership
+from dither_shared import file_permissions
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath
 
@@ -119,14 +119,14 @@ _logged: set[str] = set()
 
 def _keep(directory: StrPath, mend: bool) -> None:
     try:
-        noticed = ownership.keep(directory, _NAMES, mend=mend)
-    except ownership.NotOurs as error:
+        noticed = file_permissions.keep(directory, _NAMES, mend=mend)
+    except file_permissions.NotOurs as error:
         raise DeviceUnusable(f"the device file in {directory} cannot be used: {error}") from None
     for sentence in noticed:
         if sentence not in _logged:
             _logged.add(sentence)
             say(WARNING, "%s", sentence)
-    ownership.make_file(f"{directory}/{FILE_NAME}")
+    file_permissions.make_file(f"{directory}/{FILE_NAME}")
 
 
 def _close_unchanged(db: sqlite3.Connection, path: str) -> None:

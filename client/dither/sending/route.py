@@ -5,9 +5,9 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from dither_shared.errors import ConfigurationError
+from dither_shared.file_permissions import absolute
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
-from dither_shared.ownership import absolute
 from dither_shared.wire import PATH
 
 if TYPE_CHECKING:

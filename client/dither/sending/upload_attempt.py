@@ -20,7 +20,7 @@ from dither.logger import DEBUG, WARNING, say
 from dither.randomness import jitter
 from dither.sending.transport import Answer, Outcome, Transport
 from dither_shared.errors import DitherError
-from dither_shared.ownership import NO_LINK
+from dither_shared.file_permissions import NO_LINK
 
 BACKOFF_S = 60.0
 BACKOFF_MAX_S = 6 * 3_600.0

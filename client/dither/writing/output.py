@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from dither_shared.errors import ConfigurationError
-from dither_shared.harmless import behind, visible
+from dither_shared.safe_output import behind, visible
 
 
 def write(text: str, out: Path | None) -> None:

@@ -106,7 +106,10 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('share(theme = "dark")', "there is no metric or column 'theme'; there are browser, dark, load_time, stability"),
+        (
+            'share(theme = "dark")',
+            "there is no metric or column 'theme'; there are browser, dark, load_time, ",
+        ),
         ('share(browser = "Opera")', "browser has no value that"),
         ('share(browser = "Chrome *")', "browser has no value that"),
         ("mean(browser)", "browser is of values, which have no mean"),
@@ -127,7 +130,7 @@ def test_every_example_of_the_page_is_answered(asking: Asking) -> None:
     examples = [line.strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("    ")]
     assert len(examples) == 10
     for example in examples:
-        assert [answer.untold for answer in asking.answer(parse(example))][0], example
+        assert next(asking.answer(parse(example))).untold, example
 
 
 def test_a_period_has_its_days_weeks_and_months() -> None:

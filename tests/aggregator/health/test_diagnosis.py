@@ -19,7 +19,7 @@ from dither_aggregator.health.capacity import FreeSpace, days_until_full
 from dither_aggregator.health.checks import Observed
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.store.sqlite import FILE_NAME, schema
-from dither_shared.harmless import is_visible
+from dither_shared.safe_output import is_visible
 from dither_shared.wire import PATH
 from tests.pinned.files import FILES, unpack
 from tests.support.aggregators import Served, dither, serve, sqlite_store

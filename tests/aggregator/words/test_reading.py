@@ -17,9 +17,9 @@ from dither_aggregator.analysis.words.verdict import Wanted
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Coded
-from dither_shared.harmless import is_visible
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
+from dither_shared.safe_output import is_visible
 from tests.support.registries import registry
 from tests.support.soaking import scaled
 

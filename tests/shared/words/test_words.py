@@ -19,7 +19,7 @@ from dither_shared.rng import Rng
 from dither_shared.texts import unseen
 from dither_shared.words import groups
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS
-from tests.shared.test_harmless import texts
+from tests.shared.test_safe_output import texts
 from tests.support.laws import Law, largest_ratio, law_of, law_of_class
 from tests.support.registries import registry
 from tests.support.soaking import scaled

@@ -74,7 +74,7 @@ from dither_aggregator.store.redis.layout import (
     unpack_poison,
     unpack_segment,
 )
-from dither_shared.harmless import visible
+from dither_shared.safe_output import visible
 
 SHARDS_MAX = 1024
 APPEND_UPLOADS_MAX = 500

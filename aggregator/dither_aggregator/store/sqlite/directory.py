@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from dither_aggregator.store.records import StoreError
-from dither_shared import ownership
+from dither_shared import file_permissions
 from dither_shared.errors import reason_of
 
 FILE_NAME, LOCK_NAME = "store.sqlite3", "lock.sqlite3"
@@ -29,9 +29,9 @@ _log = logging.getLogger("dither_aggregator")
 def keep(directory: Path) -> None:
     """Make a store's directory if there is none, and see to it that nobody else may change it; raise StoreError."""
     try:
-        for sentence in ownership.keep(directory, NAMES):
+        for sentence in file_permissions.keep(directory, NAMES):
             _log.warning("%s", sentence)
-    except ownership.NotOurs as error:
+    except file_permissions.NotOurs as error:
         raise StoreError(f"{directory} cannot be used: {error}") from None
 
 
@@ -54,7 +54,7 @@ def exclusive(directory: Path) -> Iterator[None]:
     with ExitStack() as held:
         try:
             keep(directory)
-            ownership.make_file(directory / LOCK_NAME)
+            file_permissions.make_file(directory / LOCK_NAME)
             lock = sqlite3.connect(directory / LOCK_NAME, isolation_level=None, timeout=0)
             held.enter_context(closing(lock))
             lock.execute("BEGIN EXCLUSIVE")

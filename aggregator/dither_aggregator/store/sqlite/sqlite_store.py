@@ -74,8 +74,8 @@ from dither_aggregator.store.records import (
 )
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.directory import FILE_NAME, describe_error, keep
-from dither_shared.harmless import visible
-from dither_shared.ownership import make_file
+from dither_shared.file_permissions import make_file
+from dither_shared.safe_output import visible
 
 CACHE_KIB = 16_384
 BUSY_S = 30

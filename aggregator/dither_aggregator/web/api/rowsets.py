@@ -17,7 +17,7 @@ from marshmallow import fields, validate
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, one_of
-from dither_shared.harmless import file_name, to_csv
+from dither_shared.safe_output import file_name, to_csv
 
 JSON, CSV = "application/json", "text/csv; charset=utf-8"
 

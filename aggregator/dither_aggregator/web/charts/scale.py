@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 
 from dither_aggregator.analysis.numbers import MEDIAN, QUANTILES
-from dither_shared.harmless import visible
 from dither_shared.plan import Plan
+from dither_shared.safe_output import visible
 
 LABEL_EM = 14.0
 """How wide a label is at most, in em of its font."""

@@ -33,7 +33,7 @@ from dither_aggregator.web.pages import (
 from dither_aggregator.web.pages.words import WHOSE, in_words, rank_in_words
 from dither_aggregator.web.problems import PAGE_HEADERS, REFRESH_S
 from dither_aggregator.web.query_parameters import seen
-from dither_shared.harmless import visible
+from dither_shared.safe_output import visible
 from dither_shared.wire.problems import Problem
 
 Page = Callable[..., "str | tuple[str, int] | Response"]

@@ -30,7 +30,7 @@ from dither_aggregator.web.pages.words import DEVICES, count, in_words, rank_in_
 from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER
-from dither_shared.harmless import visible
+from dither_shared.safe_output import visible
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50

@@ -23,7 +23,7 @@ from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.presentation import Cited, Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
-from dither_shared.harmless import file_name
+from dither_shared.safe_output import file_name
 
 NOTHING = "With a read key, too little of this day is told to show anything.", "No reports of this day are counted."
 AGREES = 1e-9

@@ -28,7 +28,7 @@ from dither_aggregator.web.pages.presentation import (
     reach_in_words,
 )
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, about
-from dither_shared.harmless import visible
+from dither_shared.safe_output import visible
 from dither_shared.wire.problems import Problem
 
 DRAWN_MAX = 48

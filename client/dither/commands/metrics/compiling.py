@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dither.sentences import terms_of
+from dither.terms_sentences import terms_of
 from dither.writing.output import write
 from dither_shared import compiled
 from dither_shared.canonical_json import canonical_json

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_shared.harmless import VisibleStream, csv_cell, file_name, is_visible, to_csv, visible
+from dither_shared.safe_output import VisibleStream, csv_cell, file_name, is_visible, to_csv, visible
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.soaking import scaled
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import dither
-from dither.sentences import terms_of
+from dither.terms_sentences import terms_of
 from dither_shared.registry import Registry
 from dither_shared.terms import Terms
 from tests.support.numbers import FRESH, MEMO, numbers_text

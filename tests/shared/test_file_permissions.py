@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from dither_shared import ownership
-from dither_shared.ownership import NotOurs, keep, make_file
+from dither_shared import file_permissions
+from dither_shared.file_permissions import NotOurs, keep, make_file
 from tests.support.owners import ME, SOMEBODY, Owners
 
 NAME = "kept"
@@ -259,7 +259,7 @@ def test_where_there_are_no_modes_nothing_is_looked_at(tmp_path: Path, monkeypat
     (tmp_path / "d").mkdir()
     (tmp_path / "d").chmod(0o777)
     assert keep(tmp_path / "d", ()) == []
-    ownership.check_named(tmp_path / "d")
+    file_permissions.check_named(tmp_path / "d")
 
 
 def test_a_file_that_is_there_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
