@@ -43,6 +43,7 @@ def test_the_answer_says_what_its_rows_are_of(one: Site) -> None:
     yesterday = (one.store.today() - timedelta(days=1)).isoformat()
     meta = ask(one)["meta"]
     assert re.fullmatch("[0-9a-f]{64}", meta.pop("tally"))
+    assert re.fullmatch(r"model 0 leads with .* \(.* to .*\); model 1 follows with .*\.", meta.pop("answer"))
     floor = meta["noise_floor"]
     by_answers = 3.144**2 / N / 2
     critical = by_answers + (by_answers**2 + (3.144 * floor) ** 2) ** 0.5  # c = 3.144 (floor^2 + c / n)^.5

@@ -140,8 +140,8 @@ def test_labels_that_overlap_would_be_seen() -> None:
 def test_the_axis_is_logarithmic_where_the_edges_are(one: Site) -> None:
     """The labels of a logarithmic scale are a constant factor apart, those of a linear one a constant step."""
     for metric, constant in (("load", np.log), ("cold", np.asarray)):
-        (svg,) = re.findall(r'<div class="plot shape".*?</svg>', one.page(metric=metric).html, re.DOTALL)
-        beneath = re.findall(r'<text class="axis" x="(.*?)%" y="195"[^>]*>(.*?)</text>', svg)
+        (figure,) = re.findall(r'<div class="plot shape".*?</figure>', one.page(metric=metric).html, re.DOTALL)
+        beneath = re.findall(r'<text class="axis" x="(.*?)%" y="195"[^>]*>(.*?)</text>', figure)
         x, labels = [float(place) for place, _ in beneath], constant([numbers(label)[0] for _, label in beneath])
         slopes = np.diff(labels) / np.diff(x)
         assert len(slopes) >= 3

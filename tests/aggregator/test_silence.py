@@ -314,7 +314,7 @@ PLANTS = {
     "an upload's id": """
 from dither_aggregator.store import SQLiteStore
 digest = SQLiteStore.digest
-SQLiteStore.digest = lambda self, data: data if len(data) == 22 else digest(self, data)
+SQLiteStore.digest = lambda self, data, *size: data if len(data) == 22 else digest(self, data, *size)
 """,
     "a wrong key": """
 from dither_aggregator.web import admission
