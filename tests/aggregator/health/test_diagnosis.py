@@ -247,7 +247,7 @@ def test_a_redis_that_may_lose_reports_and_one_that_is_full_are_told(tmp_path: P
             redis.config_set("appendfsync", "everysec")
             redis.config_set("maxmemory", used + 20_000)
         code, checks = examined("--data", server.url)
-        assert (code, ill(checks)) == (1, {"durability", "capacity"})
+        assert (code, ill(checks)) == (1, {"durability", "capacity", "ids"})
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:x", "ftp://127.0.0.1", ":8081"])
