@@ -180,7 +180,7 @@ def is_at_work(served: Served, home: Path, killed: set[int], more: int) -> bool:
 def test_a_process_over_its_limits_is_one_row_that_says_so(
     home: Path, limit: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = f"from dither_aggregator.web import reader; reader.{limit}; reader.main()"
+    code = f"from dither_aggregator.web import reader_process as reader; reader.{limit}; reader.main()"
     monkeypatch.setattr("dither_aggregator.operations.computing.command", lambda: (sys.executable, "-P", "-c", code))
     with closing(SQLiteStore(home / "data")) as store:
         with closing(sqlite3.connect(home / "data" / FILE_NAME)) as db, db:
