@@ -46,6 +46,7 @@ class Contained(Cluster):
     def __init__(self, directory: Path, daemon: Docker) -> None:
         super().__init__(directory, REGISTRY_TEXT)
         self.docker = daemon
+        self.oracle = Oracle("containers", REGISTRY)
         self.clone = directory / "clone"
         self.folder = self.clone / "deploy/docker"
         for name in ("client", "shared", "aggregator", "deploy"):
@@ -139,10 +140,9 @@ def test_the_pages_commands_bring_up_a_deployment_that_counts_what_is_uploaded_a
     read = re.findall(r"dither_read_\w+", contained.said)[0]
     assert contained.ask("/v1/metrics", read).status_code == 200
     assert contained.ask("/readyz", read).status_code == 404
-    oracle = Oracle("containers", REGISTRY)
-    with Load(oracle, contained, 1, PAUSE_S) as load:
+    with Load(contained.oracle, contained, 1, PAUSE_S) as load:
         load.wait_for(1)
-    check_now(oracle, contained)
+    check_now(contained.oracle, contained)
 
 
 if SOAK:
@@ -151,8 +151,7 @@ if SOAK:
         contained: Contained,
     ) -> None:
         contained.healthy()
-        oracle = Oracle("containers", REGISTRY)
-        with Load(oracle, contained, DEVICES, PAUSE_S) as load:
+        with Load(contained.oracle, contained, DEVICES, PAUSE_S) as load:
             load.wait_for(UPLOADS)
             contained.run(BACKUP)
             contained.run(f"{UPGRADE}docker compose up --detach --force-recreate --no-deps redis-data api worker proxy")
@@ -162,7 +161,7 @@ if SOAK:
         contained.healthy()
         contained.find()
         assert contained.address("proxy") == "172.30.53.2"
-        check_now(oracle, contained)
+        check_now(contained.oracle, contained)
 
     def test_a_container_writes_nowhere_but_into_its_volumes_and_is_not_root(contained: Contained) -> None:
         for service in SERVICES:

@@ -200,7 +200,7 @@ def test_counters_that_overtake_it_hide_nothing(
     place: Place, store: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They fold what is before the damaged entry, in steps as long as those in which it is looked for."""
-    for module in ("sqlite.data", "redis.data"):
+    for module in ("sqlite.sqlite_store", "redis.redis_store"):
         monkeypatch.setattr(f"dither_aggregator.store.{module}.READ_UPLOADS_MAX", 2)
     monkeypatch.setattr("dither_aggregator.store.sqlite.sqlite_store.ROWS_AT_ONCE", 2)
     fill(store, asked, 7)

@@ -43,7 +43,7 @@ def locked(directory: Path) -> Iterator[None]:
         closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as other,
         pytest.MonkeyPatch.context() as m,
     ):
-        for name in ("file.DURABLE_WAIT_S", "DURABLE_WAIT_S", "file.WAIT_S", "connection.WAIT_S"):
+        for name in ("file.DURABLE_WAIT_S", "DURABLE_WAIT_S", "file.WAIT_S", "sqlite_connection.WAIT_S"):
             m.setattr(f"dither.device.{name}", 0.05)
         other.execute("BEGIN IMMEDIATE")
         yield
