@@ -227,7 +227,7 @@ def _answer_before_the_commit(owner: type) -> None:
 def _forget_the_ids(owner: type) -> None:
     """Uploads are known again by nothing."""
     prepare = owner._prepare  # type: ignore[attr-defined]
-    owner._prepare = lambda self, *args: prepare(self, *args)._replace(digest=os.urandom(16))  # type: ignore[attr-defined]
+    owner._prepare = lambda self, *args: prepare(self, *args)._replace(id=os.urandom(12))  # type: ignore[attr-defined]
 
 
 def _fold_in_two_steps(owner: type) -> None:
