@@ -304,9 +304,9 @@ def _script_with(old: str, new: str) -> scripts.Script:
     ("lua", "python", "caught_by"),
     [
         (
-            ("known[digest] and '' or refusals", "refusals"),
+            ("known[id] and '' or refusals", "refusals"),
             (
-                "if answer is None and item.refused",
+                "if body is None and item.refused",
                 "if item.refused",
             ),
             test_a_copy_that_is_known_counts_nothing,
