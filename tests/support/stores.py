@@ -30,9 +30,11 @@ INSERT INTO key SELECT id, text FROM document WHERE kind = 'keys';
 CREATE TABLE journal (seq INTEGER PRIMARY KEY AUTOINCREMENT, entry TEXT NOT NULL);
 INSERT INTO journal SELECT id, text FROM document WHERE kind = 'journal';
 DROP TABLE document;
+CREATE TABLE seen (id BLOB PRIMARY KEY, day TEXT NOT NULL, answer BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE taken (id BLOB PRIMARY KEY, day TEXT NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 6;
 """
-"""Makes a SQLite store without marks what version 6 would have made."""
+"""Makes a SQLite store without marks what version 6 would have made; the ids of its uploads stay those of today."""
 
 
 class Place(ABC):
