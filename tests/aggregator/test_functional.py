@@ -266,7 +266,10 @@ def test_memos_of_few_devices_tell_no_sum() -> None:
     few = Functionals(mechanism, counts, n, repeats=31)
     assert few.interval(weights, 0.05) is None
     assert difference((few, weights), (few, weights)) is None
-    assert Functionals(mechanism, 1_000 * counts, 1_000 * n, repeats=31).interval(weights, 0.05) is not None
+    for times, told in ((1_000, False), (10_000, True)):  # by the noise of one report the former were enough
+        many = Functionals(mechanism, times * counts, times * n, repeats=31)
+        assert (many.interval(weights, 0.05) is not None) == told
+        assert (many.ratio(weights, np.ones(mechanism.d)) is not None) == told
 
 
 def test_sums_of_variances_would_be_caught() -> None:

@@ -84,6 +84,8 @@ from dither_shared.mechanisms.two_level import TwoLevel
 ENTRIES_MAX = 1 << 23
 """The most entries of a matrix of values by points: 64 MiB of them."""
 POINTS_MIN = 512
+CONSTANT = 1e-12
+"""A smaller variance, beside the square of the largest weight, is that of a sum that every report tells alike."""
 TINY = 1e-300
 """Less is nothing: what is divided by it is as large as can be."""
 
@@ -210,9 +212,15 @@ class Functionals:
         return estimate - below, estimate + above
 
     def _is_normal(self, *each: Floats, alpha: float) -> bool:
-        """Tell whether there are surely as many devices as a normal law of some functionals needs."""
+        """Tell whether there are surely as many devices as a normal law of some functionals needs.
+
+        The permanent part of memos that repeat needs them by itself: its rare counts are far more skewed.
+        """
         devices, z = effective(float(self.n), self.repeats, permanent=True), -NormalDist().inv_cdf(alpha / 2)
-        return all(devices >= normal_from(self.skewness(weights), z) for weights in each)
+        skewed = [self.skewness(weights) for weights in each]
+        if self.repeats > 1 and isinstance(self.mechanism, MemoizedPure):
+            skewed += [_skewness(self.mechanism.permanent, weights) for weights in each]
+        return devices >= normal_from(max(skewed), z)
 
     def _reach_of_reports(self, weights: Floats, alpha: float, variance: float) -> tuple[float, float]:
         """Return how far its interval reaches below and above it, by a variance and the law of different reports."""
@@ -250,13 +258,7 @@ class Functionals:
         By the law of pairs it is that of as many rare bits as have its variance. A few points with far more weight on
         them than others make it large: then reports seldom show the variance.
         """
-        if self.mechanism.geometry is None:
-            of_nobody, _, _ = noise_of(self.mechanism, weights, weights)
-            least = max(min(of_nobody, self.n * replace(self, repeats=1).variance(weights, "reports")), TINY)
-            return float(np.abs(weights).max() / (sqrt(least) * float(self.mechanism.p - self.mechanism.q)))
-        of_points = on_points(self.mechanism, weights)
-        distance = np.abs(of_points - of_points.mean())
-        return float((distance**3).mean() / max(float((distance**2).mean()), TINY) ** 1.5)
+        return _skewness(self.mechanism, weights, self.n * replace(self, repeats=1).variance(weights, "reports"))
 
     def _extremes(self, weights: Floats) -> tuple[float, float]:
         """Return the least and the most that w may be of any report, or what it cannot pass."""
@@ -287,7 +289,7 @@ class Functionals:
         spread_x, spread_y = (np.full_like(along, self.variance(each)) for each in (part, whole))
         ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf((1 - confidence) / 2)
         lower, upper = ratios.ends(z)
-        if not np.isfinite(lower).all():
+        if not (ratios.known.all() and np.isfinite(lower).all()):  # SURE of the whole, as pages are
             return None
         error = float(ratios.std_error.max())
         return IntervalEstimate(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
@@ -362,6 +364,19 @@ class Functionals:
         if ticks == 1:
             return float(ordered[0]), float(ordered[-1])
         return float(np.minimum(ordered[:ticks], 0.0).sum()), float(np.maximum(ordered[-ticks:], 0.0).sum())
+
+
+def _skewness(mechanism: PureMechanism, weights: Floats, variance: float = inf) -> float:
+    """Return the skewness of w where nobody's answer has a weight, or by the variance of a report, if that is less."""
+    if mechanism.geometry is None:
+        of_nobody, _, _ = noise_of(mechanism, weights, weights)
+        least, most = min(of_nobody, variance), float(np.abs(weights).max())
+        if least <= CONSTANT * most**2:
+            return 0.0
+        return most / (sqrt(least) * float(mechanism.p - mechanism.q))
+    of_points = on_points(mechanism, weights)
+    distance = np.abs(of_points - of_points.mean())
+    return float((distance**3).mean() / max(float((distance**2).mean()), TINY) ** 1.5)
 
 
 def noise_of(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import date, timedelta
+from heapq import nlargest
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -540,7 +541,7 @@ class SQLiteData(Store):
         with self._transaction() as db:
             today = self._advance_day(db, self.clock_day())
             remembered = schema.days_of_ids(db)
-            last = sorted({day for day, _ in remembered})[-DEDUPE_DAYS_MIN:]
+            last = nlargest(DEDUPE_DAYS_MIN, {day for day, _ in remembered})
             for day, table in remembered:
                 if day < day_number(today - DEDUPE) and day not in last:
                     db.execute(f"DROP TABLE {table}")
