@@ -58,7 +58,7 @@ dist: .venv/dev.stamp
 	@sh .ci/dist
 
 docs: .venv/dev.stamp
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file deploy/site/mkdocs.yml
 	@echo "site/index.html leads to the newest version: python3 -m http.server -d site shows it"
 
 sbom: dist

@@ -69,7 +69,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     older = top / "0.0.9"
     older.mkdir()
     (older / "index.html").write_text("<p>An older version.</p>", encoding="utf-8")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", "docs/mkdocs.yml"]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--config-file",
+        "deploy/site/mkdocs.yml",
+    ]
     done = subprocess.run(
         [*command, "--site-dir", str(top)],
         cwd=ROOT,

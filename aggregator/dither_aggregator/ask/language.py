@@ -90,7 +90,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Condition:
-    """What is true of an answer: its value is among some (patterns with `*` and `?`), or on one side of a number."""
+    """A condition of an answer: its value is among some (patterns with `*` and `?`), or on one side of a number."""
 
     name: str
     patterns: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ export class Sender {
     return turn;
   }
 
-  /** Arm at once what waits to be armed: the page may go away. What is armed already stays so, and may leave with it. */
+  /** Arm at once what waits to be armed: the page may go away. An upload that is armed already stays so, and may leave with it. */
   hides(): void {
     if (this.#arming) this.armNow();
   }
@@ -182,7 +182,7 @@ export class Sender {
     return (await this.#send()) ? 0 : LOOK_EVERY_MS;
   }
 
-  /** Arm what is due. What is armed may leave with the page until the transaction makes another upload of it. */
+  /** Arm what is due. An armed upload may leave with the page until the transaction makes another one of it. */
   async #arm(): Promise<void> {
     if (!this.#leads) return;
     const arming = (device: Device): Armed => {

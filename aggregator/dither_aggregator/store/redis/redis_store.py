@@ -666,6 +666,8 @@ class RedisData(Store):
             for one in self.status()
             if one.backlog != one.written - one.cursor
         ]
+        if self._client.run_each([("EXISTS", layout.shard_key(self.shards))])[0]:
+            wrong.append(f"there is a shard {self.shards}, and the store says that it has {self.shards} alone")
         for shard in range(self.shards):
             found = {name for names in self._scan(scripts.LENGTHS, shard) for name in names}
             for plan, epoch in sorted(map(tally_of, found)):

@@ -13,7 +13,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROOMS = {
     "Apps": ("client", "client/web", "client/examples"),
     "Shared": ("shared", "shared/dither_shared/words"),
