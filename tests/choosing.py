@@ -57,7 +57,7 @@ def sizes() -> Iterator[str]:
     yield "|---" * 7 + "|"
     for name, (kind, keys) in QUESTIONS.items():
         looks = [expected(asked(kind, keys), count) for count in SIZES]
-        yield row(name, *(shown for look in looks for shown in (look.week, look.year)))
+        yield row(name, *(shown for look in looks for shown in (look.week, look.whole)))
 
 
 def keys() -> Iterator[str]:
@@ -70,7 +70,7 @@ def keys() -> Iterator[str]:
         looks = [expected(asked("flag", changed), count, 0.9) for count in SIZES[:2]]
         yield row(
             f"{changed['epsilon']}, {changed['reports']}, `{changed['schedule']}`",
-            *(shown for look in looks for shown in (look.week, look.year)),
+            *(shown for look in looks for shown in (look.week, look.whole)),
             f"{looks[0].life} %",
         )
 
@@ -82,7 +82,7 @@ def needed() -> Iterator[str]:
     for name, (kind, changed) in list(QUESTIONS.items())[:3]:
         many = 10**9  # where no share is rounded
         look = expected(asked(kind, changed), many)
-        parts = [shown.told.part for shown in (look.week, look.year) if shown.told]
+        parts = [shown.told.part for shown in (look.week, look.whole) if shown.told]
         yield row(name, *(_rounded(many * (part / share) ** 2) for part in parts for share in WANTED))
 
 
@@ -99,7 +99,7 @@ def memos() -> Iterator[str]:
         ("memoized: 1, `epsilon_permanent = 2`, `answers = 2`", memo),
     ):
         looks = [expected(metric, count) for count in SIZES[:2]]
-        yield row(name, *(shown for look in looks for shown in (look.week, look.year)), f"{looks[0].life} %")
+        yield row(name, *(shown for look in looks for shown in (look.week, look.whole)), f"{looks[0].life} %")
 
 
 def _rounded(installs: float) -> str:

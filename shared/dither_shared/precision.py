@@ -27,6 +27,9 @@ MEANS_MIN = 300
 QUESTION_MIN = 300
 """The same of one question of a table: shares of its columns, and what goes with what."""
 
+DETECTABLE = "detectable share"
+"""The name of what most kinds tell."""
+
 _NORMAL = NormalDist()
 SIDES = 2 * _NORMAL.inv_cdf(1 - ALPHA / 2)
 """The width of a 95 % interval, in standard errors."""

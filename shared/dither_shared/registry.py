@@ -109,9 +109,9 @@ class Metric:
 
     def tells(self, n: int) -> "Told":
         """Return the least that n reports tell of what the kind asks for: for planning."""
-        from dither_shared.precision import Told, detectable_share
+        from dither_shared.precision import DETECTABLE, Told, detectable_share
 
-        return self.kind.tells(self.asked, n) or Told("detectable share", detectable_share(self, self.d, n))
+        return self.kind.tells(self.asked, n) or Told(DETECTABLE, detectable_share(self, self.d, n))
 
     @property
     def poisoning(self) -> "Sequence[Worth]":

@@ -10,7 +10,7 @@ from dither_aggregator.web.api.tables import PlanRowsAsked
 from dither_aggregator.web.pages.compare import ComparePageAsked
 from dither_aggregator.web.pages.forms import form
 from dither_aggregator.web.pages.metric import MetricAsked
-from dither_aggregator.web.planned import InstallsAsked
+from dither_aggregator.web.planned import PlanningAsked
 from dither_aggregator.web.queries import SeriesAsked
 from dither_aggregator.web.query_parameters import Whole
 from tests.support.sites import Site, site
@@ -26,7 +26,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def moons(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A parameter more, of plans. It is added to the derived schema, too, into which marshmallow copied all others."""
     declared = Whole(1, 9, "how many moons it has", "moons (planets only)", size=2, load_default=3)
-    for schema in (InstallsAsked, PlanRowsAsked):
+    for schema in (PlanningAsked, PlanRowsAsked):
         monkeypatch.setitem(schema._declared_fields, "moons", declared)
     description._document.cache_clear()
     yield

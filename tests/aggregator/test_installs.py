@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 from math import ceil, sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -145,7 +145,7 @@ def test_a_memoized_window_shows_what_its_page_will() -> None:
     metric = asked(epsilon="1", epsilon_permanent="3", period="1d")
     now = outlook_of(metric, Installs(10_000), 0)
     mechanism = PureMechanism.of(metric.mechanism)
-    for window, repeats in ((now.week, 7), (now.year, 365)):
+    for window, repeats in ((now.week, 7), (now.quarter, 91), (now.whole, 365)):
         variance = float(share_variance(mechanism, np.zeros(1), int(window.reports), "reports", repeats)[0])
         assert window.told
         told = metric.tells(10**6)
@@ -162,10 +162,42 @@ def test_too_few_installs_are_told_so_with_how_many_would_do() -> None:
         f"useless with so few installs, even if a year is read as one: {few.needed:,} installs would be needed"
     )
     enough = outlook_of(metric, Installs(few.needed), 1)
-    assert enough.year.told
-    assert enough.year.told.part == pytest.approx(USEFUL, rel=0.02)
-    assert enough.verdict == "a week shows too little: read months, or a year, as one"
-    assert outlook_of(metric, Installs(10**6), 1).verdict == "useful"
+    assert enough.whole.told
+    assert enough.whole.told.part == pytest.approx(USEFUL, rel=0.02)
+    assert enough.verdict == "a week shows too little: read a year as one"
+    many = outlook_of(metric, Installs(10**6), 1)
+    assert many.verdict == f"useful: a week shows a share of {many.week} or more, not less"
+    some = outlook_of(metric, Installs(5 * few.needed), 1)
+    assert some.verdict == "a week shows too little: read a quarter as one"
+
+
+def test_a_share_that_is_looked_for_decides_what_is_useful() -> None:
+    """A week, a quarter, and a year need as many installs as their detectable share is that one."""
+    metric = asked(schedule="spread", reports=1)
+    begin = outlook_of(metric, Installs(10**9, smallest=0.02), 1)
+    least = [ceil(10**9 * (shown.told.part / 0.02) ** 2) for shown in begin.windows.values() if shown.told]
+    week, quarter, year = (ceil(1.02 * installs) for installs in least)  # whole reports, rounded down
+    said = [outlook_of(metric, Installs(installs, smallest=0.02), 1) for installs in (week, quarter, year, year // 2)]
+    assert said[0].verdict == "a share of 2 % shows in a week"
+    assert said[1].verdict.startswith("a share of 2 % shows in a quarter, not in a week: ")
+    assert said[2].verdict.startswith("a share of 2 % shows in a year, not in a week: ")
+    assert said[3].verdict.startswith(
+        "a share of 2 % does not show with so few installs, even if a year is read as one: "
+    )
+    assert [each.useful for each in said] == [True, True, True, False]
+    assert outlook_of(metric, Installs(year // 2), 1).useful
+
+
+@pytest.mark.parametrize(("left", "windows"), [(49, 1), (120, 2), (359, 2), (360, 2), (365, 2), (1, 0), (0, 2)])
+def test_a_metric_that_expires_is_read_until_then(left: int, windows: int) -> None:
+    metric = asked(schedule="spread", reports=1)
+    now = outlook_of(metric, Installs(10_000), 0, EXPIRES - timedelta(days=left))
+    *shorter, whole = now.windows
+    assert shorter == ["a week", "a quarter"][:windows]
+    whole_days = left if 0 < left < 360 else 365
+    assert whole == ("a year" if whole_days == 365 else f"the {left} days until it expires")
+    assert now.whole.days == whole_days
+    assert now.whole.reports == pytest.approx(10_000 * whole_days / 365)
 
 
 @pytest.mark.parametrize("life", ["reports = 400", "memoize = true\nepsilon_permanent = 4"], ids=["fresh", "memoized"])
@@ -196,7 +228,7 @@ buckets = 4
     least = ceil(NUMBERS_MIN / 7) if life.startswith("reports") else NUMBERS_MIN
     few, enough = (outlook_of(metric, Installs(each), 0) for each in (least - 1, least))
     assert f"{few.week}" == "nothing" != f"{enough.week}"
-    assert not few.week.useful
+    assert not few.week.shows(USEFUL)
     if metric.memoized:
         assert few.needed == least
 
@@ -213,7 +245,7 @@ def rows(path: Path, installs: int = 5_000) -> dict[str, tuple[str, str, str]]:
     whole = Registry.load(path)
     now = outlook_of(whole.metrics["color"], Installs(installs), whole.quiet_days)
     found = changes(now, whole.quiet_days, lambda changed: Registry.reread(path, "color", changed))
-    return {each.lines: (f"{each.outlook.week}", f"{each.outlook.year}", each.price) for each in found}
+    return {each.lines: (f"{each.outlook.week}", f"{each.outlook.whole}", each.price) for each in found}
 
 
 @pytest.fixture
@@ -231,7 +263,7 @@ def test_each_other_key_is_read_again_and_has_its_price(path: Path) -> None:
     )
     then = outlook_of(doubled.metrics["color"], Installs(5_000), 0)
     more = "a guess may become 98.3 % sure over a life, not 88.1 %"
-    assert found["reports = 4"] == (f"{then.week}", f"{then.year}", more)
+    assert found["reports = 4"] == (f"{then.week}", f"{then.whole}", more)
     assert found["epsilon = 2"][2] == more
     assert found['schedule = "early"'][2].startswith("no price in privacy; numbers are about new installs")
 
@@ -251,7 +283,7 @@ def test_changes_that_make_no_metric_are_left_out(path: Path) -> None:
         .replace("device_epsilon = 4", "device_epsilon = 48")
     )
     path.write_text(text, encoding="utf-8")
-    assert list(rows(path)) == ["reports = 4", 'schedule = "early"', 'period = "7d"']  # and no epsilon of 24
+    assert list(rows(path)) == ["reports = 4", 'schedule = "early"']  # and no epsilon of 24
 
 
 def test_a_compiled_registry_is_not_read_with_changes(path: Path) -> None:

@@ -1,19 +1,27 @@
 """`--installs`: the same figures of a check, of `dither privacy` and of a new registry."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from dither.cli import main
 from dither_aggregator.analysis.installs import Installs, outlook_of
-from dither_shared.registry import Registry
+from dither_shared.registry import Registry, utc_today
 from tests.support.registries import registry_text
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    text = registry_text(epsilon="1", reports=2, schedule="spread", device_epsilon="4", quiet_days=1)
+    text = registry_text(
+        epsilon="1",
+        reports=2,
+        schedule="spread",
+        device_epsilon="4",
+        quiet_days=1,
+        expires=utc_today() + timedelta(days=365),
+    )
     (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
     return str(tmp_path / "metrics.toml")
 
@@ -31,8 +39,11 @@ def test_check_and_privacy_say_the_same(path: str, capsys: pytest.CaptureFixture
     assert shown in privacy
     registry = Registry.load(path)
     now = outlook_of(registry.metrics["color"], Installs(5000, 0.5, 0.8), registry.quiet_days)
-    assert f"color: {now.week.reports:,.0f} reports a week, {now.year.reports:,.0f} a year; detectable share: " in shown
-    assert f"share: {now.week} in a week, {now.year} in a year\n  {now.verdict}\n" in shown
+    reports, shares = (
+        ", ".join(f"{written(shown)} in {name}" for name, shown in now.windows.items())
+        for written in (lambda shown: f"{shown.reports:,.0f}", str)
+    )
+    assert f"color: reports: {reports}\n  detectable share: {shares}\n  {now.verdict}\n" in shown
     assert "  reports = 4: a week " in shown
     assert "a guess may become 98.3 % sure over a life, not 88.1 %\n" in shown
     documents = [
@@ -77,7 +88,20 @@ def test_a_compiled_registry_has_figures_and_no_changes(path: str, capsys: pytes
     ]
     assert of_both[0]["changes"]
     assert not of_both[1]["changes"]
-    assert of_both[0] | {"changes": []} == of_both[1]
+    assert of_both[0] | {"changes": [], "advice": []} == of_both[1]
+
+
+@pytest.mark.parametrize("written", ["2000", "2_000", "2,000", "2k", "2K", "2.0k", "0.002M"])
+def test_a_number_is_written_as_people_do(written: str, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "with 2,000 installs:\n" in said(capsys, "metrics", "check", path, "--installs", written)
+
+
+def test_the_share_that_is_looked_for_is_judged(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    crowd = ["--installs", "50k", "--smallest"]
+    assert "\n  a share of 3 % shows in a quarter, not in a week: " in said(capsys, "privacy", path, *crowd, "3")
+    rare = said(capsys, "privacy", path, *crowd, "0.1%")
+    assert "\n  a share of 0.1 % does not show with so few installs, even if a year is read as one: " in rare
+    assert "  what would help: to ask for less" in rare
 
 
 @pytest.mark.parametrize(
@@ -88,6 +112,13 @@ def test_a_compiled_registry_has_figures_and_no_changes(path: str, capsys: pytes
         (["--installs", "9" * 5000], "must be a whole number from 1 to"),
         (["--installs", "5", "--on", "0"], "must be a percentage above 0 and at most 100, got '0'"),
         (["--installs", "5", "--stay", "nan"], "must be a percentage"),
+        (["--installs", "2_00"], "such as 2000, 2_000, 2k or 1.5M, got '2_00'"),
+        (["--installs", "1.2345k"], "such as 2000, 2_000, 2k or 1.5M"),
+        (["--installs", "1.5"], "must be a whole number"),
+        (["--installs", "10001M"], "must be a whole number"),
+        (["--installs", "2kk"], "must be a whole number"),
+        (["--installs", "5", "--smallest", "0"], "must be a percentage"),
+        (["--smallest", "5"], "--smallest is of installs: add --installs 5000"),
         (["--stay", "50"], "--stay is of installs: add --installs 5000"),
         (["--on", "50"], "--on is of installs: add --installs 5000"),
     ],

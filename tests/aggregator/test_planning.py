@@ -356,8 +356,9 @@ def test_installs_stand_for_their_reports_of_a_week_and_the_lines_are_those_that
     now = outlook_of(Registry.parse(lines).metrics["planned"], Installs(2_000_000, stay=0.9), 1)
     assert headline(html).startswith(f"With {int(now.week.reports):,} reports at epsilon 1, ")
     assert f"2,000,000 installs: {now.verdict}.</strong>" in html
-    assert f"They send {now.week.reports:,.0f} reports a week and {now.year.reports:,.0f} a year" in html
-    assert f"</th><td>{now.week}</td><td>{now.year}</td>" in html
+    assert f"They send {now.week.reports:,.0f} reports a week, {now.quarter.reports:,.0f} a quarter" in html
+    assert f" and {now.whole.reports:,.0f} a year" in html
+    assert f"</th><td>{now.week}</td><td>{now.quarter}</td><td>{now.whole}</td>" in html
     assert "<code>epsilon = 2" in html
     assert ("reports = 8" in html) == (not now.metric.memoized)
 
@@ -391,7 +392,7 @@ def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: Fl
         "arms": "2",
         "on_percent": "100",
         "reports": "1",
-        **dict.fromkeys(("installs", "stay_percent"), ""),
+        **dict.fromkeys(("installs", "stay_percent", "smallest_percent"), ""),
         **dict.fromkeys(("epsilon_permanent", "share_percent", "width_percent", "effect_percent"), ""),
     }
     assert "<option selected>number</option>" in answer.text

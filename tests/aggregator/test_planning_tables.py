@@ -115,7 +115,10 @@ def test_a_plan_of_reports_that_all_ask_for_the_column_would_be_seen() -> None:
     assert (three.cells.each, two.cells.each, three.cells.mechanism_of(0)) == (3, 1, two.cells.mechanism)
     assert three.target is not None
     assert two.target is not None
-    factor = (pairs.z + NormalDist().inv_cdf(POWER)) / (alone_.z + NormalDist().inv_cdf(POWER))
+    of_pairs, of_alone = (
+        NormalDist().inv_cdf(1 - 0.05 / 2 / each.tests) + NormalDist().inv_cdf(POWER) for each in (pairs, alone_)
+    )
+    factor = of_pairs / of_alone
     assert three.target == pytest.approx(two.target * factor * 1.5**0.5)
 
 

@@ -40,6 +40,29 @@ def test_several_metrics_reserve_all_of_the_devices_epsilon(tmp_path: Path) -> N
     assert reserved == int(registry.device_epsilon * 1_000_000)
 
 
+@pytest.mark.parametrize("many", [1, 2, 3, 4, 7, 10, 450])
+def test_questions_share_what_keeps_a_guess_from_being_nearly_certain(
+    many: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "metrics.toml"
+    assert new(path, *(word for number in range(many) for word in ("--metric", f"m{number}=flag"))) == 0
+    told = capsys.readouterr().out
+    assert main(["metrics", "check", str(path), "--strict"]) == 0
+    if many > 1:
+        share = Registry.load(path).device_epsilon
+        assert told.startswith(f"{many} questions share device_epsilon = {share}, so each has 1 report of epsilon ")
+        assert "nearly_certain = true" in told
+    else:
+        assert told.startswith(f"{path} is written")
+
+
+def test_more_questions_than_can_share_it_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "metrics.toml"
+    assert new(path, *(word for number in range(451) for word in ("--metric", f"m{number}=flag"))) == 2
+    assert "--metric must be given 450 times at most, got 451" in capsys.readouterr().err
+    assert not path.exists()
+
+
 def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "metrics.toml"
     path.write_text("mine", encoding="utf-8")

@@ -12,14 +12,14 @@ and s^quiet of them are past their quiet days. In a period of k days answer
 
 with N on (1 - s) devices that come a day. Without `stay` nobody comes or goes: then `early` has reports in the first
 days of all installs alone. A week has 7 / k periods on average; its reports come on the first days of each. A year has
-the P periods that the one before `expires` touches.
+the P periods that the one before `expires` touches. A metric that expires sooner is read until then.
 
 A memoized device's r reports in a window repeat its noise: with V_1 and V_p, the variances of one report and of the
 permanent part, they count as V_1 / (V_1 + (r - 1) V_p) of as many. Numbers and tables need so many devices: n
 reports are of n / r. As on the aggregator's pages, r is the most that one device may have (`reports_possible`).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -32,13 +32,19 @@ from dither_shared.errors import DitherError
 from dither_shared.exact import exp_of_micro
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import Told
+from dither_shared.precision import DETECTABLE, Told
 from dither_shared.registry import Metric
 
-MONTH_DAYS, WEEK_DAYS, YEAR_DAYS = 30, 7, 365
+MONTH_DAYS, WEEK_DAYS, QUARTER_DAYS, YEAR_DAYS = 30, 7, 91, 365
+ABOUT_A_YEAR = 360
+"""A metric that expires in so many days or more is read over a year."""
 INSTALLS_MAX = 10**10
 USEFUL = 0.25
 """A metric that shows no share of a quarter, nor a mean within a quarter of its range, is of no use."""
+MATTERS = 0.05
+"""Another key that changes no figure by this part is not named."""
+HALF_LOST = 0.5
+"""Where fewer of a device's reports than this part arrive before a metric expires, that is worth a line."""
 _EPOCH = date(1970, 1, 1)
 
 Reread = Callable[[Mapping[str, object]], Metric]
@@ -54,6 +60,8 @@ class Installs:
     """The share in which telemetry speaks: the person agreed."""
     stay: float | None = None
     """The share that is still there 30 days later; None where that is not known."""
+    smallest: float | None = None
+    """The least share that is looked for; None where nobody said one."""
 
     @property
     def daily(self) -> float:
@@ -98,18 +106,28 @@ class PlannedLife:
 
 @frozen
 class Shown:
-    """The reports of a week, or of a year, and the least that they tell."""
+    """The reports of so many days, read as one, and the least that they tell."""
 
+    days: int
     reports: float
     told: Told | None
     """None where not even one report is expected."""
     short: float = 1.0
     """How many times as many devices anything needs to be told; at most 1 where there are enough."""
 
-    @property
-    def useful(self) -> bool:
-        """Whether it shows anything of use."""
-        return self.told is not None and self.told.part <= USEFUL and self.short <= 1
+    def shows(self, part: float) -> bool:
+        """Tell whether it shows so small a part."""
+        return self.told is not None and self.told.part <= part and self.short <= 1
+
+    def to_document(self) -> Mapping[str, object]:
+        """Return it as plain numbers."""
+        told = self.told
+        return {
+            "days": self.days,
+            "reports": round(self.reports, 3),
+            "told": told and told.what,
+            "part": told and told.part,
+        }
 
     def __str__(self) -> str:
         return "nothing" if self.told is None or self.short > 1 else f"{self.told}"
@@ -117,19 +135,46 @@ class Shown:
 
 @frozen
 class Outlook:
-    """The worth of so many installs' reports of a metric: in a week, and in a year that is read as one."""
+    """The worth of so many installs' reports of a metric: of a week, of a quarter, and of all until it expires."""
 
     metric: Metric
     installs: Installs
     week: Shown
-    year: Shown
+    quarter: Shown
+    whole: Shown
+    """A year, or what is left of it until the metric expires."""
+
+    @property
+    def windows(self) -> Mapping[str, Shown]:
+        """The three by their names, a metric that expires soon has fewer."""
+        whole = "a year" if self.whole.days == YEAR_DAYS else f"the {self.whole.days} days until it expires"
+        named = {"a week": self.week, "a quarter": self.quarter, whole: self.whole}
+        return {name: shown for name, shown in named.items() if name == whole or shown.days < self.whole.days}
+
+    @property
+    def shares(self) -> bool:
+        """Whether it tells shares: of a number or a table nobody looks for the smallest."""
+        return self.whole.told is not None and self.whole.told.what == DETECTABLE
+
+    @property
+    def wanted(self) -> float:
+        """The part that a window must show to be of use."""
+        return self.installs.smallest or USEFUL if self.shares else USEFUL
+
+    @property
+    def useful(self) -> bool:
+        """Whether all of its reports together show it."""
+        return self.whole.shows(self.wanted)
 
     @property
     def needed(self) -> int | None:
-        """How many installs make a year useful; None where none at all would send anything."""
-        if self.year.told is None:
+        """How many installs make all reports useful; None where none at all would send anything."""
+        return self._needed(self.whole)
+
+    def _needed(self, shown: Shown) -> int | None:
+        if shown.told is None:
             return None
-        return ceil(self.installs.count * max(self.year.short, (self.year.told.part / USEFUL) ** 2))
+        return ceil(self.installs.count * max(shown.short, (shown.told.part / self.wanted) ** 2))
 
     @property
     def life(self) -> str:
@@ -139,10 +184,36 @@ class Outlook:
     @property
     def verdict(self) -> str:
         """Say plainly what so few, or so many, installs are good for."""
-        if self.year.useful:
-            return "useful" if self.week.useful else "a week shows too little: read months, or a year, as one"
-        many = f": {self.needed:,} installs would be needed" if self.needed else ""
-        return f"useless with so few installs, even if a year is read as one{many}"
+        names = list(self.windows)
+        enough = [name for name, shown in self.windows.items() if shown.shows(self.wanted)]
+        looked_for = f"a share of {100 * self.wanted:g} %" if self.shares and self.installs.smallest else ""
+        if not enough:
+            verb = "is" if self.whole.days == YEAR_DAYS else "are"
+            begin = f"{looked_for} does not show" if looked_for else "useless"
+            return f"{begin} with so few installs, even if {names[-1]} {verb} read as one{_would_do(self.needed)}"
+        if not looked_for:
+            if enough[0] != names[0]:
+                return f"{names[0]} shows too little: read {enough[0]} as one"
+            return f"useful: {names[0]} shows a share of {self.week} or more, not less" if self.shares else "useful"
+        if enough[0] == names[0]:
+            return f"{looked_for} shows in {names[0]}"
+        return f"{looked_for} shows in {enough[0]}, not in {names[0]}{_would_do(self._needed(self.week))}"
+
+    def to_document(self) -> dict[str, object]:
+        """Return it as plain numbers and words."""
+        return {
+            "useful": self.useful,
+            "week": self.week.to_document(),
+            "quarter": self.quarter.to_document(),
+            "whole": self.whole.to_document(),
+        }
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {shown}" for name, shown in self.windows.items())
+
+
+def _would_do(installs: int | None) -> str:
+    return f": {installs:,} installs would be needed" if installs else ""
 
 
 @frozen
@@ -155,26 +226,27 @@ class Change:
     price: str
 
     def __str__(self) -> str:
-        return f"{self.lines}: a week {self.outlook.week}, a year {self.outlook.year}; {self.price}"
+        return f"{self.lines}: {self.outlook}; {self.price}"
 
 
-def outlook_of(metric: Metric, installs: Installs, quiet_days: int) -> Outlook:
-    """Return what installs' reports show."""
-    week, year = (shown_in(metric, installs, quiet_days, days) for days in (WEEK_DAYS, YEAR_DAYS))
-    return Outlook(metric, installs, week, year)
+def outlook_of(metric: Metric, installs: Installs, quiet_days: int, today: date | None = None) -> Outlook:
+    """Return what installs' reports show; from a day on, only until the metric expires."""
+    left = YEAR_DAYS if today is None else (metric.expires - today).days
+    whole = left if 0 < left < ABOUT_A_YEAR else YEAR_DAYS
+    week, quarter, year = (
+        _shown(metric, installs, quiet_days, min(days, whole)) for days in (WEEK_DAYS, QUARTER_DAYS, YEAR_DAYS)
+    )
+    return Outlook(metric, installs, week, quarter, year)
 
 
-def shown_in(metric: Metric, installs: Installs, quiet_days: int, days: int) -> Shown:
+def _shown(metric: Metric, installs: Installs, quiet_days: int, days: int) -> Shown:
     """Return what the reports of so many days show, read as one."""
-    return _shown(metric, reports_of(metric, installs, quiet_days, days), days)
-
-
-def _shown(metric: Metric, reports: float, days: int) -> Shown:
+    reports = reports_of(metric, installs, quiet_days, days)
     repeats = reports_possible(days, metric.period_days, once_a_day=True) if metric.memoized else 1
     n = int(reports * _effective(metric, repeats))
     if not n:
-        return Shown(reports, None)
-    return Shown(reports, metric.tells(n), metric.kind.reports_min(metric.asked) * repeats / reports)
+        return Shown(days, reports, None)
+    return Shown(days, reports, metric.tells(n), metric.kind.reports_min(metric.asked) * repeats / reports)
 
 
 def _effective(metric: Metric, repeats: int) -> float:
@@ -211,19 +283,41 @@ def periods_of_year(metric: Answering) -> int:
     return last // metric.period_days - first // metric.period_days + 1
 
 
-def changes(now: Outlook, quiet_days: int, reread: Reread) -> Iterator[Change]:
+def changes(now: Outlook, quiet_days: int, reread: Reread, today: date | None = None) -> Iterator[Change]:
     """Yield what other values of a metric's keys would do, each with its price; those that do nothing are left out."""
     for changed in _others(now.metric):
         try:
             metric = reread(changed)
         except DitherError:  # such as a period that leaves no room, or an epsilon above a kind's largest
             continue
-        then = outlook_of(metric, now.installs, quiet_days)
-        if f"{then.week}, {then.year}, {then.life}" != f"{now.week}, {now.year}, {now.life}":
+        then = outlook_of(metric, now.installs, quiet_days, today)
+        if then.life != now.life or _differ(now, then):
             lines = [
                 f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in changed.items()
             ]
             yield Change(", ".join(lines), then, _price(now, then, changed))
+
+
+def _differ(now: Outlook, then: Outlook) -> bool:
+    """Tell whether a window shows more or less by a part that matters."""
+    parts = [
+        [1.0 if shown.told is None or shown.short > 1 else min(shown.told.part, 1.0) for shown in each.windows.values()]
+        for each in (now, then)
+    ]
+    return any(abs(after / before - 1) > MATTERS for before, after in zip(*parts, strict=True))
+
+
+def described(now: Outlook, others: Iterable[Change], advice: Iterable[str]) -> dict[str, object]:
+    """Return an outlook, other keys and advice as plain numbers and words, for `--json` and the API."""
+    return {
+        **now.to_document(),
+        "verdict": now.verdict,
+        "installs_needed": now.needed,
+        "changes": [
+            {"lines": change.lines, **change.outlook.to_document(), "price": change.price} for change in others
+        ],
+        "advice": list(advice),
+    }
 
 
 def _others(metric: Metric) -> Iterator[Mapping[str, object]]:

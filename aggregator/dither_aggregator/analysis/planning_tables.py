@@ -27,9 +27,9 @@ from dither_aggregator.analysis.functional import variance_at
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.analysis.tables.statistics import ALPHA, CELLS_MAX
-from dither_shared.cells import PUBLIC_MAX
+from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.domains import OTHER, Columns, Values
-from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
+from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds import PublicColumn, TableKind
 from dither_shared.kinds.table import FRESH
@@ -68,8 +68,7 @@ class _Experiment(Design["TableQuestion"]):
     @property
     def _of_one(self) -> float:
         """The effect times the root of n."""
-        arms = self.question.arms
-        return (self.question.z + NormalDist().inv_cdf(POWER)) * sqrt(self.variance * (arms + arms / (arms - 1)))
+        return effect_of_one(self.variance, self.question.arms, self.question.tests)
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,6 @@ class TableQuestion(Question):
         return self.columns * self.d * (self.arms if self.arms > 2 else 1)
 
     @property
-    def z(self) -> float:
-        """How many standard errors a difference must be from zero to be told whatever all others are."""
-        return -NormalDist().inv_cdf(ALPHA / 2 / self.tests)
-
-    @property
     def effect_max(self) -> float:
         """The most that one arm can differ from all others in a value that half of all have."""
         return min(HALF * self.arms / (self.arms - 1), 1.0)
@@ -121,11 +115,7 @@ class TableQuestion(Question):
         except InvalidParameter as error:
             raise Unplannable(f"the plan: columns {error}; plan fewer columns or values") from None
         asked = TableKind().beside(asked, PublicColumn(PUBLIC, self._arms))
-        domain = Columns.of(asked.domain)
-        asking = [place for place, columns in enumerate(domain.questions) if 0 in columns]
-        mechanism, shape = PureMechanism.of(asked.cells.mechanism_of(asking[0])), domain.shape(asking[0])
-        variance = len(domain.questions) / len(asking) * share_variance(mechanism, tuple(shape))
-        return _Experiment(self, asked.cells, variance)
+        return _Experiment(self, asked.cells, column_variance(Columns.of(asked.domain), asked.cells, 0))
 
     @property
     def _arms(self) -> tuple[str, ...]:
@@ -150,6 +140,24 @@ class TableQuestion(Question):
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
+
+
+def effect_of_one(variance: float, arms: int, tests: int) -> float:
+    """Return the effect times the root of n, where a difference must be told whatever all others are."""
+    z = -NormalDist().inv_cdf(ALPHA / 2 / tests)
+    return (z + NormalDist().inv_cdf(POWER)) * sqrt(variance * (arms + arms / (arms - 1)))
+
+
+def tests_of(domain: Columns, arms: int) -> int:
+    """Return how many differences a page of these columns tests at once."""
+    return sum(map(symbols_of, domain.domains)) * (arms if arms > 2 else 1)
+
+
+def column_variance(domain: Columns, cells: Cells, column: int) -> float:
+    """Return V of a column, of which all questions that ask it have mechanisms alike."""
+    asking = [place for place, columns in enumerate(domain.questions) if column in columns]
+    mechanism, shape = PureMechanism.of(cells.mechanism_of(asking[0])), domain.shape(asking[0])
+    return len(domain.questions) / len(asking) * share_variance(mechanism, tuple(shape))
 
 
 def share_variance(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:

@@ -4,30 +4,33 @@ The latter two are of the package dither, and find this by name where it is inst
 """
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
+from dither_aggregator.analysis.advice import advice, advice_together
 from dither_aggregator.analysis.installs import (
     INSTALLS_MAX,
-    YEAR_DAYS,
+    Change,
     Installs,
     Outlook,
     Reread,
     Shown,
     changes,
+    described,
     outlook_of,
-    shown_in,
 )
 from dither_shared.errors import ConfigurationError
-from dither_shared.registry import Metric, Registry
+from dither_shared.registry import Metric, Registry, utc_today
 
 _MEANING = """\
 reports are averages, if every install's app runs each day and records each metric. The detectable share stands out from
-noise four times in five. Intervals are those of 95 %: of a mean as a part of its range, of a rate of one half in a
-group that is a tenth of all. A year is its reports read as one. --on says in how many installs telemetry is on, --stay
-how many of them are there a month later"""
+noise four times in five: a value that fewer have looks like one that nobody has, and --smallest 2% says when one of 2 %
+shows. Intervals are those of 95 %: of a mean as a part of its range, of a rate of one half in a group that is a tenth
+of all. A quarter, 13 weeks, and a year are their reports read as one. --on says in how many installs telemetry is on,
+--stay how many of them are there a month later"""
 _NOBODY_COMES = "; of an early metric, without --stay, the first week of all installs: then it is silent"
 
 
@@ -38,22 +41,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--on", metavar="PERCENT", type=_part, help="of them: in how many telemetry is on (100)")
     parser.add_argument("--stay", metavar="PERCENT", type=_part, help="of them: how many are there a month later")
+    parser.add_argument("--smallest", metavar="PERCENT", type=_part, help="the least share that you look for")
 
 
 def asked(args: argparse.Namespace) -> "AskedInstalls | None":
     """Return the installs that are asked for; raise ConfigurationError if only their options are."""
-    for option in ("on", "stay"):
+    for option in ("on", "stay", "smallest"):
         if args.installs is None and getattr(args, option) is not None:
             raise ConfigurationError(f"--{option} is of installs: add --installs 5000")
     if args.installs is None:
         return None
-    return AskedInstalls(Installs(args.installs, 1.0 if args.on is None else args.on, args.stay), args.registry)
+    on = 1.0 if args.on is None else args.on
+    return AskedInstalls(Installs(args.installs, on, args.stay, args.smallest), args.registry)
+
+
+_COUNT = re.compile(r"([0-9]{1,3}(?:[,_][0-9]{3}){1,3}|[0-9]{1,11}(?:[.][0-9]{1,3})?)([kKmM]?)", re.ASCII)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6}
 
 
 def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= INSTALLS_MAX and len(text) < 12):
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {INSTALLS_MAX}, got {text!r}")
-    return int(text)
+    """Return a number of installs, written as people do: 2000, 2_000, 2,000, 2k or 1.5M."""
+    written = _COUNT.fullmatch(text)
+    count = Decimal(re.sub("[,_]", "", written[1])) * _UNITS[written[2].lower()] if written else Decimal()
+    if not 1 <= count <= INSTALLS_MAX or count % 1:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number from 1 to {INSTALLS_MAX}, such as 2000, 2_000, 2k or 1.5M, got {text[:20]!r}"
+        )
+    return int(count)
 
 
 def _part(text: str) -> float:
@@ -76,42 +90,37 @@ class AskedInstalls:
     def lines(self, registry: Registry, metrics: Sequence[Metric]) -> Iterator[str]:
         """Yield the lines that show what their reports tell, with those for what other keys would change."""
         yield f"with {_in_words(self.installs)}:"
-        for now in self._outlooks(registry, metrics):
-            told = now.year.told
-            figures = f"; {told.what}: {now.week} in a week, {now.year} in a year" if told else ""
-            yield (
-                f"{now.metric.name}: {now.week.reports:,.0f} reports a week, {now.year.reports:,.0f} a year{figures}"
-            )
+        outlooks = self._outlooks(registry, metrics)
+        for now in outlooks:
+            told = now.whole.told
+            yield f"{now.metric.name}: reports: {_of_windows(now, lambda shown: f'{shown.reports:,.0f}')}"
+            if told:
+                yield f"  {told.what}: {_of_windows(now, str)}"
             yield f"  {now.verdict}"
-            if 0 < (left := (now.metric.expires - datetime.now(UTC).date()).days) < YEAR_DAYS:
-                until = shown_in(now.metric, self.installs, registry.quiet_days, left)
-                other = '; schedule = "early" does not spread them over a year' * (now.metric.schedule == "spread")
-                yield f"  it expires in {left} days: {until.reports:,.0f} reports until then show {until}{other}"
-            others = list(changes(now, registry.quiet_days, self._reread(now.metric)))
-            if not now.year.useful:
-                help_ = " or ".join(change.lines for change in others if change.outlook.year.useful)
+            yield from (f"  advice: {line}" for line in self._advice(registry, now))
+            others = self._changes(registry, now)
+            if not now.useful:
+                help_ = " or ".join(change.lines for change in others if change.outlook.useful)
                 yield f"  what would help: {help_ or 'to ask for less: fewer values, a flag, a mean alone'}"
             yield from (f"  {change}" for change in others)
+        yield from (f"advice: {line}" for line in advice_together(outlooks))
         yield _MEANING + _NOBODY_COMES * (self.installs.stay is None)
 
     def documents(self, registry: Registry, metrics: Sequence[Metric]) -> list[dict[str, object]]:
         """Return the same as plain numbers."""
         return [
-            {
-                **_described(now),
-                "metric": now.metric.name,
-                "verdict": now.verdict,
-                "installs_needed": now.needed,
-                "changes": [
-                    {"lines": change.lines, **_described(change.outlook), "price": change.price}
-                    for change in changes(now, registry.quiet_days, self._reread(now.metric))
-                ],
-            }
+            {"metric": now.metric.name, **described(now, self._changes(registry, now), self._advice(registry, now))}
             for now in self._outlooks(registry, metrics)
         ]
 
-    def _outlooks(self, registry: Registry, metrics: Sequence[Metric]) -> Iterator[Outlook]:
-        return (outlook_of(metric, self.installs, registry.quiet_days) for metric in metrics)
+    def _outlooks(self, registry: Registry, metrics: Sequence[Metric]) -> Sequence[Outlook]:
+        return [outlook_of(metric, self.installs, registry.quiet_days, utc_today()) for metric in metrics]
+
+    def _changes(self, registry: Registry, now: Outlook) -> Sequence[Change]:
+        return list(changes(now, registry.quiet_days, self._reread(now.metric), utc_today()))
+
+    def _advice(self, registry: Registry, now: Outlook) -> Iterator[str]:
+        return advice(now, registry.quiet_days, self._reread(now.metric), utc_today())
 
     def _reread(self, metric: Metric) -> Reread:
         return lambda changed: Registry.reread(self.path, metric.name, changed)
@@ -123,10 +132,5 @@ def _in_words(installs: Installs) -> str:
     return f"{installs.count:,} installs{on}{stay}"
 
 
-def _described(now: Outlook) -> Mapping[str, object]:
-    return {"useful": now.year.useful, "week": _shown(now.week), "year": _shown(now.year)}
-
-
-def _shown(shown: Shown) -> Mapping[str, object]:
-    told = shown.told
-    return {"reports": round(shown.reports, 3), "told": told and told.what, "part": told and told.part}
+def _of_windows(now: Outlook, written: Callable[[Shown], str]) -> str:
+    return ", ".join(f"{written(shown)} in {name}" for name, shown in now.windows.items())

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic
 from marshmallow import ValidationError, fields
 
 from dither_aggregator.analysis import planning_numbers, planning_tables
+from dither_aggregator.analysis.advice import advice
 from dither_aggregator.analysis.installs import (
     INSTALLS_MAX,
     WEEK_DAYS,
@@ -35,11 +36,11 @@ from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.frozen import replaced
 from dither_shared.installed import Installed
 from dither_shared.kinds.choices import TICKS_MAX
-from dither_shared.registry import REPORTS_MAX, Registry
+from dither_shared.registry import REPORTS_MAX, Metric, Registry
 from dither_shared.words.groups import PROPOSED
 
-EXPIRES_AFTER = timedelta(days=180)
-"""The expiry in the registry's lines that are printed: within its limit of a year."""
+EXPIRES_AFTER = timedelta(days=364)
+"""The expiry in the registry's lines that are printed: within its limit of a year, wherever it is already tomorrow."""
 PERCENT_MIN = Decimal("0.00000001")
 
 
@@ -190,7 +191,7 @@ PLANNERS = Installed[Planner[Any]](
 
 
 class PlanningAsked(Parameters):
-    """A metric that is planned, and two of n, epsilon and share_percent.
+    """A metric that is planned, and two of n, epsilon and share_percent; installs stand for n.
 
     In place of the share a number has width_percent, and a table effect_percent.
     """
@@ -258,19 +259,45 @@ class PlanningAsked(Parameters):
         "difference between arms in points (tables only)",
     )
 
+    installs = Whole(
+        1,
+        INSTALLS_MAX,
+        "active installs: they stand for the reports that they send in a week",
+        "active installs, in place of reports",
+        size=9,
+    )
+    on_percent = Exact(
+        PERCENT_MIN,
+        Decimal(100),
+        8,
+        "the percentage of installs in which telemetry is on",
+        "telemetry is on in, % of them",
+        load_default=Decimal(100),
+    )
+    stay_percent = _percent(
+        "the percentage of installs that are there a month later; without it nobody comes or goes",
+        "there a month later, % of them (if known)",
+    )
+    smallest_percent = _percent(
+        "of installs: the least share that is looked for", "least share that you look for, in % (if any)"
+    )
+    reports = Whole(
+        1,
+        REPORTS_MAX,
+        "of fresh noise: the most reports in a device's life",
+        "reports of a device in its life",
+        size=4,
+        load_default=1,
+    )
+    schedule = one_of(
+        ("spread", "early"),
+        "of fresh noise: on days drawn by lot from a year, or in a device's first periods",
+        "schedule",
+    )
 
-class InstallsAsked(PlanningAsked):
-    """The same of a page: and how many installs there are, and how often each reports."""
 
-    installs = Whole(1, INSTALLS_MAX, label="active installs, in place of reports", size=9)
-    on_percent = Exact(PERCENT_MIN, Decimal(100), 8, label="telemetry is on in, % of them", load_default=Decimal(100))
-    stay_percent = Exact(PERCENT_MIN, Decimal(100), 8, label="there a month later, % of them (if known)")
-    reports = Whole(1, REPORTS_MAX, label="reports of a device in its life", size=4, load_default=1)
-    schedule = one_of(("spread", "early"), "", "schedule")
-
-
-INSTALLS = ("installs", "on_percent", "stay_percent", "reports", "schedule")
-"""Fields of the page alone."""
+INSTALLS = ("installs", "on_percent", "stay_percent", "smallest_percent", "reports", "schedule")
+"""The fields of installs."""
 GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 """Two of these are given: of the first two and the one for the kind."""
 
@@ -287,14 +314,15 @@ class InstallsPlan:
     outlook: Outlook | None = None
     """The reports of those that were asked for; None if none were."""
     changes: Sequence[Change] = ()
+    advice: Sequence[str] = ()
 
 
 def of_installs(asked: QueryParameters, app: str, expires: date) -> tuple[Planned[Any], InstallsPlan]:
     """Return a plan whose reports are those of so many installs in a week, where no others are given."""
     question = PLANNERS[asked["kind"]].question(asked)
     life = question.life(expires, asked["reports"], asked["schedule"])
-    stay = asked.get("stay_percent")
-    one = Installs(1, float(asked["on_percent"] / 100), None if stay is None else float(stay / 100))
+    stay, smallest = (each and float(each / 100) for each in (asked.get("stay_percent"), asked.get("smallest_percent")))
+    one = Installs(1, float(asked["on_percent"] / 100), stay, smallest)
     week, year = (reports_of(life, one, QUIET_DAYS, days) for days in (WEEK_DAYS, YEAR_DAYS))
     installs = replaced(one, count=asked["installs"]) if "installs" in asked else None
     if installs and "n" not in asked and sum(name in asked for name in GIVEN) == 1:
@@ -309,8 +337,12 @@ def of_installs(asked: QueryParameters, app: str, expires: date) -> tuple[Planne
         return answer, plan_alone
     text = _listed(lines)
     now = outlook_of(Registry.parse(text).metrics["planned"], installs, QUIET_DAYS)
-    others = changes(now, QUIET_DAYS, lambda changed: Registry.changed(text, "planned", changed))
-    return answer, replace(plan_alone, outlook=now, changes=tuple(others))
+
+    def reread(changed: Mapping[str, object]) -> Metric:
+        return Registry.changed(text, "planned", changed)
+
+    others, lines_of_advice = changes(now, QUIET_DAYS, reread), advice(now, QUIET_DAYS, reread)
+    return answer, replace(plan_alone, outlook=now, changes=tuple(others), advice=tuple(lines_of_advice))
 
 
 def _listed(lines: str) -> str:

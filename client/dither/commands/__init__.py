@@ -8,7 +8,7 @@ from typing import Any
 from dither_shared.errors import ConfigurationError
 
 INSTALLS = "dither_aggregator.arguments.installs"
-INSTALLS_OPTIONS = ("installs", "on", "stay")
+INSTALLS_OPTIONS = ("installs", "on", "stay", "smallest")
 
 
 def loaded(module_name: str) -> ModuleType:

@@ -9,13 +9,14 @@ import msgspec
 from marshmallow import fields
 
 from dither_aggregator.analysis.differences import Comparison
-from dither_aggregator.analysis.planning import Computed, Planned, Unplannable, neighbours, registry_lines
+from dither_aggregator.analysis.installs import described
+from dither_aggregator.analysis.planning import Computed, Planned, Unplannable, neighbours
 from dither_aggregator.analysis.reading import EstimateRow
 from dither_aggregator.analysis.rows import Days, LeftOut, Provisional, says
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import EpsilonOfOne, MetricMeta, RowsAsked, RowSet, StoredPlanMeta, Unit, meta_of
-from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, planned
+from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, of_installs
 from dither_aggregator.web.queries import CompareAsked, SeriesAsked, asked_comparison, asked_series, changed, compared
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.wire.problems import Problem
@@ -87,6 +88,40 @@ class ChangesMeta(BaseMeta):
     error_of: str
 
 
+class ShownMeta(TypedDict):
+    """The reports of so many days, read as one."""
+
+    days: int
+    reports: Annotated[float, says("on average")]
+    told: Annotated[str | None, says("what they tell; null where not even one is expected")]
+    part: Annotated[float | None, says("the least of it that they tell, as a part of 1")]
+
+
+class OutlookMeta(TypedDict):
+    """What installs' reports show."""
+
+    useful: Annotated[bool, says("whether all of them show what is looked for, or a share of a quarter")]
+    week: ShownMeta
+    quarter: ShownMeta
+    whole: Annotated[ShownMeta, says("a year, or the days until the metric expires")]
+
+
+class ChangeMeta(OutlookMeta):
+    """What other values of a metric's keys would do."""
+
+    lines: Annotated[str, says("the registry's")]
+    price: str
+
+
+class InstallsMeta(OutlookMeta):
+    """What so many installs' reports of the plan show, as `dither metrics check --installs --json` says it."""
+
+    verdict: str
+    installs_needed: Annotated[int | None, says("how many would make it useful")]
+    changes: list[ChangeMeta]
+    advice: list[str]
+
+
 class PlanMeta(TypedDict):
     """The computed plan."""
 
@@ -105,6 +140,9 @@ class PlanMeta(TypedDict):
         float | None, says("for a table: the difference between arms that was asked for, or the least that is told")
     ]
     registry: Annotated[str, says("the lines of a registry, as TOML")]
+    installs_week: Annotated[int, says("how many installs send the plan's reports in a week")]
+    installs_year: Annotated[int, says("how many send as many in a year")]
+    installs: Annotated[InstallsMeta | None, says("of the installs that were asked for")]
 
 
 class PlanRow(msgspec.Struct, frozen=True):
@@ -239,14 +277,20 @@ def changes(store: Store, asked: QueryParameters) -> RowSet[ChangesMeta, Differe
 def plan(store: Store, asked: QueryParameters) -> RowSet[PlanMeta, PlanRow]:
     """Return the third of reports, epsilon and share (or its like), given two; and what would be with more and less."""
     try:
-        answer = planned(asked)
+        answer, plan_ = of_installs(asked, store.app, store.today() + EXPIRES_AFTER)
         rows = [_planned(each) for each in (answer, *neighbours(answer))]
     except Unplannable as error:
         raise Problem("malformed", str(error)) from None
-    lines = registry_lines(answer, store.app, answer.question.life(store.today() + EXPIRES_AFTER))
     targets = {"share": None, "width_percent": None, "effect_percent": None, **answer.in_meta()}
-    meta = cast("PlanMeta", {"computed": answer.computed, **targets, "registry": lines})
-    return RowSet(meta, PlanRow, rows, "plan")
+    meta = {
+        "computed": answer.computed,
+        **targets,
+        "registry": plan_.lines,
+        "installs_week": plan_.needed_week,
+        "installs_year": plan_.needed_year,
+        "installs": plan_.outlook and described(plan_.outlook, plan_.changes, plan_.advice),
+    }
+    return RowSet(cast("PlanMeta", meta), PlanRow, rows, "plan")
 
 
 def _windows(before: Window, after: Window) -> BaseMeta:

@@ -17,8 +17,8 @@ from dither_aggregator.web.planned import (
     GIVEN,
     INSTALLS,
     PLANNERS,
-    InstallsAsked,
     InstallsPlan,
+    PlanningAsked,
     of_installs,
 )
 from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
@@ -54,7 +54,7 @@ class PlanningPage:
     @property
     def form(self) -> Sequence[FormField]:
         """The form."""
-        return form(InstallsAsked, self.shown)
+        return form(PlanningAsked, self.shown)
 
     @property
     def template(self) -> str:
@@ -66,9 +66,9 @@ class PlanningPage:
 def show(store: Store) -> tuple[str, int]:
     """Return the page that a request asks for, and its status: 400 for a question that has no answer."""
     try:
-        asked = query_parameters(InstallsAsked)
+        asked = query_parameters(PlanningAsked)
     except Problem as problem:  # the form stays, to be mended
-        page = PlanningPage(as_typed(InstallsAsked), problem.detail)
+        page = PlanningPage(as_typed(PlanningAsked), problem.detail)
         return render_template("planning.html", page=page), problem.status
     if not any(name in asked for name in (*GIVEN, "installs")):
         page = PlanningPage({**asked, **EXAMPLE}, NOTHING_GIVEN)

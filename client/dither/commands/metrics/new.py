@@ -2,10 +2,12 @@
 
 import argparse
 from datetime import timedelta
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 
 from dither.commands import add_installs, installs_of
 from dither_shared.errors import ConfigurationError
+from dither_shared.exact import EPSILON_MIN
 from dither_shared.kinds import KINDS
 from dither_shared.registry import OWNER_CHARACTERS_MAX, Registry, utc_today
 from dither_shared.toml_tables import METRIC_NAME, TomlTable
@@ -14,6 +16,10 @@ SUMMARY = "write a registry to begin with; never over a file that is there"
 EXAMPLE = "dither metrics new metrics.toml --app notes --metric theme=choice --metric load_time=number"
 
 EPSILON, REPORTS = 1, 3
+"""The starter's, for one question."""
+DEVICE_EPSILON = Decimal("4.5")
+"""Several questions share so much: with all of it an even guess is at most 98.9 % sure, and `check --strict` passes."""
+METRICS_MAX = int(DEVICE_EPSILON / EPSILON_MIN)
 OWNER = "team@example.org"
 
 
@@ -39,10 +45,17 @@ def run(args: argparse.Namespace) -> int:
     names = [name for name, _ in asked]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigurationError(f"--metric must be given once for each name, got {min(twice)} twice")
+    if len(asked) > METRICS_MAX:
+        raise ConfigurationError(
+            f"--metric must be given {METRICS_MAX} times at most, got {len(asked)}: with more of them even epsilon "
+            f"{EPSILON_MIN} and one report each make a guess nearly certain"
+        )
     TomlTable("the arguments", "", {"--owner": args.owner}).text("--owner", OWNER_CHARACTERS_MAX)
     text = registry_text(args.app, asked, args.owner)
     crowd = installs_of(args)
     registry = Registry.parse(text, "the registry")  # what a name must not be
+    if len(asked) > 1:
+        print(_shared_out(len(asked)))
     try:
         with args.registry.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
@@ -52,22 +65,44 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError(f"{args.registry} cannot be written: {error.strerror or error}") from None
     if crowd:
         print(*crowd.lines(registry, list(registry.metrics.values())), sep="\n")
-    print(f"{args.registry} is written: put your questions in, then run dither metrics check {args.registry}")
+    print(
+        f"{args.registry} is written: put your questions in, then run dither metrics check {args.registry} --installs N"
+    )
     return 0
 
 
 def registry_text(app: str, metrics: list[tuple[str, str]], owner: str) -> str:
-    """Return the text of a registry with metrics of a name and a kind each."""
+    """Return the text of a registry with metrics of a name and a kind each, which passes `check --strict`."""
+    epsilon, reports = _asked_of_each(len(metrics))
     head = f"""\
 [registry]
 app = "{app}"
-device_epsilon = {EPSILON * REPORTS * len(metrics)}.0  # the most that all metrics may ever charge one device
+device_epsilon = {epsilon * reports * len(metrics)}  # the most that all metrics may ever charge one device
 quiet_days = 1  # a new device says nothing before then: throw-away containers never report
 """
-    return "".join([head, *(_metric_text(name, kind, owner) for name, kind in metrics)])
+    return "".join([head, *(_metric_text(name, kind, owner, epsilon, reports) for name, kind in metrics)])
 
 
-def _metric_text(name: str, kind: str, owner: str) -> str:
+def _asked_of_each(metrics: int) -> tuple[Decimal, int]:
+    """Return the epsilon of a report and the reports of each metric: one with more epsilon tells more than several."""
+    if metrics == 1:
+        return Decimal(f"{EPSILON}.0"), REPORTS
+    part = DEVICE_EPSILON / metrics
+    step = next((step for step in (Decimal("0.5"), Decimal("0.1")) if part >= 3 * step), EPSILON_MIN)
+    return (part / step).to_integral_value(ROUND_DOWN) * step, 1
+
+
+def _shared_out(metrics: int) -> str:
+    """Say what several questions take from each other, and what there is to choose."""
+    epsilon, reports = _asked_of_each(metrics)
+    return (
+        f"{metrics} questions share device_epsilon = {epsilon * reports * metrics}, so each has {reports} report of "
+        f"epsilon {epsilon}. Choose: fewer questions with more of it each; or a larger device_epsilon: above "
+        f"{DEVICE_EPSILON} a guess about a device may become nearly certain, and nearly_certain = true must say so"
+    )
+
+
+def _metric_text(name: str, kind: str, owner: str, epsilon: Decimal, reports: int) -> str:
     # TOML's basic strings have the escapes of JSON's.
     owner = owner.replace("\\", "\\\\").replace('"', '\\"')
     return f"""
@@ -75,8 +110,8 @@ def _metric_text(name: str, kind: str, owner: str) -> str:
 rev = 1  # numbers of another meaning need another rev
 kind = "{kind}"
 {KINDS[kind].starter}
-epsilon = {EPSILON}.0  # the privacy loss of one report
-reports = {REPORTS}  # the most reports in a device's life
+epsilon = {epsilon}  # the privacy loss of one report
+reports = {reports}  # the most reports in a device's life
 schedule = "spread"  # on days drawn by lot from the year; "early": in a device's first periods
 presence = "public"  # it tells nothing that a device answers; "hidden": a device without an answer says "none"
 period = "1d"  # at most one report in it

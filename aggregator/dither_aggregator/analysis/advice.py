@@ -1,0 +1,157 @@
+"""Advice: where other questions, or another schedule, show more for the same price, one line each with its figures.
+
+    spread or early     all installs answer an early metric in the first days after a release, a spread one in a year
+    a table or flags    a share of one half has the variance V by a flag, and another one by a column of a table
+
+        V = 1/4 coth(epsilon / 2)^2     a flag by GRR: s (1 - s) / (p - q)^2 with s = 1/2
+
+Flags of each arm are compared by `dither ask --file`, which adds their errors as if they were opposed: with z for all
+columns' questions, and N = n / arms reports of each, a difference of
+
+    (2 z + sqrt(2) z(80 %)) sqrt(V / N)
+
+is told four times in five. A table's is that of `planning_tables`. Flags in place of k columns have a k-th each of the
+table's loss for a life, epsilon times reports, in reports of at most its epsilon.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import ROUND_DOWN, Decimal
+from math import ceil, sqrt, tanh
+from statistics import NormalDist
+
+from dither_aggregator.analysis.installs import (
+    HALF_LOST,
+    YEAR_DAYS,
+    Outlook,
+    PlannedLife,
+    Reread,
+    outlook_of,
+    reports_of,
+)
+from dither_aggregator.analysis.planning_tables import column_variance, effect_of_one, tests_of
+from dither_shared.domains import OTHER, Columns, Values
+from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
+from dither_shared.errors import DitherError
+from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
+from dither_shared.frozen import replaced
+from dither_shared.kinds import TableKind
+from dither_shared.precision import ALPHA, POWER, SIDES
+from dither_shared.registry import Metric
+
+WORTH_A_LINE = 0.95
+"""Other questions are named if their error is at most this part of the present one."""
+_POWER = NormalDist().inv_cdf(POWER)
+_CENT = Decimal("0.01")
+
+
+def advice(now: Outlook, quiet_days: int, reread: Reread, today: date | None = None) -> Iterator[str]:
+    """Yield a line for each thing that the metric's owner may want to decide otherwise."""
+    if now.metric.schedule == "spread" and not now.metric.memoized:
+        yield from _of_spread(now, quiet_days, reread, today)
+    if isinstance(now.metric.asked.domain, Columns):
+        yield from _of_table(now, now.metric.asked.domain, quiet_days)
+
+
+def advice_together(outlooks: Sequence[Outlook]) -> Iterator[str]:
+    """Yield a line where flags are asked so that nothing tells which go together, and a table would."""
+    alike: dict[tuple[object, ...], list[Outlook]] = defaultdict(list)
+    for now in outlooks:
+        metric = now.metric
+        if tuple(metric.values) == ("no", "yes") and not metric.memoized:
+            alike[metric.epsilon, metric.charges, metric.schedule, metric.period_days].append(now)
+    for found in alike.values():
+        metric, names = found[0].metric, ", ".join(each.metric.name for each in found)
+        epsilon, n = metric.epsilon * len(found), found[0].week.reports
+        if not (COLUMNS_MIN <= len(found) <= COLUMNS_MAX and epsilon <= EPSILON_MAX and n >= 1):
+            continue
+        asked = TableKind.asked_of({each.metric.name: Values(("no", "yes", OTHER)) for each in found}, epsilon)
+        table, flag = column_variance(Columns.of(asked.domain), asked.cells, 0), _of_flag(metric.epsilon)
+        yield (
+            f"nothing tells which of {names} go together, or compares arms of an experiment: a table of them with "
+            f"epsilon = {epsilon:f} would for the same price; a share of one half has an interval "
+            f"{_points(SIDES * sqrt(table / n))} wide in it in a week, not {_points(SIDES * sqrt(flag / n))}"
+        )
+
+
+def _of_spread(now: Outlook, quiet_days: int, reread: Reread, today: date | None) -> Iterator[str]:
+    try:  # of all installs, to which a release comes at once, whoever stays
+        metric = reread({"schedule": "early"})
+    except DitherError:
+        return  # compiled
+    early = outlook_of(metric, replaced(now.installs, stay=None), quiet_days, today)
+    if now.whole.days < YEAR_DAYS:
+        possible = early.whole.reports
+        lost = now.whole.reports < HALF_LOST * possible
+        yield (
+            f"of {possible:,.0f} reports that the devices may send until it expires, {now.whole.reports:,.0f} arrive: "
+            f'"spread" draws their days from a whole year'
+            + f'; schedule = "early" has them all, and shows {early.whole}, not {now.whole}'
+            * lost
+        )
+        if lost:
+            return
+    if early.week.shows(now.wanted) and not now.week.shows(now.wanted):
+        *_, whole = now.windows
+        first = "week after its first period" if now.metric.hidden else "first week after a release"
+        yield (
+            f'schedule = "early" shows {early.week} in the {first}, "spread" {now.whole} in {whole}, at the same '
+            f'price: take "early" for one answer, "spread" to follow it over the year'
+        )
+
+
+def _of_table(now: Outlook, domain: Columns, quiet_days: int) -> Iterator[str]:
+    metric, n = now.metric, now.week.reports
+    flags = all(isinstance(each, Values) and len(each.values) == len(("no", "yes", OTHER)) for each in domain.domains)
+    if n < 1 or domain.hidden or not (flags or domain.public):
+        return
+    columns, arms = len(domain.names), max(len(domain.public) - 1, 1)
+    widest = max(range(columns), key=lambda column: symbols_of(domain.domains[column]))
+    table = column_variance(domain, metric.cells, widest)
+
+    def flag_error(asked: int) -> tuple[str, float]:
+        """Return the keys of a flag for each of so many columns, and the standard error of an arm's share of it."""
+        epsilon, life = _shared_out(metric, asked)
+        reports = reports_of(life, now.installs, quiet_days, now.week.days)
+        return f"epsilon = {epsilon:f}, reports = {life.charges}", sqrt(_of_flag(epsilon) * arms / max(reports, 1))
+
+    if not domain.public:
+        keys, error = flag_error(columns)
+        if error <= WORTH_A_LINE * sqrt(table / n):
+            yield (
+                f"a flag for each column with {keys} costs the same: a share of one half has an interval "
+                f"{_points(SIDES * error)} wide in a week, not {_points(SIDES * sqrt(table / n))}; only a table tells "
+                f"which answers go together"
+            )
+        return
+    effect, arm = effect_of_one(table, arms, tests_of(domain, arms)) / sqrt(n), domain.public[0]
+    yield f"a difference of {_points(effect)} between {arm} and the others is told in a week"
+    for asked, whose in ((1, "one of its columns alone"), (columns, "each of its columns")):
+        keys, error = flag_error(asked)
+        told = (-2 * NormalDist().inv_cdf(ALPHA / 2 / asked) + sqrt(2) * _POWER) * error
+        if flags and told <= WORTH_A_LINE * effect:
+            names = ", ".join(f"{domain.names[0]}_{value}" for value in domain.public[1:])
+            yield (
+                f"for {whose} a flag for each {arm} ({names}, which only its {arm} answers) with {keys} costs a device "
+                f"the same, and two differ by {_points(told)} if dither ask is to tell it; device_epsilon must hold "
+                f"all of them"
+            )
+
+
+def _shared_out(metric: Metric, columns: int) -> tuple[Decimal, PlannedLife]:
+    """Return the epsilon and the life of a flag for each column, that together cost a device what the table does."""
+    of_each = metric.epsilon * metric.charges / columns
+    reports = ceil(of_each / metric.epsilon)
+    epsilon = max((of_each / reports).quantize(_CENT, ROUND_DOWN).normalize(), EPSILON_MIN)
+    life = PlannedLife(reports, metric.schedule, metric.period_days, memoized=False, expires=metric.expires)
+    return epsilon, life
+
+
+def _of_flag(epsilon: Decimal) -> float:
+    """Return n times the variance of a flag's share of one half."""
+    return 0.25 / tanh(float(epsilon) / 2) ** 2
+
+
+def _points(part: float) -> str:
+    return f"{100 * part:.2g} points"
