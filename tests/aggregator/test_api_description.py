@@ -319,6 +319,11 @@ def test_every_kind_of_answer_is_as_described(one: Site, texts: Client, describe
         assert faults(described, f"/v1/{each}", "get", answer) == []
     for query in ("n=9000&epsilon=1.5", "asks=mean&n=9000&epsilon=1.5", "n=90&epsilon=1", "epsilon=1&width_percent=9"):
         assert faults(described, "/v1/plan", "get", ask(one, f"kind=number&{query}", "/v1/plan")) == []
+    for query in (
+        "kind=flag&installs=9000&epsilon=1.5",
+        "kind=table&d=2&installs=9&reports=9&schedule=early&epsilon=1",
+    ):
+        assert faults(described, "/v1/plan", "get", ask(one, query, "/v1/plan")) == []
     for query in ("d=3&n=9000&epsilon=1.5", "d=3&n=90&epsilon=1", "d=2&arms=3&epsilon=1&effect_percent=9"):
         assert faults(described, "/v1/plan", "get", ask(one, f"kind=table&{query}", "/v1/plan")) == []
     posted["rows"][0]["colour"] = 1

@@ -1,5 +1,6 @@
 """Planning: what is computed agrees with what a metric's page tells, and with simulated tallies."""
 
+import json
 from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from flask.testing import FlaskClient
 
+from dither.cli import main
 from dither_aggregator.analysis import planning_shares
 from dither_aggregator.analysis.installs import Installs, outlook_of
 from dither_aggregator.analysis.planning import Planned, Question, Unplannable, neighbours, plan, registry_lines
@@ -361,6 +363,32 @@ def test_installs_stand_for_their_reports_of_a_week_and_the_lines_are_those_that
     assert f"</th><td>{now.week}</td><td>{now.quarter}</td><td>{now.whole}</td>" in html
     assert "<code>epsilon = 2" in html
     assert ("reports = 8" in html) == (not now.metric.memoized)
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS_ASKED if "d=300" not in each and "text" not in each])
+def test_the_api_says_of_installs_what_the_command_says_of_its_lines(
+    kind: str, client: FlaskClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = "installs=2000000&reports=4&stay_percent=90&on_percent=50&smallest_percent=2"
+    meta = client.get(f"/v1/plan?{kind}&epsilon=1&{many}").get_json()["meta"]
+    path, number = tmp_path / "metrics.toml", int((findall(r"&d=(\d+)", kind) or ["0"])[0])
+    values = f"values = {[f'value {place}' for place in range(1, number)]}"
+    path.write_text(sub(r"values_file = .*", values, meta["registry"]), encoding="utf-8")
+    crowd = ["--installs", "2M", "--on", "50", "--stay", "90", "--smallest", "2"]
+    assert main(["metrics", "check", str(path), *crowd, "--json"]) == 0
+    (said,) = json.loads(capsys.readouterr().out)["installs"]
+    assert {"metric": "planned", **meta["installs"]} == said
+    assert meta["installs"]["quarter"]["days"] == 91
+    html = unescape(client.get(f"/plan?{kind}&epsilon=1&{many}").text)
+    assert f"2,000,000 installs: {said['verdict']}.</strong>" in html
+    assert all(f"<p>Advice: {line}.</p>" in html for line in said["advice"])
+
+
+def test_a_plan_without_installs_says_how_many_send_its_reports(client: FlaskClient) -> None:
+    query = "kind=choice&d=30&epsilon=1&share_percent=5"
+    meta = client.get(f"/v1/plan?{query}").get_json()["meta"]
+    assert (meta["installs_week"], meta["installs_year"]) == figures(client.get(f"/plan?{query}").text)
+    assert meta["installs"] is None
 
 
 def test_too_few_installs_are_told_so_on_the_page(client: FlaskClient) -> None:

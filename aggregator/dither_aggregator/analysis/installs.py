@@ -44,7 +44,7 @@ USEFUL = 0.25
 MATTERS = 0.05
 """Another key that changes no figure by this part is not named."""
 HALF_LOST = 0.5
-"""Where fewer of a device's reports than this part arrive before a metric expires, that is worth a line."""
+"""A metric loses many reports if at most this part of a device's arrives before it expires."""
 _EPOCH = date(1970, 1, 1)
 
 Reread = Callable[[Mapping[str, object]], Metric]

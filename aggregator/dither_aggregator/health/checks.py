@@ -227,6 +227,22 @@ def _origins(seen: Observed) -> HealthFinding:
     )
 
 
+@HealthCheck(
+    "keys",
+    "told",
+    "If an app of yours sends nothing, compare its key with those of `dither keys list`.",
+    Teller.SERVER,
+    unread=Teller.SERVER,
+)
+def _keys(seen: Observed) -> HealthFinding:
+    """Tell how many keys were refused. It is always well: any stranger can show any key."""
+    wrong, other = counters.refused_keys()
+    if not wrong + other:
+        return found("none refused")
+    scopes = f", {other:,} with one that may not do this" if other else ""
+    return found(f"{wrong:,} request{'s' * (wrong != 1)} with a key that is not known{scopes}, since the start")
+
+
 # The store.
 
 

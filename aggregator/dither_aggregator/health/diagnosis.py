@@ -36,7 +36,7 @@ ASK_WITHIN_S = 10.0
 SERVERS_WORDS_MAX = 500
 """Characters of each of a server's words that are shown."""
 SERVERS_CHECKS_MAX = 50
-ALWAYS_TOLD = ("origins",)
+ALWAYS_TOLD = ("origins", "keys")
 """The checks of a server that are told where they are well, too."""
 FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
 

@@ -147,6 +147,11 @@ def refused_origins() -> tuple[int, list[str]]:
     return int(_total("problem", "origin-not-allowed")), names[::-1]
 
 
+def refused_keys() -> tuple[int, int]:
+    """Return how many requests were refused for a key that is not known, and for one of another scope."""
+    return int(_total("problem", "key-wrong")), int(_total("problem", "key-scope"))
+
+
 def committed(seconds: float, duplicates: int) -> None:
     """Count a commit, how long it took, and how many of its uploads were known already."""
     _add("within", _BUCKETS[bisect_left(COMMIT_BUCKETS_S, seconds)])

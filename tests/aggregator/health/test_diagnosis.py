@@ -227,6 +227,21 @@ def test_a_servers_refused_origins_are_told_and_are_no_finding(served: Served, t
     assert "`--allow-origin`" in checks["server's origins"]["hint"]
 
 
+def test_a_servers_wrong_keys_are_counted_and_are_no_finding(served: Served, tmp_path: Path) -> None:
+    def told() -> str:
+        code, checks = examined("--data", tmp_path / "data", "--health", served.health)
+        assert code == 0
+        assert "`dither keys list`" in checks["server's keys"]["hint"]
+        value: str = checks["server's keys"]["value"]
+        return value
+
+    assert told() == "none refused"
+    wrong = {"Authorization": "Bearer dither_write_of_another_store", "Content-Type": "application/json"}
+    for _ in range(2):
+        assert requests.post(served.url + PATH, data=b"{}", headers=wrong, timeout=30).status_code == 401
+    assert told() == "2 requests with a key that is not known, since the start"
+
+
 def test_a_servers_words_are_parts_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = "\x1b[2J\u202e\n9 checks: all is well" + "x" * 9_999
     check = {"ok": False, **dict.fromkeys(("check", "value", "limit", "hint"), hostile)}

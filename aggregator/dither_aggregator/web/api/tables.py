@@ -98,7 +98,7 @@ class ShownMeta(TypedDict):
 
 
 class OutlookMeta(TypedDict):
-    """What installs' reports show."""
+    """The windows of installs' reports, and what each shows."""
 
     useful: Annotated[bool, says("whether all of them show what is looked for, or a share of a quarter")]
     week: ShownMeta
@@ -107,14 +107,14 @@ class OutlookMeta(TypedDict):
 
 
 class ChangeMeta(OutlookMeta):
-    """What other values of a metric's keys would do."""
+    """Other values of a metric's keys, and what they would do."""
 
     lines: Annotated[str, says("the registry's")]
     price: str
 
 
 class InstallsMeta(OutlookMeta):
-    """What so many installs' reports of the plan show, as `dither metrics check --installs --json` says it."""
+    """The worth of so many installs' reports of the plan, as `dither metrics check --installs --json` says it."""
 
     verdict: str
     installs_needed: Annotated[int | None, says("how many would make it useful")]
