@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from dither_aggregator.analysis.advice import advice, advice_together
 from dither_aggregator.analysis.installs import (
     INSTALLS_MAX,
     Change,
@@ -89,6 +88,8 @@ class AskedInstalls:
 
     def lines(self, registry: Registry, metrics: Sequence[Metric]) -> Iterator[str]:
         """Yield the lines that show what their reports tell, with those for what other keys would change."""
+        from dither_aggregator.analysis.advice import advice_together  # and with it scipy: only where it is used
+
         yield f"with {_in_words(self.installs)}:"
         outlooks = self._outlooks(registry, metrics)
         for now in outlooks:
@@ -120,6 +121,8 @@ class AskedInstalls:
         return list(changes(now, registry.quiet_days, self._reread(now.metric), utc_today()))
 
     def _advice(self, registry: Registry, now: Outlook) -> Iterator[str]:
+        from dither_aggregator.analysis.advice import advice
+
         return advice(now, registry.quiet_days, self._reread(now.metric), utc_today())
 
     def _reread(self, metric: Metric) -> Reread:
