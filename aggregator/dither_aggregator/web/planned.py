@@ -272,7 +272,7 @@ class PlanningAsked(Parameters):
         8,
         "the percentage of installs in which telemetry is on",
         "telemetry is on in, % of them",
-        load_default=Decimal(100),
+        load_default=100,
     )
     stay_percent = _percent(
         "the percentage of installs that are there a month later; without it nobody comes or goes",
