@@ -11,7 +11,7 @@ import pytest
 
 from dither.cli import COMMANDS, main
 from dither_shared.registry import Registry, utc_today
-from tests import picture
+from tests import conftest, picture
 from tests.support.aggregators import ENVIRONMENT, aggregator
 from tests.support.keys import write_key
 
@@ -155,3 +155,16 @@ def test_the_wheels_that_it_names_are_of_this_version() -> None:
 def test_the_registry_example_proves_its_budget() -> None:
     registry = Registry.parse(blocks("toml")[0])
     assert registry.metrics["theme"].reservation == 4_000_000
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", "failed"), ("", "skipped")])
+def test_a_part_that_is_missing_is_an_error_in_ci_and_a_skip_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, ci: str, outcome: str
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    made = pytest.TestReport("a test", ("", 1, ""), {}, "skipped", ("a file", 1, "Skipped: no mounts"), "call")
+    hook = conftest.pytest_runtest_makereport()
+    next(hook)
+    with pytest.raises(StopIteration) as ended:
+        hook.send(made)
+    assert (ended.value.value.outcome, "no mounts" in str(made.longrepr)) == (outcome, True)
