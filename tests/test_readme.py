@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 import venv
 from datetime import timedelta
@@ -60,6 +61,7 @@ def test_the_first_number_is_at_most_120_words_away() -> None:
     assert len(blocks("python")[0].splitlines()) <= 14
 
 
+@pytest.mark.slow
 def test_the_first_output_and_the_picture_are_of_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
     said, shares = picture.crowd()
     assert capsys.readouterr().out == blocks("text")[0]
@@ -69,12 +71,16 @@ def test_the_first_output_and_the_picture_are_of_the_same_run(capsys: pytest.Cap
 @pytest.mark.slow
 def test_the_first_block_runs_as_it_stands_after_the_one_install_line(tmp_path: Path) -> None:
     """In an environment of its own, away from the clone."""
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv")
     (install,) = blocks("sh")[0].splitlines()
     python = tmp_path / "venv" / "bin" / "python"
-    offline = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONPATH": ""}
+    offline = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PYTHON": f"{python}", "PYTHONPATH": ""}
     subprocess.run(
-        [python, "-m", *install.split()], cwd=ROOT, env={**ENVIRONMENT, **offline}, check=True, capture_output=True
+        [sys.executable, "-m", *install.split()],
+        cwd=ROOT,
+        env={**ENVIRONMENT, **offline},
+        check=True,
+        capture_output=True,
     )
     done = subprocess.run(
         [python, "-c", blocks("python")[0]], cwd=tmp_path, env=offline, capture_output=True, text=True, check=False
