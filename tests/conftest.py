@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -176,3 +176,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let a file that needs no browser have none beside it."""
     if item.path not in item.config.stash[BROWSING]:
         chromium.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let nothing be skipped in CI: there, a part that a test needs and does not find is an error."""
+    report = yield
+    if report.skipped and os.environ.get("CI"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome, report.longrepr = "failed", f"nothing is skipped in CI: {reason}"
+    return report

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 import venv
 from datetime import timedelta
@@ -11,7 +12,7 @@ import pytest
 
 from dither.cli import COMMANDS, main
 from dither_shared.registry import Registry, utc_today
-from tests import picture
+from tests import conftest, picture
 from tests.support.aggregators import ENVIRONMENT, aggregator
 from tests.support.keys import write_key
 
@@ -60,6 +61,7 @@ def test_the_first_number_is_at_most_120_words_away() -> None:
     assert len(blocks("python")[0].splitlines()) <= 14
 
 
+@pytest.mark.slow
 def test_the_first_output_and_the_picture_are_of_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
     said, shares = picture.crowd()
     assert capsys.readouterr().out == blocks("text")[0]
@@ -69,12 +71,16 @@ def test_the_first_output_and_the_picture_are_of_the_same_run(capsys: pytest.Cap
 @pytest.mark.slow
 def test_the_first_block_runs_as_it_stands_after_the_one_install_line(tmp_path: Path) -> None:
     """In an environment of its own, away from the clone."""
-    venv.create(tmp_path / "venv", with_pip=True)
+    venv.create(tmp_path / "venv")
     (install,) = blocks("sh")[0].splitlines()
     python = tmp_path / "venv" / "bin" / "python"
-    offline = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONPATH": ""}
+    offline = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PYTHON": f"{python}", "PYTHONPATH": ""}
     subprocess.run(
-        [python, "-m", *install.split()], cwd=ROOT, env={**ENVIRONMENT, **offline}, check=True, capture_output=True
+        [sys.executable, "-m", *install.split()],
+        cwd=ROOT,
+        env={**ENVIRONMENT, **offline},
+        check=True,
+        capture_output=True,
     )
     done = subprocess.run(
         [python, "-c", blocks("python")[0]], cwd=tmp_path, env=offline, capture_output=True, text=True, check=False
@@ -155,3 +161,16 @@ def test_the_wheels_that_it_names_are_of_this_version() -> None:
 def test_the_registry_example_proves_its_budget() -> None:
     registry = Registry.parse(blocks("toml")[0])
     assert registry.metrics["theme"].reservation == 4_000_000
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("true", "failed"), ("", "skipped")])
+def test_a_part_that_is_missing_is_an_error_in_ci_and_a_skip_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, ci: str, outcome: str
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    made = pytest.TestReport("a test", ("", 1, ""), {}, "skipped", ("a file", 1, "Skipped: no mounts"), "call")
+    hook = conftest.pytest_runtest_makereport()
+    next(hook)
+    with pytest.raises(StopIteration) as ended:
+        hook.send(made)
+    assert (ended.value.value.outcome, "no mounts" in str(made.longrepr)) == (outcome, True)

@@ -18,7 +18,7 @@ from tests.support.soaking import scaled
 pytestmark = pytest.mark.slow
 
 REPORTS = scaled(1_500, 3_000)
-LOOKED_AT_MAX = 2_000
+LOOKED_AT_MAX = scaled(500, 2_000)
 """Continuations that a search reads: those of noise come last, and no page shows them."""
 WIDE, TURNED = "W" * 200, "a \N{RIGHT-TO-LEFT OVERRIDE}b"
 METRICS: dict[str, dict[str, object]] = {

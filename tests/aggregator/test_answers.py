@@ -113,8 +113,8 @@ def false_pages(one: Site, pages: int) -> int:
 
 
 def test_a_headline_is_false_on_at_most_5_percent_of_pages(tmp_path: Path) -> None:
-    """300 pages, or 1,500: a false alarm of 1e-6. Intervals that hold each alone are caught."""
-    pages = scaled(300, 1_500)
+    """150 pages, or 1,500: a false alarm of 1e-6. Intervals that hold each alone are caught."""
+    pages = scaled(150, 1_500)
     with site(tmp_path, 32) as one:
         assert false_pages(one, pages) <= binom.isf(ALARM, pages, 0.05)
         with patch.object(
@@ -159,11 +159,11 @@ def false_parts(one: Site, worlds: int) -> float:
 
 
 def test_cards_that_lead_with_noise_are_at_most_5_percent_on_average(tmp_path: Path) -> None:
-    """In one of 41 metrics is something. By Hoeffding, a false alarm needs .05 + .42: 1e-6 for 40 worlds.
+    """In one of 41 metrics is something. By Hoeffding, a false alarm needs .05 + .53: 1e-6 for 25 worlds.
 
     Without the false discovery rate two of 40 metrics of noise say something, beside the one that has it: caught.
     """
-    worlds = scaled(40, 400)
+    worlds = scaled(25, 400)
     limit = 0.05 + float(np.sqrt(np.log(1 / ALARM) / 2 / worlds))
 
     def each_by_itself(_: object, __: object, ___: object, answers: Mapping[str, ReadingAnswer]) -> object:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import pytest
 
 import dither
@@ -30,7 +30,7 @@ def written(directory: Path, **changes: Any) -> tuple[Path, Path]:
 def test_the_file_is_the_registry_in_the_described_form(tmp_path: Path) -> None:
     toml, compiled = written(tmp_path)
     document = json.loads(compiled.read_text(encoding="utf-8"))
-    jsonschema.validate(document, SCHEMA)
+    jsonschema_rs.validate(SCHEMA, document)
     registry = Registry.load(toml)
     assert Registry.load(compiled) == registry
     color = document["metrics"][0]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,32 +92,42 @@ def test_a_registry_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 MANY = scaled(1_000_000, 10_000_000)
-HOSTILE = {
-    "a key of many parts": "a" + ".a" * 25_000 + " = 1",
-    "a key of many parts in a table within a list": "a = [{" + "a" + ".a" * 25_000 + " = 1}]",
-    "a key of many parts behind a string of many quotes": 'a = [{b = """a"""", a' + ".a" * 25_000 + ' = 1, c = ""}]',
-    "a table of many parts": "[a" + ".a" * 25_000 + "]",
-    "many keys of many parts": "\n".join(f"k{number}" + ".a" * 200 + " = 1" for number in range(MANY // 500)),
-    "many keys": "\n".join(f"k{number} = 1" for number in range(MANY // 5)),
-    "many tables": "\n".join(f"[t{number}]" for number in range(MANY // 5)),
-    "many tables of eight parts": "\n".join(f"[k{number}.a.b.c.d.e.f.g]" for number in range(99_000)),
-    "many long numbers": "a = [" + f"0x{'f' * 996}, " * (MANY // 500) + "]",
-    "many tables of one list": "[[t]]\n" * (MANY // 3),
-    "many items": "a = [" + "1," * MANY + "]",
-    "many lists": "a = [" + "[]," * MANY + "]",
-    "lists in lists": "a = " + "[" * MANY,
-    "tables in tables": "a = " + "{a=" * 500 + "1" + "}" * 500,
-    "a long name": "[metric." + "a" * MANY + "]",
-    "a name in colours": '[metric."\\u001b[7m' + "\\u202e" * 100_000 + '"]',
-    "names like one that is missing": "[registry]\n" + "\n".join(f"ap{number}p = 1" for number in range(MANY // 20)),
-    "quotes": '"' * MANY,
-    "escapes": '"\\' * MANY,
-    "strings that nothing ends": '"""\n"' * (MANY // 2),
-    "dots": "." * MANY,
-    "digits": "a = " + "9" * MANY,
-    "a number of a high exponent": "a = 1e999999999999",
-    "comments": "#\n" * MANY,
-}
+
+
+@cache
+def hostile() -> dict[str, str]:
+    """Return registries that take long or grow, by what they are. Making them takes half a second."""
+    return {
+        "a key of many parts": "a" + ".a" * 25_000 + " = 1",
+        "a key of many parts in a table within a list": "a = [{" + "a" + ".a" * 25_000 + " = 1}]",
+        "a key of many parts behind a string of many quotes": 'a = [{b = """a"""", a'
+        + ".a" * 25_000
+        + ' = 1, c = ""}]',
+        "a table of many parts": "[a" + ".a" * 25_000 + "]",
+        "many keys of many parts": "\n".join(f"k{number}" + ".a" * 200 + " = 1" for number in range(MANY // 500)),
+        "many keys": "\n".join(f"k{number} = 1" for number in range(MANY // 5)),
+        "many tables": "\n".join(f"[t{number}]" for number in range(MANY // 5)),
+        "many tables of eight parts": "\n".join(f"[k{number}.a.b.c.d.e.f.g]" for number in range(99_000)),
+        "many long numbers": "a = [" + f"0x{'f' * 996}, " * (MANY // 500) + "]",
+        "many tables of one list": "[[t]]\n" * (MANY // 3),
+        "many items": "a = [" + "1," * MANY + "]",
+        "many lists": "a = [" + "[]," * MANY + "]",
+        "lists in lists": "a = " + "[" * MANY,
+        "tables in tables": "a = " + "{a=" * 500 + "1" + "}" * 500,
+        "a long name": "[metric." + "a" * MANY + "]",
+        "a name in colours": '[metric."\\u001b[7m' + "\\u202e" * 100_000 + '"]',
+        "names like one that is missing": "[registry]\n"
+        + "\n".join(f"ap{number}p = 1" for number in range(MANY // 20)),
+        "quotes": '"' * MANY,
+        "escapes": '"\\' * MANY,
+        "strings that nothing ends": '"""\n"' * (MANY // 2),
+        "dots": "." * MANY,
+        "digits": "a = " + "9" * MANY,
+        "a number of a high exponent": "a = 1e999999999999",
+        "comments": "#\n" * MANY,
+    }
+
+
 READ_KB_MAX, READ_WITHIN_S = scaled(150, 600) * 1024, scaled(3, 20)
 READER = """
 import resource, sys, time
@@ -152,7 +163,7 @@ def test_a_hostile_registry_is_refused_in_words_within_bounds(tmp_path: Path) ->
     ) as reader:
         assert reader.stdin
         assert reader.stdout
-        for number, (name, text) in enumerate([*HOSTILE.items(), ("a list of ends of lines", TEXT)]):
+        for number, (name, text) in enumerate([*hostile().items(), ("a list of ends of lines", TEXT)]):
             path = tmp_path / f"{number}.toml"
             path.write_text(text, encoding="utf-8")
             print(path, file=reader.stdin, flush=True)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 REGISTRY = registry_text(device_epsilon="1000", reports=200, epsilon="2")
 Served = tuple[str, Taking, dict[str, str]]
 """A site's origin, the aggregator that takes reports from it, and what `start()` needs for that."""
-VISITORS = scaled(60, 2_000)
+VISITORS = scaled(40, 2_000)
 KILLS = scaled(24, 1_000)
 CLOCK = "Date.now = ((now, day) => () => now() + day * 86_400_000)(Date.now.bind(Date), {day})"
 

@@ -59,7 +59,7 @@ def test_the_likeliest_shares_in_the_place_of_unbiased_ones_would_be_caught() ->
 def test_means_hold_and_with_weights_made_of_the_counts_would_not(
     buckets: int, epsilon: str, n: int, caught: bool
 ) -> None:
-    """The mean of 95 % of the fits holds: 28 or fewer of 40 would with 2e-7.
+    """The mean of 95 % of the fits holds: 15 or fewer of 25 would with 2e-7.
 
     The planted bug weighs each output by its own count: what came out rare counts more. It shows where outputs are
     many, 1,651 for these 3,000 reports.
@@ -69,13 +69,13 @@ def test_means_hold_and_with_weights_made_of_the_counts_would_not(
     falling = np.exp(-6 * places / len(places))
     truth = np.append(falling / falling.sum(), 0.0)
     mean = np.append(places - places @ truth[:-1], 0.0)
-    for _ in range(40):
+    for _ in range(25):
         tally = draw_numbers(stored.plan, truth, n, rng)
         channel = channel_of(stored.plan, tally.counts, tally.n)
         held.append([holds(each, mean) for each in (fit(channel), by_counts(channel))])
     sound, planted = np.sum(held, axis=0).tolist()
-    assert sound > 28
-    assert planted <= 28 or not caught
+    assert sound > 15
+    assert planted <= 15 or not caught
 
 
 def holds(fitted: NumberFit, functional: Floats) -> bool:

@@ -30,7 +30,7 @@ from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.registry import Registry
 from tests.aggregator.store.test_administering import Hands, running
 from tests.benchmarks.attackers import FOREIGN
-from tests.shared.test_files import HOSTILE
+from tests.shared.test_files import hostile
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.registries import registry, registry_text
 from tests.support.stores import SQLitePlace
@@ -251,7 +251,7 @@ def test_hostile_registries_and_bodies_are_refused_in_words_and_grow_the_server_
         hands.post("registry/load", registry=registry_text())
         Path("/proc/self/clear_refs").write_text("5")
         before = size_kb()
-        for name, text in HOSTILE.items():
+        for name, text in hostile().items():
             if len(text) < 1_900_000:
                 spent = time.process_time()  # by this process, which takes uploads: not by the one that reads
                 status, detail = hands.refused("registry/load", {"registry": text})

@@ -16,12 +16,20 @@ from dither_aggregator.store.document_kinds import DayMark, Retention
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
+from tests.aggregator.store.conftest import place_of
 from tests.support.soaking import scaled
 from tests.support.stores import Place, RedisPlace, SQLitePlace, append, body_of, fold_all, seal_all
 
 PAGE = Path(__file__).parents[3] / "aggregator" / "counting.md"
 ROWS = scaled(1, 6)
 """So many rows of a table, fields of a hash, or elements of a list are changed."""
+
+
+@pytest.fixture
+def place(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Return a place of two shards: all keys of both are changed in turn, and all keys of both read each time."""
+    with closing(place_of(kind, tmp_path / "store", request, 0, shards=2)) as made:
+        yield made
 
 
 def fill(place: Place, asked: Registry) -> Store:

@@ -17,6 +17,7 @@ from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable
 from dither_aggregator.store.day_reset import DayReset
 from dither_aggregator.store.document_kinds import DayMark, Retention
 from dither_aggregator.store.dump import ShardRecord
+from dither_aggregator.store.packing import day_number
 from dither_aggregator.store.records import Final, KeptReading, LogEntry
 from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
@@ -434,6 +435,22 @@ def test_a_dump_during_which_old_tallies_are_given_up_is_not_whole(place: RedisP
         other.forget(shard)
     with pytest.raises(StoreUnavailable, match="given up while they were read"):
         list(records)
+
+
+def test_buckets_of_ids_that_no_day_has_are_looked_for_at_once_and_seen(place: RedisPlace, asked: Registry) -> None:
+    """A look at each bucket of each day took fsck most of its time."""
+    with closing(place.make(asked)) as store:
+        append(store, body_of(asked, {"dark": [1]}))
+        place.redis.config_resetstat()
+        assert store.integrity() == []
+        looks = place.redis.info("commandstats")["cmdstat_hkeys"]["calls"]
+        assert looks < 2 * (layout.BUCKETS_MIN + store.shards)
+        day = day_number(store.today())
+        place.redis.hset(layout.shard_key(0, "seen", day - 3, layout.BUCKETS_MIN - 1), "an id", "a digest")
+        place.redis.config_resetstat()
+        (told,) = store.integrity()
+        assert "the ids of" in told
+        assert place.redis.info("commandstats")["cmdstat_hkeys"]["calls"] < 2 * looks  # two looks, not one a finding
 
 
 def test_a_redis_that_becomes_lossy_while_it_is_used_is_given_no_more_uploads(

@@ -29,9 +29,8 @@ from tests.support.hosts import (
     until,
 )
 
-UNTOLD_FORK = pytest.mark.skipif(
-    sys.version_info >= (3, 13), reason="since 3.13 Python ends a child whose fork it was not told of beforehand"
-)
+HEARD = (True, False) if sys.version_info < (3, 13) else (False,)
+"""Whether a child hears of its fork: since 3.13 Python ends one that was not told of it beforehand."""
 
 
 @forks
@@ -133,7 +132,7 @@ def test_a_device_in_memory_is_the_parents_alone_and_a_child_says_so(world: Worl
 
 
 @forks
-@pytest.mark.parametrize("hooks", [pytest.param(True, marks=UNTOLD_FORK), False])
+@pytest.mark.parametrize("hooks", HEARD)
 def test_a_fork_from_c_leaves_the_child_without_a_device(world: World, hooks: bool) -> None:
     """uWSGI forks so: Python hears of it afterwards, in the child, or not at all. The connection is the parent's."""
 

@@ -691,14 +691,19 @@ class RedisData(Store):
             [("HGETALL", key("seen")), ("HGET", key(), "quarantine_last"), ("HKEYS", key("quarantine"))]
         )
         buckets = buckets_of(listed)
+        unlisted = [each for each in around if not buckets.get(each)]
+        there = self._client.run_each(
+            [("EXISTS", *(key("seen", each, place) for place in range(BUCKETS_MIN))) for each in unlisted]
+        )
+        wrong = {each for each, buckets_there in zip(unlisted, there, strict=True) if buckets_there}
         for each in around:
-            ids, astray = 0, 0
-            for some in chunks(range(buckets.get(each, BUCKETS_MIN)), SORT_BUCKETS):
+            ids, astray, count = 0, 0, buckets.get(each, 0)
+            for some in chunks(range(count), SORT_BUCKETS):
                 found = self._client.run_each([("HKEYS", key("seen", each, place)) for place in some])
                 ids += sum(map(len, found))
                 for place, of_bucket in zip(some, found, strict=True):
-                    astray += sum(bucket_of(id_, buckets.get(each, 0)) != place for id_ in of_bucket)
-            if buckets.get(each, 0) % BUCKETS_MIN or astray or ids != int(listed.get(b"%d:ids" % each, 0)):
+                    astray += sum(bucket_of(id_, count) != place for id_ in of_bucket)
+            if each in wrong or count % BUCKETS_MIN or astray or ids != int(listed.get(b"%d:ids" % each, 0)):
                 yield f"{where}: the ids of {day_of(each)} are not as many as is written, or not where they must be"
         if max(map(int, waiting), default=0) > int(last or 0):
             yield f"{where}: the quarantine has given more numbers than {int(last or 0)}"
@@ -724,8 +729,10 @@ class RedisData(Store):
 
 
 def _told_twice(look: Callable[[], Iterable[str]]) -> list[str]:
-    """Return what two looks tell."""
-    return [told for told in look() if told in set(look())]
+    """Return what two looks tell; a second one is taken where the first tells something."""
+    first = list(look())
+    again = set(look()) if first else set[str]()
+    return [told for told in first if told in again]
 
 
 def _begin(client: Client, app: str, shards: int) -> None:
