@@ -490,8 +490,9 @@ class SQLiteData(Store):
                 set_state(db, "merged", sealed)
         return [Unmerged(plan, date.fromisoformat(epoch), low, high) for plan, epoch, low, high in rows]
 
-    def _finals(self, plan: int) -> dict[date, Final]:
-        rows = self._rows("SELECT epoch, digest, snapshot FROM final WHERE plan = ?", plan)
+    def _finals(self, plan: int, first: date = date.min, last: date = date.max) -> dict[date, Final]:
+        some = "SELECT epoch, digest, snapshot FROM final WHERE plan = ? AND epoch BETWEEN ? AND ?"
+        rows = self._rows(some, plan, first.isoformat(), last.isoformat())
         return {date.fromisoformat(epoch): Final(digest, snapshot) for epoch, digest, snapshot in rows}
 
     def all_finals(self) -> set[TallyKey]:
@@ -581,10 +582,11 @@ class SQLiteData(Store):
             rows = db.execute(SELECT_LEDGER).fetchall()
         return with_pending(dict(ledger_of(*row) for row in rows), pending)
 
-    def _epochs(self, plans: Sequence[int]) -> dict[int, list[date]]:
+    def _epochs(self, plans: Sequence[int], first: date = date.min, last: date = date.max) -> dict[int, list[date]]:
         one = "plan = ? AND" if len(plans) == 1 else ""
-        query = f"SELECT plan, epoch FROM ledger WHERE {one} accepted > 0 ORDER BY plan, epoch DESC"  # noqa: S608
-        rows = self._rows(query, *(plans if one else ()))
+        some = f"{one} epoch BETWEEN ? AND ? AND accepted > 0"
+        query = f"SELECT plan, epoch FROM ledger WHERE {some} ORDER BY plan, epoch DESC"  # noqa: S608 - our own words
+        rows = self._rows(query, *(plans if one else ()), first.isoformat(), last.isoformat())
         return {
             plan: [date.fromisoformat(epoch) for _, epoch in of_plan] for plan, of_plan in groupby(rows, itemgetter(0))
         }
