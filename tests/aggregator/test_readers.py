@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import selectors
 import signal
 import socket
 import subprocess
@@ -27,7 +28,15 @@ from dither_aggregator.web import in_words
 from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.reader_pool import CANDIDATES_MAX, READERS, Alone, ReaderProcess, Readers
+from dither_aggregator.web.reader_pool import (
+    CANDIDATES_MAX,
+    READERS,
+    WAIT_WITHIN_S,
+    WAITING_MAX,
+    Alone,
+    ReaderProcess,
+    Readers,
+)
 from dither_aggregator.workers.candidate_jobs import ASK_EVERY_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
@@ -372,6 +381,93 @@ def test_a_reader_that_starts_slowly_beside_busy_programs_is_not_started_anew_fo
 
     with closing(SQLiteStore.create(tmp_path / "data", "example")) as store:
         asyncio.run(ask(store.generation))
+
+
+class _Leaping(selectors.DefaultSelector):
+    """Waits for nothing: where nothing is there, the loop's clock leaps to the next timer."""
+
+    ahead = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        if not found and timeout:
+            self.ahead += timeout
+        return found
+
+
+def _leaping() -> asyncio.SelectorEventLoop:
+    selector = _Leaping()
+    loop = asyncio.SelectorEventLoop(selector)
+    loop.time = lambda: time.monotonic() + selector.ahead  # type: ignore[method-assign]
+    return loop
+
+
+class _Slow:
+    """A reader that takes as long as 50,000 values do on a busy machine, or fails when it is told to."""
+
+    has_answered = True
+
+    def __init__(self, failing: asyncio.Event | None = None) -> None:
+        self._failing = failing
+
+    async def ask(self, asked: ReadRequest, within_s: float) -> ReadAnswer:
+        if self._failing:
+            await self._failing.wait()
+            raise Problem("read-failed", "the answer took too long")
+        await asyncio.sleep(9.0)
+        return ReadAnswer(200, [], b"")
+
+    async def end(self) -> None:
+        pass
+
+
+def _with(monkeypatch: pytest.MonkeyPatch, reader: _Slow) -> Readers:
+    async def start(place: Place) -> _Slow:
+        return reader
+
+    monkeypatch.setattr(ReaderProcess, "start", start)
+    return Readers("nowhere", "none")
+
+
+def test_eight_readers_of_a_long_list_wait_for_their_turn_and_a_crowd_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ReadRequest("GET", LOOK, b"", [], b"", live=True)
+
+    async def ask(number: int) -> tuple[list[ReadAnswer | BaseException], float]:
+        made = _with(monkeypatch, _Slow())
+        began = asyncio.get_running_loop().time()
+        found = await asyncio.gather(*(made.answer(asked) for _ in range(number)), return_exceptions=True)
+        await made.close()
+        return found, asyncio.get_running_loop().time() - began
+
+    with asyncio.Runner(loop_factory=_leaping) as runner:
+        eight, took_s = runner.run(ask(8))
+        assert [isinstance(one, ReadAnswer) for one in eight] == [True] * 8
+        assert took_s < WAIT_WITHIN_S
+        many, took_s = runner.run(ask(READERS + WAITING_MAX + 5))
+        assert sum("too many pages" in str(one) for one in many[-5:]) == 5
+        assert took_s < WAIT_WITHIN_S + 2 * 9.0 + 1.0
+
+
+def test_a_reader_that_fails_when_its_client_has_gone_logs_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave() -> None:
+        failing = asyncio.Event()
+        made = _with(monkeypatch, _Slow(failing))
+        client = asyncio.create_task(made.answer(ReadRequest("GET", "/", b"", [], b"", live=True)))
+        while not made._asked:
+            await asyncio.sleep(0)
+        client.cancel()
+        await asyncio.wait({client})
+        failing.set()
+        while made._asked:
+            await asyncio.sleep(0)
+
+    asyncio.run(leave())
+    gc.collect()
+    assert caplog.records == []
 
 
 def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(

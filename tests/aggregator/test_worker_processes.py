@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests.support.aggregators import dither, refused
 from tests.support.clocks import DAY_S
@@ -178,6 +179,55 @@ def test_a_broker_that_hangs_is_not_felt_by_uploads(whole: tuple[Site, Crowd]) -
             assert api.stop()[0] == 0
     wait_until(lambda: site.backlog() == 0)  # beat publishes what this API could not
     crowd.check_counted(site)
+
+
+def test_while_workers_are_frozen_and_the_broker_is_away_for_ten_minutes_uploads_are_taken_to_the_backlogs_bound(
+    site: Site,
+) -> None:
+    """Ten minutes by the store's clock, which is set. A soak waits them, too, with an upload a second."""
+    bound = scaled(40, 1_000)
+    with site.api(*site.places, "--backlog-max", bound) as api, site.worker() as worker:
+        crowd, readiness = Crowd(site, api), api.said["health"] + "/readyz"
+
+        def ill() -> set[str]:
+            answer = requests.get(readiness, timeout=30)
+            found = {check["check"] for check in answer.json()["checks"] if not check["ok"]}
+            assert answer.status_code == (503 if full else 200)
+            return found
+
+        full = False
+        crowd.upload(5)
+        wait_until(lambda: site.backlog() == 0)
+        frozen = [worker.process.pid, *worker.children()]
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        site.broker.stop()
+        crowd.upload(5)
+        for _ in range(scaled(0, 600)):
+            time.sleep(1)
+            crowd.upload(1)
+            assert ill() <= {"folding", "work"}
+        with site.store() as store:
+            store.set_clock_offset(600)
+        wait_until(lambda: "folding" in ill(), what="ten minutes without folding being told")
+        assert crowd.refused == 0
+        while site.backlog() < bound:
+            assert ill() <= {"folding", "work"}
+            crowd.upload(5)
+        assert crowd.refused == 0
+        full = True
+        wait_until(lambda: requests.get(readiness, timeout=30).status_code == 503, what="the bound being noticed")
+        assert "backlog" in ill()
+        site.broker.start()
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+        crowd.upload(1)  # it is sent until it is taken
+        wait_until(lambda: site.backlog() == 0)
+    with site.store() as store:
+        rows = store.ledger()
+    total = sum(crowd.sent)
+    assert (sum(row.accepted for row in rows), sum(row.folded for row in rows)) == (total, total)
+    assert crowd.refused > 0
 
 
 def test_a_store_that_may_lose_reports_is_refused_unless_allowed(prepared: Site) -> None:

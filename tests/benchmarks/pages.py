@@ -1,8 +1,10 @@
-"""The processor time of pages, beside one estimate of the same counts: with 50,001 values, and with 1,000 metrics.
+"""The processor time of pages, beside one estimate of the same counts: with 50,001 values, and with 1,000 metrics; and
+how long the first page of a server takes.
 
 The store is a real one, with reports on each of 366 days. It runs in the environment of a reader.
 """
 
+import asyncio
 import gzip
 import os
 import random
@@ -25,6 +27,9 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.computing import ONE_THREAD
 from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store.packing import DAY_S
+from dither_aggregator.web.messages import Place, ReadAnswer, ReadRequest
+from dither_aggregator.web.reader_pool import FIRST_WITHIN_S, ReaderProcess
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
 from dither_shared.wire.reading import parse_upload
@@ -46,6 +51,8 @@ KNOWN_MAX_S = 0.02
 TIMES = 9
 """How often that is asked: the first answer is held to the aim, the median is shown beside it."""
 SERIES_MAX_S = 1.5
+FIRST_MAX_S = 1.5
+"""A reader that is started for it may take so long for the first page."""
 BYTES_MAX, PACKED_MAX = 300_000, 60_000
 
 
@@ -60,6 +67,8 @@ def _run() -> None:
         _wide(Path(place))
     with tempfile.TemporaryDirectory() as place:
         _many(Path(place))
+    with tempfile.TemporaryDirectory() as place:
+        _first(Path(place))
 
 
 @contextmanager
@@ -148,6 +157,26 @@ owners = ["team@example.org"]
 sensitivity = "low"
 expires = {utc_today() + timedelta(days=180)}
 """
+
+
+def _first(place: Path) -> None:
+    """A reader that is started is asked for the first page, as the first who looks at a server asks."""
+    text = "".join(_metric(number) for number in range(40))
+    head = '[registry]\napp = "example"\ndevice_epsilon = 1000.0\nquiet_days = 0\n'
+    with _filled(Registry.parse(head + text), place, DAYS, 40) as (store, _):
+        store.set_clock_offset((store.today() - utc_today()).days * DAY_S)
+
+        async def ask() -> tuple[float, ReadAnswer]:
+            began = time.perf_counter()
+            reader = await ReaderProcess.start(Place(str(place), store.generation, None))
+            answer = await reader.ask(ReadRequest("GET", "/", b"", [], b"", live=True), FIRST_WITHIN_S)
+            took = time.perf_counter() - began
+            await reader.end()
+            return took, answer
+
+        took, answer = asyncio.run(ask())
+        print(f"\n  40 metrics of 20 values on {DAYS} days; seconds that are waited, not of a processor")
+        _line("/ of a new reader", took, gzip.decompress(answer.content), FIRST_MAX_S)
 
 
 def _again(client: FlaskClient, path: str) -> tuple[float, bytes]:

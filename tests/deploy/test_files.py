@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from ipaddress import ip_address, ip_network
@@ -166,6 +167,44 @@ def test_kubernetes_takes_the_file_and_would_see_a_misspelt_line(version: str) -
     spoiled = json.loads(json.dumps(api).replace("readinessProbe", "readynessProbe"))
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(spoiled, version, strict=True)
+
+
+def test_the_pages_commands_make_all_that_pods_ask_for_and_name_what_there_is() -> None:
+    """No cluster is started: what each command of kubectl says is held against the file."""
+    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    part = page.partition("\n## Kubernetes\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)[0].splitlines()
+    there = {f"{each['kind']}/{each['metadata']['name']}".lower(): each for each in CLUSTER}
+    made = {each["metadata"]["name"]: set(each["data"]) for each in CLUSTER if each["kind"] == "ConfigMap"}
+    containers = page.partition("\n## Containers\n")[2].partition("\n## ")[0]
+    secrets = set(re.findall(r"> secrets/(\w+)$", containers, re.MULTILINE))
+    rest = []
+    for line in lines:
+        words = shlex.split(line.removeprefix("kubectl ").removeprefix("--namespace dither "))
+        if words[:2] not in (["create", "configmap"], ["create", "secret"]):
+            rest.append(words)
+            continue
+        files = [words[at + 1] for at, word in enumerate(words) if word == "--from-file"]
+        kept = [file for file in files if file not in ("docker/metrics.toml", "docker/secrets")]
+        assert all((DEPLOY / file).is_file() for file in kept), line
+        name = words[3] if words[2] == "generic" else words[2]
+        made[name] = secrets if files == ["docker/secrets"] else {Path(file).name for file in files}
+    create, apply, wait, logs, execute = rest
+    assert create == ["create", "namespace", "dither"]
+    assert apply == ["apply", "--filename", "kubernetes/dither.yaml"]
+    assert wait[:2] == ["wait", "--for=condition=complete"]
+    assert {wait[2], logs[1], execute[1]} == {"job/init", "deployment/api"} <= there.keys()
+    assert execute[2:4] == ["--", "dither"]
+    run(tool("dither"), *execute[4:], "--help")
+    for pod in pods().values():
+        (container,) = pod["containers"]
+        assert {each["configMapRef"]["name"] for each in container.get("envFrom", ())} <= made.keys()
+        for volume in pod["volumes"]:
+            asked = volume.get("secret", {})
+            assert {item["key"] for item in asked.get("items", ())} <= made[asked.get("secretName", "dither")], volume
+            assert volume.get("configMap", {}).get("name", "redis") in made, volume
+        files = {Path(word).name for word in container["args"] if word.startswith("/etc/")}
+        assert files <= made["registry"] | made["redis"], files
 
 
 def test_pods_run_what_containers_run() -> None:

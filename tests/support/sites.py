@@ -56,8 +56,9 @@ class Site:
             assert cache is not None
             cache.clear()
 
-    def epochs(self, plan: Plan) -> list[date]:
-        return sorted((day for digest, day in self.tallies if digest == plan.digest), reverse=True)
+    def epochs(self, plan: Plan, first: date = date.min, last: date = date.max) -> list[date]:
+        days = (day for digest, day in self.tallies if digest == plan.digest and first <= day <= last)
+        return sorted(days, reverse=True)
 
     def page(self, query: str = "", metric: str = "color") -> "Seen":
         answer = self.client.get(f"/metrics/{metric}?{query}")

@@ -137,9 +137,9 @@ class _Readers:
         """Tell of no upload that waits."""
         return 0
 
-    def epochs(self, plan: Plan) -> list[date]:
+    def epochs(self, plan: Plan, first: date = date.min, last: date = date.max) -> list[date]:
         """Return the sealed days on which reports of the plan were accepted, and those of which a batch is shown."""
-        days = self._store.epochs(plan)
+        days = self._store.epochs(plan, first, last)
         return self._visible_days({self._store.stored(plan).id: days})[self._store.stored(plan).id]
 
     def all_epochs(self) -> dict[int, list[date]]:

@@ -55,8 +55,8 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
     Raises TallyGone when a tally of it is no longer kept, and NotReady where it is not read here and now.
     """
     provisional = epoch > store.sealed()  # before a tally is read: it may be sealed in between
-    finals = store.finals(stored.plan)
     window = Window.ending(epoch, view.days)
+    finals = store.finals(stored.plan, window.first, window.last)
     days = days_of(store, stored, window, finals)
     snapshot = finals[epoch].snapshot if view.days == 1 and epoch in finals else None
 
@@ -80,7 +80,7 @@ def days_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[da
             return finals[day].digest
         return store.tally(stored.plan, day).digest if keeps and day <= sealed else ""
 
-    return tuple((day, digest_of(day)) for day in sorted(store.epochs(stored.plan)) if day in window)
+    return tuple((day, digest_of(day)) for day in sorted(store.epochs(stored.plan, window.first, window.last)))
 
 
 def _kept(
@@ -99,7 +99,7 @@ def _kept(
         refuse_slow(store, slow=takes_seconds(stored) and view.candidates is None)
         return made()
     if keeper_of(store) and (first := next((day for day, _ in days if day < store.tallies_from()), None)):
-        if final := store.finals(stored.plan).get(first):
+        if final := store.finals(stored.plan, first, first).get(first):
             raise TallyGone(first, final.snapshot)
         return made()
     codec = Codec((View, Window, *estimand.records), stored)
@@ -114,14 +114,14 @@ def takes_seconds(stored: StoredPlan) -> bool:
 
 def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
     """Return the counts of a window, added up. Raises TallyGone and BadTally."""
-    pooled = _pool(store, stored, window, store.finals(stored.plan))
+    pooled = _pool(store, stored, window, store.finals(stored.plan, window.first, window.last))
     _refuse_impossible(stored, pooled)
     return pooled
 
 
 def _pool(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
     """Add up the tallies of a window, as far as who asks is told of them."""
-    days = (_tally(store, stored, day, finals) for day in store.epochs(stored.plan) if day in window)
+    days = (_tally(store, stored, day, finals) for day in store.epochs(stored.plan, window.first, window.last))
     return visible_tally(store, stored, Pooled.of(stored, window, days))
 
 
@@ -169,11 +169,11 @@ def _tail_once(store: Store, reading: Reading, kept_from: date) -> Tail | None:
     """Return the tail of days that are sealed and kept: their counts do not change any more."""
     stored = reading.stored
     usual = Window.ending(reading.window.first - timedelta(days=1), reading.window.days)
-    days = [day for day in store.epochs(stored.plan) if day in usual and day >= kept_from]
+    days = store.epochs(stored.plan, max(usual.first, kept_from), usual.last)
     if not days:
         return None
     before = Window(min(days), max(days))
-    pooled = _pool_once(store, stored, before, store.finals(stored.plan))
+    pooled = _pool_once(store, stored, before, store.finals(stored.plan, before.first, before.last))
     total = reading.sum_of_rest(pooled)
     significance = reading.significance()
     return Tail(total, len(significance.rest), before, pooled.n) if total and significance else None
@@ -184,7 +184,7 @@ def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> I
 
     Raises NotReady where some of them are not read yet.
     """
-    sealed, finals = store.sealed(), store.finals(stored.plan)
+    sealed, finals = store.sealed(), store.finals(stored.plan, window.first, window.last)
     days = days_of(store, stored, window, finals)
 
     def read_day(of_day: tuple[date, str]) -> Reading:

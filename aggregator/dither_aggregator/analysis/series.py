@@ -39,7 +39,7 @@ def series(
     Intervals hold together for all days of all plans, and for all values of a plan: a reader chose these few out of
     all.
     """
-    days = sum(day in window for stored in plans for day in store.epochs(stored.plan))
+    days = sum(len(store.epochs(stored.plan, window.first, window.last)) for stored in plans)
     points = []
     for stored in plans:
         known = tuple(value for value in values if estimand_of(stored.plan).knows(stored, value))

@@ -14,8 +14,8 @@ from enum import Flag, auto
 from typing import NamedTuple
 
 from dither_aggregator.analysis.reading_cache import state_of
-from dither_aggregator.health.capacity import Trouble
-from dither_aggregator.health.status import Audit, StoreStatus
+from dither_aggregator.health.capacity import DAYS_OF_IDS, Trouble, days_until_full
+from dither_aggregator.health.status import Audit, Ids, StoreStatus
 from dither_aggregator.ingest import counters
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
@@ -75,6 +75,13 @@ class Observed:
         """The store of a check that no server tells."""
         assert self.asked
         return self.asked
+
+    @property
+    def ids(self) -> Ids | None:
+        """The ids of uploads when they were last counted; None where they were not yet."""
+        if self.audit:
+            return self.audit.ids
+        return Ids.of(self.asked) if self.asked else None
 
     @property
     def read(self) -> StoreStatus:
@@ -370,6 +377,26 @@ def _capacity(seen: Observed) -> HealthFinding:
 
 def _size(size: float) -> str:
     return f"{size / (1 << 30):,.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):,.0f} MiB"
+
+
+@HealthCheck(
+    "ids",
+    f"room for {DAYS_OF_IDS} days as busy as the busiest",
+    "Ids of uploads, by which copies are known, fill it: a larger disk or more memory. deploy/sizes.md has how much.",
+    alerts=("DitherIdsFill",),
+)
+def _ids(seen: Observed) -> HealthFinding:
+    left, ids = seen.read.left, seen.ids
+    if ids is None:
+        return found("not read yet")
+    full = days_until_full(ids.by_day, ids.bytes_each, left.free) if left else None
+    text = "Within what time ids of uploads fill the store; +Inf where they do not."
+    within = f", full within {full} day{'s' * (full != 1)}" if full else ""
+    return found(
+        f"about {_size(sum(ids.by_day) * ids.bytes_each)} of ids{within}",
+        full is None,
+        [Gauge("dither_ids_full_seconds", text, full * DAY_S if full else float("inf"))],
+    )
 
 
 _USUAL = "Some minutes after midnight (UTC) this is usual; later: "

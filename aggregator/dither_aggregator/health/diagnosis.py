@@ -17,7 +17,6 @@ from typing import Any
 from dither.sending.connection import get
 from dither_aggregator.analysis.quality.verdict import ALPHA, days
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.health.capacity import DAYS_OF_IDS, days_until_full
 from dither_aggregator.health.checks import HealthCheck, HealthFinding, Observed, Teller, found, told
 from dither_aggregator.health.expiry import SOON, Expiries
 from dither_aggregator.health.status import Audit, StoreStatus
@@ -119,20 +118,6 @@ def _versions(store: Store) -> HealthFinding:
 def _expiry(seen: Observed) -> HealthFinding:
     ending = Expiries.of(seen.store.plans(), seen.store.clock_day())
     return found(ending.words or f"no metric expires within {SOON.days} days", not ending.all_over)
-
-
-@HealthCheck(
-    "ids",
-    f"room for {DAYS_OF_IDS} days as busy as the busiest",
-    "Ids of uploads, by which copies are known, fill it: a larger disk or more memory. deploy/sizes.md has how much.",
-    Teller.DOCTOR,
-)
-def _ids(seen: Observed) -> HealthFinding:
-    store, left = seen.store, seen.read.left
-    ids = [number for _, number in sorted(store.ids().items())]
-    full = days_until_full(ids, store.id_bytes, left.free) if left else None
-    size = f"about {sum(ids) * store.id_bytes / (1 << 20):,.0f} MiB of ids"
-    return found(f"{size}, full within {full} days" if full else size, not full)
 
 
 @HealthCheck(

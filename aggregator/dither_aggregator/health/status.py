@@ -71,6 +71,21 @@ class Interrupted(Exception):
 
 
 @dataclass(frozen=True)
+class Ids:
+    """The uploads that are remembered, so that no copy is counted."""
+
+    by_day: Sequence[int]
+    """How many of each day, the earliest first."""
+    bytes_each: int
+    """What one takes, about."""
+
+    @classmethod
+    def of(cls, store: Store) -> "Ids":
+        """Count them. May take as long as reading today's."""
+        return cls([number for _, number in sorted(store.ids().items())], store.id_bytes)
+
+
+@dataclass(frozen=True)
 class Audit:
     """The state that takes reading the ledger, and the log for pending uploads."""
 
@@ -84,6 +99,7 @@ class Audit:
     refused_reports: Mapping[str, int]
     backup_age_s: float | None
     """How long ago the latest backup was made, when this was read; None without one."""
+    ids: Ids
     began: float
     """When reading it began, by `time.monotonic`."""
 
@@ -105,4 +121,5 @@ class Audit:
             groups[refusal.reason] += refused.groups
             reports[refusal.reason] += refused.reports
         age_s = store.backup_age_s()
-        return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, age_s, began)
+        ids = Ids.of(store)
+        return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, age_s, ids, began)

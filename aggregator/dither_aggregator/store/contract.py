@@ -324,12 +324,12 @@ class Store(Documents):
         Reads no counts; nothing at all where this was noted before.
         """
 
-    def finals(self, plan: Plan) -> dict[date, Final]:
-        """Return what is kept of a plan's finalized epochs."""
-        return self._finals(self._plans.get(plan).id)
+    def finals(self, plan: Plan, first: date = date.min, last: date = date.max) -> dict[date, Final]:
+        """Return what is kept of a plan's finalized epochs, of those between two days."""
+        return self._finals(self._plans.get(plan).id, first, last)
 
     @abstractmethod
-    def _finals(self, plan: int) -> dict[date, Final]: ...
+    def _finals(self, plan: int, first: date = date.min, last: date = date.max) -> dict[date, Final]: ...
 
     @abstractmethod
     def all_finals(self) -> set[TallyKey]:
@@ -411,17 +411,17 @@ class Store(Documents):
     def shard_ledger(self, shard: int) -> dict[TallyKey, Counted]:
         """Return where a shard's reports are, by plan and epoch, all at one instant. `pending` is counted."""
 
-    def epochs(self, plan: Plan) -> list[date]:
-        """Return the days on which reports of the plan were accepted, latest first."""
+    def epochs(self, plan: Plan, first: date = date.min, last: date = date.max) -> list[date]:
+        """Return the days on which reports of the plan were accepted, of those between two days, latest first."""
         id_ = self._plans.get(plan).id
-        return self._epochs([id_]).get(id_, [])
+        return self._epochs([id_], first, last).get(id_, [])
 
     def all_epochs(self) -> dict[int, list[date]]:
         """Return the same of each plan that has any, by its id, at once."""
         return self._epochs(sorted(self._plans.by_id))
 
     @abstractmethod
-    def _epochs(self, plans: Sequence[int]) -> dict[int, list[date]]: ...
+    def _epochs(self, plans: Sequence[int], first: date = date.min, last: date = date.max) -> dict[int, list[date]]: ...
 
     @abstractmethod
     def refused(self, first: date, last: date) -> dict[RefusedKey, RefusedCount]:

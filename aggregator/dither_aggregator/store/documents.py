@@ -198,10 +198,10 @@ class Documents(ABC):
     def find_plan(self, metric: str, digest: str) -> Plan:
         """Return the plan under which an upload's group may be accepted; raise GroupRefused with the reason."""
         plans = self._plans  # once: another thread may refresh it
-        plan, until_s = plans.accepted.get((metric, digest), (None, 0.0))
-        if plan is None or self._now_s() >= until_s:
+        found = plans.accepted.get((metric, digest))
+        if found is None or self._now_s() >= found[1]:
             raise plans.refusal(metric, digest)
-        return plan
+        return found[0]
 
     # Keys: they let somebody in. Other processes follow with their next refresh.
 

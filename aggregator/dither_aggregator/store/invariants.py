@@ -12,7 +12,7 @@
     documents    those of each kind can be read, stand under their ids, and are not too many; marks have texts that can
                  be shown
     ids          they have the digests' lengths, are of days that were, and as many as is written of each
-    batches      of so many reports as lie between them at least, and none that the tally lacks
+    batches      of so many reports as lie between them at least, none that the tally lacks, at no hour that is to come
     refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
 
 A store may be checked while it is in use: the check compares one instant of each shard. It cannot see all that may
@@ -22,6 +22,7 @@ change in a store: counting.md lists the rest.
 import hashlib
 import json
 import sqlite3
+import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +34,15 @@ from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.store.contract import BATCH_MIN, Store
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord
-from dither_aggregator.store.packing import BODY_BYTES, ID_BYTES, entry_day, fold_read, unpack_counts, unpack_entry
+from dither_aggregator.store.packing import (
+    BODY_BYTES,
+    HOUR_S,
+    ID_BYTES,
+    entry_day,
+    fold_read,
+    unpack_counts,
+    unpack_entry,
+)
 from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 from dither_shared.wire import REASONS
 
@@ -76,7 +85,9 @@ def _check_documents(store: Store) -> Iterator[str]:
 
 def _check_batches(store: Store) -> Iterator[str]:
     """Check batches against each other, and against tallies that are read after them."""
-    _, batches = store.batches()
+    hour, batches = store.batches()
+    if hour is not None and hour > (time.time() + store.ahead_s()) // HOUR_S:
+        yield "batches: they were cut at an hour that is to come, and none is cut before then"
     n = {(one.plan, one.epoch, one.shown): one.n for one in batches}
     for one in batches:
         where = f"batches: plan {one.plan} on {one.epoch}"

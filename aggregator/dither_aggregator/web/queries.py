@@ -73,7 +73,7 @@ def series_asked(store: Store, name: str, asked: QueryParameters) -> tuple[Store
 def _last_days(store: Store, name: str) -> Window:
     """Return the last days to today, from the first of them that has reports."""
     window = Window.ending(store.today(), SERIES_DAYS + 1)
-    there = [day for stored in store.plans(name) for day in store.epochs(stored.plan) if day in window]
+    there = [day for stored in store.plans(name) for day in store.epochs(stored.plan, window.first, window.last)]
     return Window(min(there, default=window.first), window.last)
 
 

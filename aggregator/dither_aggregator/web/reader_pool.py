@@ -25,7 +25,8 @@ CANDIDATES_MAX = 2_000
 """More than these are a long list."""
 WAITING_MAX = 32
 """Requests that wait for a reader."""
-WAIT_WITHIN_S = 10.0
+WAIT_WITHIN_S = 45.0
+"""For its turn. With FIRST_WITHIN_S it is less than a proxy of deploy/proxy waits for an answer."""
 ANSWER_WITHIN_S = 30.0
 """For a reader. One that takes longer is ended, and another takes its place."""
 FIRST_WITHIN_S = 90.0
@@ -94,8 +95,14 @@ class Readers:
     def _begun(self, answering: Coroutine[None, None, ReadAnswer]) -> asyncio.Task[ReadAnswer]:
         task = asyncio.create_task(answering)
         self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[ReadAnswer]) -> None:
+        """Forget a request. Why it failed is nobody's if its client has gone: asyncio would log it as never asked."""
+        self._asked.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     async def _ask(self, asked: ReadRequest) -> ReadAnswer:
         """Ask a reader, and let others have it afterwards."""

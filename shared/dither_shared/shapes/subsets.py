@@ -66,7 +66,10 @@ class Subsets(Packed):
 
     def check_column(self, packed: bytes) -> None:
         """Compare each listed member with the one behind it; count the ones of each bit string."""
-        if self.listed:
+        if len(packed) == self.width and self.listed:
+            members = self.member.unpack(packed)
+            subsets = members[-1] < self.size and all(map(lt, members, members[1:]))
+        elif self.listed:
             members = self.member.unpack(packed)
             ascends = list(map(lt, members, members[1:]))
             del ascends[self.weight - 1 :: self.weight]  # the last of a report and the first of the next

@@ -26,6 +26,8 @@ upload."""
 _ID = re.compile(r"[A-Za-z0-9_-]{21}[AQgw]")  # 22 characters; the last carries two bits and four zeros
 _PLAN = re.compile(r"[0-9a-f]{16}")
 _every_group_has = itemgetter("metric", "plan", "reports")
+_new = tuple.__new__
+"""Makes a named tuple in half the time that its own class takes."""
 
 FindPlan = Callable[[str, str], Plan]
 
@@ -154,12 +156,17 @@ def _parse_group(item: object, find_plan: FindPlan) -> Group:
         if not METRIC_NAME.fullmatch(metric) or not _PLAN.fullmatch(digest):
             raise GroupRefused("malformed") from None
         raise
-    cells, cell = plan.cells, item.get("cell", 0)
-    if not cells.several and "cell" in item:
+    cells = plan.cells
+    if cells.several:
+        cell = item.get("cell")
+        if type(cell) is not int or not 0 <= cell < cells.count:
+            raise BadReport(f"cell must be an integer from 0 to {cells.count - 1}")
+        shape = cells.mechanism_of(cell).shape
+    elif len(item) > 3:
         raise GroupRefused("malformed")
-    if cells.several and ("cell" not in item or type(cell) is not int or not 0 <= cell < cells.count):
-        raise BadReport(f"cell must be an integer from 0 to {cells.count - 1}")
-    return Group(plan, cell, cells.mechanism_of(cell).shape.read_column(reports), len(reports))
+    else:
+        cell, shape = 0, cells.mechanism.shape
+    return _new(Group, (plan, cell, shape.read_column(reports), len(reports)))
 
 
 def _count(item: object) -> int:

@@ -1,6 +1,7 @@
 """Monitors are told checks with values, limits and hints, versions, and the metrics, over real servers."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -23,10 +24,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dither_aggregator.health import checks
 from dither_aggregator.health.capacity import FreeSpace, Trouble
-from dither_aggregator.health.checks import CHECKS, Gauge, HealthCheck, HealthFinding, Observed, Teller
+from dither_aggregator.health.checks import CHECKS, Gauge, HealthCheck, HealthFinding, Observed, Teller, told
 from dither_aggregator.health.checks import found as a_finding
 from dither_aggregator.health.diagnosis import examine
-from dither_aggregator.health.status import Audit
+from dither_aggregator.health.status import Audit, Ids
 from dither_aggregator.ingest import counters
 from dither_aggregator.ingest import service as service_module
 from dither_aggregator.ingest.service import Service, WholeService
@@ -174,7 +175,7 @@ def test_little_room_is_told_before_it_is_gone(monitored: Monitored) -> None:
 def test_a_ledger_that_was_not_read_for_long_is_told() -> None:
     total, now = Counted(5, 5), time.monotonic()
     early, late = (
-        checks._ledger.find(Observed(audit=Audit(total, 0, 0, {}, {}, None, now - age)))
+        checks._ledger.find(Observed(audit=Audit(total, 0, 0, {}, {}, None, Ids([], 33), now - age)))
         for age in (5.0, 2 * checks.AUDIT_AGE_MAX_S)
     )
     assert early.well
@@ -192,6 +193,27 @@ def test_backups_that_have_stopped_are_told_and_a_store_without_any_is_not(monit
     for age, well in ((35.0, True), (37.0, False), (-1.0, False)):
         check = checks._backup.find(Observed(audit=replace(audit, backup_age_s=age * 3_600)))
         assert check.well == well, check
+
+
+def test_everybody_is_told_within_how_many_days_ids_fill_the_room(monitored: Monitored) -> None:
+    """Three ids fit beside the one of today, and one comes a day: the fourth does not."""
+    assert value(monitored.metrics(), "dither_ids_full_seconds") == math.inf
+    store = monitored.service.store
+    answer(store, body_of(registry(), {"dark": [1]}))
+    again(monitored.service)
+    store_status, audit = monitored.service.store_status, monitored.service.audit
+    assert store_status
+    assert audit
+    few = replace(store_status, left=FreeSpace("memory", 3 * store.id_bytes, 1 << 30))
+    for teller, seen in (
+        (Teller.SERVER, Observed(few, audit=audit)),
+        (Teller.DOCTOR, Observed(few, audit=audit, asked=store)),
+        (Teller.PAGE, Observed(few, asked=store)),
+    ):
+        (check,) = (each for each in told(teller, seen) if each.name == "ids")
+        finding = check.find(seen)
+        assert (finding.well, finding.value) == (False, "about 0 MiB of ids, full within 4 days")
+        assert [gauge.value for gauge in finding.gauges] == [4 * DAY_S]
 
 
 def test_no_check_names_a_path_or_an_address(monitored: Monitored, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ import requests
 
 from dither.testing import loopback
 from dither_aggregator.health import diagnosis
-from dither_aggregator.health.capacity import FreeSpace, days_until_full
-from dither_aggregator.health.checks import Observed
-from dither_aggregator.health.status import StoreStatus
+from dither_aggregator.health.capacity import days_until_full
 from dither_aggregator.store.sqlite import FILE_NAME, schema
 from dither_shared.safe_output import is_visible
 from dither_shared.wire import PATH
@@ -121,14 +118,6 @@ def test_days_until_ids_fill_what_is_free_are_those_of_days_as_busy_as_the_busie
 ) -> None:
     """A store's first eight days only add; then one day's ids go when another's come."""
     assert days_until_full(ids, 1, free) == days
-
-
-def test_ids_that_will_fill_the_memory_are_named(tmp_path: Path) -> None:
-    with sqlite_store(ASKED, tmp_path / "data") as store:
-        append(store, body_of(ASKED, {"dark": [1]}))
-        status = replace(StoreStatus.of(store), left=FreeSpace("memory", 3 * store.id_bytes, 1 << 30))
-        check = diagnosis._ids.find(Observed(status, asked=store))
-    assert (check.well, check.value) == (False, "about 0 MiB of ids, full within 4 days")
 
 
 @pytest.mark.parametrize(("sent", "well"), [([0] * 200, False), ([0, 1, 2, 3] * 50, True)])

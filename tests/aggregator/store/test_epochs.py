@@ -89,6 +89,19 @@ def test_a_final_digest_is_recorded_once(place: Place, store: Store, asked: Regi
     assert store.snapshot("c" * 64) is None
 
 
+def test_days_between_two_are_given_and_no_others(place: Place, store: Store, asked: Registry) -> None:
+    color = asked.metrics["color"].plan
+    for _ in range(4):
+        append(store, body_in(store, 0, asked, {"color": [1]}))
+        place.travel(1)
+    days = [place.day(number) for number in range(4)]
+    kept = {day: store.finalize(color, day, Final("digest", f"snapshot-{day}"), b"content") for day in days}
+    for first, last in ((0, 3), (1, 2), (2, 2), (3, 1)):
+        between = days[first : last + 1]
+        assert store.epochs(color, days[first], days[last]) == between[::-1]
+        assert store.finals(color, days[first], days[last]) == {day: kept[day] for day in between}
+
+
 def test_a_refused_final_leaves_no_snapshot(place: Place, store: Store, asked: Registry) -> None:
     plan = asked.metrics["color"].plan
     store.finalize(plan, place.day(), Final("digest", "a" * 64), b"first")

@@ -12,13 +12,16 @@ import pytest
 
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import DayMark, Retention
 from dither_aggregator.store.invariants import check
+from dither_aggregator.store.records import KeptReading
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
 from tests.aggregator.store.conftest import place_of
+from tests.support.registries import registry
 from tests.support.soaking import scaled
-from tests.support.stores import Place, RedisPlace, SQLitePlace, append, body_of, fold_all, seal_all
+from tests.support.stores import Place, RedisPlace, SQLitePlace, answer, append, body_of, fold_all, seal_all
 
 PAGE = Path(__file__).parents[3] / "aggregator" / "counting.md"
 ROWS = scaled(1, 6)
@@ -51,8 +54,17 @@ def fill(place: Place, asked: Registry) -> Store:
     for _ in range(8):
         append(store, body_of(asked, {"dark": [1, 0]}))
     fold_all(store)
+    store.cut_batches()
+    append(store, body_of(asked, {"dark": [1, 0] * (BATCH_MIN // 2)}))
+    fold_all(store)
+    place.travel(1 / 24)
+    store.cut_batches()
     for _ in range(8):
         append(store, body_of(asked, {"dark": [1], "color": [0]}))
+    answer(store, body_of(registry(rev=9), {"dark": [1]}))  # it is refused
+    store.keep_readings(
+        [KeptReading(key, store.today(), open_, b"a reading") for key, open_ in (("made", False), ("begun", True))]
+    )
     store.create_key("read", "the web team")
     store.put(Retention(400, 300))
     store.put(DayMark(date(2026, 1, 1), "version 158"))
@@ -163,3 +175,13 @@ def test_whatever_is_changed_is_told_or_listed(place: Place, asked: Registry) ->
     assert unseen <= listed(place.kind), "\n".join(sorted(unseen - listed(place.kind)))
     if ROWS > 1:
         assert unseen == listed(place.kind), "\n".join(sorted(listed(place.kind) - unseen))
+
+
+def test_batches_of_an_hour_that_is_to_come_are_told(place: Place, asked: Registry) -> None:
+    """None would be shown before then."""
+    store = place.make(asked)
+    place.travel(1)
+    store.cut_batches()
+    assert list(check(store)) == []
+    place.travel(-1 / 24)
+    assert ["hour that is to come" in fault for fault in check(store)] == [True]

@@ -345,9 +345,10 @@ class RedisData(Store):
         """Note that the sealed days of a shard are merged, if they are, in one script."""
         return [Unmerged(*tally_of(name), low, high) for name, low, high in self._run(scripts.NOTE_MERGED, shard)]
 
-    def _finals(self, plan: int) -> dict[date, Final]:
+    def _finals(self, plan: int, first: date = date.min, last: date = date.max) -> dict[date, Final]:
         rows = pairs(self._run_global(scripts.FINALS, plan))
-        return {day_of(day): unpack_final(rows[str(day).encode()]) for day in sorted(map(int, rows))}
+        days = [day for day in sorted(map(int, rows)) if first <= day_of(day) <= last]
+        return {day_of(day): unpack_final(rows[str(day).encode()]) for day in days}
 
     def all_finals(self) -> set[TallyKey]:
         """Return the plans and epochs that are finalized."""
@@ -480,12 +481,13 @@ class RedisData(Store):
                 pending[key] = pending.get(key, 0) + n
         return pending
 
-    def _epochs(self, plans: Sequence[int]) -> dict[int, list[date]]:
+    def _epochs(self, plans: Sequence[int], first: date = date.min, last: date = date.max) -> dict[int, list[date]]:
         days: dict[int, set[date]] = {}
         for some in chunks(plans, PLANS_AT_ONCE):
             for names in self._of_each_shard(scripts.EPOCHS, *some):
                 for plan, epoch in map(tally_of, names):
-                    days.setdefault(plan, set()).add(epoch)
+                    if first <= epoch <= last:
+                        days.setdefault(plan, set()).add(epoch)
         return {plan: sorted(found, reverse=True) for plan, found in days.items()}
 
     def refused(self, first: date, last: date) -> dict[RefusedKey, RefusedCount]:

@@ -17,6 +17,7 @@ import shutil
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import date, timedelta
@@ -126,6 +127,8 @@ class SQLiteData(Store):
         self._read_only = read_only
         self._immutable: tuple[int, int] | None = None
         """The file's state when it was first read as one that nobody writes to."""
+        self._counted_ids: dict[str, int] = {}
+        """The ids of days in order, by their tables."""
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         try:
@@ -487,8 +490,9 @@ class SQLiteData(Store):
                 set_state(db, "merged", sealed)
         return [Unmerged(plan, date.fromisoformat(epoch), low, high) for plan, epoch, low, high in rows]
 
-    def _finals(self, plan: int) -> dict[date, Final]:
-        rows = self._rows("SELECT epoch, digest, snapshot FROM final WHERE plan = ?", plan)
+    def _finals(self, plan: int, first: date = date.min, last: date = date.max) -> dict[date, Final]:
+        some = "SELECT epoch, digest, snapshot FROM final WHERE plan = ? AND epoch BETWEEN ? AND ?"
+        rows = self._rows(some, plan, first.isoformat(), last.isoformat())
         return {date.fromisoformat(epoch): Final(digest, snapshot) for epoch, digest, snapshot in rows}
 
     def all_finals(self) -> set[TallyKey]:
@@ -527,11 +531,17 @@ class SQLiteData(Store):
                     moved = _sort_some(db, day)
 
     def ids(self) -> dict[date, int]:
-        """Count the rows of each day."""
+        """Count the rows of each day: once, of a day that is in order, since nothing enters it any more."""
         ids: dict[date, int] = {}
         with self._instant() as db:
-            for day, table in schema.days_of_ids(db):
-                ((n,),) = db.execute(f"SELECT COUNT(*) FROM {table}").fetchall()  # noqa: S608 - our own words
+            tables = schema.days_of_ids(db)
+            days = Counter(day for day, _ in tables)
+            for day, table in tables:
+                n = self._counted_ids.get(table)
+                if n is None:
+                    ((n,),) = db.execute(f"SELECT COUNT(*) FROM {table}").fetchall()  # noqa: S608 - our own words
+                if table.startswith("taken") and days[day] == 1:
+                    self._counted_ids[table] = n
                 ids[day_of(day)] = ids.get(day_of(day), 0) + n
         return ids
 
@@ -572,10 +582,11 @@ class SQLiteData(Store):
             rows = db.execute(SELECT_LEDGER).fetchall()
         return with_pending(dict(ledger_of(*row) for row in rows), pending)
 
-    def _epochs(self, plans: Sequence[int]) -> dict[int, list[date]]:
+    def _epochs(self, plans: Sequence[int], first: date = date.min, last: date = date.max) -> dict[int, list[date]]:
         one = "plan = ? AND" if len(plans) == 1 else ""
-        query = f"SELECT plan, epoch FROM ledger WHERE {one} accepted > 0 ORDER BY plan, epoch DESC"  # noqa: S608
-        rows = self._rows(query, *(plans if one else ()))
+        some = f"{one} epoch BETWEEN ? AND ? AND accepted > 0"
+        query = f"SELECT plan, epoch FROM ledger WHERE {some} ORDER BY plan, epoch DESC"  # noqa: S608 - our own words
+        rows = self._rows(query, *(plans if one else ()), first.isoformat(), last.isoformat())
         return {
             plan: [date.fromisoformat(epoch) for _, epoch in of_plan] for plan, of_plan in groupby(rows, itemgetter(0))
         }

@@ -100,7 +100,7 @@ def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence
     if not values:
         return "Nothing stands out of the last window under this rev: name a value to see its days."
     shown = presentation_of(stored.plan)
-    if not points and not shown.readable_daily and any(day in window for day in store.epochs(stored.plan)):
+    if not points and not shown.readable_daily and store.epochs(stored.plan, window.first, window.last):
         return "No single day tells enough, or its counts are no longer kept."
     if not points:
         return "No reports of these days are counted, or their counts are no longer kept."
