@@ -8,19 +8,23 @@ A question is a sum of terms: a number times what was asked, or times one sum ov
 is refused with its place, for its error has no stated bound.
 """
 
+import re
 from calendar import monthrange
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
+from fnmatch import translate
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal, TypeVar
 
 import lark
+from lark.visitors import Transformer_NonRecursive
 
 from dither_aggregator.analysis.windows import Window
 from dither_shared.errors import DitherError
+from dither_shared.safe_output import visible
 
 GRAMMAR = r"""
 question: sum [period] [step] | sum step period
@@ -61,13 +65,40 @@ COUNT: /[0-9]+(?![0-9.])/
 CHARACTERS_MAX = 2_000
 """The longest question."""
 TERMS_MAX = 50
+NUMBER_MAX = 10**12
+"""The largest number before a part, and the inverse of the smallest."""
+AROUND = 60
+"""So many characters are shown to each side of a place."""
 
 Step = Literal["day", "week", "month"]
 T = TypeVar("T")
 
 
 class BadQuestion(DitherError):
-    """A question that cannot be asked; the message says which place, or what could be asked instead."""
+    """A question that cannot be asked; `why` says what could be in its place, and the message shows the place, too."""
+
+    def __init__(self, why: str, at: int | None = None) -> None:
+        super().__init__(why)
+        self.why, self.at, self.text = why, at, ""
+
+    def placed(self, text: str, at: int) -> "BadQuestion":
+        """Return it with the question that was read, and the place of what cannot be asked, where that is not known."""
+        self.text, self.at = text, min(at if self.at is None else self.at, len(text))
+        return self
+
+    @property
+    def around(self) -> tuple[str, str]:
+        """What stands before the place, and what stands there and behind it: the nearest of both, made visible."""
+        at = self.at or 0
+        before, after = self.text[max(at - AROUND, 0) : at], self.text[at : at + AROUND]
+        cut = "…" * (at > AROUND), "…" * (len(self.text) > at + AROUND)
+        return cut[0] + visible(before), visible(after) + cut[1]
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return self.why
+        before, after = self.around
+        return f"at character {self.at + 1}: {self.why}\n  {before}{after}\n  {' ' * len(before)}^"
 
 
 @dataclass(frozen=True)
@@ -78,6 +109,8 @@ class Period:
     last: date | None
     """None: until the last sealed day."""
     days: int | None = None
+    at: int = field(default=0, compare=False)
+    """Its place in the question."""
 
     def window(self, sealed: date) -> Window:
         """Return the days; raise BadQuestion where none is sealed."""
@@ -97,11 +130,22 @@ class Condition:
     above: bool | None = None
     number: Decimal | None = None
     unit: str = ""
+    at: int = field(default=0, compare=False)
+    """Its place in the question."""
+
+    def means(self, name: str) -> bool:
+        """Tell whether a value is among those that are asked for."""
+        return bool(self._pattern.fullmatch(name))
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(translate, self.patterns)))
 
     def __str__(self) -> str:
         if self.number is not None:
             return f"{self.name} {'>' if self.above else '<'} {self.number}{f' {self.unit}' * bool(self.unit)}"
-        quoted = ['"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in self.patterns]
+        plain = [re.sub(r"\[(.)\]", r"\1", each) for each in self.patterns]
+        quoted = ['"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in plain]
         listed = ", ".join(quoted)
         return f"{self.name} in {f'({listed})' if len(quoted) > 1 else listed}"
 
@@ -120,6 +164,8 @@ class Figure:
     probability: Fraction | None = None
     """A quantile's own."""
     period: Period | None = None
+    at: int = field(default=0, compare=False)
+    """Its place in the question."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +199,13 @@ class Expression:
         sums = [self.sum, *(each for _, *both in self.ratios for each in both)]
         return list(dict.fromkeys(asked for each in sums for _, asked in each.terms))
 
+    @property
+    def numbers(self) -> list[Fraction]:
+        """Each number in it."""
+        sums = [self.sum, *(each for _, *both in self.ratios for each in both)]
+        parts = [factor for each in sums for factor, _ in each.terms]
+        return [*parts, *(each.constant for each in sums), *(factor for factor, _, _ in self.ratios)]
+
 
 @dataclass(frozen=True)
 class Query:
@@ -169,23 +222,27 @@ class Query:
 def parse(text: str) -> Query:
     """Read a question; raise BadQuestion, which shows the place, for what is none."""
     if len(text) > CHARACTERS_MAX:
-        raise BadQuestion(f"a question has at most {CHARACTERS_MAX:,} characters, this one has {len(text):,}")
+        most = f"a question has at most {CHARACTERS_MAX:,} characters, this one has {len(text):,}"
+        raise BadQuestion(most).placed(text, CHARACTERS_MAX)
     try:
         question: Query = _Reader().transform(_parser().parse(text))
     except lark.exceptions.VisitError as error:
         if isinstance(error.orig_exc, BadQuestion):
-            raise error.orig_exc from None
+            raise error.orig_exc.placed(text, getattr(getattr(error.obj, "meta", None), "start_pos", 0)) from None
         raise
     except lark.exceptions.UnexpectedInput as error:
-        raise BadQuestion(_where(text, error)) from None
+        raise _unexpected(text, error) from None
     if len(question.expression.asked) > TERMS_MAX:
-        raise BadQuestion(f"a question asks for at most {TERMS_MAX} things at once")
+        too_many = question.expression.asked[TERMS_MAX]
+        raise BadQuestion(f"a question asks for at most {TERMS_MAX} things at once").placed(text, too_many.at)
+    if not all(1 <= NUMBER_MAX * abs(each) <= NUMBER_MAX**2 for each in question.expression.numbers if each):
+        raise BadQuestion(f"a number is at most {NUMBER_MAX:,}, and at least one part in as many").placed(text, 0)
     return replace(question, text=text)
 
 
 @cache
 def _parser() -> lark.Lark:
-    return lark.Lark(GRAMMAR, start="question", parser="lalr")
+    return lark.Lark(GRAMMAR, start="question", parser="lalr", propagate_positions=True)
 
 
 _WORDS = {
@@ -212,7 +269,7 @@ _WORDS = {
 }
 
 
-def _where(text: str, error: lark.exceptions.UnexpectedInput) -> str:
+def _unexpected(text: str, error: lark.exceptions.UnexpectedInput) -> BadQuestion:
     """Say at which place a question cannot be read, and what may stand there."""
     names = getattr(error, "accepts", None) or getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
     wanted = sorted({_WORDS.get(name, f'"{name.lower()}"') for name in names})
@@ -220,7 +277,7 @@ def _where(text: str, error: lark.exceptions.UnexpectedInput) -> str:
     at = len(text) if token is not None and token.type == "$END" else max(found or 0, 0)
     got = f"{text[at : at + 20]!r}" if at < len(text) else "the end"
     expected = f"expected {' or '.join(wanted[:6])}" if wanted else "this cannot be read"
-    return f"at character {at + 1}: {expected}, got {got}\n  {text}\n  {' ' * at}^"
+    return BadQuestion(f"{expected}, got {got}").placed(text, at)
 
 
 def _text(token: str) -> str:
@@ -247,7 +304,7 @@ def _calendar(text: str) -> Period:
 
 
 @lark.v_args(inline=True)
-class _Reader(lark.Transformer[Any, Any]):
+class _Reader(Transformer_NonRecursive[Any, Any]):
     """Makes a question of a parsed tree, from the leaves up."""
 
     def text(self, token: str) -> str:
@@ -262,31 +319,31 @@ class _Reader(lark.Transformer[Any, Any]):
     def several(self, *texts: str) -> tuple[str, ...]:
         return texts
 
-    def equals(self, name: str, text: str) -> Condition:
+    def equals(self, name: lark.Token, text: str) -> Condition:
         escaped = "".join(f"[{each}]" if each in "*?[" else each for each in text)
-        return Condition(str(name), (escaped,))
+        return Condition(str(name), (escaped,), at=_place(name))
 
-    def among(self, name: str, texts: tuple[str, ...]) -> Condition:
-        return Condition(str(name), texts)
+    def among(self, name: lark.Token, texts: tuple[str, ...]) -> Condition:
+        return Condition(str(name), tuple(text.replace("[", "[[]") for text in texts), at=_place(name))
 
-    def beyond(self, name: str, side: str, number: Expression, unit: str | None) -> Condition:
+    def beyond(self, name: lark.Token, side: str, number: Expression, unit: str | None) -> Condition:
         value = number.sum.constant
         decimal = Decimal(value.numerator) / Decimal(value.denominator)
-        return Condition(str(name), above=side[0] == ">", number=decimal, unit=str(unit or ""))
+        return Condition(str(name), above=side[0] == ">", number=decimal, unit=str(unit or ""), at=_place(name))
 
-    def last(self, days: str) -> Period:
+    def last(self, days: lark.Token) -> Period:
         if not 1 <= int(days) <= 366:
             raise BadQuestion(f"a period has 1 to 366 days, got {days}")
-        return Period(None, None, int(days))
+        return Period(None, None, int(days), _place(days))
 
-    def within(self, text: str) -> Period:
-        return _calendar(str(text))
+    def within(self, text: lark.Token) -> Period:
+        return replace(_calendar(str(text)), at=_place(text))
 
-    def between(self, first: str, last: str) -> Period:
-        return Period(_day(first), _day(last))
+    def between(self, first: lark.Token, last: str) -> Period:
+        return Period(_day(first), _day(last), at=_place(first))
 
-    def since(self, first: str) -> Period:
-        return Period(_day(first), None)
+    def since(self, first: lark.Token) -> Period:
+        return Period(_day(first), None, at=_place(first))
 
     def daily(self) -> Step:
         return "day"
@@ -298,16 +355,18 @@ class _Reader(lark.Transformer[Any, Any]):
         return "month"
 
     def share(self, condition: Condition, given: Condition | None, period: Period | None) -> Expression:
-        return _one(Figure("share", condition.name, condition, given, period=period))
+        return _one(Figure("share", condition.name, condition, given, period=period, at=condition.at))
 
-    def mean(self, name: str, given: Condition | None, period: Period | None) -> Expression:
-        return _one(Figure("mean", str(name), given=given, period=period))
+    def mean(self, name: lark.Token, given: Condition | None, period: Period | None) -> Expression:
+        return _one(Figure("mean", str(name), given=given, period=period, at=_place(name)))
 
-    def quantile(self, name: str, number: Expression, given: Condition | None, period: Period | None) -> Expression:
+    def quantile(
+        self, name: lark.Token, number: Expression, given: Condition | None, period: Period | None
+    ) -> Expression:
         probability = number.sum.constant
         if not 0 < probability < 1:
             raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}")
-        return _one(Figure("quantile", str(name), given=given, probability=probability, period=period))
+        return _one(Figure("quantile", str(name), given=given, probability=probability, period=period, at=_place(name)))
 
     def plus(self, one: Expression, other: Expression) -> Expression:
         return Expression(one.sum + other.sum, (*one.ratios, *other.ratios))
@@ -341,6 +400,10 @@ class _Reader(lark.Transformer[Any, Any]):
         if step and any(asked.period for asked in expression.asked):
             raise BadQuestion(f"by {step} goes with one period for all: leave those within the parentheses out")
         return Query("", expression, period, step)
+
+
+def _place(token: lark.Token) -> int:
+    return token.start_pos or 0
 
 
 def _one(asked: Figure) -> Expression:

@@ -43,8 +43,7 @@ def run(args: argparse.Namespace) -> int:
         asking = Asking(store)
         try:
             questions = [parse(line) for line in lines]
-            alone = sum(len(asking.windows(question)) for question in questions) if args.file else None
-            answered = [(question, list(asking.answer(question, alone))) for question in questions]
+            answered = list(zip(questions, asking.answer_all(questions, fixed=bool(args.file)), strict=True))
         except BadQuestion as error:
             raise ConfigurationError(str(error)) from None
     if args.json:

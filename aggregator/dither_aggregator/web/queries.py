@@ -1,4 +1,4 @@
-"""Computations that pages and API share: days of a few values, two windows, changes, the tail."""
+"""Computations that pages and API share: days of a few values, two windows, changes, the tail, questions."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -15,6 +15,8 @@ from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.windows import Window, default_window
+from dither_aggregator.ask.answering import Asking, QueryAnswer
+from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import refuse_long, too_long
@@ -35,6 +37,8 @@ from dither_shared.wire.problems import Problem
 SERIES_DAYS = 28
 QUALITY_DAYS = 28
 """Days that are checked for one answer: words take half a second for each."""
+QUESTIONS_MAX = 50
+"""Questions that are answered at once."""
 
 
 class SeriesAsked(WindowAsked, LevelAsked):
@@ -157,3 +161,23 @@ def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
         if not (found.damaged or found.open):
             kept[key] = found
     return found, long
+
+
+def lines(text: str) -> list[str]:
+    """Return questions that were written a line each; an empty text is one, too, which cannot be asked."""
+    return [line for line in text.replace("\r", "").split("\n") if line.strip()] or [""]
+
+
+def answered(asking: Asking, texts: Sequence[str], *, fixed: bool) -> list[tuple[Query, list[QueryAnswer]]]:
+    """Return questions with their answers, which hold together with those of any others, or are `fixed` and hold alone.
+
+    Raises BadQuestion before any count is read, NotReady and LongList.
+    """
+    if len(texts) > QUESTIONS_MAX:
+        raise BadQuestion(f"at most {QUESTIONS_MAX} questions are asked at once, got {len(texts):,}")
+    questions = [parse(text) for text in texts]
+    for question in questions:
+        asking.windows(question)
+        for figure in question.expression.asked:
+            refuse_long(asking.resolve(figure).stored)
+    return list(zip(questions, asking.answer_all(questions, fixed=fixed), strict=True))

@@ -16,7 +16,7 @@ from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.estimates import CandidatesBody, EstimatesAsked, estimates, estimates_of
 from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
 from dither_aggregator.web.api.quality import QualityAsked, quality
-from dither_aggregator.web.api.questions import QuestionAsked, query
+from dither_aggregator.web.api.questions import QueryAsked, QuestionAsked, QuestionsBody, query, query_fixed
 from dither_aggregator.web.query_parameters import Parameters
 
 __all__ = ["CHANGES", "OPERATIONS", "register"]
@@ -72,6 +72,13 @@ OPERATIONS = (
         query,
         "the answer to a question, with an interval that holds whatever is asked next",
         QuestionAsked,
+    ),
+    Operation(
+        "/query",
+        query_fixed,
+        "the answers to questions that were all fixed before any of them, with intervals that hold together alone",
+        QueryAsked,
+        body=QuestionsBody,
     ),
     Operation("/marks", marks, "releases and other events that the operator named, by day"),
     Operation(
