@@ -48,6 +48,13 @@ FAMILIES = 3
 WORK_MAX = 800
 """Parts of all answers that are made at once: each takes about a millisecond, and a table's or a number's some."""
 Family = Literal["single", "pair", "free", "asked"]
+HOLDS_WITH: Mapping[Family, str] = {
+    "single": "all questions of one name together",
+    "pair": "all questions of two names together",
+    "free": "all questions of one metric's values together",
+    "asked": "the questions that were asked together",
+}
+"""What the intervals of a family hold for, in words."""
 
 
 class Guard(NamedTuple):

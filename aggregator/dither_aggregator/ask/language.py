@@ -144,10 +144,8 @@ class Condition:
     def __str__(self) -> str:
         if self.number is not None:
             return f"{self.name} {'>' if self.above else '<'} {self.number}{f' {self.unit}' * bool(self.unit)}"
-        plain = [re.sub(r"\[(.)\]", r"\1", each) for each in self.patterns]
-        quoted = ['"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in plain]
-        listed = ", ".join(quoted)
-        return f"{self.name} in {f'({listed})' if len(quoted) > 1 else listed}"
+        listed = ", ".join(quoted(re.sub(r"\[(.)\]", r"\1", each)) for each in self.patterns)
+        return f"{self.name} in {f'({listed})' if len(self.patterns) > 1 else listed}"
 
 
 @dataclass(frozen=True)
@@ -278,6 +276,11 @@ def _unexpected(text: str, error: lark.exceptions.UnexpectedInput) -> BadQuestio
     got = f"{text[at : at + 20]!r}" if at < len(text) else "the end"
     expected = f"expected {' or '.join(wanted[:6])}" if wanted else "this cannot be read"
     return BadQuestion(f"{expected}, got {got}").placed(text, at)
+
+
+def quoted(text: str) -> str:
+    """Return a text as a question has it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _text(token: str) -> str:

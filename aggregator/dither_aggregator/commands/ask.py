@@ -8,17 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.ask.answering import Asking, QueryAnswer
+from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_shared.errors import ConfigurationError
 
 EXAMPLE = """dither ask 'share(browser in "Chrome *") / share(browser in "Firefox *")' --data /var/lib/dither"""
-FAMILIES = {
-    "single": "all questions of one name together",
-    "pair": "all questions of two names together",
-    "free": "all questions of one metric's values together",
-    "asked": "the questions that were asked together",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,4 +72,4 @@ def _sentences(question: Query, answers: list[QueryAnswer]) -> Iterator[str]:
             of = f"{answer.n:,} reports of at least {answer.devices:,} devices"
             yield f"  {days}: {answer.estimate:.4g} ({ends}), {of}"
     first = answers[0]
-    yield f"  Intervals hold with 95 % for {FAMILIES[first.family]}: z {first.z:.2f}."
+    yield f"  Intervals hold with 95 % for {HOLDS_WITH[first.family]}: z {first.z:.2f}."

@@ -18,6 +18,8 @@ from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.series import weeks
 from dither_aggregator.analysis.windows import Window, default_of
+from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.examples import examples
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
@@ -110,6 +112,8 @@ class OverviewPage:
     sort: str
     page: int
     pages: int
+    example: str
+    """A question that can be asked; "" where there is none."""
 
     @property
     def form(self) -> Sequence[FormField]:
@@ -136,7 +140,17 @@ def show(store: Store) -> str:
     shown = [_card(store, line) for line in found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]]
     state = [*lagging(store), *_over(store)]
     made = OverviewPage(
-        shown, len(lines), len(found), headline(lines), state, changes.before, search, sort, page, pages
+        shown,
+        len(lines),
+        len(found),
+        headline(lines),
+        state,
+        changes.before,
+        search,
+        sort,
+        page,
+        pages,
+        next(iter(examples(Asking(store), 1)), ""),
     )
     return render_template("overview.html", page=made)
 

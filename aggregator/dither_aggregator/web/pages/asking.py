@@ -1,0 +1,181 @@
+"""The page that answers questions: a field, help with the grammar, examples of the registry, answers with a chart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from flask import render_template
+from marshmallow import fields, validate
+
+from dither_aggregator.analysis.reading_cache import NotReady
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.series import Point
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer
+from dither_aggregator.ask.examples import Name, examples, names
+from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion, Query
+from dither_aggregator.store import Store
+from dither_aggregator.web.charts.scale import SHARES, Measure
+from dither_aggregator.web.charts.series import SeriesChart, draw_series
+from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.pages.forms import as_typed
+from dither_aggregator.web.pages.words import count, lagging, sentence_of
+from dither_aggregator.web.queries import answered, lines
+from dither_aggregator.web.query_parameters import Parameters, about, query_parameters
+from dither_shared.wire.problems import Problem
+
+INVITATION = "Ask in one line; any question costs no privacy, and its interval holds whatever you ask next."
+STEP_DAYS = {"day": 1, "week": 7, "month": 31}
+"""Points that are at most so many days apart have no period between them."""
+
+
+class AskAsked(Parameters):
+    """The parameters of the page."""
+
+    q = fields.String(
+        load_default="",
+        validate=validate.Length(max=CHARACTERS_MAX),
+        metadata=about("the question, or several, a line each"),
+    )
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question with its answers, and how these are written."""
+
+    question: Query
+    answers: Sequence[QueryAnswer]
+    measure: Measure
+    signed: bool
+    """Whether it may be a difference of shares: then it is told in points."""
+    name: str
+    """Its name beside others."""
+
+    @property
+    def told(self) -> list[Row]:
+        """The rows of what can be told."""
+        return [row for answer in self.answers if (row := self.row(answer))]
+
+    def row(self, answer: QueryAnswer) -> Row | None:
+        """Return an answer as a row, None where nothing can be told."""
+        if answer.estimate is None or answer.lower is None or answer.upper is None:
+            return None
+        error = (answer.upper - answer.lower) / (2 * answer.z)
+        return Row(self.name, answer.estimate, error, answer.lower, answer.upper)
+
+    def words(self, answer: QueryAnswer) -> str:
+        """Return an answer with its interval, or that it cannot be told."""
+        row = self.row(answer)
+        if row is None:
+            return f"This cannot be told: {answer.untold}"
+        if self.signed:
+            return f"{self.measure.points(row.estimate, row.std_error)} ({self.measure.ends(row.lower, row.upper)})"
+        return self.measure.about(row.estimate, row.lower, row.upper)
+
+
+@dataclass(frozen=True)
+class AskPage:
+    """All that the template shows of questions and answers."""
+
+    q: str
+    headline: str
+    examples: Sequence[str]
+    names: Sequence[Name]
+    state: Sequence[str] = ()
+    wrong: tuple[str, str] | None = None
+    """The question before the place of what is wrong, and from there on."""
+    found: Sequence[Answered] = ()
+    plot: Plot | None = None
+    series: Sequence[tuple[Answered, SeriesChart]] = ()
+    holds_with: Mapping[Any, str] = field(default_factory=lambda: HOLDS_WITH)
+    characters_max: int = CHARACTERS_MAX
+
+    @property
+    def drawn(self) -> Answered:
+        """The question whose measure the plot has."""
+        return self.found[0]
+
+
+def show(store: Store) -> tuple[str, int]:
+    """Return the page that a request asks for, and its status: 400 for a question that cannot be asked."""
+    asking = Asking(store)
+    usual = {"examples": examples(asking), "names": names(asking), "state": lagging(store)}
+    try:
+        asked = query_parameters(AskAsked)["q"]
+        page = _answered(asking, asked, usual) if asked.strip() else AskPage("", INVITATION, **usual)
+        return render_template("asking.html", page=page), 200
+    except BadQuestion as error:
+        wrong = error.around if error.at is not None else None
+        page = AskPage(asked, f"This cannot be asked: {error.why}.", wrong=wrong, **usual)
+    except NotReady as error:
+        return render_template("asking.html", page=AskPage(asked, sentence_of(error), **usual)), 200
+    except Problem as problem:  # the form stays, to be mended
+        page = AskPage(as_typed(AskAsked)["q"], problem.detail, **usual)
+    return render_template("asking.html", page=page), 400
+
+
+def _answered(asking: Asking, asked: str, usual: Mapping[str, Any]) -> AskPage:
+    made = answered(asking, lines(asked), fixed=False)
+    found = [_of(asking, question, answers) for question, answers in made]
+    alike = [each for each in found if not each.question.step]
+    plot = None
+    if (
+        alike
+        and len({(each.measure, each.signed) for each in alike}) == 1
+        and (rows := [r for a in alike for r in a.told])
+    ):
+        plot = draw(rows, 0.0, signed=alike[0].signed, measure=alike[0].measure)
+    series = [(each, chart) for each in found if each.question.step and (chart := _series(each))]
+    return AskPage(asked, _headline(found), found=found, plot=plot, series=series, **usual)
+
+
+def _of(asking: Asking, question: Query, answers: Sequence[QueryAnswer]) -> Answered:
+    unit = asking.unit(question.expression)
+    signed = not unit and any(factor < 0 for factor, _ in question.expression.sum.terms)
+    return Answered(question, answers, Measure(unit) if unit else SHARES, signed, _name(question))
+
+
+def _name(question: Query) -> str:
+    """Return what a chart calls a question: the values that it asks for, where these are all."""
+    figures = question.expression.asked
+    condition = figures[0].condition
+    if len(figures) > 1 or condition is None or figures[0].given:
+        return question.text.strip()
+    return f"{condition}".removeprefix(f"{condition.name} in ").strip('"')
+
+
+def _series(of: Answered) -> SeriesChart | None:
+    """Draw the answers of days, weeks or months, each at its middle."""
+    points = [
+        Point(*_numbers(row), True, "", 0, _middle(answer.window), answer.n, provisional=False)
+        for answer in of.answers
+        if (row := of.row(answer))
+    ]
+    if not points or of.question.step is None:
+        return None
+    window = Window(of.answers[0].window.first, of.answers[-1].window.last)
+    return draw_series(points, window, measure=of.measure, joined_days=STEP_DAYS[of.question.step])
+
+
+def _numbers(row: Row) -> tuple[str, float, float, float, float]:
+    return row.value, row.estimate, row.std_error, row.lower, row.upper
+
+
+def _middle(window: Window) -> Any:
+    return window.first + timedelta(days=(window.days - 1) // 2)
+
+
+def _headline(found: Sequence[Answered]) -> str:
+    answers = [(each, answer) for each in found for answer in each.answers]
+    if len(answers) == 1:
+        ((one, answer),) = answers
+        return one.words(answer)
+    told = sum(answer.estimate is not None for _, answer in answers)
+    if not told:
+        return f"None of {count(len(answers), 'answer')} can be told."
+    one, last = next((each, answer) for each, answer in reversed(answers) if answer.estimate is not None)
+    if len(found) > 1:
+        return f"{told:,} of {count(len(answers), 'answer')} can be told."
+    days = f"{last.window.first} to {last.window.last}" if last.window.days > 1 else f"{last.window.last}"
+    return f"{one.words(last)} in {days}, the last of {count(told, one.question.step or 'answer')} that can be told."
