@@ -24,7 +24,7 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import chdtri
+from scipy.special import chdtri, ndtr
 
 from dither_aggregator.analysis.estimands import estimand_of, read, tally_of
 from dither_aggregator.analysis.functional import Functionals
@@ -45,6 +45,8 @@ WINDOW_DAYS_MAX = 366
 WINDOWS = WINDOW_DAYS_MAX * (WINDOW_DAYS_MAX + 1) // 2
 """All windows of whole days of a year."""
 FAMILIES = 3
+ALPHA_MIN = 1e-290
+"""Floats have no smaller chances that are exact: those of about 1,100 values by Scheffé's method."""
 WORK_MAX = 800
 """Parts of all answers that are made at once: each takes about a millisecond, and a table's or a number's some."""
 Family = Literal["single", "pair", "free", "asked"]
@@ -164,7 +166,11 @@ class Asking:
             return Guard(family, alpha / FAMILIES / together, together)
         free = max([1, *(self._freedom(asked) for asked in expression.asked)])
         z = sqrt(float(chdtri(free, alpha / FAMILIES / (len(self.plans) * WINDOWS))))
-        return Guard("free", 2 * NormalDist().cdf(-z))
+        both = 2 * float(ndtr(-z))  # Python's own law says 0 from 8.3 standard errors on
+        if both < ALPHA_MIN:
+            few = f"sums of {free + 1:,} values do not hold all at once: name two values at most"
+            raise BadQuestion(f"{few}, or fix the questions before any answer")
+        return Guard("free", both)
 
     def _freedom(self, asked: Figure) -> int:
         return len(self.resolve(asked).plan.values) - 1 if self.resolve(asked).listed else 1
@@ -210,6 +216,11 @@ class Asking:
             few = f"{asked} of {sum(parts):,} parts in all are too many at once: {WORK_MAX} are answered"
             raise BadQuestion(f"{few}; ask by week, or of fewer days").placed(most.text, len(most.text))
         alone = sum(answers) if fixed else None
+        for question in questions:
+            try:
+                self.guard(question.expression, alone)
+            except BadQuestion as error:
+                raise error.placed(question.text, 0) from None
         return [list(self.answer(question, alone)) for question in questions]
 
     def unit(self, expression: Expression) -> str:
@@ -389,7 +400,7 @@ class Asking:
                 raise _Untold(f"{functionals.n:,} reports may be of too few devices", bare)
             found = functionals.ratio(over[0], over[1], 1 - alpha)
             if found is None:
-                raise _Untold("the denominator cannot be told from zero", bare)
+                raise _Untold("the denominator cannot be told from zero, or these are too few reports", bare)
             return replace(
                 bare, estimate=found.estimate, below=found.estimate - found.lower, above=found.upper - found.estimate
             )

@@ -66,7 +66,7 @@ def examples(asking: Asking, most: int = EXAMPLES_MAX) -> list[str]:
     """Return questions that can be asked: the first of each kind in turn."""
     kinds: dict[str, list[StoredPlan]] = {}
     for stored in asking.plans.values():
-        kinds.setdefault(stored.plan.kind, []).append(stored)
+        kinds.setdefault(stored.plan.kind.name, []).append(stored)
     drawn = [
         (text for stored in each for text in islice(_of_metric(asking, stored), EXAMPLES_EACH))
         for each in kinds.values()

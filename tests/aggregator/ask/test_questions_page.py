@@ -34,9 +34,9 @@ MODELS = ("Chrome 100", "Chrome 101", "Firefox 9", '<b>&\u202e"\\', "مرحبا 
 KINDS: dict[str, Any] = {
     **METRICS,
     "hobbies": {"kind": "choices", "values": ["chess", "tea"], "ticks_max": 2, "epsilon": 2, "reports": 3},
-    "found": {"kind": "words", "epsilon": 4, "reports": 3, "characters_max": 8},
+    "found": {"kind": "words", "epsilon": 4, "reports": 3},
     "typed": {"kind": "text", "candidates": ["one", "two"], "candidates_expected": 5, "epsilon": 2, "reports": 3},
-    "age": {"kind": "number", "edges": [0, 100], "asks": "mean", "epsilon": 2, "reports": 3},
+    "age": {"kind": "number", "low": 0, "high": 100, "asks": ["mean"], "unit": "years", "epsilon": 2, "reports": 3},
 }
 """A metric of each kind."""
 
@@ -49,8 +49,8 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with site(tmp_path_factory.mktemp("site"), 5, values=values) as made:
         dark = made.store.plans("dark")[0].plan
         for back in range(1, 15):
-            made.put(np.array([300, 200, 100, 30, 0]), rng, back)
-            made.put(np.array([400, 230]), rng, back, dark)
+            made.put(np.array([60_000, 40_000, 20_000, 3000, 0]), rng, back)
+            made.put(np.array([40_000, 23_000]), rng, back, dark)
         yield made
 
 
@@ -146,6 +146,21 @@ def test_too_much_work_is_refused_before_any_count_is_read(one: Site, monkeypatc
     assert status == 400
 
 
+@pytest.mark.parametrize(("values", "z"), [(41, 10.4), (301, 21.2), (1_500, None)])
+def test_sums_of_many_values_hold_together_or_are_refused(tmp_path: Path, values: int, z: float | None) -> None:
+    """By Python's own law the chance of 8.3 standard errors is 0: such questions ended in a traceback."""
+    many = {"color": {"kind": "choice", "values": [f"v {at}" for at in range(values)], "epsilon": 4, "reports": 3}}
+    with sqlite_store(Registry.parse(metrics_text(many, device_epsilon=400)), tmp_path) as store:
+        asking, question = Asking(store), parse('share(color in "v *")')
+        if z is None:
+            with pytest.raises(BadQuestion, match="at character 1: sums of 1,501 values do not hold all at once"):
+                asking.answer_all([question], fixed=False)
+            assert asking.answer_all([question], fixed=True)
+            return
+        ((answer,),) = asking.answer_all([question], fixed=False)
+        assert answer.z == pytest.approx(z, abs=0.4)
+
+
 # The page.
 
 
@@ -161,8 +176,8 @@ def headline(html: str) -> str:
 
 def test_the_page_answers_with_an_interval_and_what_it_holds_for(one: Site) -> None:
     html = page(one, 'share(dark = "yes")')
-    assert re.fullmatch(r"3\d\.\d % \([23]\d\.\d to [345]\d\.\d\)", headline(html)), headline(html)
-    assert "this holds for all questions of one name together" in html
+    assert re.fullmatch(r"3\d(\.\d)? % \(3\d(\.\d)? to \d\d(\.\d)?\)", headline(html)), headline(html)
+    assert "Intervals hold with 95 % for all questions of one name together" in html
     assert html.count('<circle class="dot"') == 1
     (link,) = re.findall(r'href="(/v1/query[^"]*format=csv)"', html)
     assert one.client.get(unescape(link)).text.startswith("question,from,to,n,")
@@ -227,7 +242,7 @@ def test_examples_of_every_kind_can_be_asked_and_are_shown(tmp_path: Path) -> No
         assert len(found) == 8
         for text in found:
             assert list(asking.answer(parse(text)))
-        kinds = {asking.resolve(figure).plan.kind for text in found for figure in parse(text).expression.asked}
+        kinds = {asking.resolve(figure).plan.kind.name for text in found for figure in parse(text).expression.asked}
         assert kinds >= {"choice", "flag", "number", "table", "choices", "text"}
         html = operators_app(store).test_client().get("/ask").text
         assert [unescape(each) for each in re.findall(r'<code dir="ltr">(.*?)</code>', html)] == found
@@ -307,7 +322,7 @@ def test_any_text_is_asked_or_refused_with_its_place(tmp_path: Path) -> None:
                 assert refused.at is not None, text
                 assert f"at character {refused.at + 1}: " in str(refused), text
                 assert 0 <= refused.at <= len(text)
-    assert asked > 20
+    assert asked > 10
 
 
 # From a notebook.

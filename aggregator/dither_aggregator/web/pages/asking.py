@@ -1,8 +1,9 @@
 """The page that answers questions: a field, help with the grammar, examples of the registry, answers with a chart."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from flask import render_template
@@ -83,8 +84,8 @@ class AskPage:
     examples: Sequence[str]
     names: Sequence[Name]
     state: Sequence[str] = ()
-    wrong: tuple[str, str] | None = None
-    """The question before the place of what is wrong, and from there on."""
+    wrong: tuple[str, str, str] | None = None
+    """The question before the place of what is wrong, the word there, and all behind it."""
     found: Sequence[Answered] = ()
     plot: Plot | None = None
     series: Sequence[tuple[Answered, SeriesChart]] = ()
@@ -92,9 +93,14 @@ class AskPage:
     characters_max: int = CHARACTERS_MAX
 
     @property
+    def families(self) -> Sequence[QueryAnswer]:
+        """An answer of each family that there is."""
+        return list({(one.family, one.z): one for each in self.found for one in each.answers}.values())
+
+    @property
     def drawn(self) -> Answered:
-        """The question whose measure the plot has."""
-        return self.found[0]
+        """A question whose measure the plot has."""
+        return next(each for each in self.found if not each.question.step)
 
 
 def show(store: Store) -> tuple[str, int]:
@@ -106,8 +112,7 @@ def show(store: Store) -> tuple[str, int]:
         page = _answered(asking, asked, usual) if asked.strip() else AskPage("", INVITATION, **usual)
         return render_template("asking.html", page=page), 200
     except BadQuestion as error:
-        wrong = error.around if error.at is not None else None
-        page = AskPage(asked, f"This cannot be asked: {error.why}.", wrong=wrong, **usual)
+        page = AskPage(asked, f"This cannot be asked: {error.why}.", wrong=_wrong(error), **usual)
     except NotReady as error:
         return render_template("asking.html", page=AskPage(asked, sentence_of(error), **usual)), 200
     except Problem as problem:  # the form stays, to be mended
@@ -115,17 +120,23 @@ def show(store: Store) -> tuple[str, int]:
     return render_template("asking.html", page=page), 400
 
 
+def _wrong(error: BadQuestion) -> tuple[str, str, str] | None:
+    if error.at is None:
+        return None
+    before, after = error.around
+    word = re.match(r"\w+|.?", after)
+    assert word
+    return before, word[0], after[word.end() :]
+
+
 def _answered(asking: Asking, asked: str, usual: Mapping[str, Any]) -> AskPage:
     made = answered(asking, lines(asked), fixed=False)
     found = [_of(asking, question, answers) for question, answers in made]
-    alike = [each for each in found if not each.question.step]
-    plot = None
-    if (
-        alike
-        and len({(each.measure, each.signed) for each in alike}) == 1
-        and (rows := [r for a in alike for r in a.told])
-    ):
-        plot = draw(rows, 0.0, signed=alike[0].signed, measure=alike[0].measure)
+    plot, rows = None, [row for each in found if not each.question.step for row in each.told]
+    measures = {(each.measure, each.signed) for each in found if not each.question.step}
+    if rows and len(measures) == 1:
+        ((measure, signed),) = measures
+        plot = draw(rows, 0.0, signed=signed, measure=measure)
     series = [(each, chart) for each in found if each.question.step and (chart := _series(each))]
     return AskPage(asked, _headline(found), found=found, plot=plot, series=series, **usual)
 
@@ -162,7 +173,7 @@ def _numbers(row: Row) -> tuple[str, float, float, float, float]:
     return row.value, row.estimate, row.std_error, row.lower, row.upper
 
 
-def _middle(window: Window) -> Any:
+def _middle(window: Window) -> date:
     return window.first + timedelta(days=(window.days - 1) // 2)
 
 
