@@ -238,6 +238,11 @@ class Asking:
         for each in self.windows(question):
             yield self._answer(question.expression, each, alone)
 
+    def change(self, question: Query, before: Window, after: Window, alone: int | None = None) -> QueryAnswer:
+        """Return how far an answer moved from one window to another; of one that names no days."""
+        then, now = (question.expression.within(Period(each.first, each.last)) for each in (before, after))
+        return self._answer(now.less(then), None, alone)
+
     def windows(self, question: Query) -> Sequence[Window | None]:
         """Return the window of each answer; None for the usual one of each metric. Raise BadQuestion with its place."""
         for asked in question.expression.asked:

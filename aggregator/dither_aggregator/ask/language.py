@@ -197,6 +197,19 @@ class Expression:
         sums = [self.sum, *(each for _, *both in self.ratios for each in both)]
         return list(dict.fromkeys(asked for each in sums for _, asked in each.terms))
 
+    def within(self, period: Period) -> "Expression":
+        """Return the same of the days of a period."""
+
+        def at(of: WeightedSum) -> WeightedSum:
+            return replace(of, terms=tuple((factor, replace(asked, period=period)) for factor, asked in of.terms))
+
+        return Expression(at(self.sum), tuple((factor, at(part), at(whole)) for factor, part, whole in self.ratios))
+
+    def less(self, other: "Expression") -> "Expression":
+        """Return it less another one."""
+        away = _times(other, Fraction(-1))
+        return Expression(self.sum + away.sum, (*self.ratios, *away.ratios))
+
     @property
     def numbers(self) -> list[Fraction]:
         """Each number in it."""
@@ -375,7 +388,7 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
         return Expression(one.sum + other.sum, (*one.ratios, *other.ratios))
 
     def minus(self, one: Expression, other: Expression) -> Expression:
-        return self.plus(one, _times(other, Fraction(-1)))
+        return one.less(other)
 
     def negative(self, one: Expression) -> Expression:
         return _times(one, Fraction(-1))

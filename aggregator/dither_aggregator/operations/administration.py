@@ -17,6 +17,7 @@ from dither_aggregator.store.damaged_entries import SetApart, set_apart
 from dither_aggregator.store.dashboard import FILE_NAME, Dashboard
 from dither_aggregator.store.document_kinds import COMMAND_LINE, DayMark
 from dither_aggregator.store.plans import Offered
+from dither_shared.domains import Columns
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 
@@ -115,11 +116,19 @@ class Administration:
     def show(self, dashboard: Dashboard) -> bool:
         """Take up a dashboard in the place of the one before; return whether it says anything else."""
         before = next(iter(self.store.documents(Dashboard)), Dashboard())
-        kept = dashboard.following(before, self._with_reports())
+        kept = dashboard.following(before, self._with_reports(), self._columns_with_reports())
         if kept == before:
             return False
         self._note("dashboard load", f"{len(kept.groups)} groups, {len(kept.questions)} questions")
         return self.store.put(kept)
+
+    def _columns_with_reports(self) -> list[str]:
+        """Return the columns of tables with reports: a question may name these alone."""
+        known, found = self._with_reports(), list[str]()
+        for each in self.store.plans():
+            if each.plan.metric in known and isinstance(each.plan.domain, Columns):
+                found += [*each.plan.domain.names, *each.plan.domain.public[:1]]
+        return found
 
     def _with_reports(self) -> list[str]:
         plans = self.store.plans()

@@ -16,6 +16,7 @@
 Nothing that is counted, and no plan's digest, depends on it. The store keeps it, so that all processes read the same.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -32,6 +33,7 @@ from dither_shared.plan import Plan
 FILE_NAME = "dashboard.toml"
 FILE_BYTES_MAX = 256 * 1024
 NAME_CHARACTERS_MAX = 80
+_NAMES = re.compile("[a-z][a-z0-9_]*")
 ENTRIES_MAX = 1_000
 """The most groups, tags of all metrics, and questions: a page reads them all."""
 
@@ -91,6 +93,8 @@ class Dashboard(Document):
     """The tags of metrics, by name."""
     questions: Mapping[str, str] = field(default_factory=dict)
     """Saved questions, by title."""
+    fixed: tuple[str, ...] = ()
+    """Questions that were ever written before the first report of what they name; those that are gone count, too."""
     written: Mapping[str, int] = field(default_factory=dict)
     """How many groups a metric ever had that were written before its first report: those that are gone count, too."""
 
@@ -131,15 +135,21 @@ class Dashboard(Document):
                 raise ConfigurationError(f"there may be {ENTRIES_MAX:,} {what} at most, got {number:,}")
         return cls(groups, tags, questions)
 
-    def following(self, before: "Dashboard", with_reports: Sequence[str]) -> "Dashboard":
-        """Return it as it is kept after another one, where some metrics have reports: which groups came late."""
+    def following(self, before: "Dashboard", with_reports: Sequence[str], asked: Sequence[str] = ()) -> "Dashboard":
+        """Return it as it is kept after another one, where some metrics have reports: which groups came late.
+
+        `asked` are names of which a question may know something: those of metrics with reports, and of their columns.
+        """
         known = {replace(each, late=False): each for each in before.groups}
         groups = tuple(known.get(each, replace(each, late=each.metric in with_reports)) for each in self.groups)
         written = dict(before.written)
         for each in groups:
             if not each.late and each not in before.groups:
                 written[each.metric] = written.get(each.metric, 0) + 1
-        return replace(self, groups=groups, written=written)
+        known_names = {*with_reports, *asked}
+        early = [text for text in self.questions.values() if known_names.isdisjoint(_NAMES.findall(text))]
+        fixed = tuple(dict.fromkeys([*before.fixed, *early]))
+        return replace(self, groups=groups, written=written, fixed=fixed)
 
     def groups_of(self, metric: str) -> Sequence[ValueGroup]:
         """Return the groups of a metric, in the order of the file."""

@@ -23,7 +23,7 @@ from dither_aggregator.web.api.estimates import (
 )
 from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
 from dither_aggregator.web.api.quality import QualityAsked, quality
-from dither_aggregator.web.api.questions import QueryAsked, QuestionAsked, QuestionsBody, query, query_fixed
+from dither_aggregator.web.api.questions import QueryAsked, QuestionAsked, QuestionsBody, query, query_fixed, questions
 from dither_aggregator.web.query_parameters import Parameters
 
 __all__ = ["CHANGES", "OPERATIONS", "register"]
@@ -93,6 +93,7 @@ OPERATIONS = (
         QueryAsked,
         body=QuestionsBody,
     ),
+    Operation("/questions", questions, "the dashboard's questions with their answers, and whether these moved"),
     Operation("/marks", marks, "releases and other events that the operator named, by day"),
     Operation(
         "/snapshots/<id_>",

@@ -1,5 +1,6 @@
 """Questions in the language of `dither ask`: a row an answer."""
 
+from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, TypedDict
 
@@ -13,7 +14,7 @@ from dither_aggregator.ask.answering import Asking, Family, Part
 from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet, Unit
-from dither_aggregator.web.queries import QUESTIONS_MAX, answered, lines
+from dither_aggregator.web.queries import QUESTIONS_MAX, answered, lines, saved
 from dither_aggregator.web.query_parameters import Body, QueryParameters, about, body_parameters, one_of
 from dither_shared.wire.problems import Problem
 
@@ -89,6 +90,62 @@ class AnswerRow(msgspec.Struct, frozen=True):
     ]
     z: Annotated[float, says("in how many standard errors a normal interval of that level reaches")]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
+
+
+class SavedMeta(TypedDict):
+    """The aggregator, and how sure the intervals are."""
+
+    app: str
+    level: Annotated[int, says("how sure the intervals are, in percent")]
+
+
+class SavedRow(msgspec.Struct, frozen=True):
+    """An answer of a question that the operator's dashboard names; or, without days, why there is none."""
+
+    title: Annotated[str, says("the question's name in the dashboard")]
+    question: str
+    fixed: Annotated[
+        bool,
+        says(
+            "whether it was written before the first report of what it asks: then its intervals hold together with "
+            "those of all such questions alone"
+        ),
+    ]
+    first: Annotated[date | None, says("the first day (UTC)")] = msgspec.field(name="from")
+    last: Annotated[date | None, says("the last day (UTC)")] = msgspec.field(name="to")
+    n: Annotated[int, says("reports, of the part of the question that has the fewest")]
+    estimate: Annotated[float | None, says("raw and unbiased; null where it cannot be told")]
+    lower: Annotated[float | None, says("the interval's lower end")]
+    upper: Annotated[float | None, says("its upper end")]
+    unit: Annotated[Unit, says('"1" for other numbers without a unit, such as ratios')]
+    verdict: Annotated[
+        str, says('rose or fell, since as many days before as /changes compares; "" where it cannot be told to have')
+    ]
+    change: Annotated[float | None, says("how far it moved; null where its days are its own")]
+    change_lower: Annotated[float | None, says("the lower end of the interval of that")]
+    change_upper: Annotated[float | None, says("its upper end")]
+    untold: Annotated[str, says('why nothing can be told; "" where it can')]
+
+
+def questions(store: Store, asked: QueryParameters) -> RowSet[SavedMeta, SavedRow]:
+    """Return the dashboard's questions with their answers."""
+    meta: SavedMeta = {"app": store.app, "level": 95}
+    return RowSet(meta, SavedRow, list(_saved_rows(store)), "questions")
+
+
+def _saved_rows(store: Store) -> Iterator[SavedRow]:
+    asking = Asking(store)
+    for one in saved(store):
+        if one.question is None:
+            nothing = (None, None, 0, None, None, None, "", "", None, None, None)
+            yield SavedRow(one.title, one.text, one.fixed, *nothing, one.wrong)
+            continue
+        change, unit = one.change, asking.unit(one.question.expression)
+        moved = (change.estimate, change.lower, change.upper) if change else (None, None, None)
+        for answer in one.answers:
+            days, ends = (answer.window.first, answer.window.last), (answer.estimate, answer.lower, answer.upper)
+            numbers = (answer.n, *ends, unit, one.verdict, *moved, answer.untold)
+            yield SavedRow(one.title, one.text, one.fixed, *days, *numbers)
 
 
 def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:

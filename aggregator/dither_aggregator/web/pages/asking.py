@@ -16,13 +16,15 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer
 from dither_aggregator.ask.examples import Name, examples, names
 from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion, Query
+from dither_aggregator.ask.saved import SavedQuestion
 from dither_aggregator.store import Store
+from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.charts.scale import SHARES, Measure
 from dither_aggregator.web.charts.series import SeriesChart, draw_series
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.forms import as_typed
 from dither_aggregator.web.pages.words import count, lagging, sentence_of
-from dither_aggregator.web.queries import answered, lines
+from dither_aggregator.web.queries import answered, lines, saved
 from dither_aggregator.web.query_parameters import Parameters, about, query_parameters
 from dither_shared.wire.problems import Problem
 
@@ -131,7 +133,7 @@ def _wrong(error: BadQuestion) -> tuple[str, str, str] | None:
 
 def _answered(asking: Asking, asked: str, usual: Mapping[str, Any]) -> AskPage:
     made = answered(asking, lines(asked), fixed=False)
-    found = [_of(asking, question, answers) for question, answers in made]
+    found = [presented(asking, question, answers) for question, answers in made]
     plot, rows = None, [row for each in found if not each.question.step for row in each.told]
     measures = {(each.measure, each.signed) for each in found if not each.question.step}
     if rows and len(measures) == 1:
@@ -141,7 +143,8 @@ def _answered(asking: Asking, asked: str, usual: Mapping[str, Any]) -> AskPage:
     return AskPage(asked, _headline(found), found=found, plot=plot, series=series, **usual)
 
 
-def _of(asking: Asking, question: Query, answers: Sequence[QueryAnswer]) -> Answered:
+def presented(asking: Asking, question: Query, answers: Sequence[QueryAnswer]) -> Answered:
+    """Return how answers are written."""
     unit = asking.unit(question.expression)
     signed = not unit and any(factor < 0 for factor, _ in question.expression.sum.terms)
     return Answered(question, answers, Measure(unit) if unit else SHARES, signed, _name(question))
@@ -175,6 +178,37 @@ def _numbers(row: Row) -> tuple[str, float, float, float, float]:
 
 def _middle(window: Window) -> date:
     return window.first + timedelta(days=(window.days - 1) // 2)
+
+
+@dataclass(frozen=True)
+class SavedCard:
+    """A saved question with its answer in a sentence."""
+
+    saved: SavedQuestion
+    says: str
+    rows: Sequence[SmallRow] = ()
+    weeks: Weeks | None = None
+    move: str = ""
+    """Which way and how far its answer moved; "" where that cannot be told."""
+
+
+def saved_cards(store: Store) -> list[SavedCard]:
+    """Return a card for each of the dashboard's questions."""
+    asking = Asking(store)
+    return [_card(asking, one) for one in saved(store)]
+
+
+def _card(asking: Asking, one: SavedQuestion) -> SavedCard:
+    if one.question is None:
+        return SavedCard(one, one.wrong)
+    shown, change = presented(asking, one.question, one.answers), one.change
+    move = ""
+    if one.verdict and change and change.lower is not None and change.upper is not None:
+        move = f"{one.verdict} by {shown.measure.ends(*sorted((abs(change.lower), abs(change.upper))))}"
+    rows = shown.told
+    if one.question.step:
+        return SavedCard(one, _headline([shown]), weeks=draw_weeks(rows, shown.measure), move=move)
+    return SavedCard(one, _headline([shown]), draw_rows(rows, shown.measure, None), move=move)
 
 
 def _headline(found: Sequence[Answered]) -> str:

@@ -26,6 +26,7 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.charts.scale import Measure, shorten
 from dither_aggregator.web.long_lists import too_long
+from dither_aggregator.web.pages.asking import SavedCard, saved_cards
 from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import ReadingAnswer
 from dither_aggregator.web.pages.presentations import presentation_of
@@ -114,6 +115,8 @@ class OverviewPage:
     pages: int
     example: str
     """A question that can be asked; "" where there is none."""
+    saved: Sequence[SavedCard]
+    """The dashboard's questions, on the first page of the list alone."""
 
     @property
     def form(self) -> Sequence[FormField]:
@@ -151,6 +154,7 @@ def show(store: Store) -> str:
         page,
         pages,
         next(iter(examples(Asking(store), 1)), ""),
+        saved_cards(store) if page == 1 and not wanted else (),
     )
     return render_template("overview.html", page=made)
 
