@@ -159,9 +159,9 @@ def grafana_rows(url: str, target: dict[str, Any], variables: dict[str, str]) ->
     for part in target["root_selector"].removeprefix("$.").split("."):
         found = found[part]
     read = {
-        "number": lambda value: value is None or float(value),
-        "string": lambda value: value is None or str(value),
-        "timestamp": lambda value: value is None or datetime.fromisoformat(value),
+        "number": lambda value: None if value is None else float(value),
+        "string": lambda value: None if value is None else str(value),
+        "timestamp": lambda value: None if value is None else datetime.fromisoformat(value),
     }
     return [
         {column["text"]: read[column["type"]](row[column["selector"]]) for column in target["columns"]} for row in found
@@ -182,4 +182,6 @@ def test_every_query_of_the_dashboard_for_grafana_has_rows_of_its_columns(one: S
     assert {row["metric"] for row in found["What moved"]} == {"dark"}
     (series,) = (rows for title, rows in found.items() if title == "$question")
     assert len(series) >= 2
-    assert all(row["lower"] < row["estimate"] < row["upper"] for row in series if row["lower"] is not None)
+    told = [row for row in series if row["lower"] is not None]
+    assert told
+    assert all(row["lower"] < row["estimate"] < row["upper"] for row in told), told
