@@ -47,6 +47,9 @@ WINDOWS = WINDOW_DAYS_MAX * (WINDOW_DAYS_MAX + 1) // 2
 FAMILIES = 3
 ALPHA_MIN = 1e-290
 """Floats have no smaller chances that are exact: those of about 1,100 values by Scheffé's method."""
+ROW_ALPHA_MIN = 1e-12
+"""Readings are asked for a confidence, and 1 less a smaller chance is not exact; intervals of smaller ones are such
+that are stretched as those of a normal law are."""
 WORK_MAX = 800
 """Parts of all answers that are made at once: each takes about a millisecond, and a table's or a number's some."""
 Family = Literal["single", "pair", "free", "asked"]
@@ -369,17 +372,19 @@ class Asking:
     def _row(self, resolved: "Resolved", asked: Figure, days: Window, alpha: float) -> Term:
         """Return a term that is one row of a reading."""
         (name,), flipped = resolved.names(asked)
-        view = View(days=days.days, confidence=1 - alpha, values=(name,))
+        told = max(alpha, ROW_ALPHA_MIN)
+        view = View(days=days.days, confidence=1 - told, values=(name,))
         stored = resolved.stored
         reading = read(self.store, stored, days.last, view)
         bare = Term(0.0, 0.0, 0.0, days, reading.n, _devices(stored, reading.n, days))
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
         if row is None:
             raise _Untold(reading.nothing_to_show or f"{name} cannot be told of {reading.n:,} reports", bare)
+        farther = NormalDist().inv_cdf(alpha / 2) / NormalDist().inv_cdf(told / 2)
         own = Term(
             row.estimate,
-            row.estimate - row.lower,
-            row.upper - row.estimate,
+            farther * (row.estimate - row.lower),
+            farther * (row.upper - row.estimate),
             days,
             bare.n,
             bare.devices,
@@ -403,7 +408,7 @@ class Asking:
             bare = Term(0.0, 0.0, 0.0, days, functionals.n, _devices(stored, functionals.n, days))
             if any(functionals.interval(weights, alpha) is None for weights in over if weights.any()):
                 raise _Untold(f"{functionals.n:,} reports may be of too few devices", bare)
-            found = functionals.ratio(over[0], over[1], 1 - alpha)
+            found = functionals.ratio(over[0], over[1], alpha)
             if found is None:
                 raise _Untold("the denominator cannot be told from zero, or these are too few reports", bare)
             return replace(

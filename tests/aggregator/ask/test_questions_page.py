@@ -161,6 +161,21 @@ def test_sums_of_many_values_hold_together_or_are_refused(tmp_path: Path, values
         assert answer.z == pytest.approx(z, abs=0.4)
 
 
+def test_no_chance_is_too_small_to_be_told(one: Site) -> None:
+    """Of 100 metrics a pair misses with 1e-18, which is 0 once it was taken from 1: ratios ended in a traceback."""
+    widths = []
+    for number in (100, 10**9):
+        asking = Asking(one.store)
+        vars(asking)["names"] = number
+        texts = [
+            'share(color = "Chrome 100") / share(dark = "yes")',
+            'share(color in "C*1") / share(color = "Firefox 9")',
+        ]
+        found = asking.answer_all([parse(text) for text in texts], fixed=False)
+        widths.append([(answer.upper or 0) - (answer.lower or 0) for (answer,) in found])
+    assert 0 < widths[0][0] < widths[1][0]
+
+
 # The page.
 
 
