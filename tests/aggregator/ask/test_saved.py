@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from html import unescape
 from pathlib import Path
@@ -158,7 +158,7 @@ def grafana_rows(url: str, target: dict[str, Any], variables: dict[str, str]) ->
     found = answer.json()
     for part in target["root_selector"].removeprefix("$.").split("."):
         found = found[part]
-    read = {
+    read: dict[str, Callable[[Any], Any]] = {
         "number": lambda value: None if value is None else float(value),
         "string": lambda value: None if value is None else str(value),
         "timestamp": lambda value: None if value is None else datetime.fromisoformat(value),

@@ -137,15 +137,30 @@ def _saved_rows(store: Store) -> Iterator[SavedRow]:
     asking = Asking(store)
     for one in saved(store):
         if one.question is None:
-            nothing = (None, None, 0, None, None, None, "", "", None, None, None)
-            yield SavedRow(one.title, one.text, one.fixed, *nothing, one.wrong)
+            yield SavedRow(one.title, one.text, one.fixed, None, None, 0, *_NOTHING, "", "", *_NOTHING, one.wrong)
             continue
         change, unit = one.change, asking.unit(one.question.expression)
-        moved = (change.estimate, change.lower, change.upper) if change else (None, None, None)
+        moved = (change.estimate, change.lower, change.upper) if change else _NOTHING
         for answer in one.answers:
-            days, ends = (answer.window.first, answer.window.last), (answer.estimate, answer.lower, answer.upper)
-            numbers = (answer.n, *ends, unit, one.verdict, *moved, answer.untold)
-            yield SavedRow(one.title, one.text, one.fixed, *days, *numbers)
+            yield SavedRow(
+                one.title,
+                one.text,
+                one.fixed,
+                answer.window.first,
+                answer.window.last,
+                answer.n,
+                answer.estimate,
+                answer.lower,
+                answer.upper,
+                unit,
+                one.verdict,
+                *moved,
+                answer.untold,
+            )
+
+
+_NOTHING = (None, None, None)
+"""An estimate that there is none of, and its ends."""
 
 
 def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any
 
@@ -108,18 +108,18 @@ class AskPage:
 def show(store: Store) -> tuple[str, int]:
     """Return the page that a request asks for, and its status: 400 for a question that cannot be asked."""
     asking = Asking(store)
-    usual = {"examples": examples(asking), "names": names(asking), "state": lagging(store)}
+    page, status = AskPage("", INVITATION, examples(asking), names(asking), lagging(store)), 400
     try:
         asked = query_parameters(AskAsked)["q"]
-        page = _answered(asking, asked, usual) if asked.strip() else AskPage("", INVITATION, **usual)
-        return render_template("asking.html", page=page), 200
+        page = replace(page, q=asked)
+        page, status = _answered(asking, page) if asked.strip() else page, 200
     except BadQuestion as error:
-        page = AskPage(asked, f"This cannot be asked: {error.why}.", wrong=_wrong(error), **usual)
+        page = replace(page, headline=f"This cannot be asked: {error.why}.", wrong=_wrong(error))
     except NotReady as error:
-        return render_template("asking.html", page=AskPage(asked, sentence_of(error), **usual)), 200
+        page, status = replace(page, headline=sentence_of(error)), 200
     except Problem as problem:  # the form stays, to be mended
-        page = AskPage(as_typed(AskAsked)["q"], problem.detail, **usual)
-    return render_template("asking.html", page=page), 400
+        page = replace(page, q=as_typed(AskAsked)["q"], headline=problem.detail)
+    return render_template("asking.html", page=page), status
 
 
 def _wrong(error: BadQuestion) -> tuple[str, str, str] | None:
@@ -131,8 +131,8 @@ def _wrong(error: BadQuestion) -> tuple[str, str, str] | None:
     return before, word[0], after[word.end() :]
 
 
-def _answered(asking: Asking, asked: str, usual: Mapping[str, Any]) -> AskPage:
-    made = answered(asking, lines(asked), fixed=False)
+def _answered(asking: Asking, page: AskPage) -> AskPage:
+    made = answered(asking, lines(page.q), fixed=False)
     found = [presented(asking, question, answers) for question, answers in made]
     plot, rows = None, [row for each in found if not each.question.step for row in each.told]
     measures = {(each.measure, each.signed) for each in found if not each.question.step}
@@ -140,7 +140,7 @@ def _answered(asking: Asking, asked: str, usual: Mapping[str, Any]) -> AskPage:
         ((measure, signed),) = measures
         plot = draw(rows, 0.0, signed=signed, measure=measure)
     series = [(each, chart) for each in found if each.question.step and (chart := _series(each))]
-    return AskPage(asked, _headline(found), found=found, plot=plot, series=series, **usual)
+    return replace(page, headline=_headline(found), found=found, plot=plot, series=series)
 
 
 def presented(asking: Asking, question: Query, answers: Sequence[QueryAnswer]) -> Answered:
