@@ -159,7 +159,7 @@ QUESTIONS = (
     'share(m0000 = "v3") - share(m0001 = "v4") last 366 days',
     'share(m0000 = "v3") by week last 366 days',
     'share(m0000 in "v1*") by day last 366 days',
-    'share(m0000 = "v3") + share(m0001 = "v3") by day last 366 days',
+    'share(m0000 = "v3") + share(m0001 = "v3") by day last 199 days',
     "mean(m0099)",
     "quantile(m0099, .9) last 366 days",
     "mean(m0099) by week last 366 days",

@@ -57,7 +57,7 @@ def saved_questions(
         one = SavedQuestion(title, text, text in dashboard.fixed)
         try:
             question = parse(text)
-            left -= len(asking.windows(question)) * len(question.expression.asked)
+            left -= asking.work(question)
             stored = [asking.resolve(figure).stored for figure in question.expression.asked]
             if left < 0:
                 found.append(replace(one, wrong=f"The dashboard asks for more than {WORK_MAX} parts in all."))
