@@ -1,7 +1,7 @@
 """The page that answers questions: a field, help with the grammar, examples of the registry, answers with a chart."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any
@@ -19,7 +19,7 @@ from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion, Query
 from dither_aggregator.ask.saved import SavedQuestion
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
-from dither_aggregator.web.charts.scale import SHARES, Measure
+from dither_aggregator.web.charts.scale import SHARES, Measure, Tick
 from dither_aggregator.web.charts.series import SeriesChart, draw_series
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.forms import as_typed
@@ -43,6 +43,38 @@ class AskAsked(Parameters):
     )
 
 
+ROWS_OPEN = 14
+"""A table of more rows is opened on demand."""
+
+
+@dataclass(frozen=True)
+class Points(Measure):
+    """Differences of shares, in percentage points with their sign."""
+
+    def precise(self, number: float, std_error: float) -> str:
+        """Return a difference with the digits that its error leaves it."""
+        return self.points(number, std_error)
+
+    def end(self, number: float, std_error: float) -> str:
+        """Return the end of its interval."""
+        return self.end_in_points(number, std_error)
+
+    def about(self, estimate: float, lower: float, upper: float) -> str:
+        """Return a difference and its interval, as +5.1 (4 to 6 points)."""
+        return f"{self.points(estimate, _error(lower, upper))} ({self.ends(lower, upper)})"
+
+    def ticks(
+        self, low: float, high: float, step: float, x: Callable[[float], float], *, signed: bool = True
+    ) -> tuple[Tick, ...]:
+        """Return a tick at each multiple of a step."""
+        return super().ticks(low, high, step, x, signed=True)
+
+
+def _error(lower: float, upper: float) -> float:
+    """Return the error by which a number of an interval is rounded."""
+    return (upper - lower) / 4
+
+
 @dataclass(frozen=True)
 class Answered:
     """A question with its answers, and how these are written."""
@@ -50,8 +82,6 @@ class Answered:
     question: Query
     answers: Sequence[QueryAnswer]
     measure: Measure
-    signed: bool
-    """Whether it may be a difference of shares: then it is told in points."""
     name: str
     """Its name beside others."""
 
@@ -64,7 +94,7 @@ class Answered:
         """Return an answer as a row, None where nothing can be told."""
         if answer.estimate is None or answer.lower is None or answer.upper is None:
             return None
-        error = (answer.upper - answer.lower) / (2 * answer.z)
+        error = _error(answer.lower, answer.upper)
         return Row(self.name, answer.estimate, error, answer.lower, answer.upper)
 
     def words(self, answer: QueryAnswer) -> str:
@@ -72,8 +102,6 @@ class Answered:
         row = self.row(answer)
         if row is None:
             return f"This cannot be told: {answer.untold}"
-        if self.signed:
-            return f"{self.measure.points(row.estimate, row.std_error)} ({self.measure.ends(row.lower, row.upper)})"
         return self.measure.about(row.estimate, row.lower, row.upper)
 
 
@@ -91,6 +119,7 @@ class AskPage:
     found: Sequence[Answered] = ()
     plot: Plot | None = None
     series: Sequence[tuple[Answered, SeriesChart]] = ()
+    rows_open: int = ROWS_OPEN
     holds_with: Mapping[Any, str] = field(default_factory=lambda: HOLDS_WITH)
     characters_max: int = CHARACTERS_MAX
 
@@ -98,6 +127,11 @@ class AskPage:
     def families(self) -> Sequence[QueryAnswer]:
         """An answer of each family that there is."""
         return list({(one.family, one.z): one for each in self.found for one in each.answers}.values())
+
+    @property
+    def rows(self) -> int:
+        """How many answers there are."""
+        return sum(len(each.answers) for each in self.found)
 
     @property
     def drawn(self) -> Answered:
@@ -134,11 +168,9 @@ def _wrong(error: BadQuestion) -> tuple[str, str, str] | None:
 def _answered(asking: Asking, page: AskPage) -> AskPage:
     made = answered(asking, lines(page.q), fixed=False)
     found = [presented(asking, question, answers) for question, answers in made]
-    plot, rows = None, [row for each in found if not each.question.step for row in each.told]
-    measures = {(each.measure, each.signed) for each in found if not each.question.step}
-    if rows and len(measures) == 1:
-        ((measure, signed),) = measures
-        plot = draw(rows, 0.0, signed=signed, measure=measure)
+    rows = [row for each in found if not each.question.step for row in each.told]
+    measures = {each.measure for each in found if not each.question.step}
+    plot = draw(rows, 0.0, measure=measures.pop()) if rows and len(measures) == 1 else None
     series = [(each, chart) for each in found if each.question.step and (chart := _series(each))]
     return replace(page, headline=_headline(found), found=found, plot=plot, series=series)
 
@@ -146,8 +178,8 @@ def _answered(asking: Asking, page: AskPage) -> AskPage:
 def presented(asking: Asking, question: Query, answers: Sequence[QueryAnswer]) -> Answered:
     """Return how answers are written."""
     unit = asking.unit(question.expression)
-    signed = not unit and any(factor < 0 for factor, _ in question.expression.sum.terms)
-    return Answered(question, answers, Measure(unit) if unit else SHARES, signed, _name(question))
+    shares = Points() if any(factor < 0 for factor, _ in question.expression.sum.terms) else SHARES
+    return Answered(question, answers, Measure(unit) if unit else shares, _name(question))
 
 
 def _name(question: Query) -> str:
@@ -205,10 +237,11 @@ def _card(asking: Asking, one: SavedQuestion) -> SavedCard:
     move = ""
     if one.verdict and change and change.lower is not None and change.upper is not None:
         move = f"{one.verdict} by {shown.measure.ends(*sorted((abs(change.lower), abs(change.upper))))}"
-    rows = shown.told
+    says, rows = _headline([shown]), shown.told
     if one.question.step:
-        return SavedCard(one, _headline([shown]), weeks=draw_weeks(rows, shown.measure), move=move)
-    return SavedCard(one, _headline([shown]), draw_rows(rows, shown.measure, None), move=move)
+        return SavedCard(one, says, weeks=draw_weeks(rows, shown.measure), move=move)
+    named = shown.name != one.question.text.strip()  # else it says no more than the answer does
+    return SavedCard(one, says, draw_rows(rows, shown.measure, None) if named else (), move=move)
 
 
 def _headline(found: Sequence[Answered]) -> str:
