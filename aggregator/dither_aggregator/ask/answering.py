@@ -504,7 +504,7 @@ class Resolved:
             if not isinstance(domain, NumberDomain):
                 raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)")
             return (_above(domain, asked.condition, known),), not asked.condition.above
-        found = tuple(name for name in known if asked.condition.means(name))
+        found = asked.condition.among(known)
         if not found:
             raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {_listed(known)}")
         if len(found) > 1 and not self.listed:
@@ -537,7 +537,7 @@ class Resolved:
             labels = domain.labels(domain.names.index(column))
         if condition.number is not None:
             raise BadQuestion(f"{column} is told by its ranges: ask {column} in one of {_listed(labels)}")
-        found = [label for label in labels if condition.means(label)]
+        found = condition.among(tuple(labels))
         if len(found) != 1:
             means = f"means {_listed(found)}" if found else "means none"
             raise BadQuestion(f"a column is asked for one value; {condition} {means} of {_listed(labels)}")

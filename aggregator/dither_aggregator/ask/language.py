@@ -65,6 +65,8 @@ COUNT: /[0-9]+(?![0-9.])/
 CHARACTERS_MAX = 2_000
 """The longest question."""
 TERMS_MAX = 50
+MATCHES_MAX = 1_000_000
+"""The most patterns times values: about half a second."""
 NUMBER_MAX = 10**12
 """The largest number before a part, and the inverse of the smallest."""
 AROUND = 60
@@ -133,13 +135,20 @@ class Condition:
     at: int = field(default=0, compare=False)
     """Its place in the question."""
 
-    def means(self, name: str) -> bool:
-        """Tell whether a value is among those that are asked for."""
-        return bool(self._pattern.fullmatch(name))
+    def among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return which of some names it means; raise BadQuestion where that would take long."""
+        if names not in self._found:
+            wild = sum(any(each in pattern.replace("[*]", "") for each in "*?") for pattern in self.patterns)
+            if wild * len(names) > MATCHES_MAX:
+                raise BadQuestion(f"{wild:,} patterns are too many for {len(names):,} values")
+            pattern = re.compile("|".join(map(translate, self.patterns)))
+            self._found[names] = tuple(filter(pattern.fullmatch, names))
+        return self._found[names]
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(translate, self.patterns)))
+    def _found(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """By the names that were asked for before: all windows of a question ask for the same."""
+        return {}
 
     def __str__(self) -> str:
         if self.number is not None:
