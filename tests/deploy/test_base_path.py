@@ -265,7 +265,7 @@ NOT_LED_TO = {
         "/login",
         "/v1/reports",
         "/v1/plan",
-        "/v1/query",
+        "/v1/questions",
         "/v1/marks",
         "/v1/metrics/<>/snapshots",
         "/v1/metrics/<>/quality",

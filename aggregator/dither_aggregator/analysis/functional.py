@@ -275,19 +275,20 @@ class Functionals:
         least, most = ((float(end.sum()) - q * float(weights.sum())) / (p - q) for end in (low, high))
         return least, most
 
-    def ratio(self, part: Floats, whole: Floats, confidence: float = CONFIDENCE) -> IntervalEstimate | None:
+    def ratio(self, part: Floats, whole: Floats, alpha: float = 1 - CONFIDENCE) -> IntervalEstimate | None:
         """Return one over another, for the population, by Fieller's method; None where it cannot be told.
 
-        It holds whatever the values of one answer have in common, from as many devices on as a normal law needs.
+        It misses with alpha at most, whatever the values of one answer have in common, from as many devices on as a
+        normal law needs.
         """
-        if not self._is_normal(part, whole, alpha=1 - confidence):
+        if not self._is_normal(part, whole, alpha=alpha):
             return None
         if self.estimate(whole) < 0:
             part, whole = -part, -whole
         along = self._covariances(part, whole, "population")
         x, y = (np.full_like(along, self.estimate(each)) for each in (part, whole))
         spread_x, spread_y = (np.full_like(along, self.variance(each)) for each in (part, whole))
-        ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf((1 - confidence) / 2)
+        ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf(alpha / 2)
         lower, upper = ratios.ends(z)
         if not (ratios.known.all() and np.isfinite(lower).all()):  # SURE of the whole, as pages are
             return None

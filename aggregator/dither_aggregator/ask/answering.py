@@ -17,7 +17,6 @@ the interval (`functional.apart`). Parts that ranges leave open add up, and are 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cached_property
 from math import isnan, sqrt
@@ -25,7 +24,7 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import chdtri
+from scipy.special import chdtri, ndtr
 
 from dither_aggregator.analysis.estimands import estimand_of, read, tally_of
 from dither_aggregator.analysis.functional import Functionals
@@ -35,7 +34,8 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.analysis.tables.rows import mean_name, rate_name, share_name
 from dither_aggregator.analysis.windows import Window, default_window, reports_max
-from dither_aggregator.ask.language import BadQuestion, Condition, Expression, Figure, Query, WeightedSum, steps
+from dither_aggregator.ask.language import BadQuestion, Condition, Expression, Figure, Period, Query, WeightedSum, steps
+from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_shared.domains import Columns
 from dither_shared.domains.number_ranges import NumberDomain
@@ -45,9 +45,23 @@ WINDOW_DAYS_MAX = 366
 WINDOWS = WINDOW_DAYS_MAX * (WINDOW_DAYS_MAX + 1) // 2
 """All windows of whole days of a year."""
 FAMILIES = 3
-STEPS_MAX = 400
-"""The most answers of one question."""
+ALPHA_MIN = 1e-290
+"""Floats have no smaller chances that are exact: those of about 1,100 values by Scheffé's method."""
+ROW_ALPHA_MIN = 1e-12
+"""Readings are asked for a confidence, and 1 less a smaller chance is not exact; intervals of smaller ones are such
+that are stretched as those of a normal law are."""
+WORK_MAX = 400
+"""Parts of all answers that are made at once: each takes about two milliseconds."""
+RATE_PARTS = 10
+"""A rate in a table counts as so many: it takes about a tenth of a second."""
 Family = Literal["single", "pair", "free", "asked"]
+HOLDS_WITH: Mapping[Family, str] = {
+    "single": "all questions of one name together",
+    "pair": "all questions of two names together",
+    "free": "all questions of one metric's values together",
+    "asked": "the questions that were asked together",
+}
+"""What the intervals of a family hold for, in words."""
 
 
 class Guard(NamedTuple):
@@ -56,6 +70,8 @@ class Guard(NamedTuple):
     family: Family
     alpha: float
     """The chance that this one interval misses."""
+    together: int | None = None
+    """How many intervals the family has; None where it has all sums that there are."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,25 @@ class QueryAnswer:
     upper: float | None = None
     untold: str = ""
     """Why there is none; "" where there is."""
+    together: int | None = None
+    """How many intervals hold at once; None for all sums of a metric's values, in all metrics and windows."""
     error_of: Literal["population"] = field(default="population", init=False)
+
+
+Part = Literal["sum", "numerator", "denominator"]
+
+
+class Weight(NamedTuple):
+    """A number before an estimate, in a part of an answer."""
+
+    part: Part
+    ratio: int
+    """Which of the question's ratios, counted from 1; 0 for the sum beside them."""
+    metric: str
+    """Or "", where it is a number alone."""
+    value: str
+    """The value, or the estimate, by its name in the metric."""
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -128,15 +162,20 @@ class Asking:
         """Return how sure an interval must be: of so many that were all fixed before, or whatever is asked next."""
         alpha = 1 - self.confidence
         if alone is not None:
-            return Guard("asked", alpha / alone)
+            return Guard("asked", alpha / alone, alone)
         singles = [asked for asked in expression.asked if asked.condition is None or _is_single(asked.condition)]
         if len(singles) == len(expression.asked) <= 2:
             pairs = self.names * (self.largest * WINDOWS + WINDOWS**2)
             family: Family = "single" if len(singles) == 1 else "pair"
-            return Guard(family, alpha / FAMILIES / (self.names * WINDOWS if family == "single" else pairs))
+            together = self.names * WINDOWS if family == "single" else pairs
+            return Guard(family, alpha / FAMILIES / together, together)
         free = max([1, *(self._freedom(asked) for asked in expression.asked)])
         z = sqrt(float(chdtri(free, alpha / FAMILIES / (len(self.plans) * WINDOWS))))
-        return Guard("free", 2 * NormalDist().cdf(-z))
+        both = 2 * float(ndtr(-z))  # Python's own law says 0 from 8.3 standard errors on
+        if both < ALPHA_MIN:
+            few = f"sums of {free + 1:,} values do not hold all at once: name two values at most"
+            raise BadQuestion(f"{few}, or fix the questions before any answer")
+        return Guard("free", both)
 
     def _freedom(self, asked: Figure) -> int:
         return len(self.resolve(asked).plan.values) - 1 if self.resolve(asked).listed else 1
@@ -169,22 +208,71 @@ class Asking:
 
     # Answers.
 
+    def answer_all(self, questions: Sequence[Query], *, fixed: bool) -> list[list[QueryAnswer]]:
+        """Return the answers of questions, which may all have been `fixed` before any of them was answered.
+
+        Raises BadQuestion before any count is read: for one that cannot be asked, and for too much work.
+        """
+        answers = [len(self.windows(question)) for question in questions]
+        parts = [self.work(question) for question in questions]
+        if sum(parts) > WORK_MAX:
+            most = questions[parts.index(max(parts))]
+            asked = f"{sum(answers):,} answers" if len(questions) == 1 else f"{len(questions):,} questions"
+            few = f"{asked} of {sum(parts):,} parts in all are too many at once: {WORK_MAX} are answered"
+            raise BadQuestion(f"{few}; ask by week, or of fewer days").placed(most.text, len(most.text))
+        alone = sum(answers) if fixed else None
+        for question in questions:
+            try:
+                self.guard(question.expression, alone)
+            except BadQuestion as error:
+                raise error.placed(question.text, 0) from None
+        return [list(self.answer(question, alone)) for question in questions]
+
+    def work(self, question: Query) -> int:
+        """Return how many parts all answers of a question have."""
+        rates = [RATE_PARTS if asked.given else 1 for asked in question.expression.asked]
+        return len(self.windows(question)) * sum(rates)
+
+    def unit(self, expression: Expression) -> str:
+        """Return the unit of an answer: "" for shares, "1" for a number without one, such as a ratio."""
+        units = {
+            "" if asked.statistic == "share" else self.resolve(asked).unit
+            for factor, asked in expression.sum.terms
+            if factor
+        }
+        shares_alone = units == {""} and not expression.sum.constant
+        return "1" if expression.ratios or len(units) != 1 or (units == {""} and not shares_alone) else units.pop()
+
     def answer(self, question: Query, alone: int | None = None) -> Iterator[QueryAnswer]:
         """Yield the answer, or one for each step; `alone` is the number of intervals that were fixed beforehand."""
         for each in self.windows(question):
             yield self._answer(question.expression, each, alone)
 
+    def change(self, question: Query, before: Window, after: Window, alone: int | None = None) -> QueryAnswer:
+        """Return how far an answer moved from one window to another; of one that names no days."""
+        then, now = (question.expression.within(Period(each.first, each.last)) for each in (before, after))
+        return self._answer(now.less(then), None, alone)
+
     def windows(self, question: Query) -> Sequence[Window | None]:
-        """Return the window of each answer; None for the usual one of each metric."""
-        sealed = self.store.sealed()
+        """Return the window of each answer; None for the usual one of each metric. Raise BadQuestion with its place."""
         for asked in question.expression.asked:
-            self.check(asked)
+            try:
+                self.check(asked)
+            except BadQuestion as error:
+                raise error.placed(question.text, asked.at) from None
         if question.period is None and question.step is None:
             return (None,)
-        whole = question.period.window(sealed) if question.period else self._kept(question)
-        if whole.days > WINDOW_DAYS_MAX:
-            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {whole.first} to {whole.last} are more")
+        try:
+            whole = self._days(question.period) if question.period else self._kept(question)
+        except BadQuestion as error:
+            raise error.placed(question.text, question.period.at if question.period else 0) from None
         return (*steps(whole, question.step),) if question.step else (whole,)
+
+    def _days(self, period: Period) -> Window:
+        window = period.window(self.store.sealed())
+        if window.days > WINDOW_DAYS_MAX:
+            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {window.first} to {window.last} are more")
+        return window
 
     def _kept(self, question: Query) -> Window:
         """Return all days that are kept of what a question with steps asks."""
@@ -197,6 +285,8 @@ class Asking:
     def check(self, asked: Figure) -> None:
         """Raise BadQuestion where something cannot be asked of its metric."""
         self.resolve(asked).names(asked)
+        if asked.period:
+            self._days(asked.period)
 
     def _answer(self, expression: Expression, window: Window | None, alone: int | None) -> QueryAnswer:
         guard = self.guard(expression, alone)
@@ -210,22 +300,42 @@ class Asking:
         except _Untold as why:
             untold = str(why)
             terms = [why.term] if why.term else []
+        except (BadTally, TallyGone) as error:
+            untold, terms = str(error), []
         days = [term.window for term in terms] or [window or default_window(self.store, self._first(expression))]
         first, last = min(each.first for each in days), max(each.last for each in days)
         counted = min((term.n for term in terms), default=0), min((term.devices for term in terms), default=0)
-        bare = QueryAnswer(Window(first, last), *counted, guard.family, z, untold=untold)
+        bare = QueryAnswer(Window(first, last), *counted, guard.family, z, untold=untold, together=guard.together)
         if untold:
             return bare
         added = _added(terms)
         estimate = added.estimate + float(expression.sum.constant)
         return replace(bare, estimate=estimate, lower=estimate - added.below, upper=estimate + added.above)
 
+    def weights(self, question: Query) -> Iterator[Weight]:
+        """Yield what an answer is made of: numbers before the values of metrics, or before other estimates."""
+        expression = question.expression
+        sums: list[tuple[Part, int, Fraction, WeightedSum]] = [("sum", 0, Fraction(1), expression.sum)]
+        for at, (factor, part, whole) in enumerate(expression.ratios, 1):
+            sums += [("numerator", at, factor, part), ("denominator", at, Fraction(1), whole)]
+        for side, at, times, each in sums:
+            if each.constant:
+                yield Weight(side, at, "", "", float(times * each.constant))
+            for factor, asked in each.terms:
+                resolved = self.resolve(asked)
+                names, flipped = resolved.names(asked)
+                sign = -1 if flipped else 1
+                if flipped:
+                    yield Weight(side, at, "", "", float(times * factor))
+                for name in names:
+                    yield Weight(side, at, resolved.plan.metric, name, float(sign * times * factor))
+
     def _first(self, expression: Expression) -> StoredPlan:
         return self.resolve(expression.asked[0]).stored
 
     def _window(self, asked: Figure, stored: StoredPlan, window: Window | None) -> Window:
         if asked.period:
-            return asked.period.window(self.store.sealed())
+            return self._days(asked.period)
         return window or default_window(self.store, stored)
 
     def _sum(self, of: WeightedSum, window: Window | None, alpha: float) -> Iterator[Term]:
@@ -269,17 +379,19 @@ class Asking:
     def _row(self, resolved: "Resolved", asked: Figure, days: Window, alpha: float) -> Term:
         """Return a term that is one row of a reading."""
         (name,), flipped = resolved.names(asked)
-        view = View(days=days.days, confidence=1 - alpha, values=(name,))
+        told = max(alpha, ROW_ALPHA_MIN)
+        view = View(days=days.days, confidence=1 - told, values=(name,))
         stored = resolved.stored
         reading = read(self.store, stored, days.last, view)
         bare = Term(0.0, 0.0, 0.0, days, reading.n, _devices(stored, reading.n, days))
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
         if row is None:
             raise _Untold(reading.nothing_to_show or f"{name} cannot be told of {reading.n:,} reports", bare)
+        farther = NormalDist().inv_cdf(alpha / 2) / NormalDist().inv_cdf(told / 2)
         own = Term(
             row.estimate,
-            row.estimate - row.lower,
-            row.upper - row.estimate,
+            farther * (row.estimate - row.lower),
+            farther * (row.upper - row.estimate),
             days,
             bare.n,
             bare.devices,
@@ -303,9 +415,9 @@ class Asking:
             bare = Term(0.0, 0.0, 0.0, days, functionals.n, _devices(stored, functionals.n, days))
             if any(functionals.interval(weights, alpha) is None for weights in over if weights.any()):
                 raise _Untold(f"{functionals.n:,} reports may be of too few devices", bare)
-            found = functionals.ratio(over[0], over[1], 1 - alpha)
+            found = functionals.ratio(over[0], over[1], alpha)
             if found is None:
-                raise _Untold("the denominator cannot be told from zero", bare)
+                raise _Untold("the denominator cannot be told from zero, or these are too few reports", bare)
             return replace(
                 bare, estimate=found.estimate, below=found.estimate - found.lower, above=found.upper - found.estimate
             )
@@ -357,6 +469,14 @@ class Resolved:
         return self.stored.plan
 
     @property
+    def unit(self) -> str:
+        """The unit of its numbers; "1" without one."""
+        domain = self.plan.domain
+        if isinstance(domain, Columns) and self.column in domain.names:
+            domain = domain.domains[domain.names.index(self.column)]
+        return domain.unit or "1"
+
+    @property
     def listed(self) -> bool:
         """Whether values are listed, so that any sum of them is a functional."""
         return estimand_of(self.plan).has_functionals(self.stored)
@@ -384,7 +504,7 @@ class Resolved:
             if not isinstance(domain, NumberDomain):
                 raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)")
             return (_above(domain, asked.condition, known),), not asked.condition.above
-        found = tuple(name for name in known if _matches(name, asked.condition))
+        found = asked.condition.among(known)
         if not found:
             raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {_listed(known)}")
         if len(found) > 1 and not self.listed:
@@ -417,15 +537,11 @@ class Resolved:
             labels = domain.labels(domain.names.index(column))
         if condition.number is not None:
             raise BadQuestion(f"{column} is told by its ranges: ask {column} in one of {_listed(labels)}")
-        found = [label for label in labels if _matches(label, condition)]
+        found = condition.among(tuple(labels))
         if len(found) != 1:
             means = f"means {_listed(found)}" if found else "means none"
             raise BadQuestion(f"a column is asked for one value; {condition} {means} of {_listed(labels)}")
         return found[0]
-
-
-def _matches(name: str, condition: Condition) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in condition.patterns)
 
 
 def _is_single(condition: Condition) -> bool:
