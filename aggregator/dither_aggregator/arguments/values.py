@@ -17,6 +17,7 @@ from dither_aggregator.operations.log import FORMATS, LEVELS
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:]+\])(?::[1-9][0-9]{0,4})?")
 _OWN_PORT = re.compile(r"https:.*:443|http:.*:80")
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://")
 LOOPBACK = "127.0.0.1"
 PROCESSES_MAX = 1_000
 OFF, AUTO = "off", "auto"
@@ -26,8 +27,8 @@ def store_name(text: str) -> str:
     """Read a store's name."""
     if not text:
         raise argparse.ArgumentTypeError("must name a directory or a Redis")
-    if "://" in text and not text.startswith(("redis://", "rediss://", "unix://")):
-        raise argparse.ArgumentTypeError("an address must begin with redis://, rediss:// or unix://")
+    if "://" in text and not text.startswith(REDIS_SCHEMES):
+        raise argparse.ArgumentTypeError("an address must begin with redis://, rediss://, redis+cluster:// or unix://")
     return text
 
 

@@ -51,6 +51,7 @@ from dither_aggregator.store.records import (
 )
 from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.client import Client, Command, call
+from dither_aggregator.store.redis.cluster import connect
 from dither_aggregator.store.redis.layout import (
     BUCKETS_MIN,
     MARK_BYTES,
@@ -130,7 +131,7 @@ class RedisData(Store):
         self._lock = threading.Lock()
         self._floors: dict[int, int] = {}
         self._lost = 0
-        self._client = Client(url)
+        self._client = connect(url)
         self._allow_lossy = allow_lossy_store
         try:
             self._open(unfinished, resetting)
@@ -152,7 +153,7 @@ class RedisData(Store):
         """Make the store of an app in an empty Redis, and open it; `unfinished` until it is restored."""
         if not 1 <= shards <= SHARDS_MAX:
             raise StoreError(f"a store has 1 to {SHARDS_MAX} shards, got {shards}")
-        client = Client(url)
+        client = connect(url)
         try:
             client.check_sound(allow_lossy_store)
             _begin(client, app, shards)
@@ -172,8 +173,6 @@ class RedisData(Store):
 
     def _open(self, unfinished: bool, resetting: bool) -> None:
         name = self._client.name
-        # In a Cluster no transaction spans slots; elsewhere one saves a sync for each of an append's shards.
-        self._one_node = not self._client.information().get("cluster_enabled")
         self.lossy = self._client.check_sound(self._allow_lossy)
         state = {key.decode(): value for key, value in self._client.run("HGETALL", layout.GLOBAL).items()}
         if not state:
@@ -256,7 +255,7 @@ class RedisData(Store):
 
     # Appending: the uploads of each shard in one script, all with one sync.
 
-    def _append(self, prepared: Sequence[Prepared]) -> list[bytes | None]:
+    def _append(self, prepared: Sequence[Prepared]) -> list[bytes | StoreUnavailable | None]:
         by_shard: dict[int, list[int]] = {}
         for place, item in enumerate(prepared):
             by_shard.setdefault(self.shard_of(item.id), []).append(place)
@@ -270,9 +269,18 @@ class RedisData(Store):
                 calls.append(self._call(scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), *taken))
                 places.append((shard, chunk))
         floors = self._seen_written()
-        before: list[bytes | None] = [None] * len(prepared)
-        replies = self._client.run_each(calls, together=self._one_node)
-        for (shard, chunk), (written, *bodies) in zip(places, replies, strict=True):
+        before: list[bytes | StoreUnavailable | None] = [None] * len(prepared)
+        # A transaction, which no slots of a cluster can share, saves a sync for each of the shards.
+        replies = self._client.run_some(calls, together=self._client.one_node)
+        failed = [reply for reply in replies if isinstance(reply, StoreError)]
+        if failed and (len(failed) == len(replies) or not all(isinstance(one, StoreUnavailable) for one in failed)):
+            raise failed[0]
+        for (shard, chunk), reply in zip(places, replies, strict=True):
+            if isinstance(reply, StoreUnavailable):
+                for place in chunk:
+                    before[place] = reply
+                continue
+            written, *bodies = reply
             self._saw_written(floors, shard, written)
             for place, body in zip(chunk, bodies, strict=True):
                 before[place] = body
@@ -636,11 +644,14 @@ class RedisData(Store):
         return statuses
 
     def left(self) -> FreeSpace | None:
-        """Return what is left of `maxmemory`, as Redis counts it; None where there is none, or Redis does not tell."""
-        memory = self._client.information()
-        most = int(str(memory.get("maxmemory", 0)))
-        used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
-        return FreeSpace("memory", max(most - used, 0), most) if most else None
+        """Return what is left of `maxmemory`, of the fullest node, as Redis counts it; None where none tells of any."""
+        found = []
+        for memory in self._client.information():
+            most = int(str(memory.get("maxmemory", 0)))
+            used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
+            if most:
+                found.append(FreeSpace("memory", max(most - used, 0), most))
+        return min(found, key=lambda left: left.free, default=None)
 
     def _trouble(self) -> dict[Trouble, str]:
         trouble = {}
@@ -739,7 +750,8 @@ def _begin(client: Client, app: str, shards: int) -> None:
         "token": token,
         "shards": shards,
     }
-    there = client.run(*call(scripts.BEGIN, layout.GLOBAL, *_words(state)))
+    others = any(client.everywhere("DBSIZE")) and not client.run("EXISTS", layout.GLOBAL)
+    there = b"other keys" if others else client.run(*call(scripts.BEGIN, layout.GLOBAL, *_words(state)))
     if there == b"other keys":
         raise StoreError(f"{client.name} holds other keys: give dither a Redis, or a database of one, of its own")
     if there is not None:
