@@ -189,7 +189,7 @@ class RedisCluster:
     """A cluster of real servers; its first nodes begin as primaries, all others as their replicas, in turns."""
 
     def __init__(self, directory: Path, primaries: int, replicas: int, **settings: str) -> None:
-        self.primaries, self.replicas = primaries, replicas
+        self.directory, self.primaries, self.replicas = directory, primaries, replicas
         named = {name.replace("_", "-"): value for name, value in settings.items()}
         self.nodes = [
             RedisServer(directory / f"node-{number}", {**CLUSTER, **named})

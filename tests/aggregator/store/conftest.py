@@ -18,11 +18,23 @@ from tests.support.registries import registry
 from tests.support.soaking import MEMORY, SOAK
 from tests.support.stores import Place, RedisPlace, SQLitePlace
 
-
 KINDS = ["sqlite", "redis", "cluster"]
 CLUSTERED = (
-    "test_copies_of_an_upload_in_one_commit_count_once",
+    "test_copies_in_one_batch_count_once",
+    "test_what_arrives_between_read_and_commit_stays_in_the_log",
+    "test_a_group_is_replayed_or_dropped_once",
+    "test_a_final_digest_is_recorded_once",
+    "test_a_copy_is_the_same",
+    "test_a_day_is_erased_in_every_shard",
+    "test_what_is_replayed_is_counted",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out, in `make test`, the tests of a cluster that are not CLUSTERED."""
+    items[:] = [
+        item for item in items if SOAK or "[cluster" not in item.name or item.name.partition("[")[0] in CLUSTERED
+    ]
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ class Client:
 
     def check(self) -> None:
         """Raise StoreError for a Redis that is too old, or a replica."""
-        (information,) = self.everywhere("INFO")
+        (information,) = self.information()
         self._check_version(information)
         if information.get("cluster_enabled"):
             raise StoreError(

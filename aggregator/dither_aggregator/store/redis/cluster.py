@@ -169,7 +169,7 @@ class ClusterClient(Client):
 
     def check(self) -> None:
         """Raise StoreError for a Redis that is too old, or in no cluster."""
-        for information in self.everywhere("INFO"):
+        for information in self.information():
             self._check_version(information)
             if not information.get("cluster_enabled"):
                 raise StoreError(f"{self.name} is none: a single Redis is redis://[:PASSWORD@]HOST:PORT/0")
