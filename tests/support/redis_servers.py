@@ -180,6 +180,7 @@ CLUSTER = {
     "cluster-require-full-coverage": "no",
     "cluster-node-timeout": "2000",
     "repl-diskless-sync-delay": "0",
+    "repl-ping-replica-period": "1",  # a cluster lists a replica when that has had a byte
 }
 SLOTS = 16_384
 SETTLED_S = 60
@@ -229,6 +230,7 @@ class RedisCluster:
         try:
             told = [node.ask("INFO") for node in self.nodes]
             states = [node.ask("CLUSTER INFO")["cluster_state"] for node in self.nodes]
+            listed = [len(places) - 2 for node in self.nodes for places in node.ask("CLUSTER SLOTS")]
         except redis.RedisError:
             return False
         masters = [one for one in told if one["role"] == "master"]
@@ -236,6 +238,7 @@ class RedisCluster:
         links = [one["master_link_status"] for one in told if one["role"] == "slave"]
         return (
             set(states) == {"ok"}
+            and set(listed) == {1 + self.replicas}
             and len(masters) == self.primaries
             and online == len(links) == self.primaries * self.replicas
             and set(links) <= {"up"}

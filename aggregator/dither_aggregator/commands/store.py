@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened
-from dither_aggregator.arguments.values import day, store_name
+from dither_aggregator.arguments.values import day, store_name, with_replicas
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.clock import foresee, reset
 from dither_aggregator.store.document_kinds import Retention
@@ -59,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_data_argument(move, "the directory")
     to = move.add_mutually_exclusive_group(required=True)
-    to.add_argument("--to", metavar="STORE", type=store_name, help="an empty redis://HOST:PORT/DB")
+    to.add_argument(
+        "--to", metavar="STORE", type=store_name, help="an empty redis://HOST:PORT/DB or redis+cluster://HOST:PORT"
+    )
     to.add_argument("--to-file", metavar="FILE", type=Path, help="a file with that address: it may hold a password")
     move.add_argument("--shards", type=int, default=SHARDS, help="of the new store (default: %(default)s)")
     add_lossy_argument(move)
@@ -156,7 +158,7 @@ def _reset_clock(args: argparse.Namespace) -> int:
 
 
 def _copy(args: argparse.Namespace) -> int:
-    to = args.to or _read_address(args.to_file)
+    to = with_replicas(args.to or _read_address(args.to_file), args.replicas)
     if is_redis(args.data) or not is_redis(to):
         raise StoreError("a store is copied from a directory to Redis; `dither backup` and `restore` do the rest")
     rows, generation = copy(Path(args.data), to, args.shards, allow_lossy_store=args.allow_lossy_store)

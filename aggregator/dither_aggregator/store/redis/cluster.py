@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
+from dither_aggregator.arguments.values import REPLICAS_MAX
 from dither_aggregator.store.records import StoreError
 from dither_aggregator.store.redis import client
 from dither_aggregator.store.redis.client import OPTIONS, Client, Command
@@ -34,7 +35,6 @@ from dither_aggregator.store.redis.scripts import SCRIPTS
 SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 REPLICAS = 1
 """How many replicas each primary has, unless told otherwise."""
-REPLICAS_MAX = 5
 WAIT_MS = 2_000
 """How long replicas may take to have what a primary did, before it counts as failed."""
 REDIRECTS_MAX = 4
@@ -118,9 +118,9 @@ class ClusterClient(Client):
                 cluster = self._known()
                 node = cluster.get_node_from_key(_key_of(commands[place]))
                 found.setdefault(cluster.get_redis_connection(node), []).append(place)
-            except (redis.RedisError, OSError) as error:
+            except _FAILS as error:
                 self._stale = True
-                replies[place] = redis.ConnectionError(f"no node has its slot: {error}")
+                replies[place] = _cause(error)
         return found
 
     # Commands.
@@ -150,9 +150,9 @@ class ClusterClient(Client):
             cluster = self._known()
             primaries = [cluster.get_redis_connection(node) for node in cluster.get_primaries()]
             rest = [cluster.get_redis_connection(node) for node in cluster.get_replicas()]
-        except (redis.RedisError, OSError) as error:
+        except _FAILS as error:
             self._stale = True
-            raise self._error(error) from None
+            raise self._error(_cause(error)) from None
         talks = [_Talk(node, [command]) for node in (*primaries, *rest)]
         found = [reply for (reply,) in _exchange(talks)]
         self._stale = self._stale or any(isinstance(reply, _ELSEWHERE) for reply in found)
@@ -205,6 +205,17 @@ class ClusterClient(Client):
             if one["master_id"] in found and "slave" in one["flags"]:
                 found[str(one["master_id"])] += 1
         return found
+
+
+_FAILS = (redis.RedisError, redis.exceptions.RedisClusterException, OSError)
+
+
+def _cause(error: Exception) -> Exception:
+    """Return why no node was found: none could be reached, none has the slot now, or it is no cluster."""
+    if isinstance(error.__cause__, _FAILS):
+        return error.__cause__
+    uncovered = isinstance(error, redis.exceptions.SlotNotCoveredError)
+    return redis.ConnectionError(str(error)) if uncovered else error
 
 
 _ELSEWHERE = (
