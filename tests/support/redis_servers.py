@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from redis.crc import key_slot
 
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -247,6 +248,34 @@ class RedisCluster:
     def _all_met(self) -> bool:
         known = [node.ask("CLUSTER NODES") for node in self.nodes]
         return all(len(each) == len(self.nodes) and all(one["connected"] for one in each.values()) for each in known)
+
+    def owner(self, key: str, role: str = "primary") -> RedisServer:
+        """Return the primary with a key's slot, or the replica of it, as a node that runs says."""
+        slot = key_slot(key.encode())
+        asked = next(node for node in self.nodes if node.process and node.process.poll() is None)
+        for low, high, *places in asked.ask("CLUSTER SLOTS"):
+            if low <= slot <= high:
+                port = places[0 if role == "primary" else 1][1]
+                return next(node for node in self.nodes if node.port == port)
+        raise AssertionError(f"no node has {key}")
+
+    def other(self, key: str) -> RedisServer:
+        """Return a primary that does not have a key's slot."""
+        mine = self.owner(key)
+        return next(node for node in self.nodes if node is not mine and node.ask("INFO")["role"] == "master")
+
+    def moving(self, key: str, target: RedisServer) -> Iterator[None]:
+        """Move a key's slot to another node as `redis-cli --cluster reshard` does, key by key; yield in between."""
+        slot, source = key_slot(key.encode()), self.owner(key)
+        old, new = source.ask("CLUSTER MYID"), target.ask("CLUSTER MYID")
+        target.ask("CLUSTER SETSLOT", slot, "IMPORTING", old)
+        source.ask("CLUSTER SETSLOT", slot, "MIGRATING", new)
+        yield
+        while keys := source.ask("CLUSTER GETKEYSINSLOT", slot, 10):
+            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
+            yield
+        for node in (target, source, *(node for node in self.nodes if node.ask("INFO")["role"] == "master")):
+            node.ask("CLUSTER SETSLOT", slot, "NODE", new)
 
     def client(self) -> Any:
         """Return a client of the test's own, which knows all nodes."""

@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from redis.crc import key_slot
 
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.redis import cluster, layout
@@ -33,17 +32,6 @@ def store(nodes: RedisCluster, asked: Registry, monkeypatch: pytest.MonkeyPatch)
         made.load(asked)
         monkeypatch.setattr(cluster, "WAIT_MS", 1_000)
         yield made
-
-
-def owner(nodes: RedisCluster, key: str, role: str = "primary") -> RedisServer:
-    """Return the primary with a key's slot, or the replica of it, as the nodes that run say."""
-    slot = key_slot(key.encode())
-    asked = next(node for node in nodes.nodes if node.process and node.process.poll() is None)
-    for low, high, *places in asked.ask("CLUSTER SLOTS"):
-        if low <= slot <= high:
-            port = places[0 if role == "primary" else 1][1]
-            return next(node for node in nodes.nodes if node.port == port)
-    raise AssertionError(f"no node has {key}")
 
 
 @contextmanager
@@ -92,8 +80,9 @@ def test_a_slot_that_is_being_moved_takes_nothing_and_is_left_as_it_was(
     bodies = [body_in(store, 0, asked, {"dark": [1]}) for _ in range(3)]
     append(store, bodies[0])
     ledger = layout.shard_key(0, "ledger", store.stored(asked.metrics["dark"].plan).id)
-    source, target = owner(nodes, ledger), _another(nodes, ledger)
-    _begin_moving(source, target, key_slot(ledger.encode()))
+    source, target = nodes.owner(ledger), nodes.other(ledger)
+    move = nodes.moving(ledger, target)
+    next(move)
     source.ask("MIGRATE", "127.0.0.1", target.port, ledger, 0, 5_000)
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
@@ -104,30 +93,12 @@ def test_a_slot_that_is_being_moved_takes_nothing_and_is_left_as_it_was(
     assert isinstance(answers[0], Problem)
     assert answers[0].slug == "unavailable"
     assert isinstance(answers[1], Receipt)
-    _finish_moving(source, target, key_slot(ledger.encode()))
+    list(move)
     assert store.status()[0].written == 1
     assert not append(store, bodies[1]).duplicate
     fold_all(store)
     assert balance(store) == (3, 3, 0, 0)
     assert store.integrity() == []
-
-
-def _another(nodes: RedisCluster, key: str) -> RedisServer:
-    mine = owner(nodes, key)
-    return next(node for node in nodes.nodes if node is not mine and node.ask("INFO")["role"] == "master")
-
-
-def _begin_moving(source: RedisServer, target: RedisServer, slot: int) -> None:
-    target.ask("CLUSTER SETSLOT", slot, "IMPORTING", source.ask("CLUSTER MYID"))
-    source.ask("CLUSTER SETSLOT", slot, "MIGRATING", target.ask("CLUSTER MYID"))
-
-
-def _finish_moving(source: RedisServer, target: RedisServer, slot: int) -> None:
-    while keys := source.ask("CLUSTER GETKEYSINSLOT", slot, 100):
-        source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
-    new = target.ask("CLUSTER MYID")
-    for node in (target, source):
-        node.ask("CLUSTER SETSLOT", slot, "NODE", new)
 
 
 def test_nothing_is_acknowledged_or_told_that_the_replica_lacks(
@@ -136,7 +107,7 @@ def test_nothing_is_acknowledged_or_told_that_the_replica_lacks(
     """Also a copy is not: it may be the primary alone that knows it."""
     body, other = body_in(store, 0, asked, {"dark": [1]}), body_in(store, 0, asked, {"dark": [1]})
     append(store, body)
-    with stopped(owner(nodes, layout.shard_key(0), "replica")):
+    with stopped(nodes.owner(layout.shard_key(0), "replica")):
         for sent in (other, other, body):
             with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
                 store.append([parsed(store, sent)])
@@ -155,7 +126,7 @@ def test_a_failover_keeps_what_was_acknowledged_and_knows_its_copies(
 ) -> None:
     bodies = [body_of(asked, {"dark": [1]}) for _ in range(40)]
     store.append([parsed(store, body) for body in bodies])
-    gone, heir = owner(nodes, layout.shard_key(0)), owner(nodes, layout.shard_key(0), "replica")
+    gone, heir = nodes.owner(layout.shard_key(0)), nodes.owner(layout.shard_key(0), "replica")
     gone.kill()
     wait_until(lambda: heir.ask("INFO")["role"] == "master", 30, "the replica being elected")
     with pytest.raises(StoreUnavailable):  # it has no replica yet
@@ -187,13 +158,13 @@ def test_settings_by_which_an_empty_or_strange_replica_is_elected_are_refused(tm
 
 def test_a_node_that_is_away_stops_its_own_shards_alone(nodes: RedisCluster, store: Store, asked: Registry) -> None:
     """Also where it is the one with the plans and keys: they are known by heart."""
-    mine = owner(nodes, layout.GLOBAL)
-    there = [shard for shard in range(8) if owner(nodes, layout.shard_key(shard)) is not mine]
+    mine = nodes.owner(layout.GLOBAL)
+    there = [shard for shard in range(8) if nodes.owner(layout.shard_key(shard)) is not mine]
     away = [shard for shard in range(8) if shard not in there]
     assert there
     assert away
     bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in (there[0], away[0])]
-    gone = mine, owner(nodes, layout.GLOBAL, "replica")
+    gone = mine, nodes.owner(layout.GLOBAL, "replica")
     for node in gone:
         node.kill()
     taken, refused = store.append([parsed(store, body) for body in bodies])
