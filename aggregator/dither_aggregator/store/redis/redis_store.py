@@ -91,6 +91,8 @@ SORT_BUCKETS = 16
 """How many buckets of ids one script sorts: about as long as it takes to scan SCAN_ITEMS."""
 ADDED_ITEMS = 1_000
 """How many numbered documents one script reads or writes."""
+KNOWN_FOR_S = 3_600.0
+"""How long a process goes on with the plans and keys that it knows while the node that has them is away."""
 START_AGAIN = (
     "unless it is being filled now, empty it (redis-cli FLUSHDB, with its address and database) and make it again"
 )
@@ -131,6 +133,10 @@ class RedisData(Store):
         self._lock = threading.Lock()
         self._floors: dict[int, int] = {}
         self._lost = 0
+        self._statuses: dict[int, ShardStatus] = {}
+        self._away = self._apart = ""
+        """Which shards, and what is global, could not be read at the last look, and why."""
+        self._refreshed_s = -KNOWN_FOR_S
         self._client = connect(url)
         self._allow_lossy = allow_lossy_store
         try:
@@ -624,24 +630,49 @@ class RedisData(Store):
     def status(self) -> list[ShardStatus]:
         """Return how far each shard is."""
         floors = self._seen_written()
-        statuses = []
-        for shard, reply in enumerate(self._of_each_shard(scripts.STATUS)):
-            written, cursor, backlog, day, clock_day, sealed, merged, waiting_s = reply
-            self._saw_written(floors, shard, written)
-            statuses.append(
-                ShardStatus(
-                    shard=shard,
-                    written=written,
-                    cursor=cursor,
-                    backlog=backlog,
-                    day=day_of(day),
-                    clock_day=day_of(clock_day),
-                    sealed=day_of(sealed),
-                    merged=day_of(int(merged)) if merged else date.min,
-                    waiting_s=max(0.0, float(waiting_s)) if backlog else 0.0,
-                )
-            )
-        return statuses
+        replies = self._of_each_shard(scripts.STATUS)
+        self._statuses = {shard: self._status(floors, shard, reply) for shard, reply in enumerate(replies)}
+        return list(self._statuses.values())
+
+    def last_status(self) -> list[ShardStatus]:
+        """Return the same; of a shard whose node is away, what was known before it was."""
+        floors, before = self._seen_written(), dict(self._statuses)
+        replies = self._client.run_some([self._call(scripts.STATUS, shard) for shard in range(self.shards)])
+        away = {shard: reply for shard, reply in enumerate(replies) if isinstance(reply, StoreError)}
+        for reply in away.values():
+            if len(away) == self.shards or not (before and isinstance(reply, StoreUnavailable)):
+                raise reply
+        self._away = f"{len(away)} of {self.shards} shards: {next(iter(away.values()))}" if away else ""
+        self._statuses = before | {
+            shard: self._status(floors, shard, reply) for shard, reply in enumerate(replies) if shard not in away
+        }
+        return list(self._statuses.values())
+
+    def _status(self, floors: dict[int, int], shard: int, reply: Sequence[Any]) -> ShardStatus:
+        written, cursor, backlog, day, clock_day, sealed, merged, waiting_s = reply
+        self._saw_written(floors, shard, written)
+        return ShardStatus(
+            shard=shard,
+            written=written,
+            cursor=cursor,
+            backlog=backlog,
+            day=day_of(day),
+            clock_day=day_of(clock_day),
+            sealed=day_of(sealed),
+            merged=day_of(int(merged)) if merged else date.min,
+            waiting_s=max(0.0, float(waiting_s)) if backlog else 0.0,
+        )
+
+    def refresh(self) -> None:
+        """Take up what is new; while a node of a cluster is away with it, go on for a while with what is known."""
+        try:
+            super().refresh()
+        except StoreUnavailable as error:
+            if self._client.one_node or time.monotonic() > self._refreshed_s + KNOWN_FOR_S:
+                raise
+            self._apart = f"plans and keys: {error}"
+        else:
+            self._apart, self._refreshed_s = "", time.monotonic()
 
     def left(self) -> FreeSpace | None:
         """Return what is left of `maxmemory`, of the fullest node, as Redis counts it; None where none tells of any."""
@@ -666,6 +697,8 @@ class RedisData(Store):
             self.lossy = reason
         elif reason:
             trouble[Trouble.SETTINGS] = reason
+        if self._away or self._apart:
+            trouble[Trouble.AWAY] = "; ".join(filter(None, (self._apart, self._away)))
         if self._lost:
             trouble[Trouble.LOST] = f"it has lost {self._lost} uploads that it had acknowledged"
         return trouble
