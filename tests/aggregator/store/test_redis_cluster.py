@@ -123,6 +123,29 @@ def test_nothing_is_acknowledged_or_told_that_the_replica_lacks(
     assert balance(store) == (2, 2, 0, 0)
 
 
+def test_nothing_is_acknowledged_while_a_replica_has_no_whole_file(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    """It was copied to and still writes its file: killed now, it would come back with the file of before."""
+    body = body_in(store, 0, asked, {"dark": [1]})
+    replica = nodes.owner(layout.shard_key(0), "replica")
+    replica.settings["rdb-key-save-delay"] = "3000000"
+    replica.restart()
+    nodes.settled()
+    assert replica.ask("INFO")["aof_rewrite_in_progress"]
+    with pytest.raises(StoreUnavailable, match="is not whole yet"):
+        append(store, body)
+    replica.ask("CONFIG SET", "rdb-key-save-delay", 0)
+    replica.settings.pop("rdb-key-save-delay")
+    replica.restart()
+    nodes.settled()
+    wait_until(lambda: not replica.ask("INFO")["aof_rewrite_in_progress"], 30, "its file being whole")
+    assert append(store, body).duplicate
+    replica.ask("CONFIG SET", "rdb-key-save-delay", 3_000_000)
+    replica.ask("BGREWRITEAOF")  # an ordinary one leaves the file as it is until it has ended
+    assert append(store, body).duplicate
+
+
 def test_a_failover_keeps_what_was_acknowledged_and_knows_its_copies(
     nodes: RedisCluster, store: Store, asked: Registry
 ) -> None:

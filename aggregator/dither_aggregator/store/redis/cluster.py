@@ -147,8 +147,8 @@ class ClusterClient(Client):
             ]
             for (node, places), talk, found in zip(by_node.items(), talks, _exchange(talks), strict=True):
                 torn = self._torn(node, talk.sure)
-                for place, reply in zip(places, [torn for _ in found] if torn else found, strict=True):
-                    replies[place] = reply
+                for place, reply in zip(places, found, strict=True):
+                    replies[place] = torn if torn and not isinstance(reply, redis.ResponseError) else reply
             self._stale = self._stale or any(isinstance(reply, _ELSEWHERE) for reply in replies)
             left = [place for place in left if isinstance(replies[place], redis.exceptions.MovedError)]
             if not left:
