@@ -273,6 +273,7 @@ class RedisCluster:
         """Move a key's slot to another node as `redis-cli --cluster reshard` does, key by key; yield in between."""
         slot, source = key_slot(key.encode()), self.owner(key)
         old, new = source.ask("CLUSTER MYID"), target.ask("CLUSTER MYID")
+        self._elect("no")
         target.ask("CLUSTER SETSLOT", slot, "IMPORTING", old)
         source.ask("CLUSTER SETSLOT", slot, "MIGRATING", new)
         yield
@@ -281,8 +282,13 @@ class RedisCluster:
             yield
         for node in (target, source, *(node for node in self.nodes if node.ask("INFO")["role"] == "master")):
             node.ask("CLUSTER SETSLOT", slot, "NODE", new)
-        # A replica that does not know it yet would take the slot back if it were elected.
         wait_until(lambda: self._all_say(slot, target), SETTLED_S, "every node knowing who has the slot")
+        self._elect("yes")
+
+    def _elect(self, may: str) -> None:
+        """Let replicas be elected, or not: one that knew nothing of a move would take the slot back."""
+        for node in self.nodes:
+            node.ask("CONFIG SET", "cluster-replica-no-failover", "no" if may == "yes" else "yes")
 
     def _all_say(self, slot: int, owner: RedisServer) -> bool:
         told = [places for node in self.nodes for places in node.ask("CLUSTER SLOTS")]

@@ -11,13 +11,14 @@ import pytest
 
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
+from dither_aggregator.store.invariants import check as fsck
 from dither_aggregator.store.redis import cluster, layout
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.faults.aggregator.load import REGISTRY_TEXT
 from tests.support.aggregators import dither
 from tests.support.redis_servers import RedisCluster, RedisServer, running_cluster
-from tests.support.stores import append, balance, body_in, body_of, fold_all, parsed
+from tests.support.stores import append, balance, body_in, body_of, fold_all, parsed, store_on
 from tests.support.waiting import wait_until
 
 
@@ -65,6 +66,40 @@ def test_a_node_given_as_a_single_redis_is_refused_and_left_empty(nodes: RedisCl
 def test_a_single_redis_given_as_a_cluster_is_refused(server: RedisServer) -> None:
     with pytest.raises(StoreError, match="cannot be used"):
         open_store(server.url.replace("redis://", "redis+cluster://").removesuffix("/0"))
+
+
+def test_a_store_moves_from_one_redis_to_a_cluster(server: RedisServer, nodes: RedisCluster, asked: Registry) -> None:
+    bodies = [body_of(asked, {"dark": [1], "color": [2]}) for _ in range(30)]
+    with closing(store_on(server, asked)) as before:
+        before.append([parsed(before, body) for body in bodies[:20]])
+        fold_all(before)
+        before.append([parsed(before, body) for body in bodies[20:]])
+        moved = dither("store", "copy", "--data", server.url, "--to", nodes.url.partition("?")[0], "--json")
+        assert moved.returncode == 0, moved.stderr
+        with pytest.raises(StoreUnavailable, match="copied to another"):
+            append(before, bodies[0])
+    with pytest.raises(StoreError, match="was copied to another: serve that one"):
+        open_store(server.url)
+    with closing(open_store(nodes.url)) as after:
+        answers = after.append([parsed(after, body) for body in bodies])
+        assert all(isinstance(one, Receipt) and one.duplicate for one in answers)
+        fold_all(after)
+        assert balance(after) == (60, 60, 0, 0)
+        assert list(fsck(after)) == []
+
+
+def test_a_copy_that_fails_leaves_the_old_store_in_use(
+    server: RedisServer, nodes: RedisCluster, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StoreError("the copy is another")
+
+    monkeypatch.setattr("dither_aggregator.store.restoring._compare", fails)
+    with closing(store_on(server, asked)) as before:
+        assert dither("store", "copy", "--data", server.url, "--to", nodes.url).returncode != 0
+        assert not append(before, body_of(asked, {"dark": [1]})).duplicate
+    with pytest.raises(StoreError, match="not filled to its end"):
+        open_store(nodes.url)
 
 
 @pytest.mark.parametrize(

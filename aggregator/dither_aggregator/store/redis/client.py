@@ -9,7 +9,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dither_aggregator.store.records import StoreError, StoreLoading, StoreUnavailable
-from dither_aggregator.store.redis.layout import RESETTING
+from dither_aggregator.store.redis.layout import MOVED, RESETTING
 from dither_aggregator.store.redis.scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
 
 CONNECTIONS_MAX = 64
@@ -152,6 +152,8 @@ class Client:
             return StoreUnavailable(f"{self.name} cannot be used now: {text.rstrip('.')}")
         if text.startswith(NOT_THIS_STORE) and text.endswith(RESETTING):
             return StoreUnavailable(f"{self.name} holds a store whose day is being reset; it can be used again then")
+        if text.startswith(NOT_THIS_STORE) and text.endswith(MOVED):
+            return StoreUnavailable(f"{self.name} holds a store that is copied to another: serve that one")
         if text.startswith(NOT_THIS_STORE):
             return StoreError(
                 f"{self.name} is not the store that was opened: it was emptied, or another was put in its place. "

@@ -321,10 +321,10 @@ class RedisStore(RedisData):
 
     # Moving the day back.
 
-    def hold(self) -> None:
+    def hold(self, why: str = layout.RESETTING) -> None:
         """Refuse the store to all others, until it is released; also one that was held when its process ended."""
         free = layout.token(self.generation)
-        held = f"{free}:{secrets.token_hex(8)}{layout.RESETTING}"
+        held = f"{free}:{secrets.token_hex(8)}{why}"
         self._run_global(scripts.FINISH, held)
         self._token = free
         self._of_each_shard(scripts.HOLD, held)

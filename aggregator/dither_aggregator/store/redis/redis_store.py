@@ -128,6 +128,7 @@ class RedisData(Store):
         allow_lossy_store: bool = False,
         unfinished: bool = False,
         resetting: bool = False,
+        moving: bool = False,
     ) -> None:
         super().__init__(clock)
         self._lock = threading.Lock()
@@ -140,7 +141,7 @@ class RedisData(Store):
         self._client = connect(url)
         self._allow_lossy = allow_lossy_store
         try:
-            self._open(unfinished, resetting)
+            self._open(unfinished, resetting, moving)
         except BaseException:
             self.close()
             raise
@@ -177,7 +178,7 @@ class RedisData(Store):
         self._run_global(scripts.FINISH, token)
         self._token = token
 
-    def _open(self, unfinished: bool, resetting: bool) -> None:
+    def _open(self, unfinished: bool, resetting: bool, moving: bool) -> None:
         name = self._client.name
         self.lossy = self._client.check_sound(self._allow_lossy)
         state = {key.decode(): value for key, value in self._client.run("HGETALL", layout.GLOBAL).items()}
@@ -204,10 +205,16 @@ class RedisData(Store):
                 raise StoreError(
                     f"{name} holds a store whose day is being reset: `dither store reset-clock` again if it was cut off"
                 )
+        elif self._token.endswith(layout.MOVED):
+            if not moving:
+                raise StoreError(
+                    f"{name} holds a store that was copied to another: serve that one, or `dither store copy` again if "
+                    "it was cut off"
+                )
         elif self._token != layout.token(self.generation) and not unfinished:
             raise StoreError(f"{name} holds a store that was not filled to its end; {START_AGAIN}")
         self.refresh()
-        if not (unfinished or resetting):  # one that was nearly finished is finished in some of its shards
+        if not (unfinished or resetting or moving):  # one that was nearly finished is finished in some of its shards
             self.status()
 
     def close(self) -> None:
