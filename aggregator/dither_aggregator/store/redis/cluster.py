@@ -2,8 +2,8 @@
 
 A cluster's failover takes back whatever the promoted replica did not have. So nothing is told before the replicas have
 it: behind the commands for a node goes a write that changes nothing (`SURE`), and WAIT for its replicas, on the same
-connection. WAIT counts the bytes before the connection's last write (of its last command, before Redis 7.2), so it
-covers the effects of these commands, and of all others that they saw. A node that was cut off, or whose replica is
+connection. WAIT counts the bytes before the connection's last write (redis.io, WAIT; redis/redis#6393), so it covers
+the effects of these commands, and of all others that they saw. A node that was cut off, or whose replica is
 away, answers nothing: the commands may have run, and are told to have failed.
 
 `replicas` is how many replicas each primary has, not how many suffice: WAIT is for all of them. If one more could be
@@ -123,9 +123,15 @@ class ClusterClient(Client):
     def _by_node(self, commands: Sequence[Command], left: Iterable[int], replies: list[Any]) -> dict[Any, list[int]]:
         """Return by node the places of commands; the replies of the others say that no node has their slot."""
         found: dict[Any, list[int]] = {}
+        try:
+            cluster = self._known()
+        except _FAILS as error:
+            self._stale = True
+            for place in left:
+                replies[place] = _cause(error)
+            return found
         for place in left:
             try:
-                cluster = self._known()
                 node = cluster.get_node_from_key(_key_of(commands[place]))
                 found.setdefault(cluster.get_redis_connection(node), []).append(place)
             except _FAILS as error:

@@ -1,7 +1,7 @@
 """Every key of the Redis store, and the bytes beneath them.
 
-    dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, tallies_from, sure,
-                                    clock_offset_s, erased, erasing, batches_hour, clock_reset, readings_made,
+    dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, tallies_from,
+                                    sure, clock_offset_s, erased, erasing, batches_hour, clock_reset, readings_made,
                                     readings_bytes, and a version of each of the hashes of documents, KIND_version
     dither:{g}:plans                hash: plan -> document
     dither:{g}:keys                 hash: a key's id -> document, which has a hash of its text

@@ -699,10 +699,9 @@ class RedisData(Store):
             raise
         except StoreError as error:
             trouble[Trouble.STORE] = str(error)
-        reason = self._client.lossy()
         if self._allow_lossy:
-            self.lossy = reason
-        elif reason:
+            self.lossy = self._client.check_sound(True)
+        elif reason := self._client.lossy():
             trouble[Trouble.SETTINGS] = reason
         if self._away or self._apart:
             trouble[Trouble.AWAY] = "; ".join(filter(None, (self._apart, self._away)))
