@@ -40,6 +40,7 @@ VALUES = {
     "processes": "3",
     "queues": "fold",
     "shards": "2",
+    "replicas": "2",
     "allow_lossy_store": "true",
 }
 """A value of each setting, which is not the default."""

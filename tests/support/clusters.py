@@ -289,7 +289,7 @@ class OneMachine(Cluster):
 
 
 class SeveralMachines(Cluster):
-    """Two Redis, and any number of `dither api`, `worker` and `beat`."""
+    """Two Redis, and any number of `dither api`, `worker` and `beat`; one Redis if the store is to be at `data`."""
 
     def __init__(
         self,
@@ -299,16 +299,21 @@ class SeveralMachines(Cluster):
         *,
         shards: int = 4,
         lossy: bool = False,
+        data: str = "",
         **settings: str,
     ) -> None:
         super().__init__(directory, registry, orders)
         self._lossy = ["--allow-lossy-store"] if lossy else []
-        self.data = self.add_redis(DATA, **settings)
+        self.store_name = data or self.add_redis(DATA, **settings).url
         self.broker = self.add_redis(BROKER, appendonly="no")
-        self.store_name = self.data.url
-        with closing(create_store(self.data.url, self._app(), shards, allow_lossy_store=lossy)) as store:
+        with closing(create_store(self.store_name, self._app(), shards, allow_lossy_store=lossy)) as store:
             store.load(Registry.load(self.registry))
             self._key = write_key(store)
+
+    @property
+    def data(self) -> RedisServer:
+        """The Redis of the store, where there is one of its own."""
+        return self.servers[DATA]
 
     @property
     def key(self) -> str:
@@ -332,7 +337,7 @@ class SeveralMachines(Cluster):
         return self._add(f"beat-{len(self.named('beat'))}", "beat", orders=orders)
 
     def _add(self, name: str, command: str, *arguments: object, orders: Orders | None) -> Process:
-        places = ("--data", self.data.url, "--broker", self.broker.url, "--json")
+        places = ("--data", self.store_name, "--broker", self.broker.url, "--json")
         return self.add(name, command, *places, *arguments, orders=orders)
 
     def restart_store(self) -> None:

@@ -141,7 +141,7 @@ class _Planted:
             case "kill group":
                 os.killpg(os.getpgid(0), signal.SIGKILL)
             case "kill redis":
-                os.kill(int(owner._client.information()["process_id"]), signal.SIGKILL)
+                os.kill(int(owner._client.information()[0]["process_id"]), signal.SIGKILL)
             case "sleep":
                 time.sleep(fault.seconds)
                 self._orders.note(fault.over)

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from redis.crc import key_slot
 
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 SOUND = {
     "appendonly": "yes",
@@ -69,23 +71,24 @@ class RedisServer:
 
     def is_loading(self) -> bool:
         """Whether it says so."""
-        return bool(self._ask("INFO")["loading"])
+        return bool(self.ask("INFO")["loading"])
 
     def slow_to_load(self) -> None:
         """Kill it with a file that takes it minutes to load at its next start, or until `load_fast`."""
         with self.client() as client:
             client.mset({f"padding:{number}": "x" * 256 for number in range(5_000)})
             client.bgrewriteaof()
-            self._wait_for(lambda: not self._ask("INFO")["aof_rewrite_in_progress"], "rewrite its file")
+            self._wait_for(lambda: not self.ask("INFO")["aof_rewrite_in_progress"], "rewrite its file")
         self.kill()
         self.settings |= {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
 
     def load_fast(self) -> None:
         """Load what is left at once."""
-        self._ask("CONFIG SET", "key-load-delay", 0)
+        self.ask("CONFIG SET", "key-load-delay", 0)
         self.settings.pop("key-load-delay")
 
-    def _ask(self, *command: object) -> Any:
+    def ask(self, *command: object) -> Any:
+        """Run one command, and return its reply."""
         with self.client() as client:
             return client.execute_command(*command)
 
@@ -94,7 +97,8 @@ class RedisServer:
         self.port = self.port or free_port()
         self.directory.mkdir(parents=True, exist_ok=True)
         own = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.directory)}
-        settings = {**SOUND, "cluster-port": str(free_port()), **self.settings, **own}
+        self.settings.setdefault("cluster-port", str(free_port()))
+        settings = {**SOUND, **self.settings, **own}
         (self.directory / "redis.conf").write_text("".join(f'{name} "{value}"\n' for name, value in settings.items()))
         with (self.directory / "redis.log").open("ab") as log:
             self.process = subprocess.Popen([redis_server(), "redis.conf"], cwd=self.directory, stdout=log, stderr=log)
@@ -169,3 +173,143 @@ def running_redis(directory: Path, **settings: str) -> Iterator[RedisServer]:
         yield server
     finally:
         server.stop()
+
+
+CLUSTER = {
+    "cluster-enabled": "yes",
+    "cluster-allow-replica-migration": "no",
+    "cluster-require-full-coverage": "no",
+    "cluster-node-timeout": "2000",
+    "repl-diskless-sync-delay": "0",
+    "repl-ping-replica-period": "1",  # a cluster lists a replica when that has had a byte
+}
+SLOTS = 16_384
+SETTLED_S = 60
+
+
+class RedisCluster:
+    """A cluster of real servers; its first nodes begin as primaries, all others as their replicas, in turns."""
+
+    def __init__(self, directory: Path, primaries: int, replicas: int, **settings: str) -> None:
+        self.directory, self.primaries, self.replicas = directory, primaries, replicas
+        named = {name.replace("_", "-"): value for name, value in settings.items()}
+        self.nodes = [
+            RedisServer(directory / f"node-{number}", {**CLUSTER, **named})
+            for number in range(primaries * (1 + replicas))
+        ]
+
+    @property
+    def url(self) -> str:
+        places = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:3])
+        return f"redis+cluster://{places}?replicas={self.replicas}"
+
+    def start(self) -> None:
+        """Start all nodes, share the slots out, and wait until every node knows it."""
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            node.ready()
+        first = self.nodes[0]
+        for number, node in enumerate(self.nodes):
+            node.ask("CLUSTER SET-CONFIG-EPOCH", number + 1)
+            if number < self.primaries:
+                low, high = (SLOTS * each // self.primaries for each in (number, number + 1))
+                node.ask("CLUSTER ADDSLOTSRANGE", low, high - 1)
+            if node is not first:
+                node.ask("CLUSTER MEET", "127.0.0.1", first.port, first.settings["cluster-port"])
+        wait_until(self._all_met, SETTLED_S, "all nodes knowing each other")
+        for number, node in enumerate(self.nodes[self.primaries :]):
+            node.ask("CLUSTER REPLICATE", self.nodes[number % self.primaries].ask("CLUSTER MYID").decode())
+        self.settled()
+
+    def settled(self) -> None:
+        """Wait until each slot has a primary, and each primary all its replicas in touch."""
+        try:
+            wait_until(self.is_settled, SETTLED_S, "every primary having its replicas")
+        except AssertionError:
+            for node in self.nodes:
+                print(node.port, node.ask("INFO", "replication"), node.ask("CLUSTER NODES"), node.written()[-1_500:])
+            raise
+
+    def is_settled(self) -> bool:
+        """Whether that is so, as every node sees it."""
+        try:
+            told = [node.ask("INFO") for node in self.nodes]
+            states = [node.ask("CLUSTER INFO")["cluster_state"] for node in self.nodes]
+            listed = [len(places) - 2 for node in self.nodes for places in node.ask("CLUSTER SLOTS")]
+        except redis.RedisError:
+            return False
+        masters = [one for one in told if one["role"] == "master"]
+        online = sum(one.get(f"slave{n}", {}).get("state") == "online" for one in masters for n in range(self.replicas))
+        links = [one["master_link_status"] for one in told if one["role"] == "slave"]
+        return (
+            set(states) == {"ok"}
+            and set(listed) == {1 + self.replicas}
+            and len(masters) == self.primaries
+            and online == len(links) == self.primaries * self.replicas
+            and set(links) <= {"up"}
+        )
+
+    def _all_met(self) -> bool:
+        known = [node.ask("CLUSTER NODES") for node in self.nodes]
+        return all(len(each) == len(self.nodes) and all(one["connected"] for one in each.values()) for each in known)
+
+    def owner(self, key: str, role: str = "primary") -> RedisServer:
+        """Return the primary with a key's slot, or the replica of it, as a node that runs says."""
+        slot = key_slot(key.encode())
+        asked = next(node for node in self.nodes if node.process and node.process.poll() is None)
+        for low, high, *places in asked.ask("CLUSTER SLOTS"):
+            if low <= slot <= high:
+                port = places[0 if role == "primary" else 1][1]
+                return next(node for node in self.nodes if node.port == port)
+        raise AssertionError(f"no node has {key}")
+
+    def other(self, key: str) -> RedisServer:
+        """Return a primary that does not have a key's slot."""
+        mine = self.owner(key)
+        return next(node for node in self.nodes if node is not mine and node.ask("INFO")["role"] == "master")
+
+    def moving(self, key: str, target: RedisServer) -> Iterator[None]:
+        """Move a key's slot to another node as `redis-cli --cluster reshard` does, key by key; yield in between."""
+        slot, source = key_slot(key.encode()), self.owner(key)
+        old, new = source.ask("CLUSTER MYID"), target.ask("CLUSTER MYID")
+        self._elect("no")
+        target.ask("CLUSTER SETSLOT", slot, "IMPORTING", old)
+        source.ask("CLUSTER SETSLOT", slot, "MIGRATING", new)
+        yield
+        while keys := source.ask("CLUSTER GETKEYSINSLOT", slot, 10):
+            source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
+            yield
+        for node in (target, source, *(node for node in self.nodes if node.ask("INFO")["role"] == "master")):
+            node.ask("CLUSTER SETSLOT", slot, "NODE", new)
+        wait_until(lambda: self._all_say(slot, target), SETTLED_S, "every node knowing who has the slot")
+        self._elect("yes")
+
+    def _elect(self, may: str) -> None:
+        """Let replicas be elected, or not: one that knew nothing of a move would take the slot back."""
+        for node in self.nodes:
+            node.ask("CONFIG SET", "cluster-replica-no-failover", "no" if may == "yes" else "yes")
+
+    def _all_say(self, slot: int, owner: RedisServer) -> bool:
+        told = [places for node in self.nodes for places in node.ask("CLUSTER SLOTS")]
+        return all(primary[1] == owner.port for low, high, primary, *_ in told if low <= slot <= high)
+
+    def client(self) -> Any:
+        """Return a client of the test's own, which knows all nodes."""
+        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, protocol=2)
+
+    def stop(self) -> None:
+        """End all nodes."""
+        for node in self.nodes:
+            node.stop()
+
+
+@contextmanager
+def running_cluster(directory: Path, primaries: int = 3, replicas: int = 1, **settings: str) -> Iterator[RedisCluster]:
+    """Run a cluster; underscores in the names of settings stand for hyphens."""
+    cluster = RedisCluster(directory, primaries, replicas, **settings)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

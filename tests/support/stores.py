@@ -19,7 +19,7 @@ from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.clocks import DAY_S
-from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisCluster, RedisServer
 
 Change = Callable[[bytes], bytes]
 AS_IN_6 = """
@@ -153,7 +153,7 @@ class SQLitePlace(Place):
 class RedisPlace(Place):
     kind = "redis"
 
-    def __init__(self, server: RedisServer, shards: int = 4) -> None:
+    def __init__(self, server: RedisServer | RedisCluster, shards: int = 4) -> None:
         super().__init__()
         self.server = server
         self.shards = shards

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 def add_data_argument(parser: argparse.ArgumentParser, what: str = "the store") -> None:
     """Add --data, the name of a store."""
-    add_settings(parser, "data", required=True, what=f"{what}: a directory (SQLite) or redis://HOST:PORT/DB")
+    add_settings(
+        parser,
+        "data",
+        required=True,
+        what=f"{what}: a directory (SQLite), redis://HOST:PORT/DB or redis+cluster://HOST:PORT",
+    )
 
 
 def add_lossy_argument(parser: argparse.ArgumentParser) -> None:

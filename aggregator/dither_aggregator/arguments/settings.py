@@ -52,7 +52,20 @@ class Setting:
 
 
 _ALL = (
-    Setting("data", "STORE", values.store_name, "the store: a directory (SQLite) or redis://HOST:PORT/DB", secret=True),
+    Setting(
+        "data",
+        "STORE",
+        values.store_name,
+        "the store: a directory (SQLite), redis://HOST:PORT/DB, or redis+cluster://HOST:PORT,HOST:PORT",
+        secret=True,
+    ),
+    Setting(
+        "replicas",
+        "N",
+        values.replicas,
+        "how many replicas each primary of a redis+cluster:// has: an upload is acknowledged when all have it; 0: none",
+        default_text="1",
+    ),
     Setting(
         "broker",
         "REDIS",

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from dither_aggregator.arguments.settings import FILE_VARIABLE, OF_DEVICES, SETTINGS, Setting
+from dither_aggregator.arguments.values import with_replicas
 from dither_shared.errors import ConfigurationError
 from dither_shared.file_permissions import check_named
 from dither_shared.files import parse_toml
@@ -43,17 +44,18 @@ def add_settings(
         parser.add_argument(
             "--settings", metavar="FILE", help=f"a TOML file with settings (default: ${FILE_VARIABLE}, or none)"
         )
+    if "data" in names and read is None and "replicas" not in names:
+        names = (*names, "replicas")
     for setting in (SETTINGS[name] for name in names):
-        help_text = f"{what or setting.what} (default: ${setting.variable}, or {setting.shown_default})".replace(
-            "%", "%%"
-        )
+        said = setting.what if setting.name == "replicas" else what or setting.what
+        help_text = f"{said} (default: ${setting.variable}, or {setting.shown_default})".replace("%", "%%")
         if setting.switch:
             parser.add_argument(setting.flag, action="store_const", const="true", help=help_text)
         else:
             action = "append" if setting.several else "store"
             check = partial(_checked, read or setting.read)
             parser.add_argument(setting.flag, metavar=setting.metavar, action=action, type=check, help=help_text)
-        asked += (_Wanted(setting, read or setting.read, required),)
+        asked += (_Wanted(setting, read or setting.read, required and setting.name != "replicas"),)
     parser.set_defaults(asked=asked, settle=settle)
 
 
@@ -87,6 +89,8 @@ def settle(args: argparse.Namespace, environment: Mapping[str, str] | None = Non
             )
         args.in_force[setting.name] = found
         setattr(args, setting.name, found.value)
+    if args.in_force.keys() >= {"data", "replicas"} and args.data:
+        args.data = with_replicas(args.data, args.replicas)
 
 
 class _Sources:

@@ -17,6 +17,9 @@ from dither_aggregator.operations.log import FORMATS, LEVELS
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:]+\])(?::[1-9][0-9]{0,4})?")
 _OWN_PORT = re.compile(r"https:.*:443|http:.*:80")
+CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://", *CLUSTER_SCHEMES)
+REPLICAS_MAX = 5
 LOOPBACK = "127.0.0.1"
 PROCESSES_MAX = 1_000
 OFF, AUTO = "off", "auto"
@@ -26,8 +29,8 @@ def store_name(text: str) -> str:
     """Read a store's name."""
     if not text:
         raise argparse.ArgumentTypeError("must name a directory or a Redis")
-    if "://" in text and not text.startswith(("redis://", "rediss://", "unix://")):
-        raise argparse.ArgumentTypeError("an address must begin with redis://, rediss:// or unix://")
+    if "://" in text and not text.startswith(REDIS_SCHEMES):
+        raise argparse.ArgumentTypeError("an address must begin with redis://, rediss://, redis+cluster:// or unix://")
     return text
 
 
@@ -110,6 +113,18 @@ def shards(text: str) -> int:
     if not (text.isascii() and text.removeprefix("-").isdigit()):
         raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
     return int(text)
+
+
+def replicas(text: str) -> int:
+    """Read how many replicas each primary of a cluster has."""
+    if not (text.isascii() and text.isdigit()) or int(text) > REPLICAS_MAX:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to {REPLICAS_MAX}, got {text!r}")
+    return int(text)
+
+
+def with_replicas(store: str, number: int | None) -> str:
+    """Return a store's name with a number of replicas, if it is the address of a cluster."""
+    return f"{store}?replicas={number}" if store.startswith(CLUSTER_SCHEMES) and number is not None else store
 
 
 def queues(text: str) -> tuple[str, ...]:

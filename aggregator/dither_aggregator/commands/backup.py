@@ -31,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a new file; it holds the store's keys: keep it safe. After `verify`, one that is there: it is restored "
         "into a directory that is thrown away, and each invariant is tried on that",
     )
-    add_settings(parser, "data", what="the store: a directory (SQLite) or redis://HOST:PORT/DB")
+    add_settings(
+        parser, "data", what="the store: a directory (SQLite), redis://HOST:PORT/DB or redis+cluster://HOST:PORT"
+    )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument(
         "--scratch", metavar="DIRECTORY", type=Path, help="where verify restores it (default: the system's for such)"

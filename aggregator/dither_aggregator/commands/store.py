@@ -7,13 +7,13 @@ from datetime import date
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened
-from dither_aggregator.arguments.values import day, store_name
+from dither_aggregator.arguments.values import CLUSTER_SCHEMES, day, store_name, with_replicas
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.clock import foresee, reset
 from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_aggregator.store.records import total_of
-from dither_aggregator.store.restoring import copy
+from dither_aggregator.store.restoring import copy, copy_redis
 from dither_shared.errors import reason_of
 from dither_shared.files import read_text
 
@@ -54,12 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     move = _action(
         actions,
         "copy",
-        "move a directory's store to Redis; the directory refuses to be served afterwards",
+        "move a directory's store to Redis, or one Redis's to a cluster; the old one refuses to be served afterwards",
         "dither store copy --data /var/lib/dither --to redis://10.0.0.5:6379/0",
     )
-    add_data_argument(move, "the directory")
+    add_data_argument(move, "the store to leave")
     to = move.add_mutually_exclusive_group(required=True)
-    to.add_argument("--to", metavar="STORE", type=store_name, help="an empty redis://HOST:PORT/DB")
+    to.add_argument(
+        "--to", metavar="STORE", type=store_name, help="an empty redis://HOST:PORT/DB or redis+cluster://HOST:PORT"
+    )
     to.add_argument("--to-file", metavar="FILE", type=Path, help="a file with that address: it may hold a password")
     move.add_argument("--shards", type=int, default=SHARDS, help="of the new store (default: %(default)s)")
     add_lossy_argument(move)
@@ -156,10 +158,18 @@ def _reset_clock(args: argparse.Namespace) -> int:
 
 
 def _copy(args: argparse.Namespace) -> int:
-    to = args.to or _read_address(args.to_file)
-    if is_redis(args.data) or not is_redis(to):
-        raise StoreError("a store is copied from a directory to Redis; `dither backup` and `restore` do the rest")
-    rows, generation = copy(Path(args.data), to, args.shards, allow_lossy_store=args.allow_lossy_store)
+    to = with_replicas(args.to or _read_address(args.to_file), args.replicas)
+    grows = is_redis(args.data) and to.startswith(CLUSTER_SCHEMES) and not args.data.startswith(CLUSTER_SCHEMES)
+    if not is_redis(to) or (is_redis(args.data) and not grows):
+        raise StoreError(
+            "a store is copied from a directory to Redis, or from one Redis to a cluster; "
+            "`dither backup` and `restore` do the rest"
+        )
+    lossy = args.allow_lossy_store
+    if grows:
+        rows, generation = copy_redis(args.data, to, args.shards, allow_lossy_store=lossy)
+    else:
+        rows, generation = copy(Path(args.data), to, args.shards, allow_lossy_store=lossy)
     total = total_of(rows)
     if args.json:
         print(json.dumps({"generation": generation, **total.to_document()}))

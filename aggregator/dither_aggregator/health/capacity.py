@@ -22,6 +22,7 @@ class Trouble(StrEnum):
     """The kinds of what may be wrong with a store. Each has a health check that tells it."""
 
     STORE = "store"
+    AWAY = "away"
     SETTINGS = "settings"
     LOST = "lost"
     CLOCK = "clock"

@@ -326,6 +326,16 @@ HealthCheck(
 )(lambda seen: found())
 
 
+HealthCheck(
+    "nodes",
+    "all of the cluster there",
+    "Uploads of the shards on that node are told to come again; all others are taken. Start it, or what replicates it.",
+    trouble=Trouble.AWAY,
+    message="a part of the store's cluster is away",
+    unread=Teller.SERVER,
+)(lambda seen: found())
+
+
 @HealthCheck(
     "durability",
     "what is acknowledged is on the disk",

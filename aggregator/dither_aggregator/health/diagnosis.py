@@ -54,9 +54,7 @@ def examine(data: str, health: str | None) -> Iterator[HealthFinding]:
 
 
 def _store(data: str) -> Iterator[HealthFinding]:
-    hint = (
-        "Is --data the store that the server uses, and does it run where that can be reached? `dither init` makes one."
-    )
+    hint = "Is --data the store that the server uses, and does it run where that can be reached?"
     try:
         store = open_store(data, read_only=True, allow_lossy_store=True)
     except OtherLayout as error:

@@ -38,7 +38,7 @@ class StoreStatus:
     @classmethod
     def of(cls, store: Store) -> "StoreStatus":
         """Read a store. Raises as the store does."""
-        shards = store.status()
+        shards = store.last_status()
         return cls(
             shards,
             store.trouble(),

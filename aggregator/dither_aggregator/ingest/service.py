@@ -42,7 +42,7 @@ A server that is not ready gets no uploads, so nothing else would show that it r
 MAINTAIN_EVERY_S = 60.0
 WANTED_MAX = 64
 """Pages that wait to be computed. A page that waits asks again by itself."""
-STOPS_UPLOADS = {"writer", "watcher", *(set(Trouble) - {Trouble.FOLDING})}
+STOPS_UPLOADS = {"writer", "watcher", *(set(Trouble) - {Trouble.FOLDING, Trouble.AWAY})}
 """The troubles with which an upload is not stored, or may be under a wrong day."""
 AUDIT_EVERY_S = 5.0
 AUDIT_SHARE = 1 / 50

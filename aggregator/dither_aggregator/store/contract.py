@@ -152,19 +152,25 @@ class Store(Documents):
         """Store uploads, given with the body each was read from, and return the answer to each, in order.
 
         When this returns they are durable. A Problem is the answer to an upload that is not taken: its id came before
-        with another body, or no group of it was accepted (then it is not remembered). Groups that are refused are
-        counted (`refused`), unless the id came before. If it raises, nothing is known to be stored.
+        with another body, no group of it was accepted (then it is not remembered), or its shard cannot be written while
+        others can. Groups that are refused are counted (`refused`), unless the id came before. If it raises, nothing is
+        known to be stored.
         """
         prepared = [self._prepare(upload, body) for upload, body in uploads]
         answers = [item.result for item in prepared]
         for place, before in enumerate(self._append(prepared)):
-            if before is not None:
+            if isinstance(before, StoreUnavailable):
+                answers[place] = Problem("unavailable", "the store cannot be written")
+            elif before is not None:
                 answers[place] = self._repeated(uploads[place][0], prepared[place], before)
         return answers
 
     @abstractmethod
-    def _append(self, prepared: Sequence[Prepared]) -> Sequence[bytes | None]:
-        """Store uploads; return the body that each id came with before, also among these, or None where it is new."""
+    def _append(self, prepared: Sequence[Prepared]) -> Sequence[bytes | StoreUnavailable | None]:
+        """Store uploads; return the body that each id came with before, also among these, or None where it is new.
+
+        A StoreUnavailable is in the place of those that could not be stored where others could.
+        """
 
     def _prepare(self, upload: Upload, body: bytes) -> Prepared:
         ids = self._plans.ids
@@ -681,6 +687,10 @@ class Store(Documents):
     def status(self) -> list[ShardStatus]:
         """Return how far each shard is."""
 
+    def last_status(self) -> list[ShardStatus]:
+        """Return the same, for whoever watches: of a shard that is away while others are there, as it last was."""
+        return self.status()
+
     def backlog(self) -> int:
         """Return how many accepted uploads are not folded."""
         return sum(shard.backlog for shard in self.status())
@@ -691,7 +701,7 @@ class Store(Documents):
 
     def trouble(self) -> dict[Trouble, str]:
         """Return what is wrong with the store now, by kind; empty when it is as it must be."""
-        behind = [shard for shard in self.status() if is_behind(shard.clock_day, shard.day)]
+        behind = [shard for shard in self.last_status() if is_behind(shard.clock_day, shard.day)]
         if not behind:
             return self._trouble()
         clock, day = behind[0].clock_day, max(shard.day for shard in behind)

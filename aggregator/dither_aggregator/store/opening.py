@@ -1,13 +1,12 @@
-"""A store's name says its kind: a directory is SQLite, an address of Redis is Redis."""
+"""A store's name says its kind: a directory is SQLite, an address of Redis or of a cluster is Redis."""
 
 from pathlib import Path
 
+from dither_aggregator.arguments.values import REDIS_SCHEMES
 from dither_aggregator.store.contract import SHARDS, Store
 from dither_aggregator.store.sqlite import SQLiteStore
 
 __all__ = ["SHARDS", "create_store", "is_redis", "open_store"]
-
-REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def is_redis(name: str) -> bool:

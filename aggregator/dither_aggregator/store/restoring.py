@@ -120,6 +120,27 @@ def _dated(entries: Iterable[bytes]) -> Iterator[tuple[date, bytes]]:
 # Moving.
 
 
+def copy_redis(name: str, target: str, shards: int, *, allow_lossy_store: bool = False) -> tuple[list[LedgerRow], str]:
+    """Move the store in a Redis to a new one, as `copy` does; all others are refused from the beginning.
+
+    One that was cut off is begun again, on an empty target. The old store stays refused when the copy is whole.
+    """
+    from dither_aggregator.store.redis import RedisStore, layout  # and with it redis: only where it is used
+
+    with closing(RedisStore(name, allow_lossy_store=True, moving=True)) as source:
+        made = create_store(target, source.app, shards, allow_lossy_store=allow_lossy_store, unfinished=True)
+        with closing(made):
+            source.hold(layout.MOVED)
+            try:
+                fill(made, source.dump())
+                _compare(source, made)
+            except BaseException:
+                source.release()
+                raise
+            made.finish()
+            return made.ledger(), made.generation
+
+
 def copy(directory: Path, target: str, shards: int, *, allow_lossy_store: bool = False) -> tuple[list[LedgerRow], str]:
     """Move the store in a directory to a new one; return its ledger and its generation.
 

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from dither_aggregator.store.records import StoreError
 from dither_aggregator.store.redis.client import Client
+from dither_aggregator.store.redis.cluster import connect
 from dither_shared.errors import ConfigurationError
 
 SCHEMES = ("redis", "rediss")
@@ -30,7 +31,7 @@ def check_broker(broker: str, data: str) -> None:
         name = address(broker)
     except StoreError as error:
         raise ConfigurationError(str(error)) from None
-    if _places(broker) & _places(data) or _run_id(broker) == _run_id(data) != "":
+    if _places(broker) & _places(data) or _run_ids(broker) & _run_ids(data):
         raise ConfigurationError(
             f"the broker, {name}, is the store's own Redis: start another redis-server for it. Tasks may be lost and "
             "may fill a Redis; reports must not be, and wait for the disk"
@@ -42,17 +43,20 @@ def _places(url: str) -> set[tuple[str, int]]:
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return {(parts.path, 0)}
-    host, port = parts.hostname or "localhost", parts.port or PORT
-    try:
-        return {(str(found[4][0]), port) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    except OSError:
-        return {(host, port)}
+    places: set[tuple[str, int]] = set()
+    for node in map(urlsplit, (f"//{each}" for each in parts.netloc.rpartition("@")[2].split(","))):
+        host, port = node.hostname or "localhost", node.port or PORT
+        try:
+            places |= {(str(found[4][0]), port) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        except OSError:
+            places.add((host, port))
+    return places
 
 
-def _run_id(url: str) -> str:
-    """Return what a running Redis calls itself, whatever its address; "" when it does not say."""
+def _run_ids(url: str) -> set[str]:
+    """Return what a running Redis calls itself, whatever its address; of a cluster, what each node does."""
     try:
-        with closing(Client(url)) as client:
-            return str(client.information().get("run_id", ""))
+        with closing(connect(url)) as client:
+            return {str(one["run_id"]) for one in client.information() if "run_id" in one}
     except StoreError:
-        return ""
+        return set()

@@ -1,7 +1,10 @@
-"""One suite for both kinds of store: `place` is either, `store` a store made there with the registry `asked`."""
+"""One suite for all kinds of store: `place` is any, `store` a store made there with the registry `asked`.
 
-from collections.abc import Iterator
-from contextlib import closing
+A cluster has the scripts of a Redis, and other connections: `make test` tries it with the tests of CLUSTERED alone.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,10 +13,28 @@ import pytest
 
 from dither_aggregator.store import Store
 from dither_shared.registry import Registry, utc_today
-from tests.support.redis_servers import RedisServer, running_redis
+from tests.support.redis_servers import RedisCluster, RedisServer, running_cluster, running_redis
 from tests.support.registries import registry
-from tests.support.soaking import MEMORY
+from tests.support.soaking import MEMORY, SOAK
 from tests.support.stores import Place, RedisPlace, SQLitePlace
+
+KINDS = ["sqlite", "redis", "cluster"]
+CLUSTERED = (
+    "test_copies_in_one_batch_count_once",
+    "test_what_arrives_between_read_and_commit_stays_in_the_log",
+    "test_a_group_is_replayed_or_dropped_once",
+    "test_a_final_digest_is_recorded_once",
+    "test_a_copy_is_the_same",
+    "test_a_day_is_erased_in_every_shard",
+    "test_what_is_replayed_is_counted",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out, in `make test`, the tests of a cluster that are not CLUSTERED."""
+    items[:] = [
+        item for item in items if SOAK or "[cluster" not in item.name or item.name.partition("[")[0] in CLUSTERED
+    ]
 
 
 @pytest.fixture
@@ -31,7 +52,23 @@ def redis_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Re
         yield one, other
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(scope="session")
+def redis_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], RedisCluster]]:
+    """Return one of two, so that one store can be copied to another: whole, and as small as it may be."""
+    with ExitStack() as running:
+        started: dict[int, RedisCluster] = {}
+
+        def cluster(number: int) -> RedisCluster:
+            if number not in started:
+                directory = tmp_path_factory.mktemp("cluster")
+                size = (1, 0) if number else (3, 1)
+                started[number] = running.enter_context(running_cluster(directory, *size))
+            return started[number]
+
+        yield cluster
+
+
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -46,6 +83,8 @@ def place_of(kind: str, directory: Path, request: pytest.FixtureRequest, server:
     """Return an empty place of a kind."""
     if kind == "sqlite":
         return SQLitePlace(directory)
+    if kind == "cluster":
+        return RedisPlace(request.getfixturevalue("redis_clusters")(server), shards)
     return RedisPlace(request.getfixturevalue("redis_servers")[server], shards)
 
 

@@ -421,6 +421,7 @@ def test_a_rewrite_that_a_restart_cut_off_is_asked_for_again(redis: RedisPlace, 
     slow(redis, 100_000)
     store.erase()
     assert redis.redis.info("persistence")["aof_rewrite_in_progress"] == 1
+    assert isinstance(redis.server, RedisServer)
     redis.server.restart()
     assert traces.left(redis.server.directory) == ALL
     again = redis.open()

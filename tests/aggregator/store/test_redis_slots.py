@@ -1,7 +1,6 @@
 """Each effect of a store stays within one slot of Redis, as a cluster wants it, under the keys that are documented."""
 
 import re
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from dither_aggregator.store.packing import sum_segments
 from dither_aggregator.store.records import Final
 from dither_aggregator.store.redis import layout
 from dither_shared.registry import Registry
-from tests.support.redis_servers import RedisServer, running_redis
+from tests.support.redis_servers import RedisServer, running_cluster
 from tests.support.stores import RedisPlace, answer, append, balance, body_in, body_of, fold_all, parsed, seal_all
 
 
@@ -43,18 +42,11 @@ def test_the_keys_of_a_shard_lie_in_one_slot(server: RedisServer, asked: Registr
 
 def test_every_effect_stays_within_a_slot(tmp_path: Path, asked: Registry) -> None:
     """A Redis Cluster refuses what does not; one node that has all slots is a cluster."""
-    with running_redis(tmp_path / "redis", cluster_enabled="yes") as server:
-        with closing(server.client()) as client:
-            client.execute_command("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
-            until = time.monotonic() + 20
-            while client.cluster("info")["cluster_state"] != "ok":
-                assert time.monotonic() < until
-                time.sleep(0.05)
-        with closing(RedisPlace(server)) as place:
-            store = _lived(place, asked)
-            assert balance(store) == (45, 43, 0, 2)
-            assert list(store.dump())
-            assert place.open().ledger() == store.ledger()
+    with running_cluster(tmp_path / "redis", 1, 0) as cluster, closing(RedisPlace(cluster)) as place:
+        store = _lived(place, asked)
+        assert balance(store) == (45, 43, 0, 2)
+        assert list(store.dump())
+        assert place.open().ledger() == store.ledger()
 
 
 def _lived(place: RedisPlace, asked: Registry) -> Store:

@@ -278,7 +278,7 @@ def test_a_replica_is_refused(own: RedisServer, asked: Registry) -> None:
 
 
 def test_an_old_redis_is_refused(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Client, "information", lambda self: {"redis_version": "6.2.14", "role": "master"})
+    monkeypatch.setattr(Client, "information", lambda self: [{"redis_version": "6.2.14", "role": "master"}])
     with pytest.raises(StoreError, match=r"is Redis 6\.2\.14; dither needs 7 or later"):
         RedisStore.create(server.url, "example")
 

@@ -9,13 +9,23 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from dither_aggregator.store.records import StoreError, StoreLoading, StoreUnavailable
-from dither_aggregator.store.redis.layout import RESETTING
+from dither_aggregator.store.redis.layout import MOVED, RESETTING
 from dither_aggregator.store.redis.scripts import DAMAGED, NOT_THIS_STORE, SCRIPTS, Script
 
 CONNECTIONS_MAX = 64
 CONNECT_TIMEOUT_S = 5
 REPLY_TIMEOUT_S = 10
 IDLE_CHECK_S = 30
+OPTIONS: dict[str, Any] = {
+    "max_connections": CONNECTIONS_MAX,
+    "timeout": REPLY_TIMEOUT_S,
+    "socket_timeout": REPLY_TIMEOUT_S,
+    "socket_connect_timeout": CONNECT_TIMEOUT_S,
+    "health_check_interval": IDLE_CHECK_S,
+    "decode_responses": False,
+    "protocol": 2,
+}
+"""Of every connection to a store."""
 LOAD_ATTEMPTS = 5
 VERSION_MIN = 7
 
@@ -31,6 +41,7 @@ _UNAVAILABLE = (
     redis.exceptions.ExecAbortError,
     redis.exceptions.ClusterDownError,
     redis.exceptions.TryAgainError,
+    redis.exceptions.AskError,  # its slot is on its way to another node
     OSError,
 )
 
@@ -52,21 +63,15 @@ of it.
 class Client:
     """Connections to one Redis, for any number of threads. No command is ever sent twice by itself."""
 
+    one_node = True
+    """Whether all keys are on one node, so that a transaction may have keys of several slots."""
+    sound = SOUND
+
     def __init__(self, url: str) -> None:
         self.name = _without_password(url)
         """The address for people, without a user and password."""
         try:
-            pool = redis.BlockingConnectionPool.from_url(
-                url,
-                max_connections=CONNECTIONS_MAX,
-                timeout=REPLY_TIMEOUT_S,
-                socket_timeout=REPLY_TIMEOUT_S,
-                socket_connect_timeout=CONNECT_TIMEOUT_S,
-                health_check_interval=IDLE_CHECK_S,
-                retry=Retry(NoBackoff(), 0),
-                decode_responses=False,
-                protocol=2,
-            )
+            pool = redis.BlockingConnectionPool.from_url(url, retry=Retry(NoBackoff(), 0), **OPTIONS)
             pool.connection_class(**pool.connection_kwargs)  # not connected: only what the address asks for is tried
         except (ValueError, TypeError, redis.RedisError):
             raise StoreError(f"{self.name} is not the address of a Redis: redis://[:PASSWORD@]HOST:PORT/0") from None
@@ -85,13 +90,29 @@ class Client:
 
         Each of them runs once, unless this raises: then any number of them ran.
         """
+        return self._checked(self._run_each(commands, together))
+
+    def run_some(self, commands: Sequence[Command], *, together: bool = False) -> list[Any]:
+        """Run commands as `run_each` does; the error is in the place of the reply where a node failed alone."""
+        replies = self._run_each(commands, together)
+        return [self._error(reply) if isinstance(reply, Exception) else reply for reply in replies]
+
+    def everywhere(self, *command: object) -> list[Any]:
+        """Run a command that is about a whole Redis, on each node."""
+        return [self.run(*command)]
+
+    def away(self) -> int:
+        """Return how many of the nodes that there must be cannot be reached."""
+        return 0
+
+    def _run_each(self, commands: Sequence[Command], together: bool) -> list[Any]:
         replies = self._send(commands, together)
         missing = _missing(replies)
         if missing:  # a Redis that was restarted; what it lacked, it did not run
             self._load(commands[place] for place in missing)
             for place, reply in zip(missing, self._send([commands[p] for p in missing], together), strict=True):
                 replies[place] = reply
-        return self._checked(replies)
+        return replies
 
     def read_at_once(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands that only read, with nothing between them: what they return is of one instant."""
@@ -131,6 +152,8 @@ class Client:
             return StoreUnavailable(f"{self.name} cannot be used now: {text.rstrip('.')}")
         if text.startswith(NOT_THIS_STORE) and text.endswith(RESETTING):
             return StoreUnavailable(f"{self.name} holds a store whose day is being reset; it can be used again then")
+        if text.startswith(NOT_THIS_STORE) and text.endswith(MOVED):
+            return StoreUnavailable(f"{self.name} holds a store that is copied to another: serve that one")
         if text.startswith(NOT_THIS_STORE):
             return StoreError(
                 f"{self.name} is not the store that was opened: it was emptied, or another was put in its place. "
@@ -144,14 +167,22 @@ class Client:
 
     def check(self) -> None:
         """Raise StoreError for a Redis that is too old, or a replica."""
-        information = self.information()
-        version = str(information.get("redis_version", "0"))
-        if int(version.split(".")[0]) < VERSION_MIN:
-            raise StoreError(f"{self.name} is Redis {version}; dither needs {VERSION_MIN} or later")
+        (information,) = self.information()
+        self._check_version(information)
+        if information.get("cluster_enabled"):
+            raise StoreError(
+                f"{self.name} is a node of a Redis Cluster, which has the other slots elsewhere: use the address "
+                "redis+cluster://[:PASSWORD@]HOST:PORT[,HOST:PORT...]"
+            )
         if information.get("role") != "master":
             raise StoreError(
                 f"{self.name} is a replica, which may lack what was acknowledged: use the master's address"
             )
+
+    def _check_version(self, information: Mapping[str, object]) -> None:
+        version = str(information.get("redis_version", "0"))
+        if int(version.split(".")[0]) < VERSION_MIN:
+            raise StoreError(f"{self.name} is Redis {version}; dither needs {VERSION_MIN} or later")
 
     def check_sound(self, allow_lossy_store: bool) -> str:
         """Return why a store here may lose what it acknowledges, if that is allowed; else raise StoreError with it."""
@@ -161,28 +192,29 @@ class Client:
             raise StoreError(reason)
         return reason
 
-    def information(self) -> Mapping[str, object]:
-        """Return what Redis tells about itself."""
-        reply: Mapping[str, object] = self.run("INFO")
-        return reply
+    def information(self) -> list[Mapping[str, object]]:
+        """Return what each node tells about itself."""
+        return self.everywhere("INFO")
 
     def lossy(self) -> str:
         """Return why an acknowledged upload may be lost with this Redis, and what to do; "" when none may be."""
         try:
-            reply = [part.decode() for part in self.run("CONFIG", "GET", *SOUND)]
+            replies = [[part.decode() for part in reply] for reply in self.everywhere("CONFIG", "GET", *self.sound)]
         except StoreUnavailable:
             raise
         except StoreError:
             return (
                 f"{self.name} does not tell its settings (CONFIG is refused), so nobody knows whether it keeps what it "
-                f"acknowledges. They must be: {', '.join(f'{name} {value}' for name, value in SOUND.items())}"
+                f"acknowledges. They must be: {', '.join(f'{name} {value}' for name, value in self.sound.items())}"
             )
-        found = dict(zip(reply[::2], reply[1::2], strict=True))
-        wrong = [name for name, value in SOUND.items() if found.get(name) != value]
+        nodes = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies]
+        wrong = {
+            name: found.get(name) for found in nodes for name, value in self.sound.items() if found.get(name) != value
+        }
         if not wrong:
             return ""
-        has = ", ".join(f"{name} {found.get(name)}" for name in wrong)
-        sound = [f"{name} {SOUND[name]}" for name in wrong]
+        has = ", ".join(f"{name} {value}" for name, value in wrong.items())
+        sound = [f"{name} {self.sound[name]}" for name in wrong]
         return (
             f"{self.name} has {has}: acknowledged uploads can be lost. It must have {', '.join(sound)}: "
             f"redis-cli CONFIG SET {' '.join(sound)}, then redis-cli CONFIG REWRITE"
@@ -195,8 +227,11 @@ def _missing(replies: Sequence[object]) -> list[int]:
 
 
 def call(script: Script, key: str, *arguments: object) -> Command:
-    """Return the command that runs a script on what is named after a key."""
-    return ("EVALSHA", script.sha, 1, key, *arguments)
+    """Return the command that runs a script on what is named after a key.
+
+    It names a second key, which never is there: a cluster refuses it while the slot of both is being moved.
+    """
+    return ("EVALSHA", script.sha, 2, key, f"{key}:moving", *arguments)
 
 
 def _without_password(url: str) -> str:

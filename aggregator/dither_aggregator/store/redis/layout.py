@@ -1,7 +1,7 @@
 """Every key of the Redis store, and the bytes beneath them.
 
     dither:{g}                      hash: version, token, app, secret, digest_key, generation, shards, tallies_from,
-                                    clock_offset_s, erased, erasing, batches_hour, clock_reset, readings_made,
+                                    sure, clock_offset_s, erased, erasing, batches_hour, clock_reset, readings_made,
                                     readings_bytes, and a version of each of the hashes of documents, KIND_version
     dither:{g}:plans                hash: plan -> document
     dither:{g}:keys                 hash: a key's id -> document, which has a hash of its text
@@ -17,7 +17,7 @@
     dither:{g}:readings:first       sorted set: their keys, by first day
     dither:{g}:readings:open        set: the keys of those that are not there yet
 
-    dither:{3}                      hash: token, day, sealed, merged, cursor, written, waiting_since, in_order,
+    dither:{3}                      hash: sure, token, day, sealed, merged, cursor, written, waiting_since, in_order,
                                     quarantine_last, clock_offset_s
     dither:{3}:log                  list: an entry for each upload above the cursor
     dither:{3}:seen                 hash: DAY:buckets and DAY:ids, of the days whose uploads are remembered
@@ -48,7 +48,8 @@ the same script, and stays. The last four bytes of an id say which one it is in.
 
 The text in braces is the hash slot in a Redis Cluster: an effect is one script on the keys of one slot. A
 script's KEYS[1] is the hash that the others are named after, ARGV[1] the token that must stand in it. So a Redis that
-came back empty, half filled, or filled by another version is refused before anything is read.
+came back empty, half filled, or filled by another version is refused before anything is read. KEYS[2] is a key that
+never is there, and `sure` a field that only a cluster has: `cluster.py` says what for.
 """
 
 import struct
@@ -80,6 +81,8 @@ BUCKETS_MIN = 64
 """The buckets of a day with few ids, for a store's first day may be busy. All others have a multiple of them."""
 RESETTING = ":resetting"
 """Ends the token of a store whose day is being reset: `moving.py`."""
+MOVED = ":moved"
+"""Ends the token of a store that is, or was, copied to another."""
 
 
 def token(generation: str, *, finished: bool = True) -> str:

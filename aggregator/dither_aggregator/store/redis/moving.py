@@ -6,10 +6,10 @@ days, the refused groups of past days, the names of the tallies and nearly all o
 the ids of past days.
 
 Erasing concerns what Redis's append-only file still holds of days that are merged: every command since it was last
-rewritten. So Redis is asked to rewrite it when a day is merged in all shards. They are on one node, in a Cluster too:
-`client.py` follows no redirection, so no store is made on several. Any process may die between asking and hearing of
-the end, and so may Redis. So what was asked for stands in the store. Redis numbers the rewrites of a run: those from
-this number on began after the merging, whoever asked for them.
+rewritten. So Redis is asked to rewrite it when a day is merged in all shards; of a cluster each node is, replicas too,
+when all are there. Any process may die between asking and hearing of the end, and so may Redis. So what was asked for
+stands in the store. Redis numbers the rewrites of a run: those from this number on began after the merging, whoever
+asked for them.
 
 The day is moved back by one script a shard, then one for what is common to all. Meanwhile another token stands in every
 hash, so that no other process of the store reads or writes anything. Each reset has its own: one that another overtakes
@@ -90,29 +90,31 @@ class _Instant(NamedTuple):
 
 
 class _Rewrite(NamedTuple):
-    """A rewrite of the file that begins after all days up to one were merged."""
+    """A rewrite of each node's file that begins after all days up to one were merged."""
 
     merged: date
-    run: str
-    """A restart of Redis begins another, and numbers from the beginning."""
-    number: int
+    numbers: Mapping[str, int]
+    """By run of a node: a restart of Redis begins another, and numbers from the beginning."""
 
     @classmethod
-    def next_of(cls, information: Information, merged: date) -> "_Rewrite":
-        return cls(merged, str(information["run_id"]), _begun(information) + 1)
+    def next_of(cls, nodes: Sequence[Information], merged: date) -> "_Rewrite":
+        return cls(merged, {str(one["run_id"]): _begun(one) + 1 for one in nodes})
 
     @classmethod
     def from_text(cls, text: bytes) -> "_Rewrite":
-        day, run, number = text.decode().split(" ")
-        return cls(day_of(int(day)), run, int(number))
+        day, *numbers = text.decode().split(" ")
+        return cls(day_of(int(day)), {run: int(number) for run, number in pairs(numbers).items()})
 
     def to_text(self) -> str:
-        return f"{day_number(self.merged)} {self.run} {self.number}"
+        return " ".join([str(day_number(self.merged)), *(f"{run} {number}" for run, number in self.numbers.items())])
 
-    def succeeded(self, information: Information) -> bool:
-        """Whether it has ended well, or a later one has. To be asked when none is in progress."""
-        began = information["run_id"] == self.run and _begun(information) >= self.number
-        return began and information["aof_last_bgrewrite_status"] == "ok"
+    def succeeded(self, nodes: Sequence[Information]) -> bool:
+        """Whether it has ended well on each, or a later one has. To be asked when none is in progress."""
+        return all(
+            _begun(one) >= self.numbers.get(str(one["run_id"]), _begun(one) + 1)
+            and one["aof_last_bgrewrite_status"] == "ok"
+            for one in nodes
+        )
 
 
 def _begun(information: Information) -> int:
@@ -291,18 +293,18 @@ class RedisStore(RedisData):
 
     def _erase(self, merged: date) -> str:
         """Note that a rewrite has ended, or ask for one; a later call hears of its end."""
-        information = self._client.information()
-        if information["aof_rewrite_in_progress"]:
+        nodes = self._client.information()
+        if self._client.away() or any(one["aof_rewrite_in_progress"] for one in nodes):
             return self._not_erased
-        if not information["aof_enabled"]:
+        if not any(one["aof_enabled"] for one in nodes):
             return self._note_erased(merged)
         asked = self._field("erasing")
         rewrite = _Rewrite.from_text(asked) if asked else None
-        if rewrite and rewrite.merged >= merged and rewrite.succeeded(information):
+        if rewrite and rewrite.merged >= merged and rewrite.succeeded(nodes):
             return self._note_erased(rewrite.merged)
-        self._run_global(scripts.SET, "erasing", _Rewrite.next_of(information, merged).to_text())
+        self._run_global(scripts.SET, "erasing", _Rewrite.next_of(nodes, merged).to_text())
         try:
-            self._client.run("BGREWRITEAOF")
+            self._client.everywhere("BGREWRITEAOF")
         except StoreUnavailable:
             raise
         except StoreError as error:
@@ -319,10 +321,10 @@ class RedisStore(RedisData):
 
     # Moving the day back.
 
-    def hold(self) -> None:
+    def hold(self, why: str = layout.RESETTING) -> None:
         """Refuse the store to all others, until it is released; also one that was held when its process ended."""
         free = layout.token(self.generation)
-        held = f"{free}:{secrets.token_hex(8)}{layout.RESETTING}"
+        held = f"{free}:{secrets.token_hex(8)}{why}"
         self._run_global(scripts.FINISH, held)
         self._token = free
         self._of_each_shard(scripts.HOLD, held)

@@ -51,6 +51,7 @@ from dither_aggregator.store.records import (
 )
 from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.client import Client, Command, call
+from dither_aggregator.store.redis.cluster import connect
 from dither_aggregator.store.redis.layout import (
     BUCKETS_MIN,
     MARK_BYTES,
@@ -90,6 +91,8 @@ SORT_BUCKETS = 16
 """How many buckets of ids one script sorts: about as long as it takes to scan SCAN_ITEMS."""
 ADDED_ITEMS = 1_000
 """How many numbered documents one script reads or writes."""
+KNOWN_FOR_S = 3_600.0
+"""How long a process goes on with the plans and keys that it knows while the node that has them is away."""
 START_AGAIN = (
     "unless it is being filled now, empty it (redis-cli FLUSHDB, with its address and database) and make it again"
 )
@@ -125,15 +128,20 @@ class RedisData(Store):
         allow_lossy_store: bool = False,
         unfinished: bool = False,
         resetting: bool = False,
+        moving: bool = False,
     ) -> None:
         super().__init__(clock)
         self._lock = threading.Lock()
         self._floors: dict[int, int] = {}
         self._lost = 0
-        self._client = Client(url)
+        self._statuses: dict[int, ShardStatus] = {}
+        self._away = self._apart = ""
+        """Which shards, and what is global, could not be read at the last look, and why."""
+        self._refreshed_s = -KNOWN_FOR_S
+        self._client = connect(url)
         self._allow_lossy = allow_lossy_store
         try:
-            self._open(unfinished, resetting)
+            self._open(unfinished, resetting, moving)
         except BaseException:
             self.close()
             raise
@@ -152,7 +160,7 @@ class RedisData(Store):
         """Make the store of an app in an empty Redis, and open it; `unfinished` until it is restored."""
         if not 1 <= shards <= SHARDS_MAX:
             raise StoreError(f"a store has 1 to {SHARDS_MAX} shards, got {shards}")
-        client = Client(url)
+        client = connect(url)
         try:
             client.check_sound(allow_lossy_store)
             _begin(client, app, shards)
@@ -170,10 +178,8 @@ class RedisData(Store):
         self._run_global(scripts.FINISH, token)
         self._token = token
 
-    def _open(self, unfinished: bool, resetting: bool) -> None:
+    def _open(self, unfinished: bool, resetting: bool, moving: bool) -> None:
         name = self._client.name
-        # In a Cluster no transaction spans slots; elsewhere one saves a sync for each of an append's shards.
-        self._one_node = not self._client.information().get("cluster_enabled")
         self.lossy = self._client.check_sound(self._allow_lossy)
         state = {key.decode(): value for key, value in self._client.run("HGETALL", layout.GLOBAL).items()}
         if not state:
@@ -199,10 +205,16 @@ class RedisData(Store):
                 raise StoreError(
                     f"{name} holds a store whose day is being reset: `dither store reset-clock` again if it was cut off"
                 )
+        elif self._token.endswith(layout.MOVED):
+            if not moving:
+                raise StoreError(
+                    f"{name} holds a store that was copied to another: serve that one, or `dither store copy` again if "
+                    "it was cut off"
+                )
         elif self._token != layout.token(self.generation) and not unfinished:
             raise StoreError(f"{name} holds a store that was not filled to its end; {START_AGAIN}")
         self.refresh()
-        if not (unfinished or resetting):  # one that was nearly finished is finished in some of its shards
+        if not (unfinished or resetting or moving):  # one that was nearly finished is finished in some of its shards
             self.status()
 
     def close(self) -> None:
@@ -256,7 +268,7 @@ class RedisData(Store):
 
     # Appending: the uploads of each shard in one script, all with one sync.
 
-    def _append(self, prepared: Sequence[Prepared]) -> list[bytes | None]:
+    def _append(self, prepared: Sequence[Prepared]) -> list[bytes | StoreUnavailable | None]:
         by_shard: dict[int, list[int]] = {}
         for place, item in enumerate(prepared):
             by_shard.setdefault(self.shard_of(item.id), []).append(place)
@@ -270,9 +282,18 @@ class RedisData(Store):
                 calls.append(self._call(scripts.APPEND, shard, secrets.token_bytes(MARK_BYTES), *taken))
                 places.append((shard, chunk))
         floors = self._seen_written()
-        before: list[bytes | None] = [None] * len(prepared)
-        replies = self._client.run_each(calls, together=self._one_node)
-        for (shard, chunk), (written, *bodies) in zip(places, replies, strict=True):
+        before: list[bytes | StoreUnavailable | None] = [None] * len(prepared)
+        # A transaction, which no slots of a cluster can share, saves a sync for each of the shards.
+        replies = self._client.run_some(calls, together=self._client.one_node)
+        failed = [reply for reply in replies if isinstance(reply, StoreError)]
+        if failed and (len(failed) == len(replies) or not all(isinstance(one, StoreUnavailable) for one in failed)):
+            raise failed[0]
+        for (shard, chunk), reply in zip(places, replies, strict=True):
+            if isinstance(reply, StoreUnavailable):
+                for place in chunk:
+                    before[place] = reply
+                continue
+            written, *bodies = reply
             self._saw_written(floors, shard, written)
             for place, body in zip(chunk, bodies, strict=True):
                 before[place] = body
@@ -618,31 +639,59 @@ class RedisData(Store):
     def status(self) -> list[ShardStatus]:
         """Return how far each shard is."""
         floors = self._seen_written()
-        statuses = []
-        for shard, reply in enumerate(self._of_each_shard(scripts.STATUS)):
-            written, cursor, backlog, day, clock_day, sealed, merged, waiting_s = reply
-            self._saw_written(floors, shard, written)
-            statuses.append(
-                ShardStatus(
-                    shard=shard,
-                    written=written,
-                    cursor=cursor,
-                    backlog=backlog,
-                    day=day_of(day),
-                    clock_day=day_of(clock_day),
-                    sealed=day_of(sealed),
-                    merged=day_of(int(merged)) if merged else date.min,
-                    waiting_s=max(0.0, float(waiting_s)) if backlog else 0.0,
-                )
-            )
-        return statuses
+        replies = self._of_each_shard(scripts.STATUS)
+        self._statuses = {shard: self._status(floors, shard, reply) for shard, reply in enumerate(replies)}
+        return list(self._statuses.values())
+
+    def last_status(self) -> list[ShardStatus]:
+        """Return the same; of a shard whose node is away, what was known before it was."""
+        floors, before = self._seen_written(), dict(self._statuses)
+        replies = self._client.run_some([self._call(scripts.STATUS, shard) for shard in range(self.shards)])
+        away = {shard: reply for shard, reply in enumerate(replies) if isinstance(reply, StoreError)}
+        for reply in away.values():
+            if len(away) == self.shards or not (before and isinstance(reply, StoreUnavailable)):
+                raise reply
+        self._away = f"{len(away)} of {self.shards} shards: {next(iter(away.values()))}" if away else ""
+        self._statuses = before | {
+            shard: self._status(floors, shard, reply) for shard, reply in enumerate(replies) if shard not in away
+        }
+        return list(self._statuses.values())
+
+    def _status(self, floors: dict[int, int], shard: int, reply: Sequence[Any]) -> ShardStatus:
+        written, cursor, backlog, day, clock_day, sealed, merged, waiting_s = reply
+        self._saw_written(floors, shard, written)
+        return ShardStatus(
+            shard=shard,
+            written=written,
+            cursor=cursor,
+            backlog=backlog,
+            day=day_of(day),
+            clock_day=day_of(clock_day),
+            sealed=day_of(sealed),
+            merged=day_of(int(merged)) if merged else date.min,
+            waiting_s=max(0.0, float(waiting_s)) if backlog else 0.0,
+        )
+
+    def refresh(self) -> None:
+        """Take up what is new; while a node of a cluster is away with it, go on for a while with what is known."""
+        try:
+            super().refresh()
+        except StoreUnavailable as error:
+            if self._client.one_node or time.monotonic() > self._refreshed_s + KNOWN_FOR_S:
+                raise
+            self._apart = f"plans and keys: {error}"
+        else:
+            self._apart, self._refreshed_s = "", time.monotonic()
 
     def left(self) -> FreeSpace | None:
-        """Return what is left of `maxmemory`, as Redis counts it; None where there is none, or Redis does not tell."""
-        memory = self._client.information()
-        most = int(str(memory.get("maxmemory", 0)))
-        used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
-        return FreeSpace("memory", max(most - used, 0), most) if most else None
+        """Return what is left of `maxmemory`, of the fullest node, as Redis counts it; None where none tells of any."""
+        found = []
+        for memory in self._client.information():
+            most = int(str(memory.get("maxmemory", 0)))
+            used = int(str(memory.get("used_memory", 0))) - int(str(memory.get("mem_not_counted_for_evict", 0)))
+            if most:
+                found.append(FreeSpace("memory", max(most - used, 0), most))
+        return min(found, key=lambda left: left.free, default=None)
 
     def _trouble(self) -> dict[Trouble, str]:
         trouble = {}
@@ -652,11 +701,12 @@ class RedisData(Store):
             raise
         except StoreError as error:
             trouble[Trouble.STORE] = str(error)
-        reason = self._client.lossy()
         if self._allow_lossy:
-            self.lossy = reason
-        elif reason:
+            self.lossy = self._client.check_sound(True)
+        elif reason := self._client.lossy():
             trouble[Trouble.SETTINGS] = reason
+        if self._away or self._apart:
+            trouble[Trouble.AWAY] = "; ".join(filter(None, (self._apart, self._away)))
         if self._lost:
             trouble[Trouble.LOST] = f"it has lost {self._lost} uploads that it had acknowledged"
         return trouble
@@ -748,7 +798,8 @@ def _begin(client: Client, app: str, shards: int) -> None:
         "token": token,
         "shards": shards,
     }
-    there = client.run(*call(scripts.BEGIN, layout.GLOBAL, *_words(state)))
+    others = any(client.everywhere("DBSIZE")) and not client.run("EXISTS", layout.GLOBAL)
+    there = b"other keys" if others else client.run(*call(scripts.BEGIN, layout.GLOBAL, *_words(state)))
     if there == b"other keys":
         raise StoreError(f"{client.name} holds other keys: give dither a Redis, or a database of one, of its own")
     if there is not None:

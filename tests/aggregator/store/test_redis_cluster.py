@@ -1,0 +1,246 @@
+"""A Redis Cluster under a store: what it refuses, and what failovers, lost replicas and moving slots leave."""
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator.health.capacity import Trouble
+from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
+from dither_aggregator.store.invariants import check as fsck
+from dither_aggregator.store.redis import cluster, layout
+from dither_shared.registry import Registry
+from dither_shared.wire.problems import Problem
+from tests.faults.aggregator.load import REGISTRY_TEXT
+from tests.support.aggregators import dither
+from tests.support.redis_servers import RedisCluster, RedisServer, running_cluster
+from tests.support.stores import append, balance, body_in, body_of, fold_all, parsed, store_on
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[RedisCluster]:
+    """A cluster that a test may spoil: three primaries with a replica each."""
+    with running_cluster(tmp_path / "nodes") as running:
+        yield running
+
+
+@pytest.fixture
+def store(nodes: RedisCluster, asked: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    with closing(create_store(nodes.url, "example", 8)) as made:
+        made.load(asked)
+        monkeypatch.setattr(cluster, "WAIT_MS", 1_000)
+        yield made
+
+
+@contextmanager
+def stopped(node: RedisServer) -> Iterator[None]:
+    """Let a node do nothing meanwhile."""
+    assert node.process
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        node.process.send_signal(signal.SIGCONT)
+
+
+def test_a_node_given_as_a_single_redis_is_refused_and_left_empty(nodes: RedisCluster, tmp_path: Path) -> None:
+    single = nodes.nodes[0].url
+    registry = tmp_path / "metrics.toml"
+    registry.write_text(REGISTRY_TEXT, encoding="utf-8")
+    made = dither("init", registry, "--data", single)
+    assert made.returncode == 2
+    assert "is a node of a Redis Cluster" in made.stderr
+    assert "redis+cluster://" in made.stderr
+    assert [node.ask("DBSIZE") for node in nodes.nodes] == [0] * 6
+    told = json.loads(dither("doctor", "--data", single, "--json").stdout)
+    (opening,) = (one for one in told["checks"] if one["check"] == "opening")
+    assert "redis+cluster://" in opening["value"]
+    assert "init" not in opening["value"] + opening["hint"]
+
+
+def test_a_single_redis_given_as_a_cluster_is_refused(server: RedisServer) -> None:
+    with pytest.raises(StoreError, match="cannot be used"):
+        open_store(server.url.replace("redis://", "redis+cluster://").removesuffix("/0"))
+
+
+def test_a_store_moves_from_one_redis_to_a_cluster(server: RedisServer, nodes: RedisCluster, asked: Registry) -> None:
+    bodies = [body_of(asked, {"dark": [1], "color": [2]}) for _ in range(30)]
+    with closing(store_on(server, asked)) as before:
+        before.append([parsed(before, body) for body in bodies[:20]])
+        fold_all(before)
+        before.append([parsed(before, body) for body in bodies[20:]])
+        moved = dither("store", "copy", "--data", server.url, "--to", nodes.url.partition("?")[0], "--json")
+        assert moved.returncode == 0, moved.stderr
+        with pytest.raises(StoreUnavailable, match="copied to another"):
+            append(before, bodies[0])
+    with pytest.raises(StoreError, match="was copied to another: serve that one"):
+        open_store(server.url)
+    with closing(open_store(nodes.url)) as after:
+        answers = after.append([parsed(after, body) for body in bodies])
+        assert all(isinstance(one, Receipt) and one.duplicate for one in answers)
+        fold_all(after)
+        assert balance(after) == (60, 60, 0, 0)
+        assert list(fsck(after)) == []
+
+
+def test_a_copy_that_fails_leaves_the_old_store_in_use(
+    server: RedisServer, nodes: RedisCluster, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise StoreError("the copy is another")
+
+    monkeypatch.setattr("dither_aggregator.store.restoring._compare", fails)
+    with closing(store_on(server, asked)) as before:
+        assert dither("store", "copy", "--data", server.url, "--to", nodes.url).returncode != 0
+        assert not append(before, body_of(asked, {"dark": [1]})).duplicate
+    with pytest.raises(StoreError, match="not filled to its end"):
+        open_store(nodes.url)
+
+
+@pytest.mark.parametrize(
+    "name", ["redis+cluster://", "redis+cluster://h:x", "redis+cluster://h:1/3", "redis+cluster://h:1?replicas=9"]
+)
+def test_what_is_no_address_of_a_cluster_is_told(name: str) -> None:
+    with pytest.raises(StoreError, match="is not the address of a cluster"):
+        open_store(name)
+
+
+def test_a_slot_that_is_being_moved_takes_nothing_and_is_left_as_it_was(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    """Its ledger's key has moved, and the log's has not: a script that began would leave one without the other."""
+    bodies = [body_in(store, 0, asked, {"dark": [1]}) for _ in range(3)]
+    append(store, bodies[0])
+    ledger = layout.shard_key(0, "ledger", store.stored(asked.metrics["dark"].plan).id)
+    source, target = nodes.owner(ledger), nodes.other(ledger)
+    move = nodes.moving(ledger, target)
+    next(move)
+    source.ask("MIGRATE", "127.0.0.1", target.port, ledger, 0, 5_000)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            store.append([parsed(store, bodies[1])])
+    with pytest.raises(StoreUnavailable):
+        store.shard_ledger(0)
+    answers = store.append([parsed(store, body) for body in (bodies[2], body_in(store, 1, asked, {"dark": [1]}))])
+    assert isinstance(answers[0], Problem)
+    assert answers[0].slug == "unavailable"
+    assert isinstance(answers[1], Receipt)
+    list(move)
+    assert store.status()[0].written == 1
+    assert not append(store, bodies[1]).duplicate
+    fold_all(store)
+    assert balance(store) == (3, 3, 0, 0)
+    assert store.integrity() == []
+
+
+def test_nothing_is_acknowledged_or_told_that_the_replica_lacks(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    """Also a copy is not: it may be the primary alone that knows it."""
+    body, other = body_in(store, 0, asked, {"dark": [1]}), body_in(store, 0, asked, {"dark": [1]})
+    append(store, body)
+    with stopped(nodes.owner(layout.shard_key(0), "replica")):
+        for sent in (other, other, body):
+            with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+                store.append([parsed(store, sent)])
+        with pytest.raises(StoreUnavailable, match="0 of 1 replicas"):
+            store.read_log(0)
+        with closing(open_store(nodes.url.replace("replicas=1", "replicas=0"))) as alone:
+            assert append(alone, other).duplicate
+            assert "a failover loses" in alone.lossy
+    assert append(store, other).duplicate
+    fold_all(store)
+    assert balance(store) == (2, 2, 0, 0)
+
+
+def test_nothing_is_acknowledged_while_a_replica_has_no_whole_file(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    """It was copied to and still writes its file: killed now, it would come back with the file of before."""
+    body = body_in(store, 0, asked, {"dark": [1]})
+    replica = nodes.owner(layout.shard_key(0), "replica")
+    replica.settings["rdb-key-save-delay"] = "3000000"
+    replica.restart()
+    nodes.settled()
+    assert replica.ask("INFO")["aof_rewrite_in_progress"]
+    with pytest.raises(StoreUnavailable, match="is not whole yet"):
+        append(store, body)
+    replica.ask("CONFIG SET", "rdb-key-save-delay", 0)
+    replica.settings.pop("rdb-key-save-delay")
+    replica.restart()
+    nodes.settled()
+    wait_until(lambda: not replica.ask("INFO")["aof_rewrite_in_progress"], 30, "its file being whole")
+    assert append(store, body).duplicate
+    replica.ask("CONFIG SET", "rdb-key-save-delay", 3_000_000)
+    replica.ask("BGREWRITEAOF")  # an ordinary one leaves the file as it is until it has ended
+    assert append(store, body).duplicate
+
+
+def test_a_failover_keeps_what_was_acknowledged_and_knows_its_copies(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    bodies = [body_of(asked, {"dark": [1]}) for _ in range(40)]
+    store.append([parsed(store, body) for body in bodies])
+    gone, heir = nodes.owner(layout.shard_key(0)), nodes.owner(layout.shard_key(0), "replica")
+    gone.kill()
+    wait_until(lambda: heir.ask("INFO")["role"] == "master", 30, "the replica being elected")
+    with pytest.raises(StoreUnavailable):  # it has no replica yet
+        append(store, body_in(store, 0, asked, {"dark": [1]}))
+    gone.launch()
+    nodes.settled()
+    assert gone.ask("INFO")["role"] == "slave"
+    answers = store.append([parsed(store, body) for body in bodies])
+    assert all(isinstance(one, Receipt) and one.duplicate for one in answers)
+    assert store.trouble() == {}
+
+
+def test_one_more_replica_than_is_waited_for_is_refused(tmp_path: Path) -> None:
+    """The cluster might elect the one that was not waited for."""
+    with running_cluster(tmp_path / "nodes", 1, 2) as nodes:
+        with pytest.raises(StoreError, match=r"with 2 replicas, and 1 are waited for.*--replicas 2"):
+            create_store(nodes.url.replace("replicas=2", "replicas=1"), "example", 2)
+        assert [node.ask("DBSIZE") for node in nodes.nodes] == [0] * 3
+        create_store(nodes.url, "example", 2).close()
+
+
+def test_settings_by_which_an_empty_or_strange_replica_is_elected_are_refused(tmp_path: Path) -> None:
+    with (
+        running_cluster(tmp_path / "nodes", 1, 0, cluster_replica_validity_factor="0") as nodes,
+        pytest.raises(StoreError, match=r"cluster-replica-validity-factor 0.*It must have"),
+    ):
+        create_store(nodes.url, "example", 2)
+
+
+def test_a_node_that_is_away_stops_its_own_shards_alone(nodes: RedisCluster, store: Store, asked: Registry) -> None:
+    """Also where it is the one with the plans and keys: they are known by heart."""
+    mine = nodes.owner(layout.GLOBAL)
+    there = [shard for shard in range(8) if nodes.owner(layout.shard_key(shard)) is not mine]
+    away = [shard for shard in range(8) if shard not in there]
+    assert there
+    assert away
+    bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in (there[0], away[0])]
+    assert len(store.last_status()) == 8
+    gone = mine, nodes.owner(layout.GLOBAL, "replica")
+    for node in gone:
+        node.kill()
+    taken, refused = store.append([parsed(store, body) for body in bodies])
+    assert isinstance(taken, Receipt)
+    assert isinstance(refused, Problem)
+    store.refresh()
+    assert len(store.last_status()) == 8
+    with pytest.raises(StoreUnavailable):
+        store.status()
+    assert store.trouble().keys() == {Trouble.AWAY}
+    assert re.match(rf"plans and keys: .*; {len(away)} of 8 shards: ", store.trouble()[Trouble.AWAY])
+    for node in gone:
+        node.launch()
+    nodes.settled()
+    store.refresh()
+    assert store.trouble() == {}
+    assert append(store, bodies[0]).duplicate
+    assert not append(store, bodies[1]).duplicate
