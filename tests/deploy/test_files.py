@@ -203,8 +203,8 @@ def test_the_pages_commands_make_all_that_pods_ask_for_and_name_what_there_is() 
             asked = volume.get("secret", {})
             assert {item["key"] for item in asked.get("items", ())} <= made[asked.get("secretName", "dither")], volume
             assert volume.get("configMap", {}).get("name", "redis") in made, volume
-        files = {Path(word).name for word in container["args"] if word.startswith("/etc/")}
-        assert files <= made["registry"] | made["redis"], files
+        read = {Path(word).name for word in container["args"] if word.startswith("/etc/")}
+        assert read <= made["registry"] | made["redis"], read
 
 
 def test_pods_run_what_containers_run() -> None:
