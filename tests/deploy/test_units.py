@@ -1,8 +1,12 @@
-"""The deployment of deploy/systemd on one machine: what its units run, with their settings, as real processes."""
+"""The deployment of deploy/systemd on one machine: what its units run, and the units in a systemd that boots."""
 
 import configparser
+import os
 import re
 import shlex
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.clusters import Cluster, Process, running
 from tests.support.keys import bearer
 from tests.support.ports import free_port
+from tests.support.registries import registry_text
 
 pytestmark = pytest.mark.slow
 
@@ -118,3 +123,72 @@ def test_what_the_units_run_loses_nothing_when_it_is_restarted_and_backed_up_und
         key = re.findall(r"dither_read_\w+", read)[0]
         assert requests.get(f"{cluster.urls[0]}/v1/metrics", headers=bearer(key), timeout=30).status_code == 200
         check_all(oracle, cluster)
+
+
+NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--uts", "--ipc", "--cgroup")
+INSTALLED = """
+mkdir -p /opt/dither-0.1.0/bin /opt/dither-0.1.0/lib/{python}/site-packages
+ln -s /opt/python/bin/{python} /opt/dither-0.1.0/bin/python
+echo "home = /opt/python/bin" > /opt/dither-0.1.0/pyvenv.cfg
+printf '/opt/site\\n/opt/clone/client\\n/opt/clone/shared\\n/opt/clone/aggregator\\n' \\
+    > /opt/dither-0.1.0/lib/{python}/site-packages/there.pth
+printf '#!/opt/dither-0.1.0/bin/python\\nimport sys\\nfrom dither.cli import main\\nsys.exit(main())\\n' \\
+    > /opt/dither-0.1.0/bin/dither
+chmod 0755 /opt/dither-0.1.0/bin/dither
+cp -r /opt/clone/deploy /work/deploy
+cd /work
+"""
+"""In the place of a venv and `pip install`: this environment's Python and packages, and this clone."""
+LOOKED = """
+tries=0
+until {doctor} --health 127.0.0.1:8081; do tries=$((tries + 1)); [ $tries -lt 60 ]; sleep 1; done
+systemctl show dither-serve --property ActiveState,NRestarts
+systemctl list-timers --all dither-backup.timer
+systemctl start dither-backup
+ls /var/backups/dither
+chown root /var/backups/dither
+! systemctl start dither-backup
+tries=0
+until grep "has failed" /work/units; do tries=$((tries + 1)); [ $tries -lt 60 ]; sleep 1; done
+systemctl stop dither-serve
+systemctl show dither-serve --property ActiveState,Result
+"""
+
+
+def test_the_pages_commands_install_units_that_a_booted_systemd_runs_and_tells_of_a_backup_that_fails(
+    tmp_path: Path,
+) -> None:
+    assert os.geteuid() == 0, "a systemd is booted in namespaces of the tests' own, as root: sudo make test"
+    root, work = tmp_path / "root", tmp_path / "work"
+    root.mkdir()
+    work.mkdir()
+    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    part = page.partition("\n## One machine, with systemd\n")[2].partition("\n## ")[0]
+    venv, pip, *installing = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)[0].splitlines(keepends=True)
+    assert venv.startswith("python3 -m venv /opt/dither-0.1.0")
+    assert pip.startswith("/opt/dither-0.1.0/bin/pip install")
+    making = re.findall(r"^ {7}(runuser .*\n)", part, re.MULTILINE)
+    (starting,) = re.findall(r"`(systemctl enable --now [^`]*)`", part)
+    script = [
+        INSTALLED.format(python=f"python{sys.version_info[0]}.{sys.version_info[1]}"),
+        *installing,
+        *making,
+        starting,
+        LOOKED.format(doctor=f"runuser -u dither -- {shown('dither doctor')}"),
+    ]
+    (work / "script").write_text("".join(script), encoding="utf-8")
+    (work / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    places = (root, DEPLOY.parent, sys.base_prefix, sysconfig.get_path("purelib"), work)
+    command = ("unshare", *NAMESPACES, "sh", Path(__file__).with_name("boot.sh"), *places)
+    booted = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
+    told = [(work / name).read_text() if (work / name).exists() else "" for name in ("code", "said", "units")]
+    assert told[0] == "0\n", "\n".join([*map(bytes.decode, (booted.stdout, booted.stderr)), *told])
+    _, said, units = told
+    assert re.search(r"checks: all is well$", said, re.MULTILINE)
+    assert re.search(r"^ActiveState=active$", said, re.MULTILINE)
+    assert re.search(r"^NRestarts=0$", said, re.MULTILINE)
+    assert re.search(r" 0(2:[345]\d|3:00):\d\d UTC .* dither-backup.timer +dither-backup.service$", said, re.MULTILINE)
+    assert re.search(r"^Sun.dither$", said, re.MULTILINE)
+    assert "Sun.dither brings back the store of " in units
+    assert "<2>dither-backup.service has failed: journalctl" in units
+    assert re.findall(r"^(?:ActiveState|Result)=(\w+)$", said, re.MULTILINE)[-2:] == ["success", "inactive"]

@@ -45,6 +45,7 @@ def fill(place: Place, asked: Registry) -> Store:
     seal_all(store)
     for shard in range(store.shards):
         store.merge(shard)
+        store.sort_ids(shard)
     for metric in maintenance.unfinalized(store):
         maintenance.finalize(store, metric)
     for _ in range(8):

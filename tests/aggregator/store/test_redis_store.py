@@ -17,6 +17,7 @@ from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable
 from dither_aggregator.store.day_reset import DayReset
 from dither_aggregator.store.document_kinds import DayMark, Retention
 from dither_aggregator.store.dump import ShardRecord
+from dither_aggregator.store.invariants import check
 from dither_aggregator.store.packing import day_number
 from dither_aggregator.store.records import Final, KeptReading, LogEntry
 from dither_aggregator.store.redis import RedisStore, layout, scripts
@@ -480,3 +481,17 @@ def _until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_ids_that_count_as_in_order_before_their_day_is_sealed_are_told(place: RedisPlace, asked: Registry) -> None:
+    store = place.make(asked)
+    append(store, body_of(asked, {"dark": [1]}))
+    fold_all(store)
+    place.travel(1)
+    seal_all(store)
+    for shard in range(store.shards):
+        store.sort_ids(shard)
+    assert list(check(store)) == []
+    (of_shard,) = (key for key in place.redis.keys("dither:{?}") if place.redis.hexists(key, "in_order"))
+    place.redis.hincrby(of_shard, "in_order", 1)
+    assert ["would never be put in order" in fault for fault in check(store)] == [True]

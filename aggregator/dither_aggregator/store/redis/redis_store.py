@@ -737,11 +737,14 @@ class RedisData(Store):
     def _strays(self, shard: int) -> Iterator[str]:
         """Yield what of a shard no step would find again, or would overwrite."""
         where, key = f"shard {shard}", partial(layout.shard_key, shard)
-        day = day_number(self.status()[shard].day)
+        status = self.status()[shard]
+        day = day_number(status.day)
         around = range(day - DEDUPE_DAYS_MIN - DEDUPE.days, day + 2)
-        listed, last, waiting = self._client.run_each(
-            [("HGETALL", key("seen")), ("HGET", key(), "quarantine_last"), ("HKEYS", key("quarantine"))]
+        listed, (last, in_order), waiting = self._client.run_each(
+            [("HGETALL", key("seen")), ("HMGET", key(), "quarantine_last", "in_order"), ("HKEYS", key("quarantine"))]
         )
+        if in_order and int(in_order) > day_number(status.sealed):
+            yield f"{where}: the ids of days that are not sealed count as in order, and would never be put in order"
         buckets = buckets_of(listed)
         unlisted = [each for each in around if not buckets.get(each)]
         there = self._client.run_each(
