@@ -256,7 +256,10 @@ def test_a_store_that_is_away_is_told_beside_what_was_last_read(
     wait_until(lambda: value(monitored.metrics(), "dither_status_age_seconds") > 2, "its age being told")
 
 
-@pytest.mark.parametrize("kind", [Trouble.FOLDING, "tasks", "counter", "scheduler", "finalizing", "finalizing of dark"])
+READY_WITH = (Trouble.FOLDING, Trouble.AWAY)
+
+
+@pytest.mark.parametrize("kind", [*READY_WITH, "tasks", "counter", "scheduler", "finalizing", "finalizing of dark"])
 def test_a_server_that_stores_uploads_is_ready_whatever_else_waits(
     kind: str, monitored: Monitored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +269,7 @@ def test_a_server_that_stores_uploads_is_ready_whatever_else_waits(
     assert value(monitored.metrics(), "dither_ready") == 1
 
 
-@pytest.mark.parametrize("kind", ["writer", "watcher", *(kind for kind in Trouble if kind != Trouble.FOLDING)])
+@pytest.mark.parametrize("kind", ["writer", "watcher", *(kind for kind in Trouble if kind not in READY_WITH)])
 def test_a_server_that_would_not_store_an_upload_under_a_right_day_is_not_ready(
     kind: str, monitored: Monitored, monkeypatch: pytest.MonkeyPatch
 ) -> None:

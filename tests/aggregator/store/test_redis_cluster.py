@@ -189,14 +189,22 @@ def test_a_failover_keeps_what_was_acknowledged_and_knows_its_copies(
     gone, heir = nodes.owner(layout.shard_key(0)), nodes.owner(layout.shard_key(0), "replica")
     gone.kill()
     wait_until(lambda: heir.ask("INFO")["role"] == "master", 30, "the replica being elected")
-    with pytest.raises(StoreUnavailable):  # it has no replica yet
-        append(store, body_in(store, 0, asked, {"dark": [1]}))
+    body = body_in(store, 0, asked, {"dark": [1]})
+    wait_until(lambda: "0 of 1 replicas" in _refusal(store, body), 30, "the shard waiting for a replica")
     gone.launch()
     nodes.settled()
     assert gone.ask("INFO")["role"] == "slave"
     answers = store.append([parsed(store, body) for body in bodies])
     assert all(isinstance(one, Receipt) and one.duplicate for one in answers)
     assert store.trouble() == {}
+
+
+def _refusal(store: Store, body: bytes) -> str:
+    try:
+        append(store, body)
+    except StoreUnavailable as error:
+        return str(error)
+    return ""
 
 
 def test_one_more_replica_than_is_waited_for_is_refused(tmp_path: Path) -> None:

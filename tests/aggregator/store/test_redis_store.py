@@ -293,6 +293,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "set_clock_offset": lambda store, asked: store.set_clock_offset(0),
     "today": lambda store, asked: store.today(),
     "sealed": lambda store, asked: store.sealed(),
+    "last_status": lambda store, asked: store.last_status(),
     "append": lambda store, asked: append(store, body_of(asked, {"dark": [1]})),
     "fold": lambda store, asked: store.fold(0),
     "fold_all": lambda store, asked: store.fold_all(0),
