@@ -163,7 +163,7 @@ def test_sums_of_many_values_hold_together_or_are_refused(tmp_path: Path, values
 
 
 def test_no_chance_is_too_small_to_be_told(one: Site) -> None:
-    """Of 100 metrics a pair misses with 1e-18, which is 0 once it was taken from 1: ratios ended in a traceback."""
+    """A pair of many metrics misses with 1e-18, which is 0 once it was taken from 1: ratios ended in a traceback."""
     widths = []
     for number in (100, 10**9):
         asking = Asking(one.store)

@@ -119,7 +119,7 @@ def test_the_command_tells_what_moved(tmp_path: Path) -> None:
 
 
 def test_saved_questions_hold_together_and_so_do_what_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing moves, any of twelve is wrong in 5 % of runs at most; with a larger alpha far more often."""
+    """Any of twelve is wrong in 5 % of runs at most, in a still world; with a larger alpha far more often."""
     world = World()
     monkeypatch.setattr(answering, "tally_of", world.tally_of)
     asked = Registry.parse(metrics_text(METRICS, device_epsilon=400))
