@@ -196,7 +196,7 @@ BUILT_ON = {
     "celery.bootsteps.StartStopStep",
     "hatchling.builders.hooks.plugin.interface.BuildHookInterface",
     "hatchling.metadata.plugin.interface.MetadataHookInterface",
-    "lark.Transformer",
+    "lark.visitors.Transformer_NonRecursive",
     "marshmallow.Schema",
     "marshmallow.fields.Date",
     "marshmallow.fields.Decimal",

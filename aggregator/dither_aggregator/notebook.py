@@ -32,7 +32,7 @@ class NotAnswered(DitherError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class NotebookAnswer:
     """An answer with its interval, as `GET /v1/query` describes it; `estimate` is None where nothing can be told."""
 
     question: str
@@ -52,7 +52,7 @@ class Answer:
     """The columns of the API that are no names of Python."""
 
     @classmethod
-    def of(cls, row: dict[str, Any]) -> "Answer":
+    def of(cls, row: dict[str, Any]) -> "NotebookAnswer":
         """Return a row of the API's."""
         own = [each.name for each in fields(cls) if each.name != "others"]
         known = {name: row[cls.names.get(name, name)] for name in own}
@@ -68,19 +68,19 @@ class Answer:
         return f"{self.question}, {days}: {self.estimate:.4g}{unit} ({self.lower:.4g} to {self.upper:.4g})"
 
 
-class Answers(Sequence[Answer]):
+class Answers(Sequence[NotebookAnswer]):
     """The answers of one request, in the order of its questions and of their days."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.meta: dict[str, Any] = document["meta"]
         self.rows: list[dict[str, Any]] = document["rows"]
-        self._answers = [Answer.of(row) for row in self.rows]
+        self._answers = [NotebookAnswer.of(row) for row in self.rows]
 
     @overload
-    def __getitem__(self, at: int) -> Answer: ...
+    def __getitem__(self, at: int) -> NotebookAnswer: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Answer]: ...
-    def __getitem__(self, at: int | slice) -> Answer | list[Answer]:
+    def __getitem__(self, at: slice) -> list[NotebookAnswer]: ...
+    def __getitem__(self, at: int | slice) -> NotebookAnswer | list[NotebookAnswer]:
         """Return an answer, or some."""
         return self._answers[at]
 
@@ -97,7 +97,7 @@ class Answers(Sequence[Answer]):
         except ImportError:
             raise ConfigurationError("a frame needs pandas: pip install pandas; .rows are plain dicts") from None
         frame = pd.DataFrame(self.rows)
-        return frame.assign(**{name: pd.to_datetime(frame[name]) for name in Answer.names.values()})
+        return frame.assign(**{name: pd.to_datetime(frame[name]) for name in NotebookAnswer.names.values()})
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -108,7 +108,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 @dataclass(frozen=True)
-class Reader:
+class AggregatorReader:
     """An aggregator that is asked over its API."""
 
     url: str

@@ -61,7 +61,7 @@ HOLDS_WITH: Mapping[Family, str] = {
     "free": "all questions of one metric's values together",
     "asked": "the questions that were asked together",
 }
-"""What the intervals of a family hold for, in words."""
+"""The questions that the intervals of a family hold for, in words."""
 
 
 class Guard(NamedTuple):

@@ -90,7 +90,7 @@ class BadQuestion(DitherError):
 
     @property
     def around(self) -> tuple[str, str]:
-        """What stands before the place, and what stands there and behind it: the nearest of both, made visible."""
+        """The text before the place, and the text from there on: the nearest of both, made visible."""
         at = self.at or 0
         before, after = self.text[max(at - AROUND, 0) : at], self.text[at : at + AROUND]
         cut = "…" * (at > AROUND), "…" * (len(self.text) > at + AROUND)

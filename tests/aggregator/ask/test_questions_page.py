@@ -141,10 +141,16 @@ def test_too_much_work_is_refused_before_any_count_is_read(one: Site, monkeypatc
     status, problem = post(one, *texts)
     assert status == 400
     assert re.search(r"50 questions of [0-9,]+ parts in all are too many at once", problem["detail"])
-    status, problem = post(one, *['share(dark = "yes")'] * 51)
-    assert status == 400
-    status, problem = post(one)
-    assert status == 400
+    for body, says in {
+        json.dumps({"questions": ['share(dark = "yes")'] * 51}): "questions must be 1 to 50 questions",
+        '{"questions": []}': "questions must be 1 to 50 questions",
+        '{"questions": "x"}': "questions must be a list of questions",
+        '{"questions": [3]}': "questions must be texts",
+        '{"questions": [""]}': "questions must be texts of 1 to 2,000 characters",
+        "[]": "the body must be a JSON object",
+    }.items():
+        answer = one.client.post("/v1/query", data=body)
+        assert (answer.status_code, answer.get_json()["detail"]) == (400, says)
 
 
 @pytest.mark.parametrize(("values", "z"), [(41, 10.4), (301, 21.2), (1_500, None)])
@@ -163,7 +169,7 @@ def test_sums_of_many_values_hold_together_or_are_refused(tmp_path: Path, values
 
 
 def test_no_chance_is_too_small_to_be_told(one: Site) -> None:
-    """Of 100 metrics a pair misses with 1e-18, which is 0 once it was taken from 1: ratios ended in a traceback."""
+    """A pair of many metrics misses with 1e-18, which is 0 once it was taken from 1: ratios ended in a traceback."""
     widths = []
     for number in (100, 10**9):
         asking = Asking(one.store)

@@ -39,9 +39,13 @@ class QuestionsBody(Body):
     """Questions that were all fixed before any of them was answered."""
 
     questions = fields.List(
-        fields.String(validate=validate.Length(1, CHARACTERS_MAX)),
+        fields.String(
+            validate=validate.Length(1, CHARACTERS_MAX, error=f"must be texts of 1 to {CHARACTERS_MAX:,} characters"),
+            error_messages={"invalid": "must be texts"},
+        ),
         required=True,
-        validate=validate.Length(1, QUESTIONS_MAX),
+        validate=validate.Length(1, QUESTIONS_MAX, error=f"must be 1 to {QUESTIONS_MAX} questions"),
+        error_messages={"invalid": "must be a list of questions"},
     )
 
 
