@@ -13,7 +13,14 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.api import description, tables
 from dither_aggregator.web.api.administering import CHANGES
 from dither_aggregator.web.api.description import Operation
-from dither_aggregator.web.api.estimates import CandidatesBody, EstimatesAsked, estimates, estimates_of
+from dither_aggregator.web.api.estimates import (
+    CandidatesBody,
+    EstimatesAsked,
+    GroupsAsked,
+    estimates,
+    estimates_of,
+    groups,
+)
 from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
 from dither_aggregator.web.api.quality import QualityAsked, quality
 from dither_aggregator.web.api.questions import QuestionAsked, query
@@ -36,6 +43,12 @@ OPERATIONS = (
         "the same of the texts that the body names, in place of the registry's",
         EstimatesAsked,
         body=CandidatesBody,
+    ),
+    Operation(
+        "/metrics/<metric>/groups",
+        groups,
+        "the share of each group of values or ranges that the operator's dashboard names",
+        GroupsAsked,
     ),
     Operation("/metrics/<metric>/snapshots", metric_snapshots, "the snapshot of each final day"),
     Operation(
