@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page
 
+from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Tally
+from dither_aggregator.store.dashboard import Dashboard
 from dither_aggregator.store.document_kinds import DayMark
 from tests.support.browsing import (
     CONTRAST_MIN,
@@ -29,6 +31,13 @@ pytestmark = pytest.mark.slow
 
 WIDE = "W" * 200
 TURNED = "a value \N{ARABIC NUMBER SIGN}turned round"
+DASHBOARD = f"""
+[group.color]
+"Tens" = "model *0"
+"{"W" * 80}" = "model ?"
+[metric.color]
+tags = ["web", "{"W" * 80}"]
+"""
 VALUES = (*(f"model {number}" for number in range(298)), WIDE, TURNED)
 D = len(VALUES) + 1
 
@@ -42,6 +51,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         after = before.copy()
         after[0] += 0.1
         dark = one.store.plans("dark")[0].plan
+        Administration(one.store).show(Dashboard.parse(DASHBOARD))
         for back in range(15):
             shares = after if back <= 7 else before
             one.put(rng.multinomial(900 if back == 0 else 3_000, shares / shares.sum()), rng, back)
@@ -57,6 +67,9 @@ STATES = {
     "/?search=nothing": "No metric has",
     "/metrics/color": "values stand out from the noise",
     "/metrics/color?search=W": "Search",
+    "/metrics/color?group=Tens": "of its 30 values are shown",
+    "/metrics/color/privacy": "What this aggregator can and cannot see",
+    "/?tag=web": "of which moved",
     "/metrics/color?window=today": "More reports may come",
     "/metrics/color?epoch=2020-01-01": "No reports of these days",
     "/metrics/dark": "say yes.",

@@ -130,9 +130,16 @@ class MetricPage:
 def show(store: Store, name: str) -> tuple[str, int]:
     """Return the page that a request asks for, and its status."""
     page = metric_page(store, name, query_parameters(MetricAsked))
-    privacy = privacy_of(page.stored, store.plans(), page.reading.n if page.reading else 0)
-    html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page), privacy=privacy)
+    promised = privacy_of(page.stored, store.plans(), 0)
+    html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page), privacy=promised)
     return html, 200 if page.reading or page.open else 410
+
+
+def privacy(store: Store, name: str) -> str:
+    """Return the page on what a metric's reports can tell of a device."""
+    page = metric_page(store, name, query_parameters(MetricAsked))
+    n = page.reading.n if page.reading else 0
+    return render_template("privacy.html", page=page, privacy=privacy_of(page.stored, store.plans(), n))
 
 
 def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:

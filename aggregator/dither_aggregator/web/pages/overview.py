@@ -12,6 +12,7 @@ from marshmallow import fields
 from dither_aggregator.analysis.changes import Changes
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading
@@ -21,6 +22,7 @@ from dither_aggregator.analysis.windows import Window, default_of
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.charts.scale import Measure, shorten
 from dither_aggregator.web.long_lists import too_long
@@ -29,7 +31,7 @@ from dither_aggregator.web.pages.presentation import ReadingAnswer
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state, sentence_of
 from dither_aggregator.web.queries import changed
-from dither_aggregator.web.query_parameters import Parameters, Whole, about, one_of, query_parameters
+from dither_aggregator.web.query_parameters import Parameters, Value, Whole, about, one_of, query_parameters
 from dither_shared.wire.problems import Problem
 
 CARDS_A_PAGE = 200
@@ -50,6 +52,7 @@ class OverviewAsked(Parameters):
     )
     sort = one_of(SORTS, "by what the cards are sorted", "sort by", SORTS)
     page = Whole(1, 9_999, load_default=1)
+    tag = Value(load_default="", metadata=about("a tag of the operator's dashboard: its metrics alone"))
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,9 @@ class Card:
     rows: Sequence[SmallRow]
     weeks: Weeks | None
     moves: Sequence[str]
+    marks: Sequence[int] = ()
+    """Where days that the operator marked lie on the line of its weeks."""
+    tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,9 @@ class OverviewPage:
     sort: str
     page: int
     pages: int
+    tag: str
+    tags: Sequence[str]
+    """All tags that metrics have."""
 
     @property
     def form(self) -> Sequence[FormField]:
@@ -120,23 +129,30 @@ class OverviewPage:
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
     asked = query_parameters(OverviewAsked)
-    search, sort, page = asked["search"].strip(), asked["sort"], asked["page"]
+    search, sort, page, tag = asked["search"].strip(), asked["sort"], asked["page"], asked["tag"]
+    tags = dashboard_of(store).tags
     changes, _ = changed(store)
     lines = all_lines(store, changes)
     wanted = search.casefold()
     found = [
         line
         for line in lines
-        if wanted in line.stored.plan.metric.casefold() or wanted in line.stored.question.casefold()
+        if (wanted in line.stored.plan.metric.casefold() or wanted in line.stored.question.casefold())
+        and (not tag or tag in tags.get(line.stored.plan.metric, ()))
     ]
     found.sort(key=_ORDERS[sort])
     pages = max(-(-len(found) // CARDS_A_PAGE), 1)
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
-    shown = [_card(store, line) for line in found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]]
+    marks = store.documents(DayMark)
+    shown = [
+        _card(store, line, marks, tags.get(line.stored.plan.metric, ()))
+        for line in found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]
+    ]
     state = [*lagging(store), *_over(store)]
+    used = sorted({tag for line in lines for tag in tags.get(line.stored.plan.metric, ())})
     made = OverviewPage(
-        shown, len(lines), len(found), headline(lines), state, changes.before, search, sort, page, pages
+        shown, len(lines), len(found), headline(lines), state, changes.before, search, sort, page, pages, tag, used
     )
     return render_template("overview.html", page=made)
 
@@ -189,17 +205,19 @@ def _stand_out(
     return {name: told[name] for name in out}
 
 
-def _card(store: Store, line: Line) -> Card:
+def _card(store: Store, line: Line, marks: Sequence[DayMark], tags: Sequence[str]) -> Card:
     """Return a metric with its charts."""
     stored, answer = line.stored, line.answer
     shown = presentation_of(stored.plan)
     if not line.told:
-        return Card(line, (), None, _moves(line))
+        return Card(line, (), None, _moves(line), (), tags)
     kept: LRUCache[object, Weeks | None] = current_app.extensions.setdefault("weeks", LRUCache(SUMMARIES_MAX))
     key = store.generation, stored.id, stored.reservation, line.window, answer.leads
     if key not in kept:  # sealed days do not change
         kept[key] = draw_weeks(weeks(store, stored, line.window.last, answer.leads), shown.measure)
-    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), kept[key], _moves(line))
+    drawn = kept[key]
+    at = drawn.places(mark.day for mark in marks) if drawn else ()
+    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), drawn, _moves(line), at, tags)
 
 
 def _moves(line: Line) -> Sequence[str]:
