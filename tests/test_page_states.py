@@ -81,7 +81,7 @@ STATES = {
     "/compare?metric=color&search=W": "values moved",
     "/compare?metric=dark": "cannot be told to have moved",
     "/compare?metric=color&window=today": "nothing is told of a window that is not over",
-    "/plan": "Give two of reports, epsilon and share",
+    "/plan": "Choose what is asked",
     "/plan?n=12000&epsilon=1": "stands out from the noise four times in five",
     "/plan?kind=table&d=3&arms=3&n=60000&epsilon=2": "between an arm and all others is told four times in five",
     "/plan?kind=flag&n=100&share_percent=1": "epsilon",
