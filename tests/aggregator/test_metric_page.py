@@ -155,6 +155,8 @@ def test_a_flag_is_one_row_from_0_to_100(tmp_path: Path) -> None:
         ("from=2026-11-01", "go together"),
         ("from=2026-11-02&to=2026-11-01", "from must not be after to"),
         ("from=2020-11-02&to=2026-11-01", "at most 366 days"),
+        ("from=2100-01-01&to=2100-01-02", "days must not begin after today"),
+        ("epoch=2100-01-01", "days must not begin after today"),
         ("level=96", "level must be 95 or 80 or 99"),
         ("page=2", "page must be a number from 1 to 1"),
         ("page=x", "page must be a number"),
@@ -243,7 +245,7 @@ def test_the_default_window_begins_where_counts_are_kept(tmp_path: Path) -> None
             assert "3,600 reports" in one.page().html
 
 
-@pytest.mark.parametrize("query", ["epoch=0001-01-01", "epoch=9999-12-31", "from=0001-01-01&to=0001-01-02"])
+@pytest.mark.parametrize("query", ["epoch=0001-01-01", "from=0001-01-01&to=0001-01-02"])
 def test_odd_days_are_days_without_reports(query: str, tmp_path: Path) -> None:
     with site(tmp_path, 12) as one:
         one.put(np.full(12, 100), np.random.default_rng(1))

@@ -210,17 +210,17 @@ def _card(store: Store, line: Line, marks: Sequence[DayMark], tags: Sequence[str
     stored, answer = line.stored, line.answer
     shown = presentation_of(stored.plan)
     if not line.told:
-        return Card(line, (), None, _moves(line), (), tags)
+        return Card(line, (), None, moves_of(line), (), tags)
     kept: LRUCache[object, Weeks | None] = current_app.extensions.setdefault("weeks", LRUCache(SUMMARIES_MAX))
     key = store.generation, stored.id, stored.reservation, line.window, answer.leads
     if key not in kept:  # sealed days do not change
         kept[key] = draw_weeks(weeks(store, stored, line.window.last, answer.leads), shown.measure)
     drawn = kept[key]
     at = drawn.places(mark.day for mark in marks) if drawn else ()
-    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), drawn, _moves(line), at, tags)
+    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), drawn, moves_of(line), at, tags)
 
 
-def _moves(line: Line) -> Sequence[str]:
+def moves_of(line: Line) -> Sequence[str]:
     """Return what moved, by the verdicts of all metrics together."""
     if line.moved is None:
         return ()
@@ -314,13 +314,15 @@ def _nothing(reading: Reading) -> str:
 
 
 _LEAST = date.min
+
+
+def by_moves(line: Line) -> tuple[float, bool, bool, str]:
+    """Return a line's place: what moved comes first, the surest of it before others."""
+    return line.moved.p_value if line.moved else 2.0, not line.told, not line.answer.n, line.stored.plan.metric
+
+
 _ORDERS: dict[str, Callable[[Line], tuple[object, ...]]] = {
-    "moved": lambda line: (
-        line.moved.p_value if line.moved else 2.0,
-        not line.told,
-        not line.answer.n,
-        line.stored.plan.metric,
-    ),
+    "moved": by_moves,
     "newest": lambda line: (-(line.latest or _LEAST).toordinal(), -line.answer.n, line.stored.plan.metric),
     "name": lambda line: (line.stored.plan.metric,),
 }
