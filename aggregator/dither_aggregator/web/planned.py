@@ -80,9 +80,9 @@ class Planner(ABC, Generic[Q]):
     def question(self, asked: QueryParameters) -> Q:
         """Return the question of a request. Fields for other kinds do not count."""
 
-    @abstractmethod
     def labels(self, kind: str) -> Mapping[str, str]:
-        """Return the labels of the fields that a kind has and others do not."""
+        """Return the labels of the fields that a kind has and others do not; by default those of a share among d."""
+        return SHARE | {"d": "values"}
 
     @abstractmethod
     def shows(self, answer: Planned[Q]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal, cast, get_args
 
 import msgspec
@@ -9,14 +10,14 @@ from flask import request
 from marshmallow import fields, validate
 
 from dither_aggregator.analysis.estimands import estimand_of, read
-from dither_aggregator.analysis.groups import Family, read_groups
+from dither_aggregator.analysis.groups import Family, GroupReading, read_groups
 from dither_aggregator.analysis.inference import ErrorOf, Method
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, EstimateRow, Lines, Reading, View
 from dither_aggregator.analysis.rows import Days, FirstDay, LastDay, LeftOut, Provisional, SnapshotId, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance
 from dither_aggregator.analysis.tail import TailDocument
-from dither_aggregator.analysis.windows import default_window
+from dither_aggregator.analysis.windows import Window, default_window
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part
@@ -152,25 +153,21 @@ class GroupRow(msgspec.Struct, frozen=True):
     z: Annotated[float, says("in how many standard errors a normal interval of that level reaches")]
 
 
+def _group_row(stored: StoredPlan, window: Window, each: GroupReading) -> GroupRow:
+    row, of = each.row, (stored.plan.metric, stored.plan.rev, window.first, window.last, each.group.name)
+    made = partial(GroupRow, *of, len(each.members), each.n)
+    if row is None:
+        return made(None, None, None, None, "population", each.family, each.z)
+    return made(row.estimate, row.told_error, row.lower, row.upper, "population", each.family, each.z)
+
+
 def groups(store: Store, asked: QueryParameters, metric: str) -> RowSet[GroupsMeta, GroupRow]:
     """Return the shares of a metric's groups, in the order of the dashboard."""
     stored = asked_plan(store, metric, asked)
     window = asked_window(store, asked) or default_window(store, stored)
     asked_members(store, stored, asked)
     found = read_groups(store, stored, window, int(asked["level"]) / 100, asked.get("group") or ())
-    rows = [
-        GroupRow(
-            *(metric, stored.plan.rev, window.first, window.last, each.group.name, len(each.members), each.n),
-            each.row and each.row.estimate,
-            each.row and each.row.told_error,
-            each.row and each.row.lower,
-            each.row and each.row.upper,
-            "population",
-            each.family,
-            each.z,
-        )
-        for each in found
-    ]
+    rows = [_group_row(stored, window, each) for each in found]
     meta: GroupsMeta = {
         **meta_of(store, stored),
         **window.ends,
