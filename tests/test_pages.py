@@ -132,7 +132,7 @@ def test_the_list_leads_to_a_metric(tab: Tab, url: str) -> None:
     with page.expect_navigation(wait_until="load"):
         page.get_by_role("link", name="dark").click()
     assert page.locator("h1").inner_text() == "Do people use the dark theme?"
-    for fact in ("1,500 reports", " say yes.", "88.1", "above 99", "What can and cannot be seen"):
+    for fact in ("1,500 reports", " say yes.", "88.1", "above 99", "All that can be seen"):
         assert page.get_by_text(fact).count() >= 1
 
 

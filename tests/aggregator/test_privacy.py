@@ -24,7 +24,7 @@ CITIES = tuple(f"city {number}" for number in range(38))
 
 def box(one: Site, metric: str = "color") -> str:
     """Return the words of the page, to which the metric's own leads."""
-    (address,) = re.findall(r'href="([^"]*)">What can and cannot be seen</a>', one.page(metric=metric).html)
+    (address,) = re.findall(r'href="([^"]*)">All that can be seen</a>', one.page(metric=metric).html)
     html = one.client.get(unescape(address)).text
     found = re.search(r'<section class="privacy">(.*?)</section>', html, re.DOTALL)
     assert found

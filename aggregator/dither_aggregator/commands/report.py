@@ -17,7 +17,7 @@ from dither_aggregator.arguments.values import LOOPBACK
 from dither_shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from dither_aggregator.web.pages.report import Report
+    from dither_aggregator.web.pages.report import WeeklyReport
 
 EXAMPLE = "dither report --weekly --data /var/lib/dither"
 SEND_WITHIN_S = 30
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def mail(report: "Report", sender: str, to: list[str]) -> EmailMessage:
+def mail(report: "WeeklyReport", sender: str, to: list[str]) -> EmailMessage:
     """Return the mail of a report: its text, and as HTML."""
     message = EmailMessage()
     try:

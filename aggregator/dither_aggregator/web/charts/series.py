@@ -104,7 +104,7 @@ class SeriesChart:
     panel_height: int = PANEL_HEIGHT
     panel_top: int = PANEL_TOP
     bars_top: int = REPORTS_TOP
-    """Where the days of reports begin, beneath all labels of marks."""
+    """The place down at which bars may begin, beneath all labels of marks."""
 
 
 def draw_series(

@@ -98,7 +98,7 @@ class Card:
     weeks: Weeks | None
     moves: Sequence[str]
     marks: Sequence[int] = ()
-    """Where days that the operator marked lie on the line of its weeks."""
+    """The places of days that the operator marked on the line of its weeks."""
     tags: Sequence[str] = ()
 
 

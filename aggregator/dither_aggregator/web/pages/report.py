@@ -14,7 +14,7 @@ from dither_shared.safe_output import visible
 
 
 @dataclass(frozen=True)
-class Report:
+class WeeklyReport:
     """All that a report says."""
 
     app: str
@@ -24,7 +24,7 @@ class Report:
     entries: Sequence[tuple[Line, Sequence[str]]]
     """Each metric with what moved of it: those that moved come first."""
     url: str
-    """Where the pages are; "" where that is not known."""
+    """The address of the pages; "" where that is not known."""
     html: str = ""
 
     @property
@@ -39,7 +39,7 @@ class Report:
 
     @property
     def foot(self) -> str:
-        """What its sentences hold for."""
+        """A sentence on how sure it is."""
         return (
             "At most 5 % of these sentences are wrong, on average, and 5 % of the moves. "
             f"Moves are since {in_words(self.before)}. n counts reports, not people."
@@ -61,7 +61,7 @@ class Report:
         yield self.foot
 
 
-def weekly(store: Store, url: str = "") -> Report:
+def weekly(store: Store, url: str = "") -> WeeklyReport:
     """Return the report of the last closed week."""
     from dither_aggregator.web.wsgi import reading_app  # which loads all pages, this one too
 
@@ -69,5 +69,7 @@ def weekly(store: Store, url: str = "") -> Report:
         changes, _ = changed(store)
         lines = sorted(all_lines(store, changes), key=by_moves)
         entries = [(line, moves_of(line)) for line in lines]
-        report = Report(store.app, headline(lines), Window.ending(store.sealed(), 7), changes.before, entries, url)
-        return Report(**{**vars(report), "html": render_template("report.html", report=report)})
+        report = WeeklyReport(
+            store.app, headline(lines), Window.ending(store.sealed(), 7), changes.before, entries, url
+        )
+        return WeeklyReport(**{**vars(report), "html": render_template("report.html", report=report)})
