@@ -10,7 +10,9 @@ import pytest
 from playwright.sync_api import Page
 
 from dither_aggregator.ask.language import quoted
+from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Tally
+from dither_aggregator.store.dashboard import Dashboard
 from dither_aggregator.store.document_kinds import DayMark
 from tests.support.browsing import (
     CONTRAST_MIN,
@@ -31,6 +33,13 @@ pytestmark = pytest.mark.slow
 
 WIDE = "W" * 200
 TURNED = "a value \N{ARABIC NUMBER SIGN}turned round"
+DASHBOARD = f"""
+[group.color]
+"Tens" = "model *0"
+"{"W" * 80}" = "model ?"
+[metric.color]
+tags = ["web", "{"W" * 80}"]
+"""
 VALUES = (*(f"model {number}" for number in range(298)), WIDE, TURNED)
 D = len(VALUES) + 1
 
@@ -44,6 +53,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         after = before.copy()
         after[0] += 0.1
         dark = one.store.plans("dark")[0].plan
+        Administration(one.store).show(Dashboard.parse(DASHBOARD))
         for back in range(15):
             shares = after if back <= 7 else before
             one.put(rng.multinomial(900 if back == 0 else 3_000, shares / shares.sum()), rng, back)
@@ -59,6 +69,9 @@ STATES = {
     "/?search=nothing": "No metric has",
     "/metrics/color": "values stand out from the noise",
     "/metrics/color?search=W": "Search",
+    "/metrics/color?group=Tens": "of its 30 values are shown",
+    "/metrics/color/privacy": "What this aggregator can and cannot see",
+    "/?tag=web": "of which moved",
     "/metrics/color?window=today": "More reports may come",
     "/metrics/color?epoch=2020-01-01": "No reports of these days",
     "/metrics/dark": "say yes.",
@@ -74,7 +87,7 @@ STATES = {
     "/ask?q=share(dark+%3D+%22yes%22)+by+day": "the last of 14 days that can be told",
     f"/ask?q=share(color+in+%22*W*%22)%0Ashare(color+%3D+{quote(quoted(TURNED))})": "2 of 2 answers can be told",
     f"/ask?q=share(dark+%3D+%22yes%22)+%2B+share(%22{TURNED}%22+%3D+%22x%22)": "This cannot be asked",
-    "/plan": "Give two of reports, epsilon and share",
+    "/plan": "Choose what is asked",
     "/plan?n=12000&epsilon=1": "stands out from the noise four times in five",
     "/plan?kind=table&d=3&arms=3&n=60000&epsilon=2": "between an arm and all others is told four times in five",
     "/plan?kind=flag&n=100&share_percent=1": "epsilon",

@@ -397,11 +397,12 @@ Shown = tuple[dict[str, Any], list[dict[str, str]], str]
 
 
 def fetched(url: str, metric: str) -> Shown:
-    """Return what the API, its CSV and the page show of a metric."""
+    """Return what the API, its CSV and the pages of estimates and of privacy show of a metric."""
     address = f"{url}/v1/metrics/{metric}/estimates?window=today"
     reading = requests.get(address, timeout=30).json()
     table = list(csv.DictReader(io.StringIO(requests.get(f"{address}&format=csv", timeout=30).text)))
-    return reading, table, requests.get(f"{url}/metrics/{metric}?window=today", timeout=30).text
+    pages = [requests.get(f"{url}/metrics/{each}?window=today", timeout=30) for each in (metric, f"{metric}/privacy")]
+    return reading, table, "".join(page.text for page in pages)
 
 
 def test_toys_from_outside_work_from_the_registry_to_the_page(asked: Registry, place: Place) -> None:
@@ -586,12 +587,17 @@ def test_ours_keep_their_names_and_one_that_cannot_be_loaded_is_named(
 OF_ALL = ("/", "/changes", "/compare", "/plan", "/pipeline", "/help/reading", "/login", "/static/dither.css")
 OF_EACH = (
     *("/metrics/{metric}", "/metrics/{metric}?window=today", "/metrics/{metric}?search=a&level=80"),
-    *("/metrics/{metric}/time", "/compare?metric={metric}", "/plan?kind={kind}&n=2000&epsilon=2"),
+    *(
+        "/metrics/{metric}/time",
+        "/metrics/{metric}/privacy",
+        "/compare?metric={metric}",
+        "/plan?kind={kind}&n=2000&epsilon=2",
+    ),
     *("/s/{id_}", "/s/{id_}.csv", "/s/{id_}.svg"),
 )
 OPERATIONS_OF_EACH = (
     *("metrics", "marks", "changes", "snapshots/{id_}", "plan?kind={kind}&n=2000&epsilon=2"),
-    *(f"metrics/{{metric}}/{each}" for each in ("values", "estimates", "snapshots", "series", "quality")),
+    *(f"metrics/{{metric}}/{each}" for each in ("values", "estimates", "groups", "snapshots", "series", "quality")),
     *(f"metrics/{{metric}}/estimates?{each}" for each in ("window=today", "intervals=each", "level=80")),
     *(
         "compare?metric={metric}",

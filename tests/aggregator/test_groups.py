@@ -157,7 +157,7 @@ def misses(one: Site, alphas: list[float], worst: bool) -> int:
 
 @pytest.mark.parametrize("mechanism", ["oue", "pgr"])
 def test_groups_hold_at_once_and_the_sum_that_looks_best_of_all_does(mechanism: str, tmp_path: Path) -> None:
-    """Of 300 windows fewer than 37 with a miss (5 % each: 1e-6); the worst sum misses an early group's interval."""
+    """Fewer than 37 of 300 windows with a miss (5 % each: 1e-6); the worst sum misses an early group's interval."""
     with site(tmp_path, D, f'mechanism = "{mechanism}"', epsilon="2.0") as one:
         load(one, DASHBOARD)
         early = dashboard_of(one.store).groups[0]

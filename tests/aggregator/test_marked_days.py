@@ -57,8 +57,8 @@ def test_a_mark_in_the_window_is_drawn_and_listed_and_others_are_not(one: Site) 
     day, _, _ = mark(one, 4, "version 158"), mark(one, 90, "long ago"), mark(one, -3, "to come")
     html = one.client.get(ADDRESS).text
     assert listed(html) == [f"{day} version 158"]
-    assert re.findall('<text class="axis halo" [^>]*text-anchor[^>]*>(.*?)</text>', html) == ["version 158"]
-    assert html.count('<line class="mark"') == 2  # the value's panel, and that of the reports
+    assert re.findall('<text class="axis named" [^>]*text-anchor[^>]*>(.*?)</text>', html) == ["version 158"]
+    assert html.count('<line class="mark"') == 3  # the value's panel, that of the reports, and beside the label
     assert "not that it moved a share" in html
 
 
@@ -187,4 +187,4 @@ def test_the_page_lists_where_a_plan_begins(tmp_path: Path) -> None:
         begins = mark(one, 4, "version 158")
         html = one.client.get(ADDRESS).text
         assert listed(html) == [f"{begins} rev 2 begins", f"{begins} version 158"]
-        assert html.count('<line class="mark"') == 2
+        assert html.count('<line class="mark"') == 4  # two labels

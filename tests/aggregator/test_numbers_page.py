@@ -66,6 +66,24 @@ def test_mean_and_quantiles_of_the_page_are_the_apis(one: Site, metric: str) -> 
     assert len(shown) == (1 if metric == "age" else 9)
 
 
+@pytest.mark.parametrize("metric", ["load", "cold"])
+def test_the_band_of_how_many_are_below_an_edge_has_the_ends_of_the_api(one: Site, metric: str) -> None:
+    """Read back out of the SVG: the lines of 0 and 100 % give the scale, and the band goes there and back."""
+    html = one.page(metric=metric).html
+    _, rows = ask(one, f"/v1/metrics/{metric}/estimates")
+    drawn = re.search(r'<details class="cumulative">.*?</details>', html, re.DOTALL)
+    assert drawn
+    lines = [float(each) for each in re.findall(r'<line class="\w+" [^>]*y1="(.*?)"', drawn[0])]
+    band = [tuple(map(float, each.split(","))) for each in re.findall('points="(.*?)"', drawn[0])[0].split()]
+    above = [row for row in rows if row["statistic"] == "share_above"]
+    assert len(band) == 2 * len(above)
+    shares = [(lines[0] - y) / (lines[0] - lines[-1]) for _, y in band]
+    most = [min(1 - row["lower"], 1.0) for row in above]
+    least = [max(1 - row["upper"], 0.0) for row in above]
+    assert shares == pytest.approx([*most, *reversed(least)], abs=0.001)
+    assert [x for x, _ in band[: len(above)]] == [x for x, _ in reversed(band[len(above) :])]
+
+
 @pytest.mark.parametrize("metric", ["load", "memo", "cold"])
 def test_bars_and_table_of_the_shape_are_the_apis(one: Site, metric: str) -> None:
     """Bars are read back out of the SVG: heights by the lines of the axis."""
@@ -92,7 +110,7 @@ def test_bars_and_table_of_the_shape_are_the_apis(one: Site, metric: str) -> Non
         shares = [labels[0] + slope * (float(place) - lines[0]) for place in (y, y_low, y_high)]
         assert shares == pytest.approx([row["fitted"], row["lower"], row["upper"]], abs=2e-4)
     listed = [row for row in rows if row["statistic"] in ("share", "share_above")]
-    below = table(html)[-len(listed) - (html.count('class="odds"') - 1) :]
+    below = table(html)[-len(listed) :]
     for (name, raw, interval, fitted), row in zip(below, listed, strict=True):
         assert name == row["value"]
         assert share_of(raw) == pytest.approx(row["estimate"], abs=6e-3)

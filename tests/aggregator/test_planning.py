@@ -305,9 +305,7 @@ def test_two_given_give_the_third(query: str, says: str, client: FlaskClient) ->
 
 def test_nothing_given_is_a_form_with_an_example_that_can_be_sent(client: FlaskClient) -> None:
     html = client.get("/plan").text
-    assert headline(html).startswith(
-        "Give two of reports, epsilon and share; the third is computed. A number has a width"
-    )
+    assert headline(html).startswith("Choose what is asked, and give two of reports, epsilon and what is to be told")
     inputs = dict(findall(r'<input name="(\w+)" value="(.*?)"', html))
     chosen = dict(findall(r'<select name="(\w+)">\s*<option selected>(.*?)</option>', html))
     sent = client.get("/plan", query_string={**inputs, **chosen})
@@ -415,15 +413,12 @@ def test_a_number_that_cannot_be_read_leaves_the_form_as_it_was_typed(client: Fl
         "d": "75",
         "n": "20,000",
         "epsilon": "2",
-        "ticks": "3",
-        "columns": "3",
-        "arms": "2",
         "on_percent": "100",
         "reports": "1",
         **dict.fromkeys(("installs", "stay_percent", "smallest_percent"), ""),
-        **dict.fromkeys(("epsilon_permanent", "share_percent", "width_percent", "effect_percent"), ""),
+        **dict.fromkeys(("epsilon_permanent", "width_percent"), ""),
     }
-    assert "<option selected>number</option>" in answer.text
+    assert '<input type="hidden" name="kind" value="number">' in answer.text
 
 
 @pytest.mark.parametrize(
@@ -533,7 +528,28 @@ def test_the_form_keeps_what_it_was_given(client: FlaskClient) -> None:
     html = client.get("/plan?kind=number&asks=mean&n=12000&width_percent=5.50").text
     assert '<input name="width_percent" value="5.50"' in html
     assert "<option selected>mean</option>" in html
-    assert "<option selected>number</option>" in html
+    assert '<input type="hidden" name="kind" value="number">' in html
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("flag", {"share_percent"}),
+        ("choice", {"d", "share_percent"}),
+        ("choices", {"d", "ticks", "share_percent"}),
+        ("number", {"d", "asks", "width_percent"}),
+        ("table", {"d", "columns", "arms", "effect_percent"}),
+        ("text", {"d", "share_percent"}),
+        ("words", {"share_percent"}),
+        ("nothing", {"d", "share_percent"}),
+    ],
+)
+def test_the_form_of_a_kind_has_its_own_fields_alone(client: FlaskClient, kind: str, own: set[str]) -> None:
+    html = client.get(f"/plan?kind={kind}").text
+    fields = set(findall(r'<(?:input|select) name="(\w+)"', html))
+    common = {"epsilon_permanent", "days", "n", "epsilon", "installs", "on_percent", "stay_percent", "reports"}
+    assert fields == own | common | {"schedule"}
+    assert html.count('aria-current="true"') == 1
 
 
 def test_the_width_that_is_asked_for_is_in_the_answer_of_the_api(client: FlaskClient) -> None:

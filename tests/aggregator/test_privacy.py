@@ -1,4 +1,4 @@
-"""The privacy box of a metric's page: odds, who can be linked, what fakes can move, never below the truth."""
+"""The privacy page of a metric: odds, who can be linked, what fakes can move, never below the truth."""
 
 import re
 from collections.abc import Iterator
@@ -15,18 +15,27 @@ from dither_shared.frozen import replaced
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
 from tests.support.laws import pure
+from tests.support.number_pages import words
 from tests.support.registries import registry
 from tests.support.sites import Site, site
 
 CITIES = tuple(f"city {number}" for number in range(38))
 
 
-def box(one: Site, metric: str = "color", query: str = "") -> str:
-    """Return the words of a box."""
-    found = re.search(r'<section class="privacy">(.*?)</section>', one.page(query, metric).html, re.DOTALL)
+def box(one: Site, metric: str = "color") -> str:
+    """Return the words of the page, to which the metric's own leads."""
+    (address,) = re.findall(r'href="([^"]*)">All that can be seen</a>', one.page(metric=metric).html)
+    html = one.client.get(unescape(address)).text
+    found = re.search(r'<section class="privacy">(.*?)</section>', html, re.DOTALL)
     assert found
     words = re.sub(r"\s+", " ", unescape(re.sub("<.*?>", " ", found[1]))).strip()
     return words.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+
+
+def test_a_metrics_page_says_in_one_line_what_a_guess_can_become(tmp_path: Path) -> None:
+    with site(tmp_path, 39, epsilon="1.0", epsilon_permanent="2.0", answers=3) as one:
+        said = words(one.page().html)
+    assert "answer can become at most 73.2 % sure; from all that a device ever reports, above 99 %." in said
 
 
 def rows_of(text: str) -> str:
@@ -92,7 +101,7 @@ def test_a_text_says_its_cohort_and_no_bound(tmp_path: Path) -> None:
         text, flag = box(one), box(one, "dark")
     assert "the device's cohort, one of 128 that it keeps" in text
     assert "the reports of nearly all could be joined over time" in text
-    assert re.search(r"it can weigh [\d.]+ times as much or more: no bound is known\.", text)
+    assert re.search(r"it weighs at least [\d.]+ times as much, and we do not know a limit\.", text)
     assert re.search(r"raise it by at least [\d.]+ percentage points and lower it by at least [\d.]+", text)
     assert "up to" not in text
     assert "cohort" not in flag

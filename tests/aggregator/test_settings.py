@@ -15,12 +15,13 @@ from tests.support.registries import registry_text
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "deploy" / "settings.md").read_text(encoding="utf-8")
-OF_A_CALL = {"-h", "--help", "--json", "--settings"}
+OF_A_CALL = {"-h", "--help", "--json", "--settings", "--weekly", "--html", "--to", "--sender", "--url"}
 """Options that say how a command is called, and are no settings."""
-TAKE = ("serve", "api", "worker", "beat", "init")
+TAKE = ("serve", "api", "worker", "beat", "init", "report")
 VALUES = {
     "data": "/srv/dither",
     "broker": "redis://10.0.0.6:6379/0",
+    "smtp": "smtps://mail.example.org",
     "host": "127.0.0.2",
     "port": "9000",
     "health": "9001",

@@ -25,6 +25,7 @@ from dither_aggregator.ingest.limits import Limits
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store.dashboard import Dashboard
 from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web import create_app
 from dither_aggregator.web.addresses import ADDRESSES, BasePath
@@ -98,6 +99,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SQLiteStore]:
             for metric in asked.metrics:
                 maintenance.finalize(made, metric)
         made.put(DayMark(made.sealed(), "version 158"))
+        made.put(Dashboard.parse('[group.color]\nfirst = "v?"'))
         yield made
 
 

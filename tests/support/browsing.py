@@ -43,14 +43,34 @@ TALL = """() => [...document.styleSheets].flatMap(sheet => [...sheet.cssRules]).
 
 WIDTH = "() => document.documentElement.scrollWidth"
 
-OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
-    const boxes = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()])
-    return boxes.flatMap(([one, a], place) => boxes.slice(place + 1)
-        .filter(([_, b]) => a.left < b.right - 1 && b.left < a.right - 1)
-        .filter(([_, b]) => a.top < b.bottom - 3 && b.top < a.bottom - 3)
-        .map(([two, _]) => one + ' | ' + two))
+OVERLAPS = """() => [...document.querySelectorAll('svg')].filter(svg => !svg.ownerSVGElement).flatMap(svg => {
+    const inner = ({left, right, top, bottom}) => ({left: left + 1, right: right - 1, top: top + 3, bottom: bottom - 3})
+    const texts = [...svg.querySelectorAll('text')].map(each => [each.textContent, inner(each.getBoundingClientRect())])
+    const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom
+    const corners = mark => [...mark.points].map(each => each.matrixTransform(mark.getScreenCTM()))
+    const between = (a, b) => [...Array(41).keys()].map(k => [a.x + (b.x - a.x) * k / 40, a.y + (b.y - a.y) * k / 40])
+    const crosses = (box, [x, y]) => box.left < x && x < box.right && box.top < y && y < box.bottom
+    const lies = mark => {
+        if (mark.points) {
+            const at = corners(mark), on = at.slice(1).flatMap((end, place) => between(at[place], end))
+            const back = mark.getScreenCTM().inverse()
+            const fills = mark.matches('polygon'), at_point = (x, y) => new DOMPoint(x, y).matrixTransform(back)
+            const held = (x, y) => fills && mark.isPointInFill(at_point(x, y))
+            return box => on.some(point => crosses(box, point))
+                || held(box.left, box.top) || held(box.right, box.bottom)
+        }
+        const at = mark.getBoundingClientRect()
+        return box => meet(box, at)
+    }
+    const marks = [...svg.querySelectorAll('line, rect, circle, polyline, polygon')]
+        .filter(each => !each.closest('.crosshair'))
+        .map(each => [`<${each.tagName} ${each.className.baseVal}>`, lies(each)])
+    return texts.flatMap(([one, a], place) => [
+        ...texts.slice(place + 1).filter(([_, b]) => meet(a, b)).map(([two, _]) => one + ' | ' + two),
+        ...new Set(marks.filter(([_, lies]) => lies(a)).map(([two, _]) => one + ' | ' + two)),
+    ])
 })"""
-"""Pairs of labels of a plot that lie on each other."""
+"""Labels of a plot that lie on each other, or on a mark, a band or a line of an axis: each with what it lies on."""
 
 FAINT = """least => {
     const parts = text => text.match(/[\\d.]+/g).map(Number)

@@ -75,9 +75,14 @@ class NumberRow(Row):
     """By maximum likelihood."""
 
     @property
+    def is_range(self) -> bool:
+        """True of a quantile, which lies between two edges."""
+        return self.statistic == "quantile"
+
+    @property
     def told_error(self) -> float | None:
-        """None for a quantile, which lies in a range and has no point to be off from."""
-        return None if self.statistic == "quantile" else super().told_error
+        """None for a quantile, which has no point to be off from."""
+        return None if self.is_range else super().told_error
 
 
 class NumbersFacts(Lines):

@@ -67,6 +67,11 @@ class Row:
         return isnan(self.estimate)
 
     @property
+    def is_range(self) -> bool:
+        """Whether its interval is all that is told: no point of it is its figure."""
+        return False
+
+    @property
     def told_error(self) -> float | None:
         """The standard error where the interval reaches as far to both sides; None where it says less than the ends."""
         uneven = abs((self.upper - self.estimate) - (self.estimate - self.lower))

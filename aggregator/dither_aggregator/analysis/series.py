@@ -62,8 +62,8 @@ def series(
     return sorted(points, key=lambda point: values.index(point.value))
 
 
-def weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[Row]:
-    """Return a value's share or number in each of the last weeks that end with a day, the oldest first.
+def weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[tuple[date, Row]]:
+    """Return the ends of the last weeks, the last of which ends with a day, each with a value's share or number there.
 
     Intervals hold together for all of these weeks and all values. A week that cannot be told is left out, and all are
     of an estimand whose readings take long.
@@ -78,7 +78,7 @@ def weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[Row]
     rows = []
     for end in reversed(ends):
         try:
-            rows += [row for row in read(store, stored, end, view).rows if row.value == value]
+            rows += [(end, row) for row in read(store, stored, end, view).rows if row.value == value]
         except (BadTally, TallyGone):
             continue
     return rows

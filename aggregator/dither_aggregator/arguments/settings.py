@@ -144,6 +144,13 @@ _ALL = (
         "shards", "N", values.shards, "of a new store in Redis, for ever: so many can fold at once", default_text="16"
     ),
     Setting(
+        "smtp",
+        "URL",
+        values.mail_server,
+        "the mail server of reports: smtp://[USER:PASSWORD@]HOST[:PORT], or smtps:// for TLS from the start",
+        secret=True,
+    ),
+    Setting(
         "allow_lossy_store",
         "",
         bool,

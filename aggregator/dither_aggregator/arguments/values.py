@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import date
 from ipaddress import ip_network
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from dither_aggregator.ingest.limits import BY_ADDRESS, Network, Rate
 from dither_aggregator.operations.log import FORMATS, LEVELS
@@ -49,6 +50,15 @@ def directory(text: str) -> Path:
     if "://" in text:
         raise argparse.ArgumentTypeError("must name a directory; `dither api` serves a store in Redis")
     return Path(text)
+
+
+def mail_server(text: str) -> str:
+    """Read a mail server's address."""
+    with suppress(ValueError):
+        found = urlsplit(text)
+        if found.scheme in ("smtp", "smtps") and found.hostname and found.port != 0 and found.path in ("", "/"):
+            return text
+    raise argparse.ArgumentTypeError("must be smtp://[USER:PASSWORD@]HOST[:PORT], or smtps:// for TLS from the start")
 
 
 def port_number(text: str) -> int:

@@ -69,6 +69,9 @@ def _percent(says: str, label: str) -> Exact:
     return Exact(PERCENT_MIN, Decimal(100), 8, says, label)
 
 
+SHARE = {"share_percent": "detectable share in %"}
+
+
 class Planner(ABC, Generic[Q]):
     """How a kind is planned: the question that a request asks, and its answer."""
 
@@ -78,6 +81,10 @@ class Planner(ABC, Generic[Q]):
     @abstractmethod
     def question(self, asked: QueryParameters) -> Q:
         """Return the question of a request. Fields for other kinds do not count."""
+
+    def labels(self, kind: str) -> Mapping[str, str]:
+        """Return the labels of the fields that a kind has and others do not; by default those of a share among d."""
+        return SHARE | {"d": "values"}
 
     @abstractmethod
     def shows(self, answer: Planned[Q]) -> str:
@@ -100,6 +107,11 @@ class ListedPlanner(Planner[ShareQuestion]):
             asked["ticks"] if kind == "choices" else None,
         )
 
+    def labels(self, kind: str) -> Mapping[str, str]:
+        """Return those of values, unless these are yes and no."""
+        values = {} if kind == "flag" else {"d": "values, “other” included"}
+        return SHARE | values | ({"ticks": "values of an answer, at most"} if kind == "choices" else {})
+
     def shows(self, answer: Planned[ShareQuestion]) -> str:
         """Return the share that stands out."""
         if answer.told is None:
@@ -121,6 +133,10 @@ class TextPlanner(Planner[TextQuestion]):
         d = PROPOSED if kind == WORDS else asked["d"]
         return TextQuestion(kind, d, asked.get("epsilon_permanent"), int(asked["days"]))
 
+    def labels(self, kind: str) -> Mapping[str, str]:
+        """Return that of candidates, unless there is no list."""
+        return SHARE if kind == WORDS else SHARE | {"d": "candidates"}
+
     def shows(self, answer: Planned[TextQuestion]) -> str:
         """Return the share that is found."""
         told = "word of seven letters" if answer.question.kind == WORDS else "text on the list"
@@ -138,6 +154,10 @@ class NumberPlanner(Planner[NumberQuestion]):
         """Return the question of mean and quantiles, or of the mean alone."""
         mean_alone, days = asked["asks"] == ASKS[1], int(asked["days"])
         return NumberQuestion(planning_numbers.KIND, asked["d"], asked.get("epsilon_permanent"), days, mean_alone)
+
+    def labels(self, kind: str) -> Mapping[str, str]:
+        """Return those of ranges."""
+        return {"d": "ranges", "asks": "asked", "width_percent": "width of the interval in %"}
 
     def shows(self, answer: Planned[NumberQuestion]) -> str:
         """Return how wide the intervals are."""
@@ -167,6 +187,15 @@ class TablePlanner(Planner[TableQuestion]):
         """Return the question of a difference between arms."""
         permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
         return TableQuestion(planning_tables.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])
+
+    def labels(self, kind: str) -> Mapping[str, str]:
+        """Return those of columns and arms."""
+        return {
+            "d": "values of each column",
+            "columns": "columns",
+            "arms": "arms of the experiment",
+            "effect_percent": "difference between arms in points",
+        }
 
     def shows(self, answer: Planned[TableQuestion]) -> str:
         """Return the difference that is told."""
@@ -203,7 +232,7 @@ class PlanningAsked(Parameters):
         D_MAX,
         "all values, other included; 2 for a flag; for a number the ranges from low to high; for a table those of each "
         "column; for a text the candidates, which are at most as many here",
-        "how many values, “other” included (of a table: in each column; of a number: ranges; of a text: candidates)",
+        "values",
         size=6,
         load_default=30,
     )
@@ -211,16 +240,16 @@ class PlanningAsked(Parameters):
         2,
         TICKS_MAX,
         "for choices: the most values of one answer",
-        "ticks of an answer (choices only)",
+        "ticks",
         size=2,
         load_default=3,
     )
-    asks = one_of(ASKS, "for a number: mean, quantiles and shape, or the mean alone", "asked (numbers only)")
+    asks = one_of(ASKS, "for a number: mean, quantiles and shape, or the mean alone", "asked")
     columns = Whole(
         COLUMNS_MIN,
         COLUMNS_MAX,
         "for a table: the number of columns",
-        "columns (tables only)",
+        "columns",
         size=2,
         load_default=3,
     )
@@ -228,7 +257,7 @@ class PlanningAsked(Parameters):
         ARMS_MIN,
         ARMS_MAX,
         "for a table: arms of one size that are compared",
-        "arms of the experiment (tables only)",
+        "arms",
         size=2,
         load_default=2,
     )
@@ -249,15 +278,15 @@ class PlanningAsked(Parameters):
     epsilon = Exact(EPSILON_MIN, EPSILON_MAX, 6, "the privacy loss of one report", "ε of one report")
     share_percent = _percent(
         "for values, texts and words: a true share to be told from noise",
-        "detectable share in % (not of numbers or tables)",
+        "share",
     )
     width_percent = _percent(
         "for a number: the width of the 95 % interval of its median, in percent of low to high",
-        "width of the interval in % (numbers only)",
+        "width",
     )
     effect_percent = _percent(
         "for a table: a difference of a value's share between one arm and all others, in percentage points",
-        "difference between arms in points (tables only)",
+        "difference",
     )
 
     installs = Whole(
@@ -299,6 +328,8 @@ class PlanningAsked(Parameters):
 
 INSTALLS = ("installs", "on_percent", "stay_percent", "smallest_percent", "reports", "schedule")
 """The fields of installs."""
+OF_KINDS = ("d", "ticks", "asks", "columns", "arms", "share_percent", "width_percent", "effect_percent")
+"""Fields that some kinds have: `Planner.labels` says which."""
 GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 """Two of these are given: of the first two and the one for the kind."""
 

@@ -1,4 +1,4 @@
-"""The privacy box of a page: what a metric's integers promise a device, in odds that people can picture."""
+"""The privacy page of a metric: what a metric's integers promise a device, in odds that people can picture."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +30,11 @@ class Stage:
     def nearly_certain(self) -> bool:
         """Whether a guess of 1 : 1 can become more than 99 % sure."""
         return sure(self.exp_epsilon) > NEARLY_CERTAIN
+
+    @property
+    def becomes(self) -> str:
+        """How sure a guess of 1 : 1 can become, as a bound."""
+        return self.sure() if self.nearly_certain else f"at most {self.sure()}"
 
     def sure(self, against: int = 1) -> str:
         """Return the most that a guess of 1 : `against` can become, in percent."""

@@ -256,7 +256,17 @@ def no_metric(metric: str) -> Problem:
 
 
 def asked_window(store: Store, asked: QueryParameters) -> Window | None:
-    """Return the window that a request names: one day, some sealed days, today, between two days; else None."""
+    """Return the window that a request names: one day, some sealed days, today, between two days; else None.
+
+    Raises Problem for one that begins after today.
+    """
+    window = _named_window(store, asked)
+    if window and window.first > store.today():
+        raise Problem("malformed", f"days must not begin after today, {store.today()} (UTC), got {window.first}")
+    return window
+
+
+def _named_window(store: Store, asked: QueryParameters) -> Window | None:
     pair = between(asked, "first", "last")
     ways = {"window": "window" in asked, "from and to": pair is not None, "epoch": "epoch" in asked}
     if sum(ways.values()) > 1:

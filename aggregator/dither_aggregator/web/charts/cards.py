@@ -1,7 +1,8 @@
 """Small charts of a card: a few rows with their intervals, and the last weeks of one as a line with its band."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.web.charts.scale import Measure, shorten
@@ -19,7 +20,8 @@ class SmallRow:
     label: str
     number: str
     low: int
-    at: int
+    at: int | None
+    """None where the interval is all that is told."""
     high: int
 
 
@@ -28,25 +30,48 @@ class Weeks:
     """The line of a value over its weeks and the band of its intervals, with the ends of both in words."""
 
     line: str
+    """"" where the band is all that is told."""
     band: str
     says: str
+    first: date
+    last: date
+
+    def places(self, days: Iterable[date]) -> list[int]:
+        """Return where days lie on the line, those that do."""
+        return sorted({_across(day, self.first, self.last) for day in days if self.first <= day <= self.last})
 
 
 def draw_rows(rows: Sequence[Row], measure: Measure, ends: tuple[float, float] | None) -> list[SmallRow]:
     """Lay out a few rows on an axis that begins at zero, or that has the given ends; it holds all intervals."""
     low, high = ends or (min([0.0, *(row.lower for row in rows)]), max(row.upper for row in rows))
-    places = [[_place(each, low, high, WIDTH) for each in (row.lower, row.estimate, row.upper)] for row in rows]
-    numbers = [measure.precise(row.estimate, (row.upper - row.lower) / 4) for row in rows]
-    labels = [shorten(measure.called(row.value), LABEL_EM) for row in rows]
-    return [SmallRow(label, number, *at) for label, number, at in zip(labels, numbers, places, strict=True)]
+    return [
+        SmallRow(
+            shorten(measure.called(row.value), LABEL_EM),
+            _figure(row, measure),
+            _place(row.lower, low, high, WIDTH),
+            None if row.is_range else _place(row.estimate, low, high, WIDTH),
+            _place(row.upper, low, high, WIDTH),
+        )
+        for row in rows
+    ]
 
 
-def draw_weeks(rows: Sequence[Row], measure: Measure) -> Weeks | None:
-    """Draw two weeks or more; the picture holds the whole band."""
-    if len(rows) < WEEKS_LEAST:
+def _figure(row: Row, measure: Measure) -> str:
+    """Return the estimate, or both ends where these are all that is told."""
+    return (
+        measure.ends(row.lower, row.upper)
+        if row.is_range
+        else measure.precise(row.estimate, (row.upper - row.lower) / 4)
+    )
+
+
+def draw_weeks(weeks: Sequence[tuple[date, Row]], measure: Measure) -> Weeks | None:
+    """Draw two weeks or more, each at its end; the picture holds the whole band."""
+    if len(weeks) < WEEKS_LEAST:
         return None
+    (ends, rows), (begin, end) = zip(*weeks, strict=True), (weeks[0][0], weeks[-1][0])
     low, high = min(row.lower for row in rows), max(row.upper for row in rows)
-    across = [round(WIDTH * place / (len(rows) - 1)) for place in range(len(rows))]
+    across = [_across(day, begin, end) for day in ends]
 
     def path(numbers: Sequence[float], places: Sequence[int]) -> str:
         return " ".join(
@@ -55,9 +80,14 @@ def draw_weeks(rows: Sequence[Row], measure: Measure) -> Weeks | None:
 
     upper = path([row.upper for row in rows], across)
     lower = path([row.lower for row in reversed(rows)], across[::-1])
-    first, last = (measure.precise(row.estimate, (row.upper - row.lower) / 4) for row in (rows[0], rows[-1]))
+    first, last = (_figure(row, measure) for row in (rows[0], rows[-1]))
     words = f"{shorten(measure.called(rows[-1].value), LABEL_EM)}, {len(rows)} weeks: first {first}, last {last}"
-    return Weeks(path([row.estimate for row in rows], across), f"{upper} {lower}", words)
+    line = "" if rows[-1].is_range else path([row.estimate for row in rows], across)
+    return Weeks(line, f"{upper} {lower}", words, begin, end)
+
+
+def _across(day: date, first: date, last: date) -> int:
+    return round(WIDTH * (day - first).days / (last - first).days)
 
 
 def _place(number: float, low: float, high: float, length: int) -> int:

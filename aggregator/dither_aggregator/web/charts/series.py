@@ -26,6 +26,8 @@ MARK_EM = 9.0
 """How wide such a label is at most: on a phone less than half of a plot."""
 MARK_PERCENT = 4.5
 """How much of a plot one em of a label is: 12 pixels of the 270 that a screen of 320 leaves."""
+MARGIN_PERCENT_MAX = 40.0
+"""How much of a plot is left to the numbers of its lines, at most."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,13 @@ class SeriesChart:
     """Places across of days on which a plan begins, or that the operator marked."""
     labels: Sequence[MarkLabel]
     """The labels of the marks, without those that would overlap."""
+    margin: float
+    """The part of the plot on the left that is left to the numbers of the lines."""
     reports_height: int
     panel_height: int = PANEL_HEIGHT
+    panel_top: int = PANEL_TOP
+    bars_top: int = REPORTS_TOP
+    """The place down at which bars may begin, beneath all labels of marks."""
 
 
 def draw_series(
@@ -112,27 +119,46 @@ def draw_series(
     Lines join points of one plan that are at most so many days apart.
     """
     values = list(dict.fromkeys(point.value for point in points))
-    panels = [
-        _panel([each for each in points if each.value == value], window, measure, joined_days) for value in values
-    ]
+    of_values = [[point for point in points if point.value == value] for value in values]
+    wide = max(
+        label_width(tick.label)
+        for each in of_values
+        for tick in _panel(each, Across(window), measure, joined_days).ticks
+    )
+    margin = round(min(MARK_PERCENT * wide + 2, MARGIN_PERCENT_MAX), 3)
+    across = Across(window, margin)
+    panels = [_panel(each, across, measure, joined_days) for each in of_values]
     reports = {(point.epoch, point.plan): point for point in points}
     most = max(point.n for point in points)
     step = max(1, -(-window.days // DATES))
     days = [window.first + timedelta(days=place) for place in range(0, window.days, step)]
-    dates = [Tick(_x(day, window), f"{day:%m-%d}", zero=False) for day in days]
+    dates = [Tick(across.x(day), f"{day:%m-%d}", zero=False) for day in days]
     begun = [DayMark(new.epoch, f"rev {new.rev}") for new in begins(points)]
-    labels = _labels([*begun, *reversed(marks)], window)
-    across = sorted({_x(mark.day, window) for mark in (*begun, *marks)})
+    labels = _labels([*begun, *reversed(marks)], across)
+    marked = sorted({across.x(mark.day) for mark in (*begun, *marks)})
     foot = REPORTS_HEIGHT + max((label.y + MARK_FOOT - REPORTS_TOP for label in labels), default=0)
-    bars = [_bar(point, most, window, foot) for point in reports.values()]
-    return SeriesChart(panels, bars, most, dates, across, labels, foot)
+    bars = [_bar(point, most, across, foot) for point in reports.values()]
+    top = foot - REPORTS_HEIGHT + REPORTS_TOP
+    return SeriesChart(panels, bars, most, dates, marked, labels, margin, foot, bars_top=top)
 
 
-def _x(day: date, window: Window) -> float:
-    return round(100 * ((day - window.first).days + 0.5) / window.days, 3)
+@dataclass(frozen=True)
+class Across:
+    """An axis of days, right of the margin."""
+
+    window: Window
+    margin: float = 0.0
+
+    def x(self, day: date) -> float:
+        """Return the middle of a day, in percent."""
+        return round(self.margin + self.of_days((day - self.window.first).days + 0.5), 3)
+
+    def of_days(self, days: float) -> float:
+        """Return how much of a plot some days are."""
+        return (100 - self.margin) * days / self.window.days
 
 
-def _panel(points: Sequence[Point], window: Window, measure: Measure, joined_days: int) -> Panel:
+def _panel(points: Sequence[Point], across: Across, measure: Measure, joined_days: int) -> Panel:
     # A cut interval may end before its estimate.
     ends = [end for point in points for end in (point.lower, point.estimate, point.upper)]
     low, high = min(ends if measure.unit else [0.0, *ends]), max(ends)
@@ -148,18 +174,18 @@ def _panel(points: Sequence[Point], window: Window, measure: Measure, joined_day
         if len(lines) > 1 or not measure.unit:
             break
     runs = list(_runs(points, joined_days))
-    crowded = window.days > DOTS_MAX * joined_days
+    crowded = across.window.days > DOTS_MAX * joined_days
     dots = [
-        Dot(_x(point.epoch, window), y(point.estimate), y(point.lower), y(point.upper), point, len(run) == 1)
+        Dot(across.x(point.epoch), y(point.estimate), y(point.lower), y(point.upper), point, len(run) == 1)
         for run in runs
         for point in run
         if len(run) == 1 or not crowded
     ]
     drawn = [
         Run(
-            " ".join(f"{_x(point.epoch, window)},{y(point.estimate)}" for point in run),
+            " ".join(f"{across.x(point.epoch)},{y(point.estimate)}" for point in run),
             " ".join(
-                f"{_x(point.epoch, window)},{y(end)}"
+                f"{across.x(point.epoch)},{y(end)}"
                 for point, end in [(p, p.upper) for p in run] + [(p, p.lower) for p in reversed(run)]
             ),
         )
@@ -189,11 +215,11 @@ def _runs(points: Sequence[Point], joined_days: int) -> Iterator[list[Point]]:
         yield run
 
 
-def _bar(point: Point, most: int, window: Window, foot: int) -> DayBar:
-    width = 100 / window.days
+def _bar(point: Point, most: int, across: Across, foot: int) -> DayBar:
+    width = across.of_days(1)
     height = (REPORTS_HEIGHT - REPORTS_TOP) * point.n / most
     return DayBar(
-        round(_x(point.epoch, window) - 0.4 * width, 3),
+        round(across.x(point.epoch) - 0.4 * width, 3),
         round(0.8 * width, 3),
         round(foot - height, 2),
         round(height, 2),
@@ -210,12 +236,12 @@ def begins(points: Sequence[Point]) -> list[Point]:
     return list(first.values())[1:]
 
 
-def _labels(marks: Sequence[DayMark], window: Window) -> list[MarkLabel]:
+def _labels(marks: Sequence[DayMark], across: Across) -> list[MarkLabel]:
     """Return the labels of the marks that find room, those that come first before others."""
     taken: list[list[tuple[float, float]]] = [[] for _ in range(MARK_LINES)]
     labels = []
     for mark in marks:
-        x, text = _x(mark.day, window), shorten(mark.text, MARK_EM)
+        x, text = across.x(mark.day), shorten(mark.text, MARK_EM)
         width = MARK_PERCENT * (label_width(text) + 1)
         for (line, others), ends in product(enumerate(taken), (x > 50, x <= 50)):
             low, high = (x - width, x) if ends else (x, x + width)

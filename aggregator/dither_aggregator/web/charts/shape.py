@@ -79,6 +79,38 @@ class Shape:
     margin: float = MARGIN
 
 
+@dataclass(frozen=True)
+class Cumulative:
+    """The share of numbers below each edge: the band of its intervals, and a line of fitted shares."""
+
+    line: str
+    band: str
+    """Points of a picture 100 wide, in percent of the plot."""
+    lines: Sequence[Tick]
+    names: Sequence[EdgeName]
+    height: int = SHAPE_HEIGHT
+    margin: float = MARGIN
+
+
+def draw_cumulative(above: Sequence[NumberRow]) -> Cumulative:
+    """Lay out the shares below edges, given those above, on the axis of the bars: edges are as far from each other."""
+
+    def y(share: float) -> float:
+        return round(SHAPE_TOP + (SHAPE_HEIGHT - SHAPE_TOP) * (1 - min(max(share, 0.0), 1.0)), 2)
+
+    width = (100 - MARGIN) / (len(above) - 1)
+    across = [round(MARGIN + width * at, 3) for at in range(len(above))]
+
+    def path(shares: Sequence[float], places: Sequence[float]) -> str:
+        return " ".join(f"{x},{y(1 - share)}" for x, share in zip(places, shares, strict=True))
+
+    upper = path([row.lower for row in above], across)
+    lower = path([row.upper for row in reversed(above)], across[::-1])
+    line = path([row.estimate if row.fitted is None else row.fitted for row in above], across)
+    lines = ticks(0.0, 1.0, 0.25, y, lambda share, places: plain(100 * share, 0))
+    return Cumulative(line, f"{upper} {lower}", lines, _names(above, width, range(len(above))))
+
+
 def draw_shape(rows: Sequence[NumberRow], cuts: Sequence[int] = (), told: Sequence[ToldBelow] = ()) -> Shape:
     """Lay out a bar for each row, as wide as the number of its ranges between `cuts`, and quantiles above all bars.
 

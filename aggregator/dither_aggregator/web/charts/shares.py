@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.shares import UNLISTED
 from dither_aggregator.web.charts.scale import SHARES, TICKS, Measure, Tick, label_width, nice_step, plain, shorten
 
 ROW_HEIGHT = 44
@@ -15,7 +16,7 @@ PHONE_EM = 22.0
 
 @dataclass(frozen=True)
 class Mark:
-    """One value's dot and interval."""
+    """One value's dot and interval, of a share the part of it that is not below zero."""
 
     row: Row
     label: str
@@ -23,11 +24,18 @@ class Mark:
     x: float
     x_low: float
     x_high: float
+    told: bool = True
+    """Whether it has a dot: an estimated share below zero is drawn by its interval alone."""
+    quiet: bool = False
+    """Whether it is of what no list has."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """All that the template draws. Lengths across are percent, lengths down are pixels."""
+    """All that the template draws. Lengths across are percent, lengths down are pixels.
+
+    A row's label stands above its own strip of the plot: nothing that is drawn goes through a label.
+    """
 
     marks: tuple[Mark, ...]
     ticks: tuple[Tick, ...]
@@ -49,16 +57,17 @@ def draw(
     """Lay out the rows in their order. The noise band is where 95 % of the estimates of absent values fall.
 
     The axis holds every interval, the critical share and, where they are given, its least ends; of shares and of
-    differences zero, too. Numbers are of the measure, or `signed` differences of such.
+    differences zero, too. That of shares begins there. Numbers are of the measure, or `signed` differences of such.
     """
-    noise = Z * noise_floor
-    at_least = [-noise, noise, critical or 0.0] if signed or not measure.unit else []
+    noise, from_zero = Z * noise_floor, not (signed or measure.unit)
+    at_least = [-noise, noise, critical or 0.0] if not measure.unit or signed else []
     low, high = reach(rows, (*at_least, *(ends or ())))
+    low = 0.0 if from_zero else low
     high = high if high > low else low + 1.0
     step = _step(low, high, measure)
 
     def x(share: float) -> float:
-        return round(100 * (share - low) / (high - low), 3)
+        return round(100 * (max(share, low) - low) / (high - low), 3)
 
     marks = tuple(
         Mark(
@@ -68,6 +77,8 @@ def draw(
             x(row.estimate),
             x(row.lower),
             x(row.upper),
+            told=not from_zero or row.estimate >= 0,
+            quiet=row.value in UNLISTED,
         )
         for place, row in enumerate(rows)
     )

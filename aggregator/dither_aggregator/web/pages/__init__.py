@@ -31,7 +31,7 @@ from dither_aggregator.web.pages import (
     snapshot,
     time,
 )
-from dither_aggregator.web.pages.words import WHOSE, in_words, rank_in_words
+from dither_aggregator.web.pages.words import WHOSE, count, in_words, rank_in_words
 from dither_aggregator.web.problems import PAGE_HEADERS, REFRESH_S
 from dither_aggregator.web.query_parameters import seen
 from dither_shared.safe_output import visible
@@ -42,6 +42,7 @@ ADDRESSES: dict[str, Page] = {
     "/": overview.show,
     "/metrics/<name>": metric.show,
     "/metrics/<name>/time": time.show,
+    "/metrics/<name>/privacy": metric.privacy,
     "/changes": changes.show,
     "/compare": compare.show,
     "/ask": asking.show,
@@ -76,7 +77,7 @@ def register(app: Flask, store: Store) -> None:
     app.jinja_env.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
     app.jinja_env.filters.update(rough_in_points=rough_in_points)
     app.jinja_env.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
-    app.jinja_env.filters.update(whose=WHOSE.__getitem__)
+    app.jinja_env.filters.update(whose=WHOSE.__getitem__, counted=count)
     app.jinja_env.globals.update(shares=SHARES)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.context_processor(lambda: _of_every_page(store))

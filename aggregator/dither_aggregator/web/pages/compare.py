@@ -53,6 +53,8 @@ class ComparePage:
     headline: str
     form: Sequence[FormField]
     comparison: Comparison | None = None
+    chosen: bool = False
+    """Whether the reader chose the days."""
     open: bool = False
     """Whether it is not computed yet."""
     rows: Sequence[Difference] = ()
@@ -97,7 +99,7 @@ def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     }
     shown = {**asked, **days, **others, "metric": None, "window": None}
     fields = form(ComparePageAsked, shown, {"plan": plans}, (*days, "plan"))
-    page = ComparePage(stored, before, after, level, search, state, "", fields)
+    page = ComparePage(stored, before, after, level, search, state, "", fields, chosen=chosen)
     try:
         comparison = compared(store, stored, before, after, level)
     except TallyGone as gone:

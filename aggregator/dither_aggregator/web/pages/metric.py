@@ -23,7 +23,7 @@ from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.quality import quality_sentence
 from dither_aggregator.web.pages.shares import FOUND_MAX
 from dither_aggregator.web.pages.tables import PairAsked
-from dither_aggregator.web.pages.words import in_batches, in_words, lagging, plan_state, sentence_of
+from dither_aggregator.web.pages.words import count, in_batches, in_words, lagging, plan_state, sentence_of
 from dither_aggregator.web.privacy import privacy_of
 from dither_aggregator.web.query_parameters import (
     SEARCH,
@@ -66,9 +66,34 @@ class Controls:
 
     form: Sequence[FormField]
     chosen: bool
-    """Whether the window is none of those on offer."""
+    """Whether the window is another one than the usual."""
     level: str
     search: str
+    presets: Sequence[tuple[str, str, bool]] = ()
+    """The windows on offer: words, name, and whether it is shown."""
+
+
+@dataclass(frozen=True)
+class GroupsPart:
+    """The groups of a metric: all of them, or the one that was asked for with its values or ranges."""
+
+    told: Sequence[GroupReading]
+    untold: Sequence[GroupReading]
+    plot: Plot | None
+    chosen: GroupReading | None = None
+    members: Sequence[Row] = ()
+    """The rows of the one that was asked for, the first of them."""
+
+    @property
+    def pay(self) -> str:
+        """Say what their intervals hold for."""
+        late = sum(each.family == "free" for each in (*self.told, *self.untold))
+        if not late:
+            return "These groups were named before the first report came, and their intervals hold at once."
+        return (
+            "Intervals are as wide as any sum of these values needs, because "
+            f"{'a group' if late == 1 else 'groups'} named after reports came may have been made to look large."
+        )
 
 
 @dataclass(frozen=True)
@@ -128,9 +153,16 @@ class MetricPage:
 def show(store: Store, name: str) -> tuple[str, int]:
     """Return the page that a request asks for, and its status."""
     page = metric_page(store, name, query_parameters(MetricAsked))
-    privacy = privacy_of(page.stored, store.plans(), page.reading.n if page.reading else 0)
-    html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page), privacy=privacy)
+    promised = privacy_of(page.stored, store.plans(), 0)
+    html = render_template("metric.html", page=page, elsewhere=elsewhere(store, page), privacy=promised)
     return html, 200 if page.reading or page.open else 410
+
+
+def privacy(store: Store, name: str) -> str:
+    """Return the page on what a metric's reports can tell of a device."""
+    page = metric_page(store, name, query_parameters(MetricAsked))
+    n = page.reading.n if page.reading else 0
+    return render_template("privacy.html", page=page, privacy=privacy_of(page.stored, store.plans(), n))
 
 
 def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
@@ -186,18 +218,17 @@ def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPar
 
 
 def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryParameters) -> Controls:
-    """Return the form; a window that is not on offer stands in it as it is."""
-    usual = default_window(store, stored)
-    windows = [(Window.ending(store.sealed(), days), str(days)) for days in WINDOWS]
-    offered = dict([*windows, (usual, ""), (Window.ending(store.today(), 1), TODAY)])
-    words = {each: "today so far" if name == TODAY else in_words(each) for each, name in offered.items()}
-    choices = [(offered[each], words[each]) for each in sorted(offered, key=lambda each: (each != usual, each.days))]
-    named, level, search, plans = offered.get(window), asked["level"], asked["search"].strip(), plans_of(store, stored)
-    ends = {"first": window.first, "last": window.last} if named is None else {"first": None, "last": None}
-    shown = {**asked, **ends, "window": named, "plan": stored.plan.digest if plans else None, "of": None, "by": None}
+    """Return the windows on offer, and the form, in which the days stand that are shown."""
+    usual, sealed = default_window(store, stored), store.sealed()
+    offered = {Window.ending(sealed, days): (count(days, "day"), str(days)) for days in sorted(WINDOWS)}
+    offered |= {Window.ending(store.today(), 1): ("today so far", TODAY), usual: (count(usual.days, "day"), "")}
+    presets = [(words, name, each == window) for each, (words, name) in offered.items()]
+    level, search, plans = asked["level"], asked["search"].strip(), plans_of(store, stored)
+    shown = {**asked, "first": window.first, "last": window.last, "window": None, "of": None, "by": None}
+    shown["plan"] = stored.plan.digest if plans else None
     shown["search"] = search if presentation_of(stored.plan).searchable else None
-    fields = form(MetricAsked, shown, {"window": dict(choices), "plan": plans}, ("window", *ends, "plan"))
-    return Controls(fields, named is None, level, search)
+    fields = form(MetricAsked, shown, {"plan": plans}, ("first", "last", "plan"))
+    return Controls(fields, window != usual, level, search, presets)
 
 
 # Sentences.

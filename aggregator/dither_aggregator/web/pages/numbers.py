@@ -7,7 +7,7 @@ from dither_aggregator.analysis.numbers import MEAN, MEDIAN, NumberRow, NumbersR
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import UNITLESS, Measure, end, measure_of, precise
-from dither_aggregator.web.charts.shape import Shape, draw_shape
+from dither_aggregator.web.charts.shape import Cumulative, Shape, draw_cumulative, draw_shape
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, ReadingAnswer
 from dither_aggregator.web.pages.words import DEVICES
@@ -46,6 +46,8 @@ class NumbersPart:
     shape: Shape | None = None
     plot: Plot | None = None
     """Median and 90 % alone, where reports are too few for bars."""
+    cumulative: Cumulative | None = None
+    """The other view of the same ranges: how many numbers are below each edge."""
     shares: Sequence[NumberRow] = ()
     """All shares: of ranges, and above edges."""
     template: str = "numbers.html"
@@ -240,6 +242,7 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
     words = NumberWords.of(reading.stored.plan)
     above = reading.of("share_above") if not reading.of("share") else ()
     drawn = "share" if reading.blocks else "share_above" if above else ""
+    below = reading.of("share_above") if reading.of("share") else ()
     quantiles = [row for row in reading.of("quantile") if row.value in PARTS]
     shape, plot = None, None
     if reading.blocks:
@@ -261,5 +264,6 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
         drawn,
         shape,
         plot,
+        draw_cumulative(below) if len(below) > 1 else None,
         [row for row in reading.rows if row.statistic in SHAPES],
     )

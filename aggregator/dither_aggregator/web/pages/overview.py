@@ -12,6 +12,7 @@ from marshmallow import fields
 from dither_aggregator.analysis.changes import Changes
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from dither_aggregator.analysis.reading import Reading
@@ -23,6 +24,7 @@ from dither_aggregator.ask.examples import examples
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.charts.scale import Measure, shorten
 from dither_aggregator.web.long_lists import too_long
@@ -32,7 +34,7 @@ from dither_aggregator.web.pages.presentation import ReadingAnswer
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state, sentence_of
 from dither_aggregator.web.queries import changed
-from dither_aggregator.web.query_parameters import Parameters, Whole, about, one_of, query_parameters
+from dither_aggregator.web.query_parameters import Parameters, Value, Whole, about, one_of, query_parameters
 from dither_shared.wire.problems import Problem
 
 CARDS_A_PAGE = 200
@@ -53,6 +55,7 @@ class OverviewAsked(Parameters):
     )
     sort = one_of(SORTS, "by what the cards are sorted", "sort by", SORTS)
     page = Whole(1, 9_999, load_default=1)
+    tag = Value(load_default="", metadata=about("a tag of the operator's dashboard: its metrics alone"))
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,9 @@ class Card:
     rows: Sequence[SmallRow]
     weeks: Weeks | None
     moves: Sequence[str]
+    marks: Sequence[int] = ()
+    """The places of days that the operator marked on the line of its weeks."""
+    tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,9 @@ class OverviewPage:
     """A question that can be asked; "" where there is none."""
     saved: Sequence[SavedCard]
     """The dashboard's questions, on the first page of the list alone."""
+    tag: str
+    tags: Sequence[str]
+    """All tags that metrics have."""
 
     @property
     def form(self) -> Sequence[FormField]:
@@ -127,21 +136,28 @@ class OverviewPage:
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
     asked = query_parameters(OverviewAsked)
-    search, sort, page = asked["search"].strip(), asked["sort"], asked["page"]
+    search, sort, page, tag = asked["search"].strip(), asked["sort"], asked["page"], asked["tag"]
+    tags = dashboard_of(store).tags
     changes, _ = changed(store)
     lines = all_lines(store, changes)
     wanted = search.casefold()
     found = [
         line
         for line in lines
-        if wanted in line.stored.plan.metric.casefold() or wanted in line.stored.question.casefold()
+        if (wanted in line.stored.plan.metric.casefold() or wanted in line.stored.question.casefold())
+        and (not tag or tag in tags.get(line.stored.plan.metric, ()))
     ]
     found.sort(key=_ORDERS[sort])
     pages = max(-(-len(found) // CARDS_A_PAGE), 1)
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
-    shown = [_card(store, line) for line in found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]]
+    marks = store.documents(DayMark)
+    shown = [
+        _card(store, line, marks, tags.get(line.stored.plan.metric, ()))
+        for line in found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]
+    ]
     state = [*lagging(store), *_over(store)]
+    used = sorted({tag for line in lines for tag in tags.get(line.stored.plan.metric, ())})
     made = OverviewPage(
         shown,
         len(lines),
@@ -155,6 +171,8 @@ def show(store: Store) -> str:
         pages,
         next(iter(examples(Asking(store), 1)), ""),
         saved_cards(store) if page == 1 and not wanted else (),
+        tag,
+        used,
     )
     return render_template("overview.html", page=made)
 
@@ -207,20 +225,22 @@ def _stand_out(
     return {name: told[name] for name in out}
 
 
-def _card(store: Store, line: Line) -> Card:
+def _card(store: Store, line: Line, marks: Sequence[DayMark], tags: Sequence[str]) -> Card:
     """Return a metric with its charts."""
     stored, answer = line.stored, line.answer
     shown = presentation_of(stored.plan)
     if not line.told:
-        return Card(line, (), None, _moves(line))
+        return Card(line, (), None, moves_of(line), (), tags)
     kept: LRUCache[object, Weeks | None] = current_app.extensions.setdefault("weeks", LRUCache(SUMMARIES_MAX))
     key = store.generation, stored.id, stored.reservation, line.window, answer.leads
     if key not in kept:  # sealed days do not change
         kept[key] = draw_weeks(weeks(store, stored, line.window.last, answer.leads), shown.measure)
-    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), kept[key], _moves(line))
+    drawn = kept[key]
+    at = drawn.places(mark.day for mark in marks) if drawn else ()
+    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), drawn, moves_of(line), at, tags)
 
 
-def _moves(line: Line) -> Sequence[str]:
+def moves_of(line: Line) -> Sequence[str]:
     """Return what moved, by the verdicts of all metrics together."""
     if line.moved is None:
         return ()
@@ -314,13 +334,15 @@ def _nothing(reading: Reading) -> str:
 
 
 _LEAST = date.min
+
+
+def by_moves(line: Line) -> tuple[float, bool, bool, str]:
+    """Return a line's place: what moved comes first, the surest of it before others."""
+    return line.moved.p_value if line.moved else 2.0, not line.told, not line.answer.n, line.stored.plan.metric
+
+
 _ORDERS: dict[str, Callable[[Line], tuple[object, ...]]] = {
-    "moved": lambda line: (
-        line.moved.p_value if line.moved else 2.0,
-        not line.told,
-        not line.answer.n,
-        line.stored.plan.metric,
-    ),
+    "moved": by_moves,
     "newest": lambda line: (-(line.latest or _LEAST).toordinal(), -line.answer.n, line.stored.plan.metric),
     "name": lambda line: (line.stored.plan.metric,),
 }

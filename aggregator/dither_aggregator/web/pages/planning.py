@@ -1,7 +1,7 @@
 """The page that plans a metric: of reports, epsilon, and detectable share, width or effect, give two, get the third."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flask import render_template
@@ -16,6 +16,7 @@ from dither_aggregator.web.planned import (
     EXPIRES_AFTER,
     GIVEN,
     INSTALLS,
+    OF_KINDS,
     PLANNERS,
     InstallsPlan,
     PlanningAsked,
@@ -27,8 +28,7 @@ from dither_shared.wire.problems import Problem
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
 """The form's values before anything is asked."""
 NOTHING_GIVEN = (
-    "Give two of reports, epsilon and share; the third is computed. "
-    "A number has a width in place of the share, a table a difference. "
+    "Choose what is asked, and give two of reports, epsilon and what is to be told; the third is computed. "
     "Active installs stand for the reports that they send in a week."
 )
 
@@ -52,9 +52,25 @@ class PlanningPage:
     usual_bits: int = USUAL_BITS
 
     @property
+    def kind(self) -> str:
+        """The kind that is asked for; the first one while none can be."""
+        return str(self.shown["kind"]) if self.shown["kind"] in PLANNERS else next(iter(PLANNERS))
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """All kinds that can be planned."""
+        return list(PLANNERS)
+
+    @property
     def form(self) -> Sequence[FormField]:
-        """The form."""
-        return form(PlanningAsked, self.shown)
+        """The form: the fields of the kind alone."""
+        labels = PLANNERS[self.kind].labels(self.kind)
+        every = form(PlanningAsked, {**self.shown, "kind": None})
+        return [
+            replace(each, label=labels.get(each.name, each.label))
+            for each in every
+            if each.name in labels or each.name not in OF_KINDS
+        ]
 
     @property
     def template(self) -> str:

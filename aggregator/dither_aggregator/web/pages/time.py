@@ -1,7 +1,7 @@
 """A few values of a metric day by day."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
@@ -21,7 +21,7 @@ from dither_aggregator.web.pages.presentation import Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state, sentence_of
 from dither_aggregator.web.queries import SeriesAsked, asked_series, series_asked
-from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
+from dither_aggregator.web.query_parameters import QueryParameters, asked_window, query_parameters
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class TimePage:
     """Events of the days, each with its day and whether the operator named it; by day."""
     left_out: int = 0
     """Marks of these days that are too many to show."""
+    chosen: bool = False
+    """Whether the reader chose the days."""
 
     @property
     def shown(self) -> Presentation[Any]:
@@ -68,7 +70,8 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
         stored, window = series_asked(store, name, asked)
         values, state = asked.get("values") or (), [*plan_state(store, stored), *lagging(store)]
         fields = _form(stored, window, asked, values, ())
-        return TimePage(stored, window, asked["level"], values, state, sentence_of(error), fields)
+        page = TimePage(stored, window, asked["level"], values, state, sentence_of(error), fields)
+        return replace(page, chosen=asked_window(store, asked) is not None)
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
     fields = _form(stored, window, asked, values, listed)
     state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *_by_day(store)]
@@ -82,7 +85,8 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     chart = draw_series(told, window, shown, measure_of(stored.plan)) if told else None
     dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)
     headline = _headline(store, stored, window, values, told)
-    return TimePage(stored, window, asked["level"], values, state, headline, fields, chart, table, dated, left_out)
+    page = TimePage(stored, window, asked["level"], values, state, headline, fields, chart, table, dated, left_out)
+    return replace(page, chosen=asked_window(store, asked) is not None)
 
 
 def _form(
