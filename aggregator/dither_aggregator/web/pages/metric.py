@@ -97,29 +97,6 @@ class GroupsPart:
 
 
 @dataclass(frozen=True)
-class GroupsPart:
-    """The groups of a metric: all of them, or the one that was asked for with its values or ranges."""
-
-    told: Sequence[GroupReading]
-    untold: Sequence[GroupReading]
-    plot: Plot | None
-    chosen: GroupReading | None = None
-    members: Sequence[Row] = ()
-    """The rows of the one that was asked for, the first of them."""
-
-    @property
-    def pay(self) -> str:
-        """Say what their intervals hold for."""
-        late = sum(each.family == "free" for each in (*self.told, *self.untold))
-        if not late:
-            return "These groups were named before the first report came, and their intervals hold at once."
-        return (
-            "Intervals are as wide as any sum of these values needs, because "
-            f"{'a group' if late == 1 else 'groups'} named after reports came may have been made to look large."
-        )
-
-
-@dataclass(frozen=True)
 class MetricPage:
     """All that the template shows of a metric."""
 
