@@ -42,7 +42,7 @@ from tests.benchmarks.outcomes import (
 from tests.benchmarks.steady import RATE, WITHIN_S, Try, Uploader, Waits, streak
 from tests.benchmarks.swarm import OTHER
 from tests.benchmarks.uploads import template
-from tests.benchmarks.watching import LOOK_EVERY_S, Watch
+from tests.benchmarks.watching import LOOK_EVERY_S, Watch, spent_by
 from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.clusters import SERVE, OneMachine, running
 from tests.support.failing import Orders
@@ -58,6 +58,8 @@ BUSY_S = 0.1
 BACK_UPLOADS = 100
 """The server is back when so many good uploads in a row did not wait long."""
 END_WITHIN_S = 20.0
+APART_WITHIN_S = 60.0
+"""Processes that read apart have a few hundredths of a busy machine."""
 VALUES = 50_000
 SEEDED = 100_000
 """Reports that the store holds before: the pages and estimates of all metrics show some."""
@@ -166,9 +168,18 @@ def seed(directory: Path) -> None:
 
 
 def measure(
-    attack: Attack, seconds: float, seeded: Path, *, before: Sequence[str] | None = None, orders: Orders | None = None
+    attack: Attack,
+    seconds: float,
+    seeded: Path,
+    *,
+    before: Sequence[str] | None = None,
+    orders: Orders | None = None,
+    apart_s: float = 0.0,
 ) -> Outcome:
-    """Attack a new server for so long. `before` is a command that starts it in another way, or another one."""
+    """Attack a new server for so long, and until the processes that read apart had so much processor time.
+
+    `before` is a command that starts it in another way, or another one.
+    """
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as opened:
         home = Path(opened.enter_context(tempfile.TemporaryDirectory(dir=seeded)))
@@ -183,13 +194,13 @@ def measure(
         plans = {name: metric.plan for name, metric in Registry.load(home / "metrics.toml").metrics.items()}
         there = _accepted(machine.store_name)
         machine[SERVE].launch(*(attack.before(cores[0]) if before is None else before))
-        outcome = _observe(machine, attack, seconds, plans)
+        outcome = _observe(machine, attack, seconds, plans, apart_s)
         machine.kill_all()  # what was acknowledged is on the disk
         outcome.counted = _accepted(machine.store_name) - there
         return outcome
 
 
-def _observe(machine: OneMachine, attack: Attack, seconds: float, plans: dict[str, Plan]) -> Outcome:
+def _observe(machine: OneMachine, attack: Attack, seconds: float, plans: dict[str, Plan], apart_s: float) -> Outcome:
     """Return what good uploads and a look at the server every now and then show; the ledger is not read yet."""
     said = machine[SERVE].ready()
     url, log = said["url"], machine.directory / f"{SERVE}.log"
@@ -204,7 +215,9 @@ def _observe(machine: OneMachine, attack: Attack, seconds: float, plans: dict[st
             Watch(machine[SERVE], said.get("health", url)) as watch,
             _attacking(attack, url, said["key"], plans[OTHER].digest) as attackers,
         ):
-            attacked = uploader.run_for(seconds)
+            attacked, until = uploader.run_for(seconds), time.perf_counter() + APART_WITHIN_S
+            while (spent := spent_by(machine[SERVE])).apart_s < apart_s and time.perf_counter() < until:
+                attacked += uploader.run_for(LOOK_EVERY_S)
             log_bytes = log.stat().st_size - logged
             done = _end(attackers, uploader)
         back_s = _back_s(uploader, wait_max_s(base))
@@ -212,7 +225,8 @@ def _observe(machine: OneMachine, attack: Attack, seconds: float, plans: dict[st
         waits, health = Waits.of(attacked), Waits.of(watch.health)
         apart = attack.attackers in APART
         return Outcome(
-            *(base, waits, health, watch.memory_mib, log_bytes, back_s, settled, len(uploader.tries), 0, done, apart)
+            *(base, waits, health, watch.memory_mib, log_bytes, back_s, settled, len(uploader.tries), 0),
+            *(done, apart, spent),
         )
 
 

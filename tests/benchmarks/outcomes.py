@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.benchmarks.steady import Waits
+from tests.benchmarks.watching import Spent
 
 WAIT_MIN_S = 0.05
 WAIT_RATIO = 3
@@ -40,6 +41,8 @@ class Outcome:
     """By the attackers."""
     apart: bool = False
     """Whether a process of its own reads what they send: good uploads hardly wait for those."""
+    spent: Spent = field(default_factory=Spent)
+    """Beside the attack."""
 
     @property
     def limit_s(self) -> float:

@@ -1,11 +1,13 @@
 """A look at a server every now and then: how much memory it takes, and whether it says that it is well."""
 
 import http.client
+import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from tests.benchmarks.growth import MIB
@@ -16,6 +18,17 @@ LOOK_EVERY_S = 0.25
 HEALTH = ("/livez", "/readyz")
 """Asked in turn. An attacker must not make a server look dead, nor unready: nothing is wrong with its store."""
 HEALTH_WITHIN_S = 5.0
+NICENESS = 16
+"""Its place in /proc/PID/stat, behind the command's name."""
+
+
+class Spent(NamedTuple):
+    """Processor time of a server's processes but for the one that takes uploads. No busy machine changes it much."""
+
+    urgent_s: float = 0.0
+    """Of those that are as urgent as that one."""
+    apart_s: float = 0.0
+    """Of less urgent ones."""
 
 
 class Watch:
@@ -47,7 +60,7 @@ class Watch:
             look()
 
     def _weigh(self) -> None:
-        self.memory_mib = max(self.memory_mib, sum(map(memory_mib_of, self._server.group())))
+        self.memory_mib = max(self.memory_mib, sum(map(memory_mib_of, self._server.session())))
 
     def _ask(self) -> None:
         one = Try(len(self.health), time.perf_counter(), "no answer")
@@ -58,6 +71,16 @@ class Watch:
             status = connection.getresponse().status
             one.end = ACKNOWLEDGED if status == 200 else str(status)
         one.waited_s = time.perf_counter() - one.due
+
+
+def spent_by(server: Process) -> Spent:
+    """Return the processor time of a server's living processes so far, and of those that they have waited for."""
+    ticks = [0, 0]
+    for pid in server.session():
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            ticks[int(fields[NICENESS]) > 0] += 0 if pid == server.pid else sum(map(int, fields[11:15]))
+    return Spent(*(each / os.sysconf("SC_CLK_TCK") for each in ticks))
 
 
 def memory_mib_of(pid: int) -> float:

@@ -159,11 +159,18 @@ class Process:
 
     def group(self) -> list[int]:
         """Return the living processes of the group."""
+        return self._living(2)
+
+    def session(self) -> list[int]:
+        """Return the living processes of the session: the group, and those that it put into groups of their own."""
+        return self._living(3)
+
+    def _living(self, field: int) -> list[int]:
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
-                state, _, group, *_ = path.read_text().rpartition(")")[2].split()
-                if int(group) == self.pid and state not in "XZ":
+                fields = path.read_text().rpartition(")")[2].split()
+                if int(fields[field]) == self.pid and fields[0] not in "XZ":
                     found.append(int(path.parent.name))
         return found
 

@@ -1,4 +1,4 @@
-"""`make bench ARGS=attacks`, a second of each or less: the only times that are asserted here are seconds.
+"""`make bench ARGS=attacks`, a second of each or less: no wait below a second is asserted here but in a soak.
 
 Acknowledged uploads are counted once, most good uploads get through in ten seconds, memory and the log are bounded,
 health answers in five, and the server takes uploads again when the attackers have gone, fast or not. A server without
@@ -26,6 +26,8 @@ QUIET = ("slow", "idle")
 """Attackers that take a second to do what they do, and little of a core; the others take one whole."""
 RATE = 80
 """Good uploads a second, in the place of 200: half a second of them in a row shows that the server is back."""
+STARTING_S = 0.05
+"""A process has less processor time than this before it is made less urgent, and more before it reads anything."""
 FAULTS = {
     "forgets": ("wrong-keys", "the ledger has 0 of"),
     "hoards": ("pipelining", "MiB, more than"),
@@ -71,21 +73,26 @@ def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
 def test_uploads_hardly_wait_beside_hostile_registries_bodies_and_candidates(
     attackers: str, seeded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of them, and all but one of a hundred, at most twice as long as without: in a soak, alone on its machine.
+    """In a soak, alone on its machine: half of them, and all but one of a hundred, at most twice as long as without.
 
-    Beside other tests 10 ms more, and 100 ms. In the best of four: the machine may be busy, and not evenly.
+    Beside other tests how long they wait says little. There no process works on what is hostile that is as urgent as
+    the one that takes uploads.
     """
-    monkeypatch.setattr(attacks, "RATE", steady.RATE)
-    monkeypatch.setattr(attacks, "BASE_MIN_S", 1.0)
     (attack,) = (attack for attack in ATTACKS if attack.attackers == attackers)
+    if not SOAK:
+        outcome = measure(attack, 1.0, seeded, apart_s=STARTING_S)
+        _check_attacked(attack, outcome)
+        assert not outcome.unsound(), "; ".join(outcome.unsound())
+        assert outcome.spent.urgent_s < STARTING_S <= outcome.spent.apart_s
+        return
+    monkeypatch.setattr(attacks, "BASE_MIN_S", 1.0)
     measured: list[list[tuple[float, float]]] = []
     for _ in range(4):
-        outcome = measure(attack, 30.0 if SOAK else 2.0, seeded)
+        outcome = measure(attack, 30.0, seeded)
         _check_attacked(attack, outcome)
         assert not outcome.unsound(), "; ".join(outcome.unsound())
         measured.append([(outcome.base.percentile_s(at), outcome.attacked.percentile_s(at)) for at in (50, 99)])
-        allowed = zip(measured[-1], (0.0, 0.0) if SOAK else (0.01, 0.1), strict=True)
-        if all(attacked <= 2 * quiet + more for (quiet, attacked), more in allowed):
+        if all(attacked <= 2 * quiet for quiet, attacked in measured[-1]):
             return
     raise AssertionError(measured)
 
