@@ -150,6 +150,9 @@ class IntervalEstimate:
 class Sums(ABC):
     """Weighted sums of unbiased shares, of which estimates, covariances and how near they are to normal are known."""
 
+    n: int
+    """How many reports tell them."""
+
     @abstractmethod
     def estimate(self, weights: Floats) -> float:
         """Return the sum: raw and unbiased."""

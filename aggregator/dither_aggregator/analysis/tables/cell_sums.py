@@ -13,6 +13,7 @@ inverse of the planned variance, at even shares: weights made of the counts woul
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from itertools import accumulate
 from math import sqrt
 from statistics import NormalDist
 from typing import Any
@@ -35,10 +36,8 @@ class CellSums(Sums):
 
     questions: Sequence[QuestionTally]
 
-    @cached_property
-    def n(self) -> int:
-        """All reports."""
-        return sum(question.n for question in self.questions)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", sum(question.n for question in self.questions))
 
     @cached_property
     def _each(self) -> Sequence[Functionals]:
@@ -46,7 +45,7 @@ class CellSums(Sums):
 
     @cached_property
     def _ends(self) -> Sequence[int]:
-        return np.cumsum([1, *(each.mechanism.d for each in self.questions)]).tolist()
+        return list(accumulate((each.mechanism.d for each in self.questions), initial=1))
 
     @cached_property
     def shares(self) -> Floats:
@@ -70,11 +69,16 @@ class CellSums(Sums):
         """
         asking = self.asking([*condition, *beside])
         if not condition and not beside:
-            asking = [at for at in asking if self.questions[at].hidden]
-            weights = self._added({at: self._of_none(at) for at in asking})
-            weights[0] = 1.0
-            return weights
+            return self.everybody
         return self._added({at: self._of_question(at, condition) for at in asking}) if asking else None
+
+    @cached_property
+    def everybody(self) -> Floats:
+        """The weights of all who have something to say: one, less those who have nothing."""
+        hidden = [at for at, question in enumerate(self.questions) if question.hidden]
+        weights = self._added({at: self._of_none(at) for at in hidden})
+        weights[0] = 1.0
+        return weights
 
     def _of_question(self, at: int, condition: Columned) -> Floats:
         question = self.questions[at]
@@ -159,11 +163,11 @@ class CellSums(Sums):
 
         It is `inference.normal_from` of a sum of means: of the largest part 1 / n, and the squared skewness.
         """
-        spread = cubed = least = 0.0
+        spread, cubed, least = 0.0, 0.0, 0.0
         for question, block in self._held(weights):
             once, devices = replace(question, repeats=1), effective(float(question.n), question.repeats, permanent=True)
             variance = once.variance(block) * question.n / devices
             spread += variance
             cubed += once.skewness(block) / sqrt(devices) * variance**1.5
             least = max(least, 1 / devices)
-        return NORMAL_MIN * least + NORMAL_SKEWED * (cubed / max(spread, 1e-300) ** 1.5) ** 2
+        return float(NORMAL_MIN * least + NORMAL_SKEWED * (cubed / max(spread, 1e-300) ** 1.5) ** 2)

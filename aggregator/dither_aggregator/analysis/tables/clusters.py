@@ -165,7 +165,7 @@ def _lloyd(points: Floats, weights: Floats, k: int, rng: np.random.Generator) ->
 def _apart(points: Floats, centres: Floats) -> Floats:
     """Return squared distances, float64[points, centres]."""
     squares = (points**2).sum(axis=1)[:, np.newaxis] - 2 * points @ centres.T + (centres**2).sum(axis=1)
-    return np.maximum(squares, 0.0)
+    return np.asarray(np.maximum(squares, 0.0))
 
 
 def _same(weights: Floats, places: Sequence[Floats], one: Floats, other: Floats) -> float:

@@ -132,7 +132,9 @@ def logistic(sums: CellSums, outcome: Group, groups: Sequence[Group]) -> Regress
 def logistic_of_fit(weights: Floats, columns: Sequence[int], outcome: Group, groups: Sequence[Group]) -> Regression:
     """Fit to a fitted table of these columns, float64[sizes]. Raises NotTold."""
     held, of_cells = _combinations((outcome, *groups), columns, weights.shape)
-    fitted, _, queries = _newton(np.bincount(of_cells, weights.ravel(), len(held)), held, groups, RIDGE)
+    fitted, _, queries = _newton(
+        np.asarray(np.bincount(of_cells, weights.ravel(), len(held)), np.float64), held, groups, RIDGE
+    )
     return _regression(groups, fitted, queries)
 
 
@@ -180,5 +182,5 @@ def _newton(
         if np.abs(fitted).max() > FAR:
             raise NotTold("the outcome seems decided by a group, so that its coefficient has no end")
         if np.abs(moved).max() < NEAR:
-            return fitted, np.linalg.inv(bend), queries
+            return fitted, np.asarray(np.linalg.inv(bend), np.float64), queries
     raise NotTold(f"{STEPS_MAX} steps did not come to an end")

@@ -1,0 +1,304 @@
+"""Analyses: the largest values with the ranks that intervals tell, clusters of numbers, and regressions.
+
+All are made of the noisy sums that any other question may ask for (`Row.queries` has them), and cost no privacy.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dither_aggregator.analysis.functional import Sums
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables import clusters as k_means
+from dither_aggregator.analysis.tables import regression
+from dither_aggregator.analysis.tables.cell_sums import CellSums
+from dither_aggregator.analysis.tables.pairs import TooFew
+from dither_aggregator.analysis.tables.regression import Asked, Group, NotTold
+from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, synthesise
+from dither_aggregator.analysis.tables.synthetic import pair_tables
+from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold
+from dither_aggregator.ask.table_conditions import TableAsked, listed
+from dither_shared.domains import OTHER, Buckets
+from dither_shared.domains.domain import NONE
+
+if TYPE_CHECKING:
+    from dither_aggregator.ask.answering import Asking, Guard, Place, Resolved
+
+COEFFICIENTS_MAX = 5
+MODEL_COEFFICIENTS_MAX = 30
+"""The most coefficients, but for the intercept: with an interval, and of a fitted table."""
+ALPHA_MIN = 1e-290
+TIED_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of an analysis."""
+
+    name: str
+    estimate: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    note: str = ""
+    untold: str = ""
+    queries: Sequence[Asked] = field(default=(), repr=False)
+
+
+def family_of(value: str) -> str:
+    """Return a value's family: all but its last word, such as "Chrome" of "Chrome 157"."""
+    return value.rpartition(" ")[0] or value
+
+
+def resolved(asking: "Asking", analysis: Analysis) -> "Resolved":
+    """Return the plan that an analysis is of."""
+    if analysis.kind == "clusters":
+        return asking.table(analysis.metric)
+    first, *others = analysis.parts or (Condition(analysis.metric),)
+    pairs = analysis.kind == "regress" or not others
+    try:
+        return asking.resolve(Figure("share", first.name, first, also=() if pairs else tuple(others)))
+    except BadQuestion:
+        if analysis.kind != "logistic":
+            raise
+    return asking.resolve(Figure("share", first.name, first))
+
+
+def check(asking: "Asking", analysis: Analysis) -> None:
+    """Raise BadQuestion for what cannot be asked."""
+    if analysis.kind == "top":
+        if not _items(asking, analysis):
+            raise BadQuestion(f"{analysis.metric} has no saved groups: leave group by saved out")
+    elif analysis.kind == "clusters":
+        _number_columns(asking, analysis)
+    else:
+        _groups(asking, analysis)
+
+
+def intervals(asking: "Asking", analysis: Analysis) -> int:
+    """Return how many intervals it asks for."""
+    if analysis.kind == "top":
+        return len(_items(asking, analysis))
+    return 1 if analysis.kind == "clusters" else 1 + len(_groups(asking, analysis)[1])
+
+
+def guard(asking: "Asking", analysis: Analysis, alone: int | None) -> "Guard":
+    """Return how sure each interval must be."""
+    if alone is not None or (analysis.kind == "top" and analysis.grouping != "saved"):
+        return asking.single(alone)
+    if analysis.kind == "top":
+        return asking.free(len(_symbols(resolved(asking, analysis))) - 1)
+    return asking.model(max(1, sum(map(_regressions, asking.tables.values()))))
+
+
+def rows(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tuple[int, list[Row]]:
+    """Return the number of reports, and the rows. Raises Untold."""
+    if analysis.kind == "top":
+        return _top(asking, analysis, at, alpha)
+    if analysis.kind == "clusters":
+        return _clusters(asking, analysis, at)
+    return _regression(asking, analysis, at, alpha)
+
+
+# The largest values.
+
+
+def _symbols(of: "Resolved") -> Sequence[str]:
+    """Return the values that are told, "other" among them."""
+    return of.table.domain.labels(of.table.column(of.column)) if of.table else of.plan.values
+
+
+def _items(asking: "Asking", analysis: Analysis) -> Mapping[str, Floats]:
+    """Return what is ranked, and which values each has."""
+    of = resolved(asking, analysis)
+    if not (of.listed or of.table):
+        raise BadQuestion(f"{analysis.metric} is not of listed values, which alone are ranked")
+    values = _symbols(of)
+    members: dict[str, list[str]] = {}
+    for value in values:
+        if value not in (OTHER, NONE):
+            members.setdefault(family_of(value) if analysis.grouping == "family" else value, []).append(value)
+    if analysis.grouping == "saved":
+        saved = {name: Condition(analysis.metric, tuple(each)) for name, each in analysis.groups.items()}
+        members = {name: [value for value in values if each.means(value)] for name, each in saved.items()}
+    return {
+        name: np.isin(np.array(values, dtype=object), own).astype(np.float64) for name, own in members.items() if own
+    }
+
+
+def _top(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tuple[int, list[Row]]:
+    of, sums, items = resolved(asking, analysis), asking.sums(at), _items(asking, analysis)
+    names, estimates, ends = list(items), [], []
+    for has in items.values():
+        part: Floats | None = has
+        whole = None
+        if of.table:
+            assert isinstance(sums, CellSums)
+            part = sums.of({of.table.column(of.column): has})
+            whole = sums.everybody if of.table.domain.hidden else None
+        own = _interval(sums, part, whole, alpha) if part is not None else None
+        if own is None:
+            raise asking.too_few(at, sums.n)
+        estimates.append(own[0])
+        ends.append(own[1:])
+    lower, upper = np.array(ends).T
+    best = 1 + (lower > upper[:, np.newaxis]).sum(axis=1)
+    worst = len(names) - (upper < lower[:, np.newaxis]).sum(axis=1)
+    found = []
+    for place in np.argsort(-np.array(estimates), kind="stable")[: analysis.count].tolist():
+        tied = [
+            names[other] for other in range(len(names)) if lower[other] <= upper[place] and lower[place] <= upper[other]
+        ]
+        tied.remove(names[place])
+        note = f"rank {best[place]}"
+        if tied:
+            note += f" to {worst[place]}: cannot be told from {listed(tied, TIED_SHOWN)}"
+        found.append(Row(names[place], estimates[place], float(lower[place]), float(upper[place]), note))
+    return sums.n, found
+
+
+def _interval(sums: Sums, part: Floats, whole: Floats | None, alpha: float) -> tuple[float, float, float] | None:
+    if whole is not None:
+        ratio = sums.ratio(part, whole, 1 - alpha)
+        return (ratio.estimate, ratio.lower, ratio.upper) if ratio else None
+    ends = sums.interval(part, alpha)
+    return ends and (sums.estimate(part), *ends)
+
+
+# Regressions.
+
+
+def _groups(asking: "Asking", analysis: Analysis) -> tuple[Group, list[Group]]:
+    """Return the outcome, and the groups of which each has a coefficient."""
+    of = resolved(asking, analysis)
+    if not of.table:
+        raise BadQuestion(f"{analysis.metric} is no column of a table: regressions are of columns asked together")
+    first, *others = analysis.parts
+    outcomes = _groups_of(of.table, first)
+    if len(outcomes) != 1:
+        raise BadQuestion(f"which values of {first.name} are the outcome? write {first.name} = {outcomes[-1].name!r}")
+    for each in others:
+        if each.name.rpartition(".")[2] not in of.table.domain.names:
+            raise BadQuestion(asking.never_together([first.name, each.name]))
+    groups = [group for each in others for group in _groups_of(of.table, each)]
+    most = COEFFICIENTS_MAX if analysis.kind == "regress" else MODEL_COEFFICIENTS_MAX
+    if len(groups) > most:
+        few = f"{len(groups)} coefficients are more than noise leaves apart: at most {most} are told"
+        raise BadQuestion(f'{few}. Group values: {others[-1].name} in ("one", "another")')
+    if len(groups) >= 2 and outcomes[0].column in {group.column for group in groups}:
+        raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself")
+    return outcomes[0], groups
+
+
+def _groups_of(table: TableAsked, part: Condition) -> list[Group]:
+    """Return the group of a condition, or of a column's name one for each value but the first and "other"."""
+    if part.name.rpartition(".")[2] not in table.domain.names:
+        raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer")
+    column = table.column(part.name)
+    if part.patterns or part.number is not None:
+        return [Group(str(part), column, table.has(part))]
+    labels = table.domain.labels(column)
+    named = [Condition(part.name, (label,)) for label in labels[1:-1]]
+    return [Group(str(each), column, np.eye(len(labels))[at]) for at, each in enumerate(named, 1)]
+
+
+def _regressions(table: TableAsked) -> float:
+    """Return how many coefficients can be asked of a table: any values of a column make a group, or the outcome."""
+    sizes = [len(table.domain.labels(column)) for column in range(len(table.domain.names))]
+    groups = sum(2.0 ** min(size, 200) for size in sizes)
+    return 2 * (COEFFICIENTS_MAX + 1) * min(groups, 1e40) ** (COEFFICIENTS_MAX + 1)
+
+
+def _regression(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tuple[int, list[Row]]:
+    sums = asking.sums(at)
+    assert isinstance(sums, CellSums)
+    outcome, groups = _groups(asking, analysis)
+    model = ""
+    try:
+        if analysis.kind == "regress":
+            found = regression.linear(sums, outcome, groups)
+        elif sums.asking([each.column for each in (outcome, *groups)]) and len(groups) <= COEFFICIENTS_MAX:
+            found = regression.logistic(sums, outcome, groups)
+        else:
+            model = "log odds of a table fitted to pairs: a model, without an interval"
+            columns = sorted({each.column for each in (outcome, *groups)})
+            fit = _fitted(sums, columns)
+            found = regression.logistic_of_fit(fit.weights, columns, outcome, groups)
+    except (NotTold, TooFew) as why:
+        raise Untold(str(why), asking.bare(at, sums.n)) from None
+    rows = []
+    for number, each in enumerate(found.coefficients):
+        note = model or ("log odds" if analysis.kind == "logistic" else "")
+        own = [] if number else found.queries
+        if each.weights is None:
+            rows.append(Row(each.name, each.estimate, note=note, queries=own))
+            continue
+        ends = sums.interval(each.weights, alpha)
+        if ends is None:
+            raise asking.too_few(at, sums.n)
+        rest = each.estimate - sums.estimate(each.weights)
+        rows.append(Row(each.name, each.estimate, ends[0] + rest, ends[1] + rest, note, queries=own))
+    return sums.n, rows
+
+
+def _fitted(sums: CellSums, columns: Sequence[int]) -> Synthesis:
+    sizes = {column: size for each in sums.questions for column, size in zip(each.columns, each.shape, strict=True)}
+    if (cells := prod(sizes[column] for column in columns)) > CELLS_MAX:
+        raise NotTold(f"{cells:,} cells of these columns are too many to fit, at most {CELLS_MAX:,} are: name fewer")
+    return synthesise(pair_tables(sums.questions, columns))
+
+
+# Clusters.
+
+
+def _number_columns(asking: "Asking", analysis: Analysis) -> tuple[Sequence[int], Sequence[Buckets]]:
+    asking.table(analysis.metric)
+    domains = asking.tables[analysis.metric].domain.domains
+    found = [(at, each) for at, each in enumerate(domains) if isinstance(each, Buckets)]
+    if not 2 <= len(found) <= k_means.COLUMNS_MAX:
+        raise BadQuestion(
+            f"clusters are of 2 to {k_means.COLUMNS_MAX} columns of numbers told by ranges (edges), "
+            f"{analysis.metric} has {len(found)}"
+        )
+    return [at for at, _ in found], [each for _, each in found]
+
+
+def _clusters(asking: "Asking", analysis: Analysis, at: "Place") -> tuple[int, list[Row]]:
+    columns, domains = _number_columns(asking, analysis)
+    sums = asking.sums(at)
+    assert isinstance(sums, CellSums)
+    names = [asking.tables[analysis.metric].domain.names[column] for column in columns]
+    seed = int.from_bytes(sha256(f"{at} {analysis.count} {sums.shares.tobytes()!r}".encode()).digest()[:8], "big")
+    try:
+        pairs = pair_tables(sums.questions, columns)
+        found = k_means.clusters(
+            names,
+            domains,
+            k_means.numbered(sums.questions, columns),
+            pairs,
+            analysis.count,
+            np.random.default_rng(seed),
+            asking.progress,
+        )
+    except (NotTold, TooFew, ValueError) as why:
+        raise Untold(str(why), asking.bare(at, sums.n)) from None
+    if not found.is_stable:
+        moved = 1 - float(np.sort(found.same)[1])
+        raise Untold(
+            f"noise alone moves {moved:.0%} of the devices into other clusters: ask for fewer, or of more reports",
+            asking.bare(at, sums.n),
+        )
+    return sums.n, list(_centres(found, domains))
+
+
+def _centres(found: "k_means.Clusters", domains: Sequence[Buckets]) -> Iterator[Row]:
+    places, moved = found.in_unit(found.found.centres), found.in_unit(found.spread, difference=True)
+    for cluster, share in enumerate(found.found.shares.tolist()):
+        own = found.queries if not cluster else ()
+        yield Row(f"cluster {cluster + 1}: share", share, note="a model, without an interval", queries=own)
+        for name, domain, place, by in zip(found.names, domains, places[cluster], moved[cluster], strict=True):
+            note = f"noise moves it by about {domain.with_unit(f'{by:.2g}')}"
+            yield Row(f"cluster {cluster + 1}: {name}", float(place), note=note)
