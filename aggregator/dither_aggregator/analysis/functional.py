@@ -312,7 +312,7 @@ class Functionals(Sums):
             rate = len(held) * q + estimate * (p - q)
             lower, upper = clopper_pearson(np.array([rate * self.n]), self.n, alpha)
             return part * float(rate - lower[0]) / (p - q), part * float(upper[0] - rate) / (p - q)
-        least, most = self._extremes(weights)
+        least, most = self.extremes(weights)
         below, above = reach(np.array(variance), np.array([estimate - least, most - estimate]) / self.n, self.n, z)
         return float(below), float(above)
 
@@ -338,7 +338,7 @@ class Functionals(Sums):
         """
         return _skewness(self.mechanism, weights, self.n * replace(self, repeats=1).variance(weights, "reports"))
 
-    def _extremes(self, weights: Floats) -> tuple[float, float]:
+    def extremes(self, weights: Floats) -> tuple[float, float]:
         """Return the least and the most that w may be of any report, or what it cannot pass."""
         mechanism, shape = self.mechanism, self.mechanism.shape
         if mechanism.geometry is not None:

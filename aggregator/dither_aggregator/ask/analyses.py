@@ -179,7 +179,7 @@ def _groups(asking: "Asking", analysis: Analysis) -> tuple[Group, list[Group]]:
     first, *others = analysis.parts
     outcomes = _groups_of(of.table, first)
     if len(outcomes) != 1:
-        raise BadQuestion(f"which values of {first.name} are the outcome? write {first.name} = {outcomes[-1].name!r}")
+        raise BadQuestion(f'which values of {first.name} are the outcome? write {first.name} = "..."')
     for each in others:
         if each.name.rpartition(".")[2] not in of.table.domain.names:
             raise BadQuestion(asking.never_together([first.name, each.name]))
@@ -199,10 +199,10 @@ def _groups_of(table: TableAsked, part: Condition) -> list[Group]:
         raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer")
     column = table.column(part.name)
     if part.patterns or part.number is not None:
-        return [Group(str(part), column, table.has(part))]
+        return [Group(table.shown(part), column, table.has(part))]
     labels = table.domain.labels(column)
     named = [Condition(part.name, (label,)) for label in labels[1:-1]]
-    return [Group(str(each), column, np.eye(len(labels))[at]) for at, each in enumerate(named, 1)]
+    return [Group(table.shown(each), column, np.eye(len(labels))[at]) for at, each in enumerate(named, 1)]
 
 
 def _regressions(table: TableAsked) -> float:

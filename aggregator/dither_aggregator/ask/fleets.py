@@ -34,10 +34,12 @@ def supposed_tally(stored: StoredPlan, n: int) -> Tally:
         mechanism, own = part.mechanism, n // cells.count
         if not isinstance(mechanism, PureMechanism):
             return Tally(n, counts)
-        p, q, d = float(mechanism.p), float(mechanism.q), mechanism.d
-        rate = 1 / mechanism.shape.size if mechanism.geometry else q + (p - q) / d
-        table[0, 0] = own
-        table[0, 1 : 1 + (mechanism.shape.size if mechanism.geometry else d)] = round(own * rate)
+        p, q, d, shape = float(mechanism.p), float(mechanism.q), mechanism.d, mechanism.shape
+        values, rate = (shape.size, shape.raises / shape.size) if mechanism.geometry else (d, q + (p - q) / d)
+        counted = np.diff(np.rint(own * rate * np.arange(values + 1))).astype(np.int64)
+        table[0, 0], table[0, 1 : values + 1] = own, counted
+        if shape.raises:  # each report raises so many counts
+            table[0, shape.size] += shape.raises * own - counted.sum()
     return Tally(n, counts)
 
 

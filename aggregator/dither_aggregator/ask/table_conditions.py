@@ -135,8 +135,8 @@ class TableAsked:
         if asked.statistic == "mean":
             what = mean_name(asked.metric.rpartition(".")[2])
         else:
-            what = " & ".join(map(self._shown, _asked(asked)))
-        return rate_name(what, " & ".join(map(self._shown, _given(asked)))) if _given(asked) else what
+            what = " & ".join(map(self.shown, _asked(asked)))
+        return rate_name(what, " & ".join(map(self.shown, _given(asked)))) if _given(asked) else what
 
     def freedom(self, asked: Figure) -> int:
         """Return how many numbers decide all sums of the columns that are asked for."""
@@ -148,7 +148,8 @@ class TableAsked:
     def _size(self, column: int) -> int:
         return len(self.domain.labels(column))
 
-    def _shown(self, condition: Condition) -> str:
+    def shown(self, condition: Condition) -> str:
+        """Return a condition as names have it."""
         column = condition.name.rpartition(".")[2]
         if len(condition.patterns) == 1 and condition.is_single:
             return share_name(column, condition.patterns[0].replace("[*]", "*").replace("[?]", "?").replace("[[]", "["))

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.functional import Functionals, Sums, variance_at
-from dither_aggregator.analysis.inference import NORMAL_MIN, NORMAL_SKEWED, ErrorOf, Floats, Z, effective
+from dither_aggregator.analysis.inference import NORMAL_MIN, NORMAL_SKEWED, ErrorOf, Floats, Z, effective, reach
 from dither_aggregator.analysis.tables.pairs import precision_weights
 from dither_aggregator.analysis.tables.questions import QuestionTally
 
@@ -113,7 +113,7 @@ class CellSums(Sums):
         for at, weights in of_questions.items():
             d = self.questions[at].mechanism.d
             even = variance_at(self.questions[at].mechanism, weights, np.full(d, 1 / d))
-            planned.append(max(even, np.finfo(np.float64).tiny) / self.questions[at].n)
+            planned.append((even if weights.any() else 1.0) / self.questions[at].n)
         for (at, weights), part in zip(of_questions.items(), precision_weights(planned).tolist(), strict=True):
             added[self._ends[at] : self._ends[at + 1]] += part * weights
         return added
@@ -129,16 +129,24 @@ class CellSums(Sums):
         return sum(each.variance(block, error_of) for each, block in self._held(weights))
 
     def interval(self, weights: Floats, alpha: float) -> tuple[float, float] | None:
-        """Return the ends of its interval; None where devices may be too few to tell it. Few tell one question's."""
+        """Return the ends of its interval; None where devices may be too few to tell it.
+
+        Of several questions it reaches further for few reports, as far as one device may move the sum.
+        """
         held = self._held(weights)
         if len(held) == 1:
             ((each, block),) = held
             ends, rest = each.interval(block, alpha), self.estimate(weights) - each.estimate(block)
             return ends and (ends[0] + rest, ends[1] + rest)
-        if not self._is_normal(weights, alpha=alpha):
-            return None
-        reach = -NormalDist().inv_cdf(alpha / 2) * sqrt(self.variance(weights))
-        return self.estimate(weights) - reach, self.estimate(weights) + reach
+        estimate, repeats = self.estimate(weights), max(question.repeats for question, _ in held) if held else 1
+        heaviest = np.zeros(2)
+        for each, block in held:
+            own = each.estimate(block)
+            least, most = each.extremes(block)
+            heaviest = np.maximum(heaviest, np.array([own - least, most - own]) * repeats / each.n)
+        z, spread = -NormalDist().inv_cdf(alpha / 2), np.array(self.variance(weights))
+        below, above = reach(spread, heaviest, self.n / repeats, z).tolist()
+        return estimate - below, estimate + above
 
     def _held(self, weights: Floats) -> Sequence[tuple[Functionals, Floats]]:
         return [(each, block) for each, block in zip(self._each, self.blocks(weights), strict=True) if block.any()]

@@ -97,7 +97,8 @@ def linear(sums: CellSums, outcome: Group, groups: Sequence[Group]) -> Regressio
         moments[" and ".join(dict.fromkeys(each.name for each in held)) or "everybody"] = weights
         return weights
 
-    squares = np.array([[moment(one, other) for other in named] for one in named])
+    upper = {(j, k): moment(one, other) for j, one in enumerate(named) for k, other in enumerate(named) if j <= k}
+    squares = np.array([[upper[min(j, k), max(j, k)] for k in range(len(named))] for j in range(len(named))])
     along = np.array([moment(each, outcome) for each in named])
     measured, right = squares @ sums.shares, along @ sums.shares
     eigenvalues, vectors = np.linalg.eigh(measured)
