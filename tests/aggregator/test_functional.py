@@ -398,7 +398,7 @@ def test_a_ratio_over_what_may_be_nothing_cannot_be_told() -> None:
     assert abs(SURELY.estimate(nobody)) < Z * np.sqrt(SURELY.variance(nobody))
     assert SURELY.ratio(PART, nobody) is None
     for confidence, told in ((0.95, True), (0.999999, False)):
-        assert (FEW_IN_WHOLE.ratio(REST, WHOLE, confidence) is not None) == told
+        assert (FEW_IN_WHOLE.ratio(REST, WHOLE, 1 - confidence) is not None) == told
 
 
 @pytest.mark.parametrize("repeats", [1, 7])

@@ -85,6 +85,8 @@ from dither_shared.mechanisms.two_level import TwoLevel
 ENTRIES_MAX = 1 << 23
 """The most entries of a matrix of values by points: 64 MiB of them."""
 POINTS_MIN = 512
+ALPHA = 1 - CONFIDENCE
+"""How often an interval misses by default. Intervals that hold together miss too rarely for 1 - confidence to say."""
 CONSTANT = 1e-12
 """A smaller variance, beside the square of the largest weight, is that of a sum that every report tells alike."""
 TINY = 1e-300
@@ -140,10 +142,10 @@ class IntervalEstimate:
     upper: float
 
     @classmethod
-    def of(cls, estimate: float, variance: float, confidence: float) -> Self:
-        """Return it with Wald's interval."""
+    def of(cls, estimate: float, variance: float, alpha: float) -> Self:
+        """Return it with Wald's interval of confidence 1 - alpha."""
         error = sqrt(max(variance, 0.0))
-        reach = -NormalDist().inv_cdf((1 - confidence) / 2) * error
+        reach = -NormalDist().inv_cdf(alpha / 2) * error
         return cls(estimate, error, estimate - reach, estimate + reach)
 
 
@@ -177,19 +179,19 @@ class Sums(ABC):
         """Return the covariance of two; the least that the answers leave possible."""
         return float(self._covariances(one, other, error_of).min())
 
-    def ratio(self, part: Floats, whole: Floats, confidence: float = CONFIDENCE) -> IntervalEstimate | None:
+    def ratio(self, part: Floats, whole: Floats, alpha: float = ALPHA) -> IntervalEstimate | None:
         """Return one over another, for the population, by Fieller's method; None where it cannot be told.
 
         It holds whatever the values of one answer have in common, from as many devices on as a normal law needs.
         """
-        if not self._is_normal(part, whole, alpha=1 - confidence):
+        if not self._is_normal(part, whole, alpha=alpha):
             return None
         if self.estimate(whole) < 0:
             part, whole = -part, -whole
         along = self._covariances(part, whole, "population")
         x, y = (np.full_like(along, self.estimate(each)) for each in (part, whole))
         spread_x, spread_y = (np.full_like(along, self.variance(each)) for each in (part, whole))
-        ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf((1 - confidence) / 2)
+        ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf(alpha / 2)
         lower, upper = ratios.ends(z)
         if not (ratios.known.all() and np.isfinite(lower).all()):  # SURE of the whole, as pages are
             return None
@@ -197,32 +199,32 @@ class Sums(ABC):
         return IntervalEstimate(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
 
     def difference_of_ratios(
-        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], confidence: float = CONFIDENCE
+        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], alpha: float = ALPHA
     ) -> IntervalEstimate | None:
         """Return one ratio less another, each as part and whole, likewise; None unless wholes are SURE_TO_COMPARE."""
-        return self.sum_of_ratios([(1.0, *one), (-1.0, *other)], confidence)
+        return self.sum_of_ratios([(1.0, *one), (-1.0, *other)], alpha)
 
     def sum_of_ratios(
-        self, ratios: Sequence[tuple[float, Floats, Floats]], confidence: float = CONFIDENCE
+        self, ratios: Sequence[tuple[float, Floats, Floats]], alpha: float = ALPHA
     ) -> IntervalEstimate | None:
         """Return numbers times ratios, each as factor, part and whole, likewise."""
         if not all(self._is_sure(whole) for _, _, whole in ratios):
             return None
-        if not self._is_normal(*(each for _, *both in ratios for each in both), alpha=1 - confidence):
+        if not self._is_normal(*(each for _, *both in ratios for each in both), alpha=alpha):
             return None
         estimate, slope = 0.0, np.zeros_like(ratios[0][1])
         for factor, part, whole in ratios:
             ratio = self.estimate(part) / self.estimate(whole)
             estimate += factor * ratio
             slope = slope + factor / self.estimate(whole) * (part - ratio * whole)
-        return IntervalEstimate.of(estimate, self.variance(slope), confidence)
+        return IntervalEstimate.of(estimate, self.variance(slope), alpha)
 
-    def product(self, one: Floats, other: Floats, confidence: float = CONFIDENCE) -> IntervalEstimate | None:
+    def product(self, one: Floats, other: Floats, alpha: float = ALPHA) -> IntervalEstimate | None:
         """Return one times another, likewise."""
-        if not (self._is_sure(one) and self._is_sure(other) and self._is_normal(one, other, alpha=1 - confidence)):
+        if not (self._is_sure(one) and self._is_sure(other) and self._is_normal(one, other, alpha=alpha)):
             return None
         x, y = self.estimate(one), self.estimate(other)
-        return IntervalEstimate.of(x * y, self.variance(y * one + x * other), confidence)
+        return IntervalEstimate.of(x * y, self.variance(y * one + x * other), alpha)
 
     def _is_sure(self, weights: Floats) -> bool:
         return abs(self.estimate(weights)) > SURE_TO_COMPARE * sqrt(self.variance(weights))

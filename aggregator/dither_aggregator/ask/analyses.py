@@ -162,7 +162,7 @@ def _top(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tup
 
 def _interval(sums: Sums, part: Floats, whole: Floats | None, alpha: float) -> tuple[float, float, float] | None:
     if whole is not None:
-        ratio = sums.ratio(part, whole, 1 - alpha)
+        ratio = sums.ratio(part, whole, alpha)
         return (ratio.estimate, ratio.lower, ratio.upper) if ratio else None
     ends = sums.interval(part, alpha)
     return ends and (sums.estimate(part), *ends)
@@ -188,7 +188,7 @@ def _groups(asking: "Asking", analysis: Analysis) -> tuple[Group, list[Group]]:
     if len(groups) > most:
         few = f"{len(groups)} coefficients are more than noise leaves apart: at most {most} are told"
         raise BadQuestion(f'{few}. Group values: {others[-1].name} in ("one", "another")')
-    if len(groups) >= 2 and outcomes[0].column in {group.column for group in groups}:
+    if outcomes[0].column in {group.column for group in groups}:
         raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself")
     return outcomes[0], groups
 

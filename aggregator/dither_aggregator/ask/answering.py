@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from math import isnan, sqrt
+from math import inf, isnan, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.special import chdtri
+from scipy.special import chdtri, ndtr
 
 from dither_aggregator.analysis.estimands import estimand_of, read, tally_of
 from dither_aggregator.analysis.functional import Sums
@@ -72,7 +72,17 @@ class Guard(NamedTuple):
 
     family: Family
     alpha: float
-    """The chance that this one interval misses."""
+    """The chance that this one interval misses: 0 where there are so many that no interval is short of everything."""
+
+    @property
+    def z(self) -> float:
+        """In how many standard errors a normal interval reaches."""
+        return -NormalDist().inv_cdf(self.alpha / 2) if self.alpha else inf
+
+    def check(self) -> None:
+        """Raise Untold where there are too many."""
+        if not self.alpha:
+            raise Untold("sums of so many values cannot all hold at once: fix the question before any answer (--file)")
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,8 @@ class Asking:
         """Return how sure an interval of any weighted sum must be, of so many numbers that are free."""
         alpha = (1 - self.confidence) / FAMILIES / (sum(map(_column_sets, self.plans.values())) * WINDOWS)
         z = sqrt(float(chdtri(freedom, alpha)))
-        return Guard("free", 2 * NormalDist().cdf(-z))
+        own = 2 * float(ndtr(-z))
+        return Guard("free", own if own >= analyses.ALPHA_MIN else 0.0)
 
     def single(self, alone: int | None) -> Guard:
         """Return how sure the interval of one name must be."""
@@ -277,8 +288,8 @@ class Asking:
         resolved = analyses.resolved(self, analysis)
         at = Place(resolved.plan.metric, window or default_window(self.store, resolved.stored))
         guard = analyses.guard(self, analysis, alone)
-        z = -NormalDist().inv_cdf(guard.alpha / 2)
         try:
+            guard.check()
             n, rows = analyses.rows(self, analysis, at, guard.alpha)
             untold = ""
         except Untold as why:
@@ -288,7 +299,7 @@ class Asking:
             ends = row.estimate, row.lower, row.upper
             counted = n, _devices(resolved.stored, n, at.days)
             yield QueryAnswer(
-                at.days, *counted, guard.family, z, *ends, untold or row.untold, row.name, row.note, row.queries
+                at.days, *counted, guard.family, guard.z, *ends, untold or row.untold, row.name, row.note, row.queries
             )
 
     def windows(self, question: Query) -> Sequence[Window | None]:
@@ -319,10 +330,10 @@ class Asking:
 
     def _answer(self, expression: Expression, window: Window | None, alone: int | None) -> QueryAnswer:
         guard = self.guard(expression, alone)
-        z = -NormalDist().inv_cdf(guard.alpha / 2)
         terms: list[Term] = []
         untold = ""
         try:
+            guard.check()
             terms.extend(self._sum(expression.sum, window, guard.alpha))
             for factor, part, whole in expression.ratios:
                 terms.append(self._ratio(part, whole, window, guard.alpha).times(float(factor)))
@@ -332,7 +343,7 @@ class Asking:
         days = [term.window for term in terms] or [window or default_window(self.store, self._first(expression))]
         first, last = min(each.first for each in days), max(each.last for each in days)
         counted = min((term.n for term in terms), default=0), min((term.devices for term in terms), default=0)
-        bare = QueryAnswer(Window(first, last), *counted, guard.family, z, untold=untold)
+        bare = QueryAnswer(Window(first, last), *counted, guard.family, guard.z, untold=untold)
         if untold:
             return bare
         added = _added(terms)
@@ -428,7 +439,7 @@ class Asking:
         bare = self.bare(at, sums.n)
         if beside is None and len(ratios) == 1:
             ((factor, part, whole),) = ratios
-            found = sums.ratio(part, whole, 1 - alpha)
+            found = sums.ratio(part, whole, alpha)
             if found is None:
                 raise Untold("too few devices have what stands behind |, or say anything", bare)
             below, above = found.estimate - found.lower, found.upper - found.estimate
@@ -437,7 +448,7 @@ class Asking:
             everybody = np.zeros_like(beside)
             everybody[0] = 1.0
             ratios = [*ratios, (1.0, beside, everybody)]
-        compared = sums.sum_of_ratios(ratios, 1 - alpha)
+        compared = sums.sum_of_ratios(ratios, alpha)
         if compared is None:
             raise Untold("too few devices have what stands behind |, or say anything, to compare them", bare)
         reach = compared.upper - compared.estimate
@@ -487,7 +498,7 @@ class Asking:
             bare = self.bare(at, sums.n)
             if any(sums.interval(weights, alpha) is None for weights in over if weights.any()):
                 raise self.too_few(at, sums.n)
-            found = sums.ratio(over[0], over[1], 1 - alpha)
+            found = sums.ratio(over[0], over[1], alpha)
             if found is None:
                 raise Untold("the denominator cannot be told from zero", bare)
             return replace(

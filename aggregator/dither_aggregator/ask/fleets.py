@@ -7,6 +7,7 @@ are counted as if reports came evenly over the year (`installs`): each sends so 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import ceil, inf
 
 import numpy as np
@@ -26,7 +27,7 @@ FINE = 1.02
 DEVICES = 10**6
 
 
-def supposed_tally(stored: StoredPlan, n: int) -> Tally:
+def supposed_tally(n: int, stored: StoredPlan) -> Tally:
     """Return what n reports are expected to count where all answers are equally frequent."""
     cells = stored.plan.cells
     counts = np.zeros(cells.tally_size, dtype=np.int64)
@@ -35,7 +36,7 @@ def supposed_tally(stored: StoredPlan, n: int) -> Tally:
         if not isinstance(mechanism, PureMechanism):
             return Tally(n, counts)
         p, q, d, shape = float(mechanism.p), float(mechanism.q), mechanism.d, mechanism.shape
-        values, rate = (shape.size, shape.raises / shape.size) if mechanism.geometry else (d, q + (p - q) / d)
+        values, rate = (shape.size, (shape.raises or 0) / shape.size) if mechanism.geometry else (d, q + (p - q) / d)
         counted = np.diff(np.rint(own * rate * np.arange(values + 1))).astype(np.int64)
         table[0, 0], table[0, 1 : values + 1] = own, counted
         if shape.raises:  # each report raises so many counts
@@ -47,7 +48,7 @@ def smallest(asking: Asking, question: Query, alone: int | None = None) -> int |
     """Return the fewest reports in each window that would tell something; None where no number would."""
 
     def tells(n: int) -> bool:
-        supposed = Asking(asking.store, asking.confidence, suppose=lambda stored: supposed_tally(stored, n))
+        supposed = Asking(asking.store, asking.confidence, suppose=partial(supposed_tally, n))
         return all(_tells(answer, width) for answer in supposed.answers_in(question, first, alone))
 
     first, width = asking.windows(question)[0], _width(question)

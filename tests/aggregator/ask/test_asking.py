@@ -33,6 +33,12 @@ METRICS = {
         "epsilon": 2,
         "reports": 30,
     },
+    "usage": {
+        "kind": "table",
+        "columns": {"hours": {"edges": [0, 1, 2]}, "files": {"edges": [0, 1, 2]}},
+        "epsilon": 2,
+        "reports": 30,
+    },
 }
 PAGE = Path(__file__).parents[3] / "aggregator" / "questions.md"
 RUNS = scaled(300, 1_000)
@@ -131,7 +137,7 @@ def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, s
 
 def test_every_example_of_the_page_is_answered(asking: Asking) -> None:
     examples = [line.strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("    ")]
-    assert len(examples) == 10
+    assert len(examples) == 15
     for example in examples:
         assert next(asking.answer(parse(example))).untold, example
 

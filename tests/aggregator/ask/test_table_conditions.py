@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import hypot
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,12 +71,16 @@ def tally_of(stored: StoredPlan, drawing: np.random.Generator) -> Tally:
     return draw_table(stored.plan, [truth], [N], drawing)
 
 
+def supposed(asking: Asking, tally: Tally) -> Asking:
+    return replace(asking, suppose=lambda _: tally)
+
+
 def coverage(asking: Asking, metric: str, truths: dict[str, float]) -> None:
     """Each question's intervals of one day hold in 95 % of the runs; of many runs, all together in 94 % of these."""
     held, drawing = dict.fromkeys(truths, 0), np.random.default_rng(1)
     for _ in range(RUNS):
         tally = tally_of(asking.plans[metric], drawing)
-        supposing = replace(asking, suppose=lambda _, tally=tally: tally)
+        supposing = supposed(asking, tally)
         for text, truth in truths.items():
             (answer,) = supposing.answer(parse(f"{text} last 1 days"), alone=1)
             assert answer.lower is not None, answer.untold
@@ -85,8 +91,9 @@ def coverage(asking: Asking, metric: str, truths: dict[str, float]) -> None:
     assert not SOAK or sum(held.values()) >= 0.94 * RUNS * len(truths), held
 
 
-def share(*places: object) -> float:
-    return float(STABLE[tuple(places)].sum())
+def share(*places: int | slice | list[int]) -> float:
+    places_of_columns: tuple[Any, ...] = places
+    return float(STABLE[places_of_columns].sum())
 
 
 EVERY = slice(None)
@@ -127,11 +134,11 @@ def test_arms_are_devices_of_their_own(arms: Asking) -> None:
     each = [f'share(stayed = "yes" | arm = "{arm}")' for arm in ARMS]
     coverage(arms, "trial", {each[0]: blue, f"{each[0]} - {each[1]}": blue - green, 'share(often = "yes")': _of_both()})
     tally = tally_of(arms.plans["trial"], np.random.default_rng(2))
-    supposing = replace(arms, suppose=lambda _: tally)
+    supposing = supposed(arms, tally)
     (answer,) = supposing.answer(parse(f"{each[0]} - {each[1]}"), alone=1)
     parts = [next(supposing.answer(parse(one), alone=1)) for one in each]
     widths = [(part.upper or 0) - (part.lower or 0) for part in parts]
-    assert (answer.upper or 0) - (answer.lower or 0) == pytest.approx(float(np.hypot(*widths)), rel=0.05)
+    assert (answer.upper or 0) - (answer.lower or 0) == pytest.approx(hypot(*widths), rel=0.05)
 
 
 def _of_both() -> float:

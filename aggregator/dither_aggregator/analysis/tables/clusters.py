@@ -102,7 +102,7 @@ def clusters(
     Raises NotTold where a question has too many cells to draw from.
     """
     first = synthesise(pairs)
-    places = [_places(domain) for domain in domains]
+    places = [places_of(domain) for domain in domains]
     found = cluster(first.weights, places, k, rng)
     progress(1, BOOTSTRAPS + 1)
     laws = [_Law.of(question, pairs, first) for question in questions]
@@ -122,10 +122,10 @@ def clusters(
 def cluster(weights: Floats, places: Sequence[Floats], k: int, rng: np.random.Generator) -> Found:
     """Return the best of several starts' centres of the heaviest cells."""
     points, heavy = _points(weights, places)
-    return min((_lloyd(points, heavy, k, rng) for _ in range(STARTS)), key=lambda found: found.within)
+    return min((lloyd(points, heavy, k, rng) for _ in range(STARTS)), key=lambda found: found.within)
 
 
-def _places(domain: Buckets) -> Floats:
+def places_of(domain: Buckets) -> Floats:
     """Return where each range lies, scaled: its middle, or the edge of an open one."""
     edges = np.array(domain.edges, dtype=np.float64)
     scaled = (edges - edges[0]) / (edges[-1] - edges[0])
@@ -141,16 +141,17 @@ def _points(weights: Floats, places: Sequence[Floats]) -> tuple[Floats, Floats]:
     return points[heaviest], heavy / heavy.sum()
 
 
-def _lloyd(points: Floats, weights: Floats, k: int, rng: np.random.Generator) -> Found:
+def lloyd(points: Floats, weights: Floats, k: int, rng: np.random.Generator) -> Found:
+    """Return the centres of one start, of points with weights of sum one."""
     centres = points[rng.choice(len(points), p=weights)][np.newaxis]
     while len(centres) < k:
-        nearest = weights * _apart(points, centres).min(axis=1)
+        nearest = weights * apart(points, centres).min(axis=1)
         total = nearest.sum()
         centres = np.vstack([centres, points[rng.choice(len(points), p=nearest / total if total > 0 else weights)]])
     steps = []
     for _ in range(STEPS_MAX):
         own = np.zeros((len(points), k))
-        own[np.arange(len(points)), _apart(points, centres).argmin(axis=1)] = weights
+        own[np.arange(len(points)), apart(points, centres).argmin(axis=1)] = weights
         held, sums = own.sum(axis=0), own.T @ points
         steps.append((held, sums))
         moved = np.where(held[:, np.newaxis] > 0, sums / np.maximum(held, 1e-300)[:, np.newaxis], centres)
@@ -158,11 +159,11 @@ def _lloyd(points: Floats, weights: Floats, k: int, rng: np.random.Generator) ->
             break
         centres = moved
     order = np.argsort(-held, kind="stable")
-    within = float(weights @ _apart(points, centres).min(axis=1))
+    within = float(weights @ apart(points, centres).min(axis=1))
     return Found(centres[order], held[order], within, [(each[order], row[order]) for each, row in steps])
 
 
-def _apart(points: Floats, centres: Floats) -> Floats:
+def apart(points: Floats, centres: Floats) -> Floats:
     """Return squared distances, float64[points, centres]."""
     squares = (points**2).sum(axis=1)[:, np.newaxis] - 2 * points @ centres.T + (centres**2).sum(axis=1)
     return np.asarray(np.maximum(squares, 0.0))
@@ -171,7 +172,7 @@ def _apart(points: Floats, centres: Floats) -> Floats:
 def _same(weights: Floats, places: Sequence[Floats], one: Floats, other: Floats) -> float:
     """Return how much of the weight is nearest to the same centre of both."""
     points, heavy = _points(weights, places)
-    alike = _apart(points, one).argmin(axis=1) == _apart(points, other).argmin(axis=1)
+    alike = apart(points, one).argmin(axis=1) == apart(points, other).argmin(axis=1)
     return float(heavy @ alike)
 
 

@@ -8,6 +8,7 @@ from marshmallow import fields, validate
 
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.rows import says
+from dither_aggregator.ask import fleets
 from dither_aggregator.ask.answering import Asking, Family
 from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion, parse
 from dither_aggregator.store import Store
@@ -32,6 +33,7 @@ class AnswerMeta(TypedDict):
     app: str
     question: str
     level: Annotated[int, says("how sure the intervals are, in percent, for all of their family together")]
+    needed: Annotated[str, says('from how many devices on it would tell something, where it tells nothing; else ""')]
 
 
 class AnswerRow(msgspec.Struct, frozen=True):
@@ -49,18 +51,22 @@ class AnswerRow(msgspec.Struct, frozen=True):
         Family,
         says(
             "what holds together: all questions of a single name, of a pair of names, or free sums of one metric's "
-            "values; asked: those that were fixed together before any answer"
+            "values or columns, all regressions (model); asked: those that were fixed together before any answer"
         ),
     ]
     z: Annotated[float, says("in how many standard errors a normal interval of that level reaches")]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
+    name: Annotated[str, says('of an analysis: the value, coefficient or centre that the row is of; else ""')]
+    note: Annotated[str, says("of an analysis: ranks, or that an estimate is a model without an interval")]
 
 
 def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:
     """Answer a question, whatever is asked next."""
     try:
         question = parse(asked["q"])
-        answers = list(Asking(store).answer(question))
+        asking = Asking(store)
+        answers = list(asking.answer(question))
+        needed = fleets.needed(asking, question, answers)
     except BadQuestion as error:
         raise Problem("malformed", f"q: {error}") from None
     rows = [
@@ -76,8 +82,10 @@ def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]
             answer.family,
             answer.z,
             answer.untold,
+            answer.name,
+            answer.note,
         )
         for answer in answers
     ]
-    meta: AnswerMeta = {"app": store.app, "question": question.text, "level": 95}
+    meta: AnswerMeta = {"app": store.app, "question": question.text, "level": 95, "needed": needed}
     return RowSet(meta, AnswerRow, rows, "answer")
