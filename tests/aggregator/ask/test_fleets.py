@@ -1,5 +1,6 @@
 """The smallest fleet that tells something: it does, and three quarters of it do not."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.ask import fleets
+from dither_aggregator.ask import answering, fleets
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import parse
 from dither_shared.registry import Registry
@@ -61,3 +62,27 @@ def test_what_tells_nothing_says_how_many_devices_would(asking: Asking, tmp_path
         == f"It would tell something from about {reports:,} reports in a window on, which {devices:,} devices send."
     )
     assert reports < devices < 10 * reports  # of 365 days a device answers on 30
+
+
+def test_the_command_says_the_fleet_and_prints_what_was_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dither.cli import main
+
+    with sqlite_store(Registry.parse(metrics_text(METRICS, device_epsilon=400)), tmp_path):
+        pass
+    question = "regress(crashed on version)"
+    assert main(["ask", question, "--fleet", "--data", str(tmp_path)]) == 0
+    fleet = capsys.readouterr().out.splitlines()[1]
+    assert "It would tell something from about" in fleet
+    assert main(["ask", question, "--data", str(tmp_path)]) == 1
+    assert fleet in capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(answering, "tally_of", lambda _, stored, window: fleets.supposed_tally(10**7, stored))
+    assert main(["ask", question, "--queries", "--data", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "  moments: everybody 1, version = 156 0.25" in told
+    assert "all coefficients of regressions together" in told
+    assert main(["ask", question, "--json", "--queries", "--data", str(tmp_path)]) == 0
+    (answered,) = json.loads(capsys.readouterr().out)["answers"]
+    assert [row["name"] for row in answered["rows"]] == ["intercept", "version = 156", "version = 157"]
+    assert answered["rows"][0]["queries"][0]["sums"]["everybody"] == 1
