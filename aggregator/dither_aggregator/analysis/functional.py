@@ -85,8 +85,6 @@ from dither_shared.mechanisms.two_level import TwoLevel
 ENTRIES_MAX = 1 << 23
 """The most entries of a matrix of values by points: 64 MiB of them."""
 POINTS_MIN = 512
-ALPHA = 1 - CONFIDENCE
-"""How often an interval misses by default. Intervals that hold together miss too rarely for 1 - confidence to say."""
 CONSTANT = 1e-12
 """A smaller variance, beside the square of the largest weight, is that of a sum that every report tells alike."""
 TINY = 1e-300
@@ -179,7 +177,7 @@ class Sums(ABC):
         """Return the covariance of two; the least that the answers leave possible."""
         return float(self._covariances(one, other, error_of).min())
 
-    def ratio(self, part: Floats, whole: Floats, alpha: float = ALPHA) -> IntervalEstimate | None:
+    def ratio(self, part: Floats, whole: Floats, alpha: float = 1 - CONFIDENCE) -> IntervalEstimate | None:
         """Return one over another, for the population, by Fieller's method; None where it cannot be told.
 
         It holds whatever the values of one answer have in common, from as many devices on as a normal law needs.
@@ -199,13 +197,13 @@ class Sums(ABC):
         return IntervalEstimate(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
 
     def difference_of_ratios(
-        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], alpha: float = ALPHA
+        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], alpha: float = 1 - CONFIDENCE
     ) -> IntervalEstimate | None:
         """Return one ratio less another, each as part and whole, likewise; None unless wholes are SURE_TO_COMPARE."""
         return self.sum_of_ratios([(1.0, *one), (-1.0, *other)], alpha)
 
     def sum_of_ratios(
-        self, ratios: Sequence[tuple[float, Floats, Floats]], alpha: float = ALPHA
+        self, ratios: Sequence[tuple[float, Floats, Floats]], alpha: float = 1 - CONFIDENCE
     ) -> IntervalEstimate | None:
         """Return numbers times ratios, each as factor, part and whole, likewise."""
         if not all(self._is_sure(whole) for _, _, whole in ratios):
@@ -219,7 +217,7 @@ class Sums(ABC):
             slope = slope + factor / self.estimate(whole) * (part - ratio * whole)
         return IntervalEstimate.of(estimate, self.variance(slope), alpha)
 
-    def product(self, one: Floats, other: Floats, alpha: float = ALPHA) -> IntervalEstimate | None:
+    def product(self, one: Floats, other: Floats, alpha: float = 1 - CONFIDENCE) -> IntervalEstimate | None:
         """Return one times another, likewise."""
         if not (self._is_sure(one) and self._is_sure(other) and self._is_normal(one, other, alpha=alpha)):
             return None
