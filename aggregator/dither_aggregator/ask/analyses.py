@@ -117,13 +117,14 @@ def _items(asking: "Asking", analysis: Analysis) -> Mapping[str, Floats]:
     if not (of.listed or of.table):
         raise BadQuestion(f"{analysis.metric} is not of listed values, which alone are ranked")
     values = _symbols(of)
-    members: dict[str, list[str]] = {}
+    members: dict[str, tuple[str, ...]] = {}
     for value in values:
         if value not in (OTHER, NONE):
-            members.setdefault(family_of(value) if analysis.grouping == "family" else value, []).append(value)
+            name = family_of(value) if analysis.grouping == "family" else value
+            members[name] = (*members.get(name, ()), value)
     if analysis.grouping == "saved":
         saved = {name: Condition(analysis.metric, tuple(each)) for name, each in analysis.groups.items()}
-        members = {name: [value for value in values if each.means(value)] for name, each in saved.items()}
+        members = {name: each.among(tuple(values)) for name, each in saved.items()}
     return {
         name: np.isin(np.array(values, dtype=object), own).astype(np.float64) for name, own in members.items() if own
     }

@@ -583,8 +583,9 @@ class Resolved:
             if not isinstance(domain, NumberDomain):
                 raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)")
             return (_above(domain, asked.condition, known),), not asked.condition.above
-        every = (asked.condition, *asked.also)
-        found = tuple(name for name in known if all(each.means(name) for each in every))
+        found = known
+        for each in (asked.condition, *asked.also):
+            found = each.among(found)
         if not found:
             raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {listed(known)}")
         if len(found) > 1 and not self.listed:

@@ -124,9 +124,9 @@ class Condition:
     number: Decimal | None = None
     unit: str = ""
 
-    def means(self, name: str) -> bool:
-        """Tell whether a value is among those that are asked for."""
-        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+    def among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return which of some names it means."""
+        return tuple(name for name in names if any(fnmatchcase(name, pattern) for pattern in self.patterns))
 
     @property
     def is_single(self) -> bool:

@@ -44,10 +44,10 @@ class TableAsked:
             return self._beyond(column, condition)
         if isinstance(domain, Range):
             raise BadQuestion(f"coins round {condition.name} to one of two ends, so that only its mean is told")
-        found = [condition.means(label) for label in labels]
-        if not any(found):
+        found = condition.among(labels)
+        if not found:
             raise BadQuestion(f"{condition.name} has no value that {condition} means; it has {listed(labels)}")
-        return np.array(found, dtype=np.float64)
+        return np.isin(np.array(labels, dtype=object), found).astype(np.float64)
 
     def _beyond(self, column: int, condition: Condition) -> Floats:
         domain, labels = self.domain.domains[column], self.domain.labels(column)
@@ -82,7 +82,7 @@ class TableAsked:
         found = [each for each in _given(asked) if each.name.rpartition(".")[2] == public]
         if not found:
             return ""
-        meant = [value for value in values if all(each.means(value) for each in found)]
+        meant = [value for value in values if all(each.among((value,)) for each in found)]
         if len(meant) != 1 or found[0].number is not None:
             raise BadQuestion(f"{public} is asked for one value: {listed(values)}")
         return meant[0]

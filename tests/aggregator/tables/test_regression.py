@@ -1,5 +1,7 @@
 """Regressions: coefficients of census records hold in their intervals, and what noise hides is refused in words."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -136,6 +138,21 @@ def test_coefficients_of_a_logistic_regression_hold_where_all_columns_were_asked
             continue
     assert len(within) > runs / 2
     assert_holds(within)
+
+
+@pytest.mark.parametrize("fit", [linear, logistic])
+def test_the_error_of_a_coefficient_is_how_it_moves_with_all_shares(
+    fit: Callable[[CellSums, Group, Sequence[Group]], Regression],
+) -> None:
+    """To first order, moments of the outcome and of the groups both counted."""
+    questions = draw_questions(THREE, PEOPLE, "4", np.random.default_rng(0), design=PRODUCT)
+    before, after = CellSums(questions), CellSums(questions)
+    step = 1e-6 * np.random.default_rng(1).standard_normal(before.shares.shape)
+    step[0] = 0.0
+    after.__dict__["shares"] = before.shares + step
+    for one, other in zip(*(fit(sums, RICH, OF_THREE).coefficients for sums in (before, after)), strict=True):
+        assert one.weights is not None
+        assert other.estimate - one.estimate == pytest.approx(float(one.weights @ step), rel=1e-3)
 
 
 def test_a_logistic_regression_of_too_few_is_refused() -> None:
