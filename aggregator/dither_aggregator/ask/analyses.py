@@ -1,13 +1,13 @@
 """Analyses: the largest values with the ranks that intervals tell, clusters of numbers, and regressions.
 
-All are made of the noisy sums that any other question may ask for (`Row.queries` has them), and cost no privacy.
+All are made of noisy sums that any question may ask for (`AnalysisRow.queries` has them), and cost no privacy.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -17,16 +17,15 @@ from dither_aggregator.analysis.tables import clusters as k_means
 from dither_aggregator.analysis.tables import regression
 from dither_aggregator.analysis.tables.cell_sums import CellSums
 from dither_aggregator.analysis.tables.pairs import TooFew
-from dither_aggregator.analysis.tables.regression import Asked, Group, NotTold
+from dither_aggregator.analysis.tables.regression import NotTold, Regressor, StepSums
 from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, synthesise
 from dither_aggregator.analysis.tables.synthetic import pair_tables
 from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold
-from dither_aggregator.ask.table_conditions import TableAsked, listed
+from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, listed
+from dither_aggregator.store import StoredPlan
 from dither_shared.domains import OTHER, Buckets
 from dither_shared.domains.domain import NONE
-
-if TYPE_CHECKING:
-    from dither_aggregator.ask.answering import Asking, Guard, Place, Resolved
+from dither_shared.plan import Plan
 
 COEFFICIENTS_MAX = 5
 MODEL_COEFFICIENTS_MAX = 30
@@ -36,7 +35,7 @@ TIED_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class AnalysisRow:
     """One row of an analysis."""
 
     name: str
@@ -45,7 +44,61 @@ class Row:
     upper: float | None = None
     note: str = ""
     untold: str = ""
-    queries: Sequence[Asked] = field(default=(), repr=False)
+    queries: Sequence[StepSums] = field(default=(), repr=False)
+
+
+class ResolvedName(Protocol):
+    """The plan that a name is of, and in a table the column (`answering.Resolved`)."""
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan."""
+
+    @property
+    def column(self) -> str:
+        """Return the column; "" of a metric without columns."""
+
+    @property
+    def table(self) -> TableAsked | None:
+        """Return the table."""
+
+    @property
+    def listed(self) -> bool:
+        """Tell whether values are listed."""
+
+    @property
+    def stored(self) -> StoredPlan:
+        """Return the plan as it is stored."""
+
+
+class Asks(Protocol):
+    """The store that is asked (`answering.Asking`)."""
+
+    @property
+    def progress(self) -> Callable[[int, int], None]:
+        """Return who is told how much of a slow analysis is done."""
+
+    @property
+    def tables(self) -> Mapping[str, TableAsked]:
+        """Return each table, by name."""
+
+    def table(self, name: str) -> ResolvedName:
+        """Return a table by its name; raise BadQuestion for none."""
+
+    def resolve(self, asked: Figure) -> ResolvedName:
+        """Return the plan that something is asked of; raise BadQuestion for none."""
+
+    def never_together(self, names: Sequence[str]) -> str:
+        """Say that some columns were never asked together."""
+
+    def sums(self, at: CountedAt) -> Sums:
+        """Return all weighted sums of what was counted together; raise Untold for no report."""
+
+    def bare(self, at: CountedAt, n: int) -> object:
+        """Return a term of n reports that nothing is told of."""
+
+    def too_few(self, at: CountedAt, n: int) -> Untold:
+        """Return that n reports have no interval that holds."""
 
 
 def family_of(value: str) -> str:
@@ -53,7 +106,7 @@ def family_of(value: str) -> str:
     return value.rpartition(" ")[0] or value
 
 
-def resolved(asking: "Asking", analysis: Analysis) -> "Resolved":
+def resolved(asking: Asks, analysis: Analysis) -> ResolvedName:
     """Return the plan that an analysis is of."""
     if analysis.kind == "clusters":
         return asking.table(analysis.metric)
@@ -67,7 +120,7 @@ def resolved(asking: "Asking", analysis: Analysis) -> "Resolved":
     return asking.resolve(Figure("share", first.name, first))
 
 
-def check(asking: "Asking", analysis: Analysis) -> None:
+def check(asking: Asks, analysis: Analysis) -> None:
     """Raise BadQuestion for what cannot be asked."""
     if analysis.kind == "top":
         if not _items(asking, analysis):
@@ -78,23 +131,19 @@ def check(asking: "Asking", analysis: Analysis) -> None:
         _groups(asking, analysis)
 
 
-def intervals(asking: "Asking", analysis: Analysis) -> int:
+def intervals(asking: Asks, analysis: Analysis) -> int:
     """Return how many intervals it asks for."""
     if analysis.kind == "top":
         return len(_items(asking, analysis))
     return 1 if analysis.kind == "clusters" else 1 + len(_groups(asking, analysis)[1])
 
 
-def guard(asking: "Asking", analysis: Analysis, alone: int | None) -> "Guard":
-    """Return how sure each interval must be."""
-    if alone is not None or (analysis.kind == "top" and analysis.grouping != "saved"):
-        return asking.single(alone)
-    if analysis.kind == "top":
-        return asking.free(len(_symbols(resolved(asking, analysis))) - 1)
-    return asking.model(max(1, sum(map(_regressions, asking.tables.values()))))
+def freedom(asking: Asks, analysis: Analysis) -> int:
+    """Return how many numbers decide all sums of what is ranked."""
+    return len(_symbols(resolved(asking, analysis))) - 1
 
 
-def rows(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tuple[int, list[Row]]:
+def rows(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple[int, list[AnalysisRow]]:
     """Return the number of reports, and the rows. Raises Untold."""
     if analysis.kind == "top":
         return _top(asking, analysis, at, alpha)
@@ -106,12 +155,12 @@ def rows(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tup
 # The largest values.
 
 
-def _symbols(of: "Resolved") -> Sequence[str]:
+def _symbols(of: ResolvedName) -> Sequence[str]:
     """Return the values that are told, "other" among them."""
     return of.table.domain.labels(of.table.column(of.column)) if of.table else of.plan.values
 
 
-def _items(asking: "Asking", analysis: Analysis) -> Mapping[str, Floats]:
+def _items(asking: Asks, analysis: Analysis) -> Mapping[str, Floats]:
     """Return what is ranked, and which values each has."""
     of = resolved(asking, analysis)
     if not (of.listed or of.table):
@@ -130,7 +179,7 @@ def _items(asking: "Asking", analysis: Analysis) -> Mapping[str, Floats]:
     }
 
 
-def _top(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tuple[int, list[Row]]:
+def _top(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple[int, list[AnalysisRow]]:
     of, sums, items = resolved(asking, analysis), asking.sums(at), _items(asking, analysis)
     names, estimates, ends = list(items), [], []
     for has in items.values():
@@ -157,7 +206,7 @@ def _top(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tup
         note = f"rank {best[place]}"
         if tied:
             note += f" to {worst[place]}: cannot be told from {listed(tied, TIED_SHOWN)}"
-        found.append(Row(names[place], estimates[place], float(lower[place]), float(upper[place]), note))
+        found.append(AnalysisRow(names[place], estimates[place], float(lower[place]), float(upper[place]), note))
     return sums.n, found
 
 
@@ -172,7 +221,7 @@ def _interval(sums: Sums, part: Floats, whole: Floats | None, alpha: float) -> t
 # Regressions.
 
 
-def _groups(asking: "Asking", analysis: Analysis) -> tuple[Group, list[Group]]:
+def _groups(asking: Asks, analysis: Analysis) -> tuple[Regressor, list[Regressor]]:
     """Return the outcome, and the groups of which each has a coefficient."""
     of = resolved(asking, analysis)
     if not of.table:
@@ -188,32 +237,32 @@ def _groups(asking: "Asking", analysis: Analysis) -> tuple[Group, list[Group]]:
     most = COEFFICIENTS_MAX if analysis.kind == "regress" else MODEL_COEFFICIENTS_MAX
     if len(groups) > most:
         few = f"{len(groups)} coefficients are more than noise leaves apart: at most {most} are told"
-        raise BadQuestion(f'{few}. Group values: {others[-1].name} in ("one", "another")')
+        raise BadQuestion(f'{few}. Regressor values: {others[-1].name} in ("one", "another")')
     if outcomes[0].column in {group.column for group in groups}:
         raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself")
     return outcomes[0], groups
 
 
-def _groups_of(table: TableAsked, part: Condition) -> list[Group]:
+def _groups_of(table: TableAsked, part: Condition) -> list[Regressor]:
     """Return the group of a condition, or of a column's name one for each value but the first and "other"."""
     if part.name.rpartition(".")[2] not in table.domain.names:
         raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer")
     column = table.column(part.name)
     if part.patterns or part.number is not None:
-        return [Group(table.shown(part), column, table.has(part))]
+        return [Regressor(table.shown(part), column, table.has(part))]
     labels = table.domain.labels(column)
     named = [Condition(part.name, (label,)) for label in labels[1:-1]]
-    return [Group(table.shown(each), column, np.eye(len(labels))[at]) for at, each in enumerate(named, 1)]
+    return [Regressor(table.shown(each), column, np.eye(len(labels))[at]) for at, each in enumerate(named, 1)]
 
 
-def _regressions(table: TableAsked) -> float:
+def regressions(table: TableAsked) -> float:
     """Return how many coefficients can be asked of a table: any values of a column make a group, or the outcome."""
     sizes = [len(table.domain.labels(column)) for column in range(len(table.domain.names))]
     groups = sum(2.0 ** min(size, 200) for size in sizes)
     return 2 * (COEFFICIENTS_MAX + 1) * min(groups, 1e40) ** (COEFFICIENTS_MAX + 1)
 
 
-def _regression(asking: "Asking", analysis: Analysis, at: "Place", alpha: float) -> tuple[int, list[Row]]:
+def _regression(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple[int, list[AnalysisRow]]:
     sums = asking.sums(at)
     assert isinstance(sums, CellSums)
     outcome, groups = _groups(asking, analysis)
@@ -235,13 +284,13 @@ def _regression(asking: "Asking", analysis: Analysis, at: "Place", alpha: float)
         note = model or ("log odds" if analysis.kind == "logistic" else "")
         own = [] if number else found.queries
         if each.weights is None:
-            rows.append(Row(each.name, each.estimate, note=note, queries=own))
+            rows.append(AnalysisRow(each.name, each.estimate, note=note, queries=own))
             continue
         ends = sums.interval(each.weights, alpha)
         if ends is None:
             raise asking.too_few(at, sums.n)
         rest = each.estimate - sums.estimate(each.weights)
-        rows.append(Row(each.name, each.estimate, ends[0] + rest, ends[1] + rest, note, queries=own))
+        rows.append(AnalysisRow(each.name, each.estimate, ends[0] + rest, ends[1] + rest, note, queries=own))
     return sums.n, rows
 
 
@@ -255,7 +304,7 @@ def _fitted(sums: CellSums, columns: Sequence[int]) -> Synthesis:
 # Clusters.
 
 
-def _number_columns(asking: "Asking", analysis: Analysis) -> tuple[Sequence[int], Sequence[Buckets]]:
+def _number_columns(asking: Asks, analysis: Analysis) -> tuple[Sequence[int], Sequence[Buckets]]:
     asking.table(analysis.metric)
     domains = asking.tables[analysis.metric].domain.domains
     found = [(at, each) for at, each in enumerate(domains) if isinstance(each, Buckets)]
@@ -267,7 +316,7 @@ def _number_columns(asking: "Asking", analysis: Analysis) -> tuple[Sequence[int]
     return [at for at, _ in found], [each for _, each in found]
 
 
-def _clusters(asking: "Asking", analysis: Analysis, at: "Place") -> tuple[int, list[Row]]:
+def _clusters(asking: Asks, analysis: Analysis, at: CountedAt) -> tuple[int, list[AnalysisRow]]:
     columns, domains = _number_columns(asking, analysis)
     sums = asking.sums(at)
     assert isinstance(sums, CellSums)
@@ -295,11 +344,11 @@ def _clusters(asking: "Asking", analysis: Analysis, at: "Place") -> tuple[int, l
     return sums.n, list(_centres(found, domains))
 
 
-def _centres(found: "k_means.Clusters", domains: Sequence[Buckets]) -> Iterator[Row]:
+def _centres(found: "k_means.Clusters", domains: Sequence[Buckets]) -> Iterator[AnalysisRow]:
     places, moved = found.in_unit(found.found.centres), found.in_unit(found.spread, difference=True)
     for cluster, share in enumerate(found.found.shares.tolist()):
         own = found.queries if not cluster else ()
-        yield Row(f"cluster {cluster + 1}: share", share, note="a model, without an interval", queries=own)
+        yield AnalysisRow(f"cluster {cluster + 1}: share", share, note="a model, without an interval", queries=own)
         for name, domain, place, by in zip(found.names, domains, places[cluster], moved[cluster], strict=True):
             note = f"noise moves it by about {domain.with_unit(f'{by:.2g}')}"
-            yield Row(f"cluster {cluster + 1}: {name}", float(place), note=note)
+            yield AnalysisRow(f"cluster {cluster + 1}: {name}", float(place), note=note)

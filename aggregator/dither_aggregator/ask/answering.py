@@ -37,7 +37,7 @@ from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
 from dither_aggregator.analysis.tables.cell_sums import CellSums
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of, columns_of
-from dither_aggregator.analysis.tables.regression import Asked
+from dither_aggregator.analysis.tables.regression import StepSums
 from dither_aggregator.analysis.windows import Window, default_window, reports_max
 from dither_aggregator.ask import analyses
 from dither_aggregator.ask.language import (
@@ -51,7 +51,7 @@ from dither_aggregator.ask.language import (
     WeightedSum,
     steps,
 )
-from dither_aggregator.ask.table_conditions import TableAsked, columns_line, listed, names_asked
+from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, columns_line, listed, names_asked
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_shared.domains import Columns, Domain
 from dither_shared.domains.number_ranges import NumberDomain
@@ -128,8 +128,8 @@ class QueryAnswer:
     name: str = ""
     """The value, coefficient or centre that this row of an analysis is of; "" where the question is the name."""
     note: str = ""
-    """What else is told of it: its rank, or that it is a model without an interval."""
-    queries: Sequence[Asked] = field(default=(), repr=False)
+    """Its rank, or that it is a model without an interval."""
+    queries: Sequence[StepSums] = field(default=(), repr=False)
     """The noisy sums that an analysis asked for, step after step; of its first row."""
     error_of: Literal["population"] = field(default="population", init=False)
 
@@ -192,6 +192,14 @@ class Asking:
         """Return how sure an interval must be, of so many coefficients that can be asked over each window."""
         alpha = (1 - self.confidence) / FAMILIES / (regressions * WINDOWS)
         return Guard("model", max(alpha, analyses.ALPHA_MIN))
+
+    def _guard_of(self, analysis: Analysis, alone: int | None) -> Guard:
+        """Return how sure each interval of an analysis must be."""
+        if alone is not None or (analysis.kind == "top" and analysis.grouping != "saved"):
+            return self.single(alone)
+        if analysis.kind == "top":
+            return self.free(analyses.freedom(self, analysis))
+        return self.model(max(1, sum(map(analyses.regressions, self.tables.values()))))
 
     def _is_single(self, asked: Figure) -> bool:
         """Tell whether a name is asked that the registry fixes: of at most two values, one of each column."""
@@ -286,14 +294,14 @@ class Asking:
     def _analysis(self, analysis: Analysis, window: Window | None, alone: int | None) -> Iterator[QueryAnswer]:
         """Yield the rows of an analysis."""
         resolved = analyses.resolved(self, analysis)
-        at = Place(resolved.plan.metric, window or default_window(self.store, resolved.stored))
-        guard = analyses.guard(self, analysis, alone)
+        at = CountedAt(resolved.plan.metric, window or default_window(self.store, resolved.stored))
+        guard = self._guard_of(analysis, alone)
         try:
             guard.check()
             n, rows = analyses.rows(self, analysis, at, guard.alpha)
             untold = ""
         except Untold as why:
-            n, rows = why.of.n if isinstance(why.of, Term) else 0, [analyses.Row("")]
+            n, rows = why.of.n if isinstance(why.of, Term) else 0, [analyses.AnalysisRow("")]
             untold = str(why)
         for row in rows:
             ends = row.estimate, row.lower, row.upper
@@ -360,8 +368,8 @@ class Asking:
 
     def _sum(self, of: WeightedSum, window: Window | None, alpha: float) -> Iterator[Term]:
         """Yield the terms of a sum: one for a metric's values or a table's cells in a window, one for any other."""
-        plain: dict[Place, Floats] = {}
-        ratios: dict[Place, list[tuple[float, Floats, Floats]]] = {}
+        plain: dict[CountedAt, Floats] = {}
+        ratios: dict[CountedAt, list[tuple[float, Floats, Floats]]] = {}
         for factor, asked in of.terms:
             resolved = self.resolve(asked)
             at = self._place(asked, window)
@@ -380,12 +388,12 @@ class Asking:
             else:
                 yield self._functional(at, plain[at], alpha)
 
-    def _place(self, asked: Figure, window: Window | None) -> "Place":
+    def _place(self, asked: Figure, window: Window | None) -> CountedAt:
         resolved = self.resolve(asked)
         arm = resolved.table.arm(asked) if resolved.table else ""
-        return Place(resolved.plan.metric, self._window(asked, resolved.stored, window), arm)
+        return CountedAt(resolved.plan.metric, self._window(asked, resolved.stored, window), arm)
 
-    def sums(self, at: "Place") -> Sums:
+    def sums(self, at: CountedAt) -> Sums:
         """Return all weighted sums of a metric's values, or of a table's cells, in a window."""
         stored, days = self.plans[at.metric], at.days
         tally = self.suppose(stored) if self.suppose else tally_of(self.store, stored, days)
@@ -397,7 +405,7 @@ class Asking:
         assert functionals is not None
         return functionals
 
-    def _cells(self, at: "Place", arms: Sequence[Sequence[QuestionTally]]) -> CellSums:
+    def _cells(self, at: CountedAt, arms: Sequence[Sequence[QuestionTally]]) -> CellSums:
         domain = columns_of(self.plans[at.metric].plan)
         questions = arms[domain.public.index(at.arm, 1) - 1] if at.arm else together(arms)
         enough = [question for question in questions if question.n >= REPORTS_MIN]
@@ -407,12 +415,12 @@ class Asking:
             raise Untold(f"{few} {REPORTS_MIN}", self.bare(at, n))
         return CellSums(enough)
 
-    def bare(self, at: "Place", n: int) -> Term:
+    def bare(self, at: CountedAt, n: int) -> Term:
         """Return a term of n reports that nothing is told of yet."""
         arm = (at.metric, at.arm) if at.arm else ("", "")
         return Term(0.0, 0.0, 0.0, at.days, n, _devices(self.plans[at.metric], n, at.days), arm=arm)
 
-    def _functional(self, at: "Place", weights: Floats, alpha: float) -> Term:
+    def _functional(self, at: CountedAt, weights: Floats, alpha: float) -> Term:
         sums = self.sums(at)
         bare = self.bare(at, sums.n)
         if not weights.any():
@@ -425,14 +433,14 @@ class Asking:
         part = sqrt(answers / variance) if variance > 0 else 1.0
         return replace(bare, estimate=estimate, below=estimate - ends[0], above=ends[1] - estimate, answers_part=part)
 
-    def too_few(self, at: "Place", n: int) -> Untold:
+    def too_few(self, at: CountedAt, n: int) -> Untold:
         """Return that n reports have no interval that holds."""
         bare = self.bare(at, n)
         of = f"{n:,} reports of {at.metric} may be of only {bare.devices:,} devices"
         return Untold(f"{of}: too few for an interval that holds", bare)
 
     def _ratios(
-        self, at: "Place", ratios: Sequence[tuple[float, Floats, Floats]], beside: Floats | None, alpha: float
+        self, at: CountedAt, ratios: Sequence[tuple[float, Floats, Floats]], beside: Floats | None, alpha: float
     ) -> Term:
         """Return the sum of rates, each as factor, part and whole, and of weights beside them."""
         sums = self.sums(at)
@@ -481,7 +489,7 @@ class Asking:
     def _supposed_row(self, stored: StoredPlan, days: Window) -> Term:
         """Return a term without an interval, if pages would tell one of so many reports."""
         assert self.suppose
-        bare = self.bare(Place(stored.plan.metric, days), self.suppose(stored).n)
+        bare = self.bare(CountedAt(stored.plan.metric, days), self.suppose(stored).n)
         least = stored.plan.kind.reports_min(KindAsked(stored.plan.domain, stored.plan.cells))
         if bare.devices < least:
             raise Untold(f"{least:,} devices are needed", bare)
@@ -531,14 +539,6 @@ class Asking:
         return np.asarray(weights)
 
 
-class Place(NamedTuple):
-    """Where reports are counted together: a metric, a window and, of some tables, a value of the public column."""
-
-    metric: str
-    days: Window
-    arm: str = ""
-
-
 @dataclass(frozen=True)
 class Resolved:
     """The plan that is asked, and in a table the column."""
@@ -558,7 +558,7 @@ class Resolved:
 
     @property
     def table(self) -> TableAsked | None:
-        """What is asked of a column; None of a metric without columns."""
+        """The table, where a column is asked for; None of a metric without columns."""
         return TableAsked(self.stored) if self.column else None
 
     def names(self, asked: Figure) -> tuple[tuple[str, ...], bool]:

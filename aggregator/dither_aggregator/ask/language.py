@@ -93,7 +93,7 @@ class Untold(DitherError):
     def __init__(self, why: str, of: object = None) -> None:
         super().__init__(why)
         self.of = of
-        """What was counted nevertheless."""
+        """The reports that were counted nevertheless."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What has several rows: the largest values, clusters of numbers, or the coefficients of a regression."""
+    """A question with several rows: the largest values, clusters of numbers, or the coefficients of a regression."""
 
     kind: Literal["top", "clusters", "regress", "logistic"]
     metric: str

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.cell_sums import CellSums, Columned
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.analysis.tables.rows import mean_name, rate_name, share_name
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.language import BadQuestion, Condition, Figure
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import OTHER, Buckets, Columns, Domain, Range
@@ -21,9 +23,17 @@ from dither_shared.domains.columns import HIGH, LOW
 VALUES_SHOWN = 5
 
 
+class CountedAt(NamedTuple):
+    """Reports that are counted together: of a metric, a window and, in some tables, a value of the public column."""
+
+    metric: str
+    days: Window
+    arm: str = ""
+
+
 @dataclass(frozen=True)
 class TableAsked:
-    """What is asked of a table: which symbols of its columns, and of whom."""
+    """A table that is asked: which symbols of its columns are meant, and which devices count."""
 
     stored: StoredPlan
 

@@ -53,7 +53,7 @@ def test_a_rate_is_of_those_who_say_anything() -> None:
 
 
 def test_devices_that_report_again_and_again_make_no_interval_too_short() -> None:
-    """Of intervals that count each report as another device's, too few hold."""
+    """Intervals that count each report as another device's hold too seldom."""
     held = dict.fromkeys((1, 9), 0)
     for seed in range(SEEDS // 2):
         drawn = draw_questions(TRUTH, 9 * 400, "6", np.random.default_rng(seed), repeats=9)

@@ -10,9 +10,9 @@ from scipy.stats import binom
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.cell_sums import CellSums
 from dither_aggregator.analysis.tables.regression import (
-    Group,
     NotTold,
     Regression,
+    Regressor,
     linear,
     logistic,
     logistic_of_fit,
@@ -35,9 +35,9 @@ HIGHER = ("Bachelors", "Masters", "Doctorate", "Prof-school")
 MARRIED = tuple(each for each in LABELS["marital_status"] if each.startswith("Married"))
 
 
-def group(column: int, *labels: str) -> Group:
+def group(column: int, *labels: str) -> Regressor:
     known = LABELS[COLUMNS[column]]
-    return Group(
+    return Regressor(
         f"{COLUMNS[column]} in {labels}", column, np.array([*(each in labels for each in known), False], float)
     )
 
@@ -46,19 +46,19 @@ RICH = group(INCOME, ">50K")
 GROUPS = (group(SEX, "Male"), group(EDUCATION, *HIGHER), group(MARITAL, *MARRIED))
 
 
-def design_of(shares: Floats, groups: tuple[Group, ...]) -> tuple[Floats, Floats, Floats]:
+def design_of(shares: Floats, groups: tuple[Regressor, ...]) -> tuple[Floats, Floats, Floats]:
     """Return z, y and the weight of each cell."""
     places = np.indices(shares.shape).reshape(shares.ndim, -1)
     z = np.column_stack([np.ones(shares.size), *(each.has[places[each.column]] for each in groups)])
     return z, RICH.has[places[INCOME]], shares.ravel()
 
 
-def least_squares(groups: tuple[Group, ...]) -> Floats:
+def least_squares(groups: tuple[Regressor, ...]) -> Floats:
     z, y, weight = design_of(TRUTH, groups)
     return np.asarray(np.linalg.solve(z.T @ (z * weight[:, np.newaxis]), z.T @ (weight * y)), np.float64)
 
 
-def most_likely(shares: Floats, groups: tuple[Group, ...]) -> Floats:
+def most_likely(shares: Floats, groups: tuple[Regressor, ...]) -> Floats:
     z, y, weight = design_of(shares, groups)
     fitted = np.zeros(z.shape[1])
     for _ in range(30):
@@ -92,7 +92,7 @@ def assert_holds(within: list[list[bool]]) -> None:
 
 @pytest.mark.parametrize(("n", "epsilon"), thinned([(PEOPLE, "2"), (PEOPLE, "4"), (10**6, "1"), (10**6, "4")], 1))
 def test_coefficients_of_a_regression_hold(n: int, epsilon: str) -> None:
-    """Where devices are few, runs that are refused do not count: most are told."""
+    """Runs that are refused do not count: most are told, also of few devices."""
     truth, within, runs = least_squares(GROUPS), list[list[bool]](), scaled(40, 500)
     for seed in range(runs):
         sums = CellSums(draw_questions(TRUTH, n, epsilon, np.random.default_rng(seed)))
@@ -124,7 +124,7 @@ def test_each_moment_that_was_used_is_named() -> None:
 
 THREE = TRUTH.sum(axis=(2, 4))
 """Sex, income and marital status: asked at once."""
-OF_THREE = (GROUPS[0], Group("married", 2, GROUPS[2].has))
+OF_THREE = (GROUPS[0], Regressor("married", 2, GROUPS[2].has))
 
 
 @pytest.mark.parametrize("epsilon", thinned(["2", "4"], 1))
@@ -142,7 +142,7 @@ def test_coefficients_of_a_logistic_regression_hold_where_all_columns_were_asked
 
 @pytest.mark.parametrize("fit", [linear, logistic])
 def test_the_error_of_a_coefficient_is_how_it_moves_with_all_shares(
-    fit: Callable[[CellSums, Group, Sequence[Group]], Regression],
+    fit: Callable[[CellSums, Regressor, Sequence[Regressor]], Regression],
 ) -> None:
     """To first order, moments of the outcome and of the groups both counted."""
     questions = draw_questions(THREE, PEOPLE, "4", np.random.default_rng(0), design=PRODUCT)

@@ -2,9 +2,9 @@
 
 Weights are float64[1 + symbols of all questions]: a number alone, then one for each symbol of each question. Questions
 have reports of their own, so that their noise is independent, and the variance of a sum is the sum of theirs (each by
-`functional.Functionals`). Where devices report r times, to questions drawn anew, it is a bound: with k_q(x) the weight
-of an answer in one of m questions, the answers add (r - 1) / n times the variance of the sum of all k_q, which is at
-most m times the sum of their variances.
+`functional.Functionals`). It is a bound if devices report r times, to questions drawn anew. With k_q(x) the weight of
+an answer in one of m questions, the answers add (r - 1) / n times the variance of the sum of all k_q, which is at most
+m times the sum of their variances.
 
 A condition on some columns is told by each question that asks for all of them. They are added with weights that are the
 inverse of the planned variance, at even shares: weights made of the counts would know which of them came out low.
@@ -65,7 +65,7 @@ class CellSums(Sums):
     def of(self, condition: Columned, beside: Sequence[int] = ()) -> Floats | None:
         """Return the weights of a condition, by the questions that ask for its columns and some beside them.
 
-        Of no column they are those of everybody with something to say. None where no question asks for all.
+        Without a column they are those of everybody with something to say. None where no question asks for all.
         """
         asking = self.asking([*condition, *beside])
         if not condition and not beside:
@@ -131,7 +131,7 @@ class CellSums(Sums):
     def interval(self, weights: Floats, alpha: float) -> tuple[float, float] | None:
         """Return the ends of its interval; None where devices may be too few to tell it.
 
-        Of several questions it reaches further for few reports, as far as one device may move the sum.
+        The interval of several questions reaches further for few reports, as far as one device may move the sum.
         """
         held = self._held(weights)
         if len(held) == 1:

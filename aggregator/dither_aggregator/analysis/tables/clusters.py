@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.analysis.tables.regression import Asked, NotTold
+from dither_aggregator.analysis.tables.regression import NotTold, StepSums
 from dither_aggregator.analysis.tables.synthesis import Synthesis, synthesise
 from dither_shared.domains import Buckets
 
@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Found:
+class Clustering:
     """Centres, as they were drawn from a fitted table."""
 
     centres: Floats
@@ -48,7 +48,7 @@ class Found:
     within: float
     """The weighted mean of squared distances to the nearest centre."""
     steps: Sequence[tuple[Floats, Floats]] = field(repr=False)
-    """Of the best start: the weight and the sums of places of each cluster, step after step."""
+    """The weight and the sums of places of each cluster, step after step, from the best start."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Clusters:
     """The clusters of some columns."""
 
     names: Sequence[str]
-    found: Found
+    found: Clustering
     scales: Sequence[tuple[float, float]]
     """The outermost edges of each column, in its unit."""
     spread: Floats
@@ -75,7 +75,7 @@ class Clusters:
         return np.asarray(scaled * (high - low) + (0.0 if difference else low))
 
     @property
-    def queries(self) -> Sequence[Asked]:
+    def queries(self) -> Sequence[StepSums]:
         """The sums of each step."""
         asked = []
         for number, (weights, sums) in enumerate(self.found.steps, 1):
@@ -84,7 +84,7 @@ class Clusters:
                 named |= {
                     f"sum of {name} in cluster {at}": float(each) for name, each in zip(self.names, row, strict=True)
                 }
-            asked.append(Asked(f"step {number}", named))
+            asked.append(StepSums(f"step {number}", named))
         return asked
 
 
@@ -119,7 +119,7 @@ def clusters(
     return Clusters(names, found, scales, np.std(moved, axis=0), np.array(same))
 
 
-def cluster(weights: Floats, places: Sequence[Floats], k: int, rng: np.random.Generator) -> Found:
+def cluster(weights: Floats, places: Sequence[Floats], k: int, rng: np.random.Generator) -> Clustering:
     """Return the best of several starts' centres of the heaviest cells."""
     points, heavy = _points(weights, places)
     return min((lloyd(points, heavy, k, rng) for _ in range(STARTS)), key=lambda found: found.within)
@@ -141,7 +141,7 @@ def _points(weights: Floats, places: Sequence[Floats]) -> tuple[Floats, Floats]:
     return points[heaviest], heavy / heavy.sum()
 
 
-def lloyd(points: Floats, weights: Floats, k: int, rng: np.random.Generator) -> Found:
+def lloyd(points: Floats, weights: Floats, k: int, rng: np.random.Generator) -> Clustering:
     """Return the centres of one start, of points with weights of sum one."""
     centres = points[rng.choice(len(points), p=weights)][np.newaxis]
     while len(centres) < k:
@@ -160,7 +160,7 @@ def lloyd(points: Floats, weights: Floats, k: int, rng: np.random.Generator) -> 
         centres = moved
     order = np.argsort(-held, kind="stable")
     within = float(weights @ apart(points, centres).min(axis=1))
-    return Found(centres[order], held[order], within, [(each[order], row[order]) for each, row in steps])
+    return Clustering(centres[order], held[order], within, [(each[order], row[order]) for each, row in steps])
 
 
 def apart(points: Floats, centres: Floats) -> Floats:

@@ -44,7 +44,7 @@ INTERCEPT = "intercept"
 
 
 @dataclass(frozen=True)
-class Group:
+class Regressor:
     """A group of a column's values: a regressor, or the outcome."""
 
     name: str
@@ -68,7 +68,7 @@ class NotTold(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class StepSums:
     """The sums that a step asked for, by name."""
 
     step: str
@@ -80,15 +80,15 @@ class Regression:
     """The coefficients, the first that of 1, and each noisy sum that was used."""
 
     coefficients: Sequence[Coefficient]
-    queries: Sequence[Asked] = field(repr=False)
+    queries: Sequence[StepSums] = field(repr=False)
 
 
-def linear(sums: CellSums, outcome: Group, groups: Sequence[Group]) -> Regression:
+def linear(sums: CellSums, outcome: Regressor, groups: Sequence[Regressor]) -> Regression:
     """Fit by measured moments. Raises NotTold, also for columns that no question asks for together."""
-    named: list[Group | None] = [None, *groups]
+    named: list[Regressor | None] = [None, *groups]
     moments: dict[str, Floats] = {}
 
-    def moment(one: Group | None, other: Group | None) -> Floats:
+    def moment(one: Regressor | None, other: Regressor | None) -> Floats:
         held = [each for each in (one, other) if each is not None]
         condition = {each.column: np.prod([one.has for one in held if one.column == each.column], 0) for each in held}
         weights = sums.of(condition)
@@ -112,11 +112,11 @@ def linear(sums: CellSums, outcome: Group, groups: Sequence[Group]) -> Regressio
     inverse = np.linalg.inv(measured)
     fitted = inverse @ right
     errors = inverse @ (along - np.einsum("jks,k->js", squares, fitted))
-    queries = [Asked("moments", {name: sums.estimate(weights) for name, weights in moments.items()})]
+    queries = [StepSums("moments", {name: sums.estimate(weights) for name, weights in moments.items()})]
     return _regression(groups, fitted, queries, errors)
 
 
-def logistic(sums: CellSums, outcome: Group, groups: Sequence[Group]) -> Regression:
+def logistic(sums: CellSums, outcome: Regressor, groups: Sequence[Regressor]) -> Regression:
     """Fit by Newton's steps on the raw cells of the question that asks for all columns. Raises NotTold."""
     asking = sums.asking([each.column for each in (outcome, *groups)])
     if not asking:
@@ -130,7 +130,9 @@ def logistic(sums: CellSums, outcome: Group, groups: Sequence[Group]) -> Regress
     return _regression(groups, fitted, queries, inverse @ residual.T @ weights)
 
 
-def logistic_of_fit(weights: Floats, columns: Sequence[int], outcome: Group, groups: Sequence[Group]) -> Regression:
+def logistic_of_fit(
+    weights: Floats, columns: Sequence[int], outcome: Regressor, groups: Sequence[Regressor]
+) -> Regression:
     """Fit to a fitted table of these columns, float64[sizes]. Raises NotTold."""
     held, of_cells = _combinations((outcome, *groups), columns, weights.shape)
     fitted, _, queries = _newton(
@@ -140,18 +142,18 @@ def logistic_of_fit(weights: Floats, columns: Sequence[int], outcome: Group, gro
 
 
 def _regression(
-    groups: Sequence[Group], fitted: Floats, queries: Sequence[Asked], errors: Floats | None = None
+    groups: Sequence[Regressor], fitted: Floats, queries: Sequence[StepSums], errors: Floats | None = None
 ) -> Regression:
     each = [None] * len(fitted) if errors is None else list(errors)
     return Regression(list(map(Coefficient, _names(groups), fitted.tolist(), each)), queries)
 
 
-def _names(groups: Sequence[Group]) -> list[str]:
+def _names(groups: Sequence[Regressor]) -> list[str]:
     return [INTERCEPT, *(group.name for group in groups)]
 
 
 def _combinations(
-    every: Sequence[Group], columns: Sequence[int], shape: Sequence[int]
+    every: Sequence[Regressor], columns: Sequence[int], shape: Sequence[int]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]:
     """Return which combinations of outcome and groups there are, bool[C, 1 + groups], and that of each cell."""
     places = np.indices(shape).reshape(len(shape), -1)
@@ -166,16 +168,16 @@ def _design(held: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
 
 
 def _newton(
-    shares: Floats, held: npt.NDArray[np.bool_], groups: Sequence[Group], ridge: float
-) -> tuple[Floats, Floats, Sequence[Asked]]:
+    shares: Floats, held: npt.NDArray[np.bool_], groups: Sequence[Regressor], ridge: float
+) -> tuple[Floats, Floats, Sequence[StepSums]]:
     """Return the coefficients, the inverse of H there, and the sums of each step."""
     design, outcomes = _design(held)
-    fitted, queries = np.zeros(design.shape[1]), list[Asked]()
+    fitted, queries = np.zeros(design.shape[1]), list[StepSums]()
     for step in range(1, STEPS_MAX + 1):
         odds = expit(design @ fitted)
         slope = design.T @ (shares * (outcomes - odds)) - ridge * fitted
         bend = design.T @ (design * (shares * odds * (1 - odds))[:, np.newaxis]) + ridge * np.eye(len(fitted))
-        queries.append(Asked(f"step {step}", dict(zip(_names(groups), slope.tolist(), strict=True))))
+        queries.append(StepSums(f"step {step}", dict(zip(_names(groups), slope.tolist(), strict=True))))
         if np.linalg.eigvalsh(bend)[0] <= 0:
             raise NotTold("noise leaves these cells no fit: rare ones came out below zero. Ask for fewer groups")
         moved = np.linalg.solve(bend, slope)
