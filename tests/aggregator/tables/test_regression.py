@@ -167,7 +167,7 @@ def test_a_logistic_regression_of_too_few_is_refused() -> None:
 
 
 def test_a_logistic_regression_of_a_fitted_table_guesses_as_well_as_one_of_the_records() -> None:
-    """Of a million devices at epsilon 4, within .004 of the accuracy of a fit on their true records."""
+    """A million devices at epsilon 4 give an accuracy within .004 of that of a fit on their true records."""
     every = tuple(
         group(column, label) for column in (SEX, EDUCATION, MARITAL, 4) for label in LABELS[COLUMNS[column]][1:]
     )
