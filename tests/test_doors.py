@@ -10,6 +10,7 @@ import pytest
 from dither.sending import connection as sending
 from dither.sending.upload_thread import LOG_BYTES_MAX
 from dither_aggregator.arguments import key_files, sources
+from dither_aggregator.ask import answering, language
 from dither_aggregator.health import capacity, diagnosis
 from dither_aggregator.ingest import limits, service
 from dither_aggregator.operations import registry_process
@@ -23,6 +24,7 @@ from dither_aggregator.web import (
     connection,
     login,
     messages,
+    queries,
     query_parameters,
     reader_pool,
     upload_endpoint,
@@ -77,6 +79,15 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} values by name", NAMED_MAX),
         ("{} s until its turn", reader_pool.WAIT_WITHIN_S),
         ("{} s for an answer", reader_pool.ANSWER_WITHIN_S),
+    ],
+    "questions: `/ask`, `/v1/query`": [
+        ("a head of {} KiB", connection.HEADER_BYTES_MAX / KIB),
+        ("a body {} KiB", messages.ASKED_BYTES_MAX / KIB),
+        ("{} questions of", queries.QUESTIONS_MAX),
+        ("of {} characters", language.CHARACTERS_MAX),
+        ("each of {} parts", language.TERMS_MAX),
+        ("{} parts times", answering.WORK_MAX),
+        ("{} days", answering.WINDOW_DAYS_MAX),
     ],
     "posted candidates": [
         ("{} MiB", connection.BODY_BYTES_MAX / MIB),

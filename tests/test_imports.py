@@ -50,6 +50,8 @@ MAY_IMPORT = {
     "aggregator/dither_aggregator/commands/rappor.py": {"dither", "dither_aggregator", "dither_shared"},
     # The doctor asks a server's health as a monitor does, and bounds its answer as devices do.
     "aggregator/dither_aggregator/health/diagnosis.py": {"dither", "dither_aggregator", "dither_shared"},
+    # A notebook's client of the API asks as devices do: https, or loopback. Only a frame takes pandas.
+    "aggregator/dither_aggregator/notebook.py": {"dither", "dither_aggregator", "dither_shared", "pandas"},
     # The demo compares what the simulated devices know with what the API says.
     "aggregator/dither_aggregator/commands/demo.py": {"dither_aggregator", "dither_shared", "requests"},
 }
@@ -194,7 +196,7 @@ BUILT_ON = {
     "celery.bootsteps.StartStopStep",
     "hatchling.builders.hooks.plugin.interface.BuildHookInterface",
     "hatchling.metadata.plugin.interface.MetadataHookInterface",
-    "lark.Transformer",
+    "lark.visitors.Transformer_NonRecursive",
     "marshmallow.Schema",
     "marshmallow.fields.Date",
     "marshmallow.fields.Decimal",

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
 from playwright.sync_api import Page
 
+from dither_aggregator.ask.language import quoted
 from dither_aggregator.store import Tally
 from dither_aggregator.store.document_kinds import DayMark
 from tests.support.browsing import (
@@ -68,6 +70,10 @@ STATES = {
     "/compare?metric=color&search=W": "values moved",
     "/compare?metric=dark": "cannot be told to have moved",
     "/compare?metric=color&window=today": "nothing is told of a window that is not over",
+    "/ask": "any question costs no privacy",
+    "/ask?q=share(dark+%3D+%22yes%22)+by+day": "the last of 14 days that can be told",
+    f"/ask?q=share(color+in+%22*W*%22)%0Ashare(color+%3D+{quote(quoted(TURNED))})": "2 of 2 answers can be told",
+    f"/ask?q=share(dark+%3D+%22yes%22)+%2B+share(%22{TURNED}%22+%3D+%22x%22)": "This cannot be asked",
     "/plan": "Give two of reports, epsilon and share",
     "/plan?n=12000&epsilon=1": "stands out from the noise four times in five",
     "/plan?kind=table&d=3&arms=3&n=60000&epsilon=2": "between an arm and all others is told four times in five",

@@ -35,6 +35,7 @@ CHARTS = {
     "/metrics/dark": 1,
     "/metrics/color/time": 2,
     "/compare?metric=color": 2,
+    "/ask?q=share(dark+%3D+%22yes%22)+by+day": 1,
 }
 """Pages with charts, and how many of them at least have marks to read."""
 PATHS = (*CHARTS, "/", "/changes", "/plan", "/pipeline", "/help/reading", "/metrics/none")
@@ -295,6 +296,31 @@ def test_a_hostile_value_is_text(tab: Tab, address: str) -> None:
             assert "\N{ARABIC NUMBER SIGN}" not in "".join(read)
     with opened(tab, f"{address}/metrics/color") as one:
         assert any(r"\u{600}turned" in words for words in titles(one.page, 0))
+
+
+def test_a_question_is_completed_by_keyboard_alone_and_a_hostile_name_is_text(tab: Tab, address: str) -> None:
+    with opened(tab, f"{address}/ask") as one:
+        field = one.page.get_by_label("Question, or several, a line each")
+        field.press_sequentially("share(col")
+        offers = one.page.locator(".offers button")
+        assert offers.all_inner_texts() == ["color"]
+        one.page.keyboard.press("Tab")
+        one.page.keyboard.press("Enter")
+        assert field.input_value() == "share(color"
+        assert field.evaluate("field => document.activeElement == field")
+        field.press_sequentially(' = "<I')
+        assert offers.all_inner_texts() == [f'"{HOSTILE}"']
+        assert one.page.locator("img").count() == 0
+        check_axe(one.page)
+        one.page.keyboard.press("Tab")
+        one.page.keyboard.press("Enter")
+        field.press_sequentially(")")
+        assert offers.count() == 0
+        one.page.keyboard.press("Tab")
+        one.page.keyboard.press("Enter")
+        one.page.get_by_text("With 95 %").or_(one.page.locator("table.shown")).first.wait_for()
+        assert field.input_value() == f'share(color = "{HOSTILE}")'
+        assert one.page.locator("img").count() == 0
 
 
 def test_the_address_of_a_view_is_copied(browser: Browser, address: str) -> None:

@@ -206,8 +206,10 @@ def test_the_description_is_openapi_and_names_every_address(
 
 
 NEEDED = {"/v1/compare": "metric=color&", "/v1/plan": "n=9000&epsilon=1.5&", "/v1/query": 'q=share(dark="yes")&'}
+"""Parameters without which an address cannot be got."""
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/metrics/{metric}/estimates": {"candidates": ["alpha"]},
+    "/v1/query": {"questions": ['share(dark = "yes")']},
     "/v1/admin/registry/load": {"registry": registry_text(expires=EXPIRES, **TEXT)},
     "/v1/admin/plans/retire": {"metric": "dark", "rev": 1, "undo": True},
     "/v1/admin/quarantine/replay": {"ids": ["1"]},
@@ -235,7 +237,13 @@ def test_every_csv_has_the_mark_by_which_excel_knows_utf_8_where_it_is_asked_for
         def ask_for(path: str, method: str, query: str) -> requests.Response:
             revoked = {"id": service.store.create_key("write")[0].id} if path.endswith("/revoke") else None
             body = BODIES.get(path, revoked) if method == "post" else None
-            address = url + path.replace("{metric}", "color") + "?" + NEEDED.get(path, "") + query
+            address = (
+                url
+                + path.replace("{metric}", "color")
+                + "?"
+                + (NEEDED.get(path, "") if method == "get" else "")
+                + query
+            )
             return session.request(method, address, json=body, timeout=30)
 
         for path, method, parameters in with_csv:

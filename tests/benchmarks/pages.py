@@ -1,9 +1,12 @@
 """The processor time of pages, beside one estimate of the same counts: with 50,001 values, and with 1,000 metrics.
 
+And that of questions, beside the page of a metric that they ask: with 100 metrics.
+
 The store is a real one, with reports on each of 366 days. It runs in the environment of a reader.
 """
 
 import gzip
+import json
 import os
 import random
 import subprocess
@@ -16,6 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
+from urllib.parse import quote
 
 from flask.testing import FlaskClient
 
@@ -39,6 +43,9 @@ VALUES = 50_000
 DAYS = 366
 REPORTS_A_DAY = 900
 METRICS = 1_000
+ASKED_METRICS = 100
+ASKED_MAX_S = 1.0
+"""A question may take so long, with all days of a year."""
 BEYOND_MAX_S = 0.2
 """The first page of a window may take so much longer than one estimate of it."""
 KNOWN_MAX_S = 0.02
@@ -60,6 +67,8 @@ def _run() -> None:
         _wide(Path(place))
     with tempfile.TemporaryDirectory() as place:
         _many(Path(place))
+    with tempfile.TemporaryDirectory() as place:
+        _asked(Path(place))
 
 
 @contextmanager
@@ -67,7 +76,7 @@ def _filled(asked: Registry, place: Path, days: int, reports: int) -> Iterator[t
     """Give a store with the same reports of each metric on each of some sealed days, and its pages."""
     clock, rng = Clock(), Rng(random.Random(1).getrandbits)
     clock.travel(-days)  # it ends when the metrics have not expired
-    groups = [(name, plan.digest, _reports(plan, reports, rng)) for name, plan in _plans(asked)]
+    groups = [group for name, metric in asked.metrics.items() for group in _groups(name, metric, reports, rng)]
     with sqlite_store(asked, place, clock) as store:
         for _ in range(days):
             for first in range(0, len(groups), 16):
@@ -82,8 +91,19 @@ def _filled(asked: Registry, place: Path, days: int, reports: int) -> Iterator[t
         yield store, client
 
 
-def _plans(asked: Registry) -> list[tuple[str, Any]]:
-    return [(name, metric.plan) for name, metric in asked.metrics.items()]
+def _groups(name: str, metric: Any, number: int, rng: Rng) -> Iterator[Any]:
+    """Yield the groups of a metric's reports in an upload, one for each of its cells."""
+    if not metric.plan.domain.unit:
+        yield name, metric.plan.digest, _reports(metric.plan, number, rng)
+        return
+    by_cell: dict[int, list[Any]] = {}
+    for place in range(number):
+        cell = metric.cells.draw(rng)
+        mechanism = metric.cells.mechanism_of(cell)
+        report = mechanism.randomize(metric.class_of(metric.read(place % 8 + 0.5), cell, rng), rng)
+        by_cell.setdefault(cell, []).append(mechanism.shape.to_wire(report))
+    for cell, reports in by_cell.items():
+        yield name, metric.plan.digest, reports, cell
 
 
 def _reports(plan: Any, number: int, rng: Rng) -> list[Any]:
@@ -129,6 +149,42 @@ def _many(place: Path) -> None:
         for path in ("/", "/changes", "/pipeline"):
             _line(f"{path} first", *_again(client, path), None)
             _line(f"{path} again", *_again(client, path), None)
+
+
+QUESTIONS = (
+    'share(m0000 = "v3")',
+    'share(m0000 in "v1*")',
+    'share(m0000 in "v1*") / share(m0000 in ("v2", "v3", "v4"))',
+    'share(m0000 = "v3", last 7 days) - share(m0000 = "v3", last 366 days)',
+    'share(m0000 = "v3") - share(m0001 = "v4") last 366 days',
+    'share(m0000 = "v3") by week last 366 days',
+    'share(m0000 in "v1*") by day last 366 days',
+    'share(m0000 = "v3") + share(m0001 = "v3") by day last 199 days',
+    "mean(m0099)",
+    "quantile(m0099, .9) last 366 days",
+    "mean(m0099) by week last 366 days",
+    "share(m0099 > 3 s) by day last 366 days",
+)
+
+
+def _asked(place: Path) -> None:
+    number = 'kind = "number"\nedges = [0, 1, 2, 3, 5, 8]\nunit = "s"'
+    text = "".join(map(_metric, range(ASKED_METRICS)))
+    head, _, last = text.rpartition('kind = "choice"')
+    last = "\n".join(line for line in last.split("\n") if not line.startswith("values"))
+    registry_text = '[registry]\napp = "example"\ndevice_epsilon = 1000.0\nquiet_days = 0\n' + head + number + last
+    with _filled(Registry.parse(registry_text), place, DAYS, 40) as (_, client):
+        print(f"\n  {ASKED_METRICS} metrics, {DAYS} days: the page of one, then questions, each the first time")
+        _forget()
+        page = _again(client, "/metrics/m0000?window=28")[0]
+        _line("page of 28 days", page, b"", None)
+        for question in QUESTIONS:
+            _forget()
+            took, content = _again(client, f"/v1/query?q={quote(question)}")
+            _line(f"{question[:37]}", took, content[:1], ASKED_MAX_S)
+            print(f"      {took / page:.1f} times the page; {len(json.loads(content)['rows'])} answers")
+        _forget()
+        _line("/ask, with examples", *_again(client, "/ask"), ASKED_MAX_S)
 
 
 def _metric(number: int) -> str:

@@ -48,6 +48,13 @@ def side_by_side(epochs: Collection[date], sealed: date, kept_from: date) -> tup
     return Window.ending(after.first - timedelta(days=1), days), after
 
 
+def windows_beside(store: Store, plans: Sequence[StoredPlan]) -> tuple[Window, Window]:
+    """Return the two windows that changes of some plans are told of."""
+    epochs = store.all_epochs()
+    days = {day for stored in plans for day in epochs.get(stored.id, [])}
+    return side_by_side(days, store.sealed(), store.tallies_from())
+
+
 def changes(
     store: Store, plans: Sequence[StoredPlan], before: Window, after: Window, alpha: float = 1 - CONFIDENCE
 ) -> Changes:

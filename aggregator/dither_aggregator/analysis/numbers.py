@@ -22,7 +22,7 @@ from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bou
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
 from dither_aggregator.analysis.numeric.ranges import Statistic, blocks_for, share_functionals, together
-from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
+from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View, WantedSum
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.windows import may_return, reports_max
 from dither_aggregator.counting.folding import tables
@@ -228,14 +228,9 @@ class Numbers(Estimand[NumbersReading]):
         """Estimate all statistics, or those that the view names."""
         view = replace(view, error_of="population")
         bare = NumbersReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
-        devices, of_cell = (_effective(stored, view, n) for n in (tally.n, _smallest_cell(stored.plan, tally)))
-        if devices < _least(stored.plan) or of_cell < CELL_REPORTS_MIN:
+        statistics = self._statistics(stored, tally, view)
+        if statistics is None:
             return bare
-        fitted = fit_tally(stored, tally, view)
-        is_number = fitted.channel.places.is_number
-        if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
-            return bare
-        statistics = Statistics(stored.plan, fitted, view, self.names(stored), reports_max(stored, view.days))
         every = tuple(statistics.rows())
         rows, untold = (tuple(row for row in every if row.untold == is_untold) for is_untold in (False, True))
         floor = median([row.std_error for row in rows if row.statistic.startswith("share")] or [0.0]) or None
@@ -250,6 +245,22 @@ class Numbers(Estimand[NumbersReading]):
             noise_floor=floor,
             method="wald",
         )
+
+    def sums(self, stored: StoredPlan, tally: Tally, view: View, sums: Sequence[WantedSum]) -> Sequence[Row | None]:
+        """Return shares of ranges together, of those who gave a number."""
+        statistics = self._statistics(stored, tally, view)
+        return [statistics.sum_of(wanted) if statistics else None for wanted in sums]
+
+    def _statistics(self, stored: StoredPlan, tally: Tally, view: View) -> "Statistics | None":
+        """Return what a tally tells; None where its reports, or those of numbers, are too few."""
+        devices, of_cell = (_effective(stored, view, n) for n in (tally.n, _smallest_cell(stored.plan, tally)))
+        if devices < _least(stored.plan) or of_cell < CELL_REPORTS_MIN:
+            return None
+        fitted = fit_tally(stored, tally, view)
+        is_number = fitted.channel.places.is_number
+        if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
+            return None
+        return Statistics(stored.plan, fitted, view, self.names(stored), reports_max(stored, view.days))
 
 
 def _least(plan: Plan) -> int:
@@ -405,6 +416,16 @@ class Statistics:
             z, is_number = self._z(1), self.places.is_number
             share, error = float(self.fit.raw @ is_number), float(self.fit.std_error(is_number, z))
             yield NumberRow(A_NUMBER, share, error, share - z * error, share + z * error, "share_of_reports")
+
+    def sum_of(self, wanted: WantedSum) -> NumberRow:
+        """Return the share of some ranges together."""
+        weights, z = wanted.weights(len(self.places.is_number))[np.newaxis], -NormalDist().inv_cdf(wanted.alpha / 2)
+        (estimate,), (error,) = (each.tolist() for each in self._ratios(weights, z))
+        lower, upper = self.places.lower[wanted.places[0]], self.places.upper[wanted.places[-1]]
+        low, high = (None if np.isinf(end) else float(end) for end in (lower, upper))
+        fitted = float(weights[0] @ self.fit.shares / (self.places.is_number @ self.fit.shares))
+        ends = estimate - z * error, estimate + z * error
+        return NumberRow(wanted.name, estimate, error, *ends, "share", low, high, fitted)
 
     @cached_property
     def cuts(self) -> Sequence[int]:

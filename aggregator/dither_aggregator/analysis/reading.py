@@ -5,7 +5,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
-from typing import Annotated, Any, Generic, Literal, Self, TypedDict, TypeVar, cast, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    TypedDict,
+    TypeVar,
+    cast,
+    get_args,
+    get_type_hints,
+)
 
 import msgspec
 import numpy as np
@@ -91,6 +103,22 @@ class View:
     """Only these values are read, which may be less work; None for all."""
     together: int = 1
     """`simultaneous` intervals hold together with those of so many readings, this one counted."""
+
+
+class WantedSum(NamedTuple):
+    """A sum of values or ranges, and how sure its interval is to be."""
+
+    name: str
+    places: Sequence[int]
+    """Which of them, by number."""
+    alpha: float
+    """The chance that its interval misses."""
+
+    def weights(self, places: int) -> Floats:
+        """Return 1 for each that it has, of so many, and 0 for all others."""
+        weights = np.zeros(places)
+        weights[list(self.places)] = 1.0
+        return weights
 
 
 class BadView(DitherError):
@@ -355,6 +383,10 @@ class Estimand(ABC, Generic[R]):
     def functionals(self, stored: StoredPlan, tally: Tally, days: int) -> Functionals | None:
         """Return the functionals of a tally of so many days, of at least one report; None where there are none."""
         return None
+
+    def sums(self, stored: StoredPlan, tally: Tally, view: View, sums: Sequence[WantedSum]) -> Sequence[Row | None]:
+        """Return rows of sums of listed values or ranges in a tally of reports; None for one that cannot be told."""
+        return [None] * len(sums)
 
     @abstractmethod
     def read(

@@ -23,7 +23,7 @@ from dither_aggregator.analysis.pure import (
     noise_chance,
     significance_shares,
 )
-from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
+from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View, WantedSum
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank_among
 from dither_aggregator.analysis.tail import Sum, sum_shares
@@ -197,6 +197,20 @@ class Shares(Estimand[SharesReading]):
         """Return those of all cells' reports."""
         repeats = reports_max(stored, days)
         return Functionals(_pure(stored.plan), _together(stored.plan, tally), tally.n, repeats)
+
+    def sums(self, stored: StoredPlan, tally: Tally, view: View, sums: Sequence[WantedSum]) -> Sequence[Row | None]:
+        """Return shares of values together, by the law of their sum."""
+        functionals = self.functionals(stored, tally, view.days) if self.has_functionals(stored) and tally.n else None
+        if functionals is None:
+            return super().sums(stored, tally, view, sums)
+        return [self._sum(functionals, wanted) for wanted in sums]
+
+    def _sum(self, functionals: Functionals, wanted: WantedSum) -> ShareRow | None:
+        weights = wanted.weights(functionals.mechanism.d)
+        ends = functionals.interval(weights, wanted.alpha)
+        if ends is None:
+            return None
+        return ShareRow(wanted.name, functionals.estimate(weights), sqrt(functionals.variance(weights)), *ends)
 
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from math import inf, isnan, sqrt
+from math import isnan, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
@@ -30,6 +30,7 @@ from scipy.special import chdtri, ndtr
 
 from dither_aggregator.analysis.estimands import estimand_of, read, tally_of
 from dither_aggregator.analysis.functional import Sums
+from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES
 from dither_aggregator.analysis.reading import View
@@ -46,12 +47,15 @@ from dither_aggregator.ask.language import (
     Condition,
     Expression,
     Figure,
+    Groups,
+    Period,
     Query,
     Untold,
     WeightedSum,
     steps,
 )
 from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, columns_line, listed, names_asked
+from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_shared.domains import Columns, Domain
 from dither_shared.domains.number_ranges import NumberDomain
@@ -64,7 +68,24 @@ WINDOWS = WINDOW_DAYS_MAX * (WINDOW_DAYS_MAX + 1) // 2
 FAMILIES = 4
 STEPS_MAX = 400
 """The most answers of one question."""
+ROW_ALPHA_MIN = 1e-12
+"""Readings are asked for a confidence, and 1 less a smaller chance is not exact; intervals of smaller ones are such
+that are stretched as those of a normal law are."""
+WORK_MAX = 400
+"""Parts of all answers that are made at once: each takes about two milliseconds."""
+RATE_PARTS = 2
+"""A rate in a table counts as so many."""
+ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50}
+"""An analysis counts as so many."""
 Family = Literal["single", "pair", "free", "model", "asked"]
+HOLDS_WITH: Mapping[Family, str] = {
+    "single": "all questions of one name together",
+    "pair": "all questions of two names together",
+    "free": "all questions of one metric's values together",
+    "model": "all coefficients of regressions together",
+    "asked": "the questions that were asked together",
+}
+"""The questions that the intervals of a family hold for, in words."""
 
 
 class Guard(NamedTuple):
@@ -72,17 +93,14 @@ class Guard(NamedTuple):
 
     family: Family
     alpha: float
-    """The chance that this one interval misses: 0 where there are so many that no interval is short of everything."""
+    """The chance that this one interval misses."""
+    together: int | None = None
+    """How many intervals the family has; None where it has all sums, or all regressions, that there are."""
 
     @property
     def z(self) -> float:
         """In how many standard errors a normal interval reaches."""
-        return -NormalDist().inv_cdf(self.alpha / 2) if self.alpha else inf
-
-    def check(self) -> None:
-        """Raise Untold where there are too many."""
-        if not self.alpha:
-            raise Untold("sums of so many values cannot all hold at once: fix the question before any answer (--file)")
+        return -NormalDist().inv_cdf(self.alpha / 2)
 
 
 @dataclass(frozen=True)
@@ -131,7 +149,25 @@ class QueryAnswer:
     """Its rank, or that it is a model without an interval."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
     """The noisy sums that an analysis asked for, step after step; of its first row."""
+    together: int | None = None
+    """How many intervals hold at once; None for all sums of a metric's values, in all metrics and windows."""
     error_of: Literal["population"] = field(default="population", init=False)
+
+
+Part = Literal["sum", "numerator", "denominator"]
+
+
+class Weight(NamedTuple):
+    """A number before an estimate, in a part of an answer."""
+
+    part: Part
+    ratio: int
+    """Which of the question's ratios, counted from 1; 0 for the sum beside them."""
+    metric: str
+    """Or "", where it is a number alone."""
+    value: str
+    """The value, or the estimate, by its name in the metric."""
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -154,6 +190,15 @@ class Asking:
         return found
 
     @cached_property
+    def groups(self) -> Groups:
+        """The dashboard's groups of values, by metric: a question may name them."""
+        found: dict[str, dict[str, Sequence[str]]] = {}
+        for each in dashboard_of(self.store).groups:
+            if each.patterns:
+                found.setdefault(each.metric, {})[each.name] = each.patterns
+        return found
+
+    @cached_property
     def names(self) -> int:
         """How many names the registry fixes, over all metrics: a table's rates by group counted."""
         return max(1, sum(_names(stored) for stored in self.plans.values()))
@@ -167,26 +212,34 @@ class Asking:
         """Return how sure an interval must be: of so many that were all fixed before, or whatever is asked next."""
         alpha = 1 - self.confidence
         if alone is not None:
-            return Guard("asked", alpha / alone)
+            return Guard("asked", alpha / alone, alone)
         singles = [asked for asked in expression.asked if self._is_single(asked)]
         if len(singles) == len(expression.asked) <= 2:
             pairs = self.names * (self.largest * WINDOWS + WINDOWS**2)
             family: Family = "single" if len(singles) == 1 else "pair"
-            return Guard(family, alpha / FAMILIES / (self.names * WINDOWS if family == "single" else pairs))
+            together = self.names * WINDOWS if family == "single" else pairs
+            return Guard(family, alpha / FAMILIES / together, together)
         return self.free(max([1, *(self._freedom(asked, expression) for asked in expression.asked)]))
 
     def free(self, freedom: int) -> Guard:
-        """Return how sure an interval of any weighted sum must be, of so many numbers that are free."""
+        """Return how sure an interval of any weighted sum of so many free numbers must be.
+
+        Raises BadQuestion for too many.
+        """
         alpha = (1 - self.confidence) / FAMILIES / (sum(map(_column_sets, self.plans.values())) * WINDOWS)
         z = sqrt(float(chdtri(freedom, alpha)))
-        own = 2 * float(ndtr(-z))
-        return Guard("free", own if own >= analyses.ALPHA_MIN else 0.0)
+        own = 2 * float(ndtr(-z))  # Python's own law says 0 from 8.3 standard errors on
+        if own < analyses.ALPHA_MIN:
+            few = f"sums of {freedom + 1:,} values do not hold all at once: name two values at most"
+            raise BadQuestion(f"{few}, or fix the questions before any answer")
+        return Guard("free", own)
 
     def single(self, alone: int | None) -> Guard:
         """Return how sure the interval of one name must be."""
         if alone is not None:
-            return Guard("asked", (1 - self.confidence) / alone)
-        return Guard("single", (1 - self.confidence) / FAMILIES / (self.names * WINDOWS))
+            return Guard("asked", (1 - self.confidence) / alone, alone)
+        together = self.names * WINDOWS
+        return Guard("single", (1 - self.confidence) / FAMILIES / together, together)
 
     def model(self, regressions: float) -> Guard:
         """Return how sure an interval must be, of so many coefficients that can be asked over each window."""
@@ -273,6 +326,47 @@ class Asking:
         """Return how many intervals a question asks for: a series and an analysis have several."""
         return len(self.windows(question)) * (analyses.intervals(self, question.analysis) if question.analysis else 1)
 
+    def answer_all(self, questions: Sequence[Query], *, fixed: bool) -> list[list[QueryAnswer]]:
+        """Return the answers of questions, which may all have been `fixed` before any of them was answered.
+
+        Raises BadQuestion before any count is read: for one that cannot be asked, and for too much work.
+        """
+        answers = [len(self.windows(question)) for question in questions]
+        parts = [self.work(question) for question in questions]
+        if sum(parts) > WORK_MAX:
+            most = questions[parts.index(max(parts))]
+            asked = f"{sum(answers):,} answers" if len(questions) == 1 else f"{len(questions):,} questions"
+            few = f"{asked} of {sum(parts):,} parts in all are too many at once: {WORK_MAX} are answered"
+            raise BadQuestion(f"{few}; ask by week, or of fewer days").placed(most.text, len(most.text))
+        alone = sum(map(self.intervals, questions)) if fixed else None
+        for question in questions:
+            try:
+                if not question.analysis:
+                    self.guard(question.expression, alone)
+            except BadQuestion as error:
+                raise error.placed(question.text, 0) from None
+        return [list(self.answer(question, alone)) for question in questions]
+
+    def work(self, question: Query) -> int:
+        """Return how many parts all answers of a question have."""
+        if question.analysis:
+            return len(self.windows(question)) * ANALYSIS_PARTS[question.analysis.kind]
+        rates = [RATE_PARTS if asked.given or asked.also else 1 for asked in question.expression.asked]
+        return len(self.windows(question)) * sum(rates)
+
+    def unit(self, question: Query) -> str:
+        """Return the unit of an answer: "" for shares, "1" for a number without one, such as a ratio."""
+        expression = question.expression
+        if question.analysis:
+            return "" if question.analysis.kind in ("top", "regress") else "1"
+        units = {
+            "" if asked.statistic == "share" else self.resolve(asked).unit
+            for factor, asked in expression.sum.terms
+            if factor
+        }
+        shares_alone = units == {""} and not expression.sum.constant
+        return "1" if expression.ratios or len(units) != 1 or (units == {""} and not shares_alone) else units.pop()
+
     def answer(self, question: Query, alone: int | None = None) -> Iterator[QueryAnswer]:
         """Yield the answer, or one for each step; `alone` is the number of intervals that were fixed beforehand."""
         for each in self.windows(question):
@@ -297,9 +391,10 @@ class Asking:
         at = CountedAt(resolved.plan.metric, window or default_window(self.store, resolved.stored))
         guard = self._guard_of(analysis, alone)
         try:
-            guard.check()
             n, rows = analyses.rows(self, analysis, at, guard.alpha)
             untold = ""
+        except (BadTally, TallyGone) as error:
+            n, rows, untold = 0, [analyses.AnalysisRow("")], str(error)
         except Untold as why:
             n, rows = why.of.n if isinstance(why.of, Term) else 0, [analyses.AnalysisRow("")]
             untold = str(why)
@@ -307,22 +402,48 @@ class Asking:
             ends = row.estimate, row.lower, row.upper
             counted = n, _devices(resolved.stored, n, at.days)
             yield QueryAnswer(
-                at.days, *counted, guard.family, guard.z, *ends, untold or row.untold, row.name, row.note, row.queries
+                at.days,
+                *counted,
+                guard.family,
+                guard.z,
+                *ends,
+                untold or row.untold,
+                row.name,
+                row.note,
+                row.queries,
+                guard.together,
             )
 
+    def change(self, question: Query, before: Window, after: Window, alone: int | None = None) -> QueryAnswer:
+        """Return how far an answer moved from one window to another; of one that names no days."""
+        then, now = (question.expression.within(Period(each.first, each.last)) for each in (before, after))
+        return self._answer(now.less(then), None, alone)
+
     def windows(self, question: Query) -> Sequence[Window | None]:
-        """Return the window of each answer; None for the usual one of each metric."""
-        sealed = self.store.sealed()
+        """Return the window of each answer; None for the usual one of each metric. Raise BadQuestion with its place."""
         for asked in question.expression.asked:
-            self.check(asked)
+            try:
+                self.check(asked)
+            except BadQuestion as error:
+                raise error.placed(question.text, asked.at) from None
         if question.analysis:
-            analyses.check(self, question.analysis)
+            try:
+                analyses.check(self, question.analysis)
+            except BadQuestion as error:
+                raise error.placed(question.text, 0) from None
         if question.period is None and question.step is None:
             return (None,)
-        whole = question.period.window(sealed) if question.period else self._kept(question)
-        if whole.days > WINDOW_DAYS_MAX:
-            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {whole.first} to {whole.last} are more")
+        try:
+            whole = self._days(question.period) if question.period else self._kept(question)
+        except BadQuestion as error:
+            raise error.placed(question.text, question.period.at if question.period else 0) from None
         return (*steps(whole, question.step),) if question.step else (whole,)
+
+    def _days(self, period: Period) -> Window:
+        window = period.window(self.store.sealed())
+        if window.days > WINDOW_DAYS_MAX:
+            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {window.first} to {window.last} are more")
+        return window
 
     def _kept(self, question: Query) -> Window:
         """Return all days that are kept of what a question with steps asks."""
@@ -335,35 +456,56 @@ class Asking:
     def check(self, asked: Figure) -> None:
         """Raise BadQuestion where something cannot be asked of its metric."""
         self.resolve(asked).names(asked)
+        if asked.period:
+            self._days(asked.period)
 
     def _answer(self, expression: Expression, window: Window | None, alone: int | None) -> QueryAnswer:
         guard = self.guard(expression, alone)
         terms: list[Term] = []
         untold = ""
         try:
-            guard.check()
             terms.extend(self._sum(expression.sum, window, guard.alpha))
             for factor, part, whole in expression.ratios:
                 terms.append(self._ratio(part, whole, window, guard.alpha).times(float(factor)))
         except Untold as why:
             untold = str(why)
             terms = [why.of] if isinstance(why.of, Term) else []
+        except (BadTally, TallyGone) as error:
+            untold, terms = str(error), []
         days = [term.window for term in terms] or [window or default_window(self.store, self._first(expression))]
         first, last = min(each.first for each in days), max(each.last for each in days)
         counted = min((term.n for term in terms), default=0), min((term.devices for term in terms), default=0)
-        bare = QueryAnswer(Window(first, last), *counted, guard.family, guard.z, untold=untold)
+        bare = QueryAnswer(Window(first, last), *counted, guard.family, guard.z, untold=untold, together=guard.together)
         if untold:
             return bare
         added = _added(terms)
         estimate = added.estimate + float(expression.sum.constant)
         return replace(bare, estimate=estimate, lower=estimate - added.below, upper=estimate + added.above)
 
+    def weights(self, question: Query) -> Iterator[Weight]:
+        """Yield what an answer is made of: numbers before the values of metrics, or before other estimates."""
+        expression = question.expression
+        sums: list[tuple[Part, int, Fraction, WeightedSum]] = [("sum", 0, Fraction(1), expression.sum)]
+        for at, (factor, part, whole) in enumerate(expression.ratios, 1):
+            sums += [("numerator", at, factor, part), ("denominator", at, Fraction(1), whole)]
+        for side, at, times, each in sums:
+            if each.constant:
+                yield Weight(side, at, "", "", float(times * each.constant))
+            for factor, asked in each.terms:
+                resolved = self.resolve(asked)
+                names, flipped = resolved.names(asked)
+                sign = -1 if flipped else 1
+                if flipped:
+                    yield Weight(side, at, "", "", float(times * factor))
+                for name in names:
+                    yield Weight(side, at, resolved.plan.metric, name, float(sign * times * factor))
+
     def _first(self, expression: Expression) -> StoredPlan:
         return self.resolve(expression.asked[0]).stored
 
     def _window(self, asked: Figure, stored: StoredPlan, window: Window | None) -> Window:
         if asked.period:
-            return asked.period.window(self.store.sealed())
+            return self._days(asked.period)
         return window or default_window(self.store, stored)
 
     def _sum(self, of: WeightedSum, window: Window | None, alpha: float) -> Iterator[Term]:
@@ -465,7 +607,8 @@ class Asking:
     def _row(self, resolved: "Resolved", asked: Figure, days: Window, alpha: float) -> Term:
         """Return a term that is one row of a reading."""
         (name,), flipped = resolved.names(asked)
-        view = View(days=days.days, confidence=1 - alpha, values=(name,))
+        told = max(alpha, ROW_ALPHA_MIN)
+        view = View(days=days.days, confidence=1 - told, values=(name,))
         stored = resolved.stored
         if self.suppose:
             return self._supposed_row(stored, days)
@@ -474,10 +617,11 @@ class Asking:
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
         if row is None:
             raise Untold(reading.nothing_to_show or f"{name} cannot be told of {reading.n:,} reports", bare)
+        farther = NormalDist().inv_cdf(alpha / 2) / NormalDist().inv_cdf(told / 2)
         own = Term(
             row.estimate,
-            row.estimate - row.lower,
-            row.upper - row.estimate,
+            farther * (row.estimate - row.lower),
+            farther * (row.upper - row.estimate),
             days,
             bare.n,
             bare.devices,
@@ -550,6 +694,14 @@ class Resolved:
     def plan(self) -> Plan:
         """Its plan."""
         return self.stored.plan
+
+    @property
+    def unit(self) -> str:
+        """The unit of its numbers; "1" without one."""
+        domain = self.plan.domain
+        if isinstance(domain, Columns) and self.column in domain.names:
+            domain = domain.domains[domain.names.index(self.column)]
+        return domain.unit or "1"
 
     @property
     def listed(self) -> bool:

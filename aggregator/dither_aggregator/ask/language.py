@@ -12,21 +12,24 @@ is refused with its place, for its error has no stated bound. Or it is one analy
     clusters(usage, k = 3)
 """
 
+import re
 from calendar import monthrange
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import lark
+from lark.visitors import Transformer_NonRecursive
 
 from dither_aggregator.analysis.windows import Window
 from dither_shared.errors import DitherError
+from dither_shared.safe_output import visible
 
 GRAMMAR = r"""
 question: sum [period] [step] | sum step period | analysis [period]
@@ -78,13 +81,42 @@ CHARACTERS_MAX = 2_000
 TERMS_MAX = 50
 TOP_MAX, CLUSTERS_MAX = 100, 12
 """The most values of a top, and the most clusters."""
+MATCHES_MAX = 1_000_000
+"""The most patterns times values: about half a second."""
+NUMBER_MAX = 10**12
+"""The largest number before a part, and the inverse of the smallest."""
+AROUND = 60
+"""So many characters are shown to each side of a place."""
 
 Step = Literal["day", "week", "month"]
 T = TypeVar("T")
 
 
 class BadQuestion(DitherError):
-    """A question that cannot be asked; the message says which place, or what could be asked instead."""
+    """A question that cannot be asked; `why` says what could be in its place, and the message shows the place, too."""
+
+    def __init__(self, why: str, at: int | None = None) -> None:
+        super().__init__(why)
+        self.why, self.at, self.text = why, at, ""
+
+    def placed(self, text: str, at: int) -> "BadQuestion":
+        """Return it with the question that was read, and the place of what cannot be asked, where that is not known."""
+        self.text, self.at = text, min(at if self.at is None else self.at, len(text))
+        return self
+
+    @property
+    def around(self) -> tuple[str, str]:
+        """The text before the place, and the text from there on: the nearest of both, made visible."""
+        at = self.at or 0
+        before, after = self.text[max(at - AROUND, 0) : at], self.text[at : at + AROUND]
+        cut = "…" * (at > AROUND), "…" * (len(self.text) > at + AROUND)
+        return cut[0] + visible(before), visible(after) + cut[1]
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return self.why
+        before, after = self.around
+        return f"at character {self.at + 1}: {self.why}\n  {before}{after}\n  {' ' * len(before)}^"
 
 
 class Untold(DitherError):
@@ -104,6 +136,8 @@ class Period:
     last: date | None
     """None: until the last sealed day."""
     days: int | None = None
+    at: int = field(default=0, compare=False)
+    """Its place in the question."""
 
     def window(self, sealed: date) -> Window:
         """Return the days; raise BadQuestion where none is sealed."""
@@ -123,10 +157,23 @@ class Condition:
     above: bool | None = None
     number: Decimal | None = None
     unit: str = ""
+    at: int = field(default=0, compare=False)
+    """Its place in the question."""
 
     def among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return which of some names it means."""
-        return tuple(name for name in names if any(fnmatchcase(name, pattern) for pattern in self.patterns))
+        """Return which of some names it means; raise BadQuestion where that would take long."""
+        if names not in self._found:
+            wild = sum(any(each in pattern.replace("[*]", "") for each in "*?") for pattern in self.patterns)
+            if wild * len(names) > MATCHES_MAX:
+                raise BadQuestion(f"{wild:,} patterns are too many for {len(names):,} values")
+            pattern = re.compile("|".join(map(translate, self.patterns)))
+            self._found[names] = tuple(filter(pattern.fullmatch, names))
+        return self._found[names]
+
+    @cached_property
+    def _found(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """By the names that were asked for before: all windows of a question ask for the same."""
+        return {}
 
     @property
     def is_single(self) -> bool:
@@ -140,9 +187,8 @@ class Condition:
     def __str__(self) -> str:
         if self.number is not None:
             return f"{self.name} {'>' if self.above else '<'} {self.number}{f' {self.unit}' * bool(self.unit)}"
-        quoted = ['"' + each.replace("\\", "\\\\").replace('"', '\\"') + '"' for each in self.patterns]
-        listed = ", ".join(quoted)
-        return f"{self.name} in {f'({listed})' if len(quoted) > 1 else listed}"
+        listed = ", ".join(quoted(re.sub(r"\[(.)\]", r"\1", each)) for each in self.patterns)
+        return f"{self.name} in {f'({listed})' if len(self.patterns) > 1 else listed}"
 
 
 @dataclass(frozen=True)
@@ -162,6 +208,8 @@ class Figure:
     probability: Fraction | None = None
     """A quantile's own."""
     period: Period | None = None
+    at: int = field(default=0, compare=False)
+    """Its place in the question."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +242,26 @@ class Expression:
         """Each thing that is asked, once."""
         sums = [self.sum, *(each for _, *both in self.ratios for each in both)]
         return list(dict.fromkeys(asked for each in sums for _, asked in each.terms))
+
+    def within(self, period: Period) -> "Expression":
+        """Return the same of the days of a period."""
+
+        def at(of: WeightedSum) -> WeightedSum:
+            return replace(of, terms=tuple((factor, replace(asked, period=period)) for factor, asked in of.terms))
+
+        return Expression(at(self.sum), tuple((factor, at(part), at(whole)) for factor, part, whole in self.ratios))
+
+    def less(self, other: "Expression") -> "Expression":
+        """Return it less another one."""
+        away = _times(other, Fraction(-1))
+        return Expression(self.sum + away.sum, (*self.ratios, *away.ratios))
+
+    @property
+    def numbers(self) -> list[Fraction]:
+        """Each number in it."""
+        sums = [self.sum, *(each for _, *both in self.ratios for each in both)]
+        parts = [factor for each in sums for factor, _ in each.terms]
+        return [*parts, *(each.constant for each in sums), *(factor for factor, _, _ in self.ratios)]
 
 
 @dataclass(frozen=True)
@@ -233,23 +301,27 @@ Groups = Mapping[str, Mapping[str, Sequence[str]]]
 def parse(text: str, groups: Groups = MappingProxyType({})) -> Query:
     """Read a question; raise BadQuestion, which shows the place, for what is none."""
     if len(text) > CHARACTERS_MAX:
-        raise BadQuestion(f"a question has at most {CHARACTERS_MAX:,} characters, this one has {len(text):,}")
+        most = f"a question has at most {CHARACTERS_MAX:,} characters, this one has {len(text):,}"
+        raise BadQuestion(most).placed(text, CHARACTERS_MAX)
     try:
         question: Query = _Reader(groups).transform(_parser().parse(text))
     except lark.exceptions.VisitError as error:
         if isinstance(error.orig_exc, BadQuestion):
-            raise error.orig_exc from None
+            raise error.orig_exc.placed(text, getattr(getattr(error.obj, "meta", None), "start_pos", 0)) from None
         raise
     except lark.exceptions.UnexpectedInput as error:
-        raise BadQuestion(_where(text, error)) from None
+        raise _unexpected(text, error) from None
     if len(question.expression.asked) > TERMS_MAX:
-        raise BadQuestion(f"a question asks for at most {TERMS_MAX} things at once")
+        too_many = question.expression.asked[TERMS_MAX]
+        raise BadQuestion(f"a question asks for at most {TERMS_MAX} things at once").placed(text, too_many.at)
+    if not all(1 <= NUMBER_MAX * abs(each) <= NUMBER_MAX**2 for each in question.expression.numbers if each):
+        raise BadQuestion(f"a number is at most {NUMBER_MAX:,}, and at least one part in as many").placed(text, 0)
     return replace(question, text=text)
 
 
 @cache
 def _parser() -> lark.Lark:
-    return lark.Lark(GRAMMAR, start="question", parser="lalr")
+    return lark.Lark(GRAMMAR, start="question", parser="lalr", propagate_positions=True)
 
 
 _WORDS = {
@@ -276,7 +348,7 @@ _WORDS = {
 }
 
 
-def _where(text: str, error: lark.exceptions.UnexpectedInput) -> str:
+def _unexpected(text: str, error: lark.exceptions.UnexpectedInput) -> BadQuestion:
     """Say at which place a question cannot be read, and what may stand there."""
     names = getattr(error, "accepts", None) or getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
     wanted = sorted({_WORDS.get(name, f'"{name.lower()}"') for name in names})
@@ -284,7 +356,12 @@ def _where(text: str, error: lark.exceptions.UnexpectedInput) -> str:
     at = len(text) if token is not None and token.type == "$END" else max(found or 0, 0)
     got = f"{text[at : at + 20]!r}" if at < len(text) else "the end"
     expected = f"expected {' or '.join(wanted[:6])}" if wanted else "this cannot be read"
-    return f"at character {at + 1}: {expected}, got {got}\n  {text}\n  {' ' * at}^"
+    return BadQuestion(f"{expected}, got {got}").placed(text, at)
+
+
+def quoted(text: str) -> str:
+    """Return a text as a question has it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _text(token: str) -> str:
@@ -314,7 +391,7 @@ _Given = tuple[Condition, ...] | None
 
 
 @lark.v_args(inline=True)
-class _Reader(lark.Transformer[Any, Any]):
+class _Reader(Transformer_NonRecursive[Any, Any]):
     """Makes a question of a parsed tree, from the leaves up."""
 
     def __init__(self, groups: Groups) -> None:
@@ -333,21 +410,23 @@ class _Reader(lark.Transformer[Any, Any]):
     def several(self, *texts: str) -> tuple[str, ...]:
         return texts
 
-    def equals(self, name: str, text: str) -> Condition:
+    def equals(self, name: lark.Token, text: str) -> Condition:
         escaped = "".join(f"[{each}]" if each in "*?[" else each for each in text)
-        return Condition(str(name), (escaped,))
+        return Condition(str(name), (escaped,), at=_place(name))
 
-    def among(self, name: str, texts: tuple[str, ...]) -> Condition:
-        return Condition(str(name), texts)
+    def among(self, name: lark.Token, texts: tuple[str, ...]) -> Condition:
+        return Condition(str(name), tuple(text.replace("[", "[[]") for text in texts), at=_place(name))
 
-    def in_group(self, name: str, text: str) -> Condition:
+    def in_group(self, name: lark.Token, text: str) -> Condition:
         saved = self.groups.get(name, {})
         if text not in saved:
-            raise BadQuestion(f"{name} has no saved group {text!r}; it has {', '.join(sorted(saved)) or 'none'}")
-        return Condition(str(name), tuple(saved[text]))
+            raise BadQuestion(
+                f"{name} has no saved group {text!r}; it has {', '.join(sorted(saved)) or 'none'}", _place(name)
+            )
+        return Condition(str(name), tuple(saved[text]), at=_place(name))
 
-    def whole(self, name: str) -> Condition:
-        return Condition(str(name))
+    def whole(self, name: lark.Token) -> Condition:
+        return Condition(str(name), at=_place(name))
 
     def conditions(self, *each: Condition) -> tuple[Condition, ...]:
         return each
@@ -371,24 +450,24 @@ class _Reader(lark.Transformer[Any, Any]):
     def logistic(self, *parts: Condition) -> Analysis:
         return Analysis("logistic", parts[0].name, parts=parts)
 
-    def beyond(self, name: str, side: str, number: Expression, unit: str | None) -> Condition:
+    def beyond(self, name: lark.Token, side: str, number: Expression, unit: str | None) -> Condition:
         value = number.sum.constant
         decimal = Decimal(value.numerator) / Decimal(value.denominator)
-        return Condition(str(name), above=side[0] == ">", number=decimal, unit=str(unit or ""))
+        return Condition(str(name), above=side[0] == ">", number=decimal, unit=str(unit or ""), at=_place(name))
 
-    def last(self, days: str) -> Period:
+    def last(self, days: lark.Token) -> Period:
         if not 1 <= int(days) <= 366:
             raise BadQuestion(f"a period has 1 to 366 days, got {days}")
-        return Period(None, None, int(days))
+        return Period(None, None, int(days), _place(days))
 
-    def within(self, text: str) -> Period:
-        return _calendar(str(text))
+    def within(self, text: lark.Token) -> Period:
+        return replace(_calendar(str(text)), at=_place(text))
 
-    def between(self, first: str, last: str) -> Period:
-        return Period(_day(first), _day(last))
+    def between(self, first: lark.Token, last: str) -> Period:
+        return Period(_day(first), _day(last), at=_place(first))
 
-    def since(self, first: str) -> Period:
-        return Period(_day(first), None)
+    def since(self, first: lark.Token) -> Period:
+        return Period(_day(first), None, at=_place(first))
 
     def daily(self) -> Step:
         return "day"
@@ -400,23 +479,25 @@ class _Reader(lark.Transformer[Any, Any]):
         return "month"
 
     def share(self, all_: tuple[Condition, ...], given: _Given, period: Period | None) -> Expression:
-        return _one(Figure("share", all_[0].name, all_[0], *_given(given, all_[1:]), period=period))
+        return _one(Figure("share", all_[0].name, all_[0], *_given(given, all_[1:]), period=period, at=all_[0].at))
 
-    def mean(self, name: str, given: _Given, period: Period | None) -> Expression:
-        return _one(Figure("mean", str(name), None, *_given(given), period=period))
+    def mean(self, name: lark.Token, given: _Given, period: Period | None) -> Expression:
+        return _one(Figure("mean", str(name), None, *_given(given), period=period, at=_place(name)))
 
-    def quantile(self, name: str, number: Expression, given: _Given, period: Period | None) -> Expression:
+    def quantile(self, name: lark.Token, number: Expression, given: _Given, period: Period | None) -> Expression:
         probability = number.sum.constant
         if not 0 < probability < 1:
             raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}")
-        asked = Figure("quantile", str(name), None, *_given(given), probability=probability, period=period)
+        asked = Figure(
+            "quantile", str(name), None, *_given(given), probability=probability, period=period, at=_place(name)
+        )
         return _one(asked)
 
     def plus(self, one: Expression, other: Expression) -> Expression:
         return Expression(one.sum + other.sum, (*one.ratios, *other.ratios))
 
     def minus(self, one: Expression, other: Expression) -> Expression:
-        return self.plus(one, _times(other, Fraction(-1)))
+        return one.less(other)
 
     def negative(self, one: Expression) -> Expression:
         return _times(one, Fraction(-1))
@@ -459,6 +540,10 @@ def _counted(text: str, least: int, most: int) -> int:
     if not least <= int(text) <= most:
         raise BadQuestion(f"a number from {least} to {most} is asked for here, got {text}")
     return int(text)
+
+
+def _place(token: lark.Token) -> int:
+    return token.start_pos or 0
 
 
 def _one(asked: Figure) -> Expression:

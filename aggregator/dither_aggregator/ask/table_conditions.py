@@ -54,7 +54,7 @@ class TableAsked:
             return self._beyond(column, condition)
         if isinstance(domain, Range):
             raise BadQuestion(f"coins round {condition.name} to one of two ends, so that only its mean is told")
-        found = condition.among(labels)
+        found = condition.among(tuple(labels))
         if not found:
             raise BadQuestion(f"{condition.name} has no value that {condition} means; it has {listed(labels)}")
         return np.isin(np.array(labels, dtype=object), found).astype(np.float64)

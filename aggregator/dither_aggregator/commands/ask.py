@@ -3,25 +3,20 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from dither_aggregator.analysis.changes import windows_beside
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.ask import fleets
-from dither_aggregator.ask.answering import Asking, QueryAnswer
+from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
+from dither_aggregator.ask.saved import SavedQuestion, saved_questions
 from dither_shared.errors import ConfigurationError
 from dither_shared.safe_output import behind
 
 EXAMPLE = """dither ask 'share(browser in "Chrome *") / share(browser in "Firefox *")' --data /var/lib/dither"""
-FAMILIES = {
-    "single": "all questions of one name together",
-    "pair": "all questions of two names together",
-    "free": "all questions of one metric's values together",
-    "model": "all coefficients of regressions together",
-    "asked": "the questions that were asked together",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,24 +34,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fleet", action="store_true", help="print the smallest fleet that would tell something, and ask nothing"
     )
+    parser.add_argument(
+        "--saved", action="store_true", help="the questions of the dashboard, with how far their answers moved"
+    )
+    parser.add_argument(
+        "--moved", action="store_true", help="those of them whose answers moved; 1 where none did, for alerts"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_data_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the answers; return 1 where none can be told."""
-    if (args.question is None) == (args.file is None):
-        raise ConfigurationError("ask one QUESTION, or those of a --file")
+    if sum((args.question is not None, args.file is not None, args.saved or args.moved)) != 1:
+        raise ConfigurationError("ask one QUESTION, those of a --file, or those that are --saved")
+    if args.saved or args.moved:
+        return _run_saved(args)
     lines = [args.question] if args.file is None else list(_lines(args.file))
     with opened(args, read_only=True) as store:
         asking = Asking(store, progress=_progress)
         try:
-            questions = [parse(line) for line in lines]
+            questions = [parse(line, asking.groups) for line in lines]
             if args.fleet:
                 print("\n".join(f"{each.text}\n  {fleets.told(asking, each)}" for each in questions))
                 return 0
-            alone = sum(asking.intervals(question) for question in questions) if args.file else None
-            answered = [(question, list(asking.answer(question, alone))) for question in questions]
+            answered = list(zip(questions, asking.answer_all(questions, fixed=bool(args.file)), strict=True))
+            alone = sum(map(asking.intervals, questions)) if args.file else None
             needed = [fleets.needed(asking, *each, alone) for each in answered]
         except BadQuestion as error:
             raise ConfigurationError(str(error)) from None
@@ -75,6 +78,34 @@ def _progress(done: int, of: int) -> None:
         print(f"fit {done} of {of} ", end="\r" if done < of else "\n", file=behind(sys.stderr), flush=True)
 
 
+def _run_saved(args: argparse.Namespace) -> int:
+    with opened(args, read_only=True) as store:
+        windows = windows_beside(store, [stored for stored in store.plans() if stored.current])
+        found = saved_questions(Asking(store), windows)
+    shown = [one for one in found if one.verdict or not args.moved]
+    if args.json:
+        print(json.dumps({"questions": [_saved_document(one, queries=args.queries) for one in shown]}, default=str))
+    else:
+        for one in shown:
+            print(one.title, *([one.verdict] if one.verdict else []), sep=": ")
+            print(
+                "\n".join(
+                    _sentences(one.question, one.answers, queries=args.queries) if one.question else [f"  {one.wrong}"]
+                )
+            )
+    return 0 if any(one.verdict or (one.answers and not args.moved) for one in shown) else 1
+
+
+def _saved_document(one: SavedQuestion, *, queries: bool) -> dict[str, object]:
+    document = (
+        _document(one.question, one.answers, queries=queries)
+        if one.question
+        else {"question": one.text, "wrong": one.wrong}
+    )
+    moved = {"lower": one.change.lower, "upper": one.change.upper} if one.change else None
+    return {"title": one.title, "fixed": one.fixed, "verdict": one.verdict, "change": moved, **document}
+
+
 def _lines(path: Path) -> Iterator[str]:
     text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     found = [line.strip() for line in text.splitlines()]
@@ -84,14 +115,14 @@ def _lines(path: Path) -> Iterator[str]:
     yield from questions
 
 
-def _document(question: Query, answers: list[QueryAnswer], *, queries: bool) -> dict[str, object]:
+def _document(question: Query, answers: Sequence[QueryAnswer], *, queries: bool) -> dict[str, object]:
     rows = [{**asdict(answer), "window": answer.window.ends} for answer in answers]
     if not queries:
         rows = [{name: each for name, each in row.items() if name != "queries"} for row in rows]
     return {"question": question.text, "level": 95, "rows": rows}
 
 
-def _sentences(question: Query, answers: list[QueryAnswer], fleet: str, *, queries: bool) -> Iterator[str]:
+def _sentences(question: Query, answers: Sequence[QueryAnswer], fleet: str = "", *, queries: bool) -> Iterator[str]:
     yield question.text
     for answer in answers:
         days = f"{answer.window.first} to {answer.window.last}" if answer.window.days > 1 else f"{answer.window.last}"
@@ -107,6 +138,6 @@ def _sentences(question: Query, answers: list[QueryAnswer], fleet: str, *, queri
         yield f"  {fleet}"
     first = answers[0]
     if any(answer.lower is not None for answer in answers):
-        yield f"  Intervals hold with 95 % for {FAMILIES[first.family]}: z {first.z:.2f}."
+        yield f"  Intervals hold with 95 % for {HOLDS_WITH[first.family]}: z {first.z:.2f}."
     for asked in first.queries if queries else ():
         yield f"  {asked.step}: " + ", ".join(f"{name} {each:.6g}" for name, each in asked.sums.items())

@@ -1,4 +1,4 @@
-"""`dither metrics load`: the plans of a registry into a store. Light until it is run."""
+"""`dither metrics load`: the plans of a registry, and the dashboard beside it, into a store. Light until it is run."""
 
 import argparse
 import json
@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
     with opened(args) as store:
         new = [stored.plan for stored in Administration(store).load(registry)]
+        dashboard = Administration(store).show_beside(args.registry)
         older = sum(not stored.current for stored in store.plans())
     if args.json:
         added = [{"metric": plan.metric, "rev": plan.rev, "plan": plan.digest} for plan in new]
@@ -34,4 +35,6 @@ def run(args: argparse.Namespace) -> int:
     for plan in new:
         print(f"new: {plan.metric} rev {plan.rev}, plan {plan.digest}")
     print(f"{len(registry.metrics)} metrics of {registry.app}, {len(new)} new plans, {older} older ones beside them")
+    if dashboard:
+        print(f"dashboard: {len(dashboard.groups)} groups, {len(dashboard.questions)} questions")
     return 0

@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
         _log.warning("`dither metrics check` refuses this registry; its reports are taken, as apps have it: %s", error)
     with exclusive(args.data), closing(SQLiteStore.open_or_create(args.data, registry.app)) as store:
         Administration(store).start_with(registry)
+        _show_beside(store, args.registry)
         register_key_files(store, args)
         kept = kept_key(args.data)
         key = first_write_key(store, args.data)
@@ -92,6 +93,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _show_beside(store: SQLiteStore, registry: Path) -> None:
+    """Take up the dashboard beside the registry; a bad one changes nothing, and the log says why."""
+    try:
+        Administration(store).show_beside(registry)
+    except DitherError as error:
+        _log.error("the dashboard was not taken up: %s", error)
+
+
 def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
     """Load the registry again on SIGHUP; a bad one changes nothing, and the log says why."""
     asked: SimpleQueue[None] = SimpleQueue()
@@ -106,6 +115,7 @@ def _reload_on_sighup(store: SQLiteStore, path: Path) -> None:
                 _log.error("the registry was not loaded again: %s", error)
             else:
                 _log.warning("the registry was loaded again: %d metrics", len(offered.metrics))
+            _show_beside(store, path)
 
     # On a thread of its own: the main one may be anywhere, within the store too.
     threading.Thread(target=reload, name="registry", daemon=True).start()

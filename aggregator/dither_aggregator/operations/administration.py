@@ -8,13 +8,17 @@ starts has its entry afterwards, if it changed anything.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 
 from dither_aggregator.health.expiry import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.access_keys import Key, asked_id, id_in, new_text
 from dither_aggregator.store.damaged_entries import SetApart, set_apart
+from dither_aggregator.store.dashboard import FILE_NAME, Dashboard
 from dither_aggregator.store.document_kinds import COMMAND_LINE, DayMark
 from dither_aggregator.store.plans import Offered
+from dither_shared.domains import Columns
+from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 
 
@@ -92,6 +96,43 @@ class Administration:
         if asked:
             self._note("mark remove", f"{day} {text or ''}".rstrip())
         return [mark for mark in asked if self.store.remove(mark)]
+
+    def show_beside(self, registry: Path) -> Dashboard | None:
+        """Take up the dashboard beside a registry's file, after its plans; return it, None where there is none.
+
+        Raises ConfigurationError for one that is wrong.
+        """
+        path = registry.with_name(FILE_NAME)
+        if not path.is_file():
+            return None
+        dashboard = Dashboard.load(path)
+        try:
+            dashboard.check({each.plan.metric: each.plan for each in self.store.plans() if each.current})
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}: {error}") from None
+        self.show(dashboard)
+        return dashboard
+
+    def show(self, dashboard: Dashboard) -> bool:
+        """Take up a dashboard in the place of the one before; return whether it says anything else."""
+        before = next(iter(self.store.documents(Dashboard)), Dashboard())
+        kept = dashboard.following(before, self._with_reports(), self._columns_with_reports())
+        if kept == before:
+            return False
+        self._note("dashboard load", f"{len(kept.groups)} groups, {len(kept.questions)} questions")
+        return self.store.put(kept)
+
+    def _columns_with_reports(self) -> list[str]:
+        """Return the columns of tables with reports: a question may name these alone."""
+        known, found = self._with_reports(), list[str]()
+        for each in self.store.plans():
+            if each.plan.metric in known and isinstance(each.plan.domain, Columns):
+                found += [*each.plan.domain.names, *each.plan.domain.public[:1]]
+        return found
+
+    def _with_reports(self) -> list[str]:
+        plans = self.store.plans()
+        return [each.plan.metric for each in plans if self.store.epochs(each.plan) or self.store.finals(each.plan)]
 
     def create_key(self, scope: str, label: str) -> tuple[Key, str]:
         """Make a key; return it with its text, which nobody can tell again."""

@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeVar
 
 from dither_aggregator.operations.registry_process import another_app
 from dither_aggregator.store.access_keys import Key, Keys, masked, new_text
+from dither_aggregator.store.dashboard import Dashboard
 from dither_aggregator.store.document_kinds import JOURNAL_MAX, DayMark, Document, JournalEntry, LastBackup, Retention
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
@@ -32,7 +33,7 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible
 
-KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry, LastBackup)
+KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry, LastBackup, Dashboard)
 """Every kind, plans first: what is counted names them."""
 WHAT_CHARACTERS_MAX = 500
 CHANGE_ATTEMPTS = 100

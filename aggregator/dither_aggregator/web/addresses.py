@@ -16,10 +16,11 @@ from dither_shared.errors import ConfigurationError
 from dither_shared.wire import PATH
 
 ADDRESSES = (
-    *("/", "/metrics/<>", "/metrics/<>/time", "/changes", "/compare", "/plan", "/pipeline", "/help/reading"),
-    *("/s/<>", "/s/<>.csv", "/s/<>.svg", "/login", "/logout", "/static/<>", "/openapi.json", PATH),
-    *("/v1/metrics", "/v1/compare", "/v1/changes", "/v1/plan", "/v1/query", "/v1/marks", "/v1/snapshots/<>"),
-    *(f"/v1/metrics/<>/{part}" for part in ("values", "estimates", "snapshots", "series", "quality")),
+    *("/", "/metrics/<>", "/metrics/<>/time", "/changes", "/compare", "/ask", "/plan", "/pipeline"),
+    *("/help/reading", "/s/<>", "/s/<>.csv", "/s/<>.svg", "/login", "/logout", "/static/<>", "/openapi.json", PATH),
+    *("/v1/metrics", "/v1/compare", "/v1/changes", "/v1/plan", "/v1/query", "/v1/questions", "/v1/marks"),
+    "/v1/snapshots/<>",
+    *(f"/v1/metrics/<>/{part}" for part in ("values", "estimates", "groups", "snapshots", "series", "quality")),
     *(f"/v1/admin/{part}" for part in ("registry/load", "plans/retire", "marks/add", "marks/remove", "journal")),
     *(f"/v1/admin/quarantine{part}" for part in ("", "/replay", "/drop")),
     *(f"/v1/admin/keys{part}" for part in ("", "/create", "/revoke")),

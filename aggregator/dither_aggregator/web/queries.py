@@ -1,4 +1,4 @@
-"""Computations that pages and API share: days of a few values, two windows, changes, the tail."""
+"""Computations that pages and API share: days of a few values, two windows, changes, the tail, questions."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -7,14 +7,19 @@ from cachetools import LRUCache
 from flask import current_app
 from marshmallow import fields, validate
 
-from dither_aggregator.analysis.changes import Changes, changes, side_by_side
+from dither_aggregator.analysis.changes import Changes, changes, side_by_side, windows_beside
 from dither_aggregator.analysis.differences import Comparison, compare
+from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.estimands import estimand_of, read, tail
+from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.quality.verdict import Quality, days
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.windows import Window, default_window
+from dither_aggregator.ask.answering import Asking, QueryAnswer
+from dither_aggregator.ask.language import BadQuestion, Query, parse
+from dither_aggregator.ask.saved import SavedQuestion, saved_questions
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import refuse_long, too_long
@@ -35,6 +40,8 @@ from dither_shared.wire.problems import Problem
 SERIES_DAYS = 28
 QUALITY_DAYS = 28
 """Days that are checked for one answer: words take half a second for each."""
+QUESTIONS_MAX = 50
+"""Questions that are answered at once."""
 
 
 class SeriesAsked(WindowAsked, LevelAsked):
@@ -145,9 +152,7 @@ def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
     """Return what moved in the metrics of the registry, and those whose lists of candidates are too long for here."""
     plans = [stored for stored in store.plans() if stored.current]
     long = [stored for stored in plans if too_long(stored)]
-    epochs = store.all_epochs()
-    days = {day for stored in plans for day in epochs.get(stored.id, [])}
-    windows = side_by_side(days, store.sealed(), store.tallies_from())
+    windows = windows_beside(store, plans)
     asked = tuple((stored.id, stored.question, stored.candidates, stored.reservation) for stored in plans)
     key = store.generation, windows, asked, store.tallies_from()
     kept: LRUCache[object, Changes] = current_app.extensions.setdefault("changes", LRUCache(1))
@@ -157,3 +162,42 @@ def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:
         if not (found.damaged or found.open):
             kept[key] = found
     return found, long
+
+
+def saved(store: Store) -> list[SavedQuestion]:
+    """Return the dashboard's questions with their answers, and whether these moved between the windows of changes."""
+    dashboard = dashboard_of(store)
+    if not dashboard.questions:
+        return []
+    plans = store.plans()
+    windows = windows_beside(store, [stored for stored in plans if stored.current])
+    asked = tuple((stored.id, stored.candidates, stored.reservation) for stored in plans)
+    told = tuple(dashboard.questions.items()), dashboard.fixed, sees_all(store)
+    key = store.generation, windows, asked, told, store.tallies_from()
+    kept: LRUCache[object, list[SavedQuestion]] = current_app.extensions.setdefault("saved", LRUCache(2))
+    found = kept.get(key)
+    if found is None:  # sealed days do not change
+        found = saved_questions(Asking(store), windows, too_long)
+        if not any(one.open for one in found):
+            kept[key] = found
+    return found
+
+
+def lines(text: str) -> list[str]:
+    """Return questions that were written a line each; an empty text is one, too, which cannot be asked."""
+    return [line for line in text.replace("\r", "").split("\n") if line.strip()] or [""]
+
+
+def answered(asking: Asking, texts: Sequence[str], *, fixed: bool) -> list[tuple[Query, list[QueryAnswer]]]:
+    """Return questions with their answers, which hold together with those of any others, or are `fixed` and hold alone.
+
+    Raises BadQuestion before any count is read, NotReady and LongList.
+    """
+    if len(texts) > QUESTIONS_MAX:
+        raise BadQuestion(f"at most {QUESTIONS_MAX} questions are asked at once, got {len(texts):,}")
+    questions = [parse(text, asking.groups) for text in texts]
+    for question in questions:
+        asking.windows(question)
+        for stored in asking.asked_plans(question):
+            refuse_long(stored)
+    return list(zip(questions, asking.answer_all(questions, fixed=fixed), strict=True))

@@ -1,6 +1,6 @@
 """The parameters of requests, each declared once, for pages, API and the API's own description."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Any, ClassVar, NoReturn
 
@@ -11,9 +11,11 @@ from webargs.flaskparser import FlaskParser
 from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.disclosure import for_readers
+from dither_aggregator.analysis.groups import members_of
 from dither_aggregator.analysis.windows import WINDOWS, Window
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store.dashboard import ENTRIES_MAX
 from dither_aggregator.web.messages import ASKED_BYTES_MAX, BODY, LIVE
 from dither_shared.texts import normal
 from dither_shared.wire.problems import Problem
@@ -129,6 +131,13 @@ class Parameters(Body):
 SEARCH = Value(load_default="", metadata=about("a part of a value", "search", type="search", size=14))
 
 
+GROUP = fields.List(
+    Value(),
+    validate=validate.Length(max=ENTRIES_MAX),
+    metadata={"description": "the name of a group of the operator's dashboard; may be given several times"},
+)
+
+
 class WindowAsked(Parameters):
     """The days that are asked for, in one of three ways."""
 
@@ -227,6 +236,18 @@ def asked_plan(store: Store, metric: str, asked: QueryParameters) -> StoredPlan:
     if stored is None:
         raise Problem("not-found", f"the metric {metric!r} has no plan {digest!r}")
     return stored
+
+
+def asked_members(store: Store, stored: StoredPlan, asked: QueryParameters) -> Sequence[str] | None:
+    """Return the values or ranges of the groups that a request names; None where it names none."""
+    names = asked.get("group") or ()
+    try:
+        return members_of(store, stored, names) if names else None
+    except KeyError as error:
+        metric = stored.plan.metric
+        raise Problem(
+            "malformed", f"group: {metric} has no group {error.args[0]!r}; GET /v1/metrics/{metric}/groups lists them"
+        ) from None
 
 
 def no_metric(metric: str) -> Problem:

@@ -13,10 +13,17 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.api import description, tables
 from dither_aggregator.web.api.administering import CHANGES
 from dither_aggregator.web.api.description import Operation
-from dither_aggregator.web.api.estimates import CandidatesBody, EstimatesAsked, estimates, estimates_of
+from dither_aggregator.web.api.estimates import (
+    CandidatesBody,
+    EstimatesAsked,
+    GroupsAsked,
+    estimates,
+    estimates_of,
+    groups,
+)
 from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
 from dither_aggregator.web.api.quality import QualityAsked, quality
-from dither_aggregator.web.api.questions import QuestionAsked, query
+from dither_aggregator.web.api.questions import QueryAsked, QuestionAsked, QuestionsBody, query, query_fixed, questions
 from dither_aggregator.web.query_parameters import Parameters
 
 __all__ = ["CHANGES", "OPERATIONS", "register"]
@@ -36,6 +43,12 @@ OPERATIONS = (
         "the same of the texts that the body names, in place of the registry's",
         EstimatesAsked,
         body=CandidatesBody,
+    ),
+    Operation(
+        "/metrics/<metric>/groups",
+        groups,
+        "the share of each group of values or ranges that the operator's dashboard names",
+        GroupsAsked,
     ),
     Operation("/metrics/<metric>/snapshots", metric_snapshots, "the snapshot of each final day"),
     Operation(
@@ -73,6 +86,14 @@ OPERATIONS = (
         "the answer to a question, with an interval that holds whatever is asked next",
         QuestionAsked,
     ),
+    Operation(
+        "/query",
+        query_fixed,
+        "the answers to questions that were all fixed before any of them, with intervals that hold together alone",
+        QueryAsked,
+        body=QuestionsBody,
+    ),
+    Operation("/questions", questions, "the dashboard's questions with their answers, and whether these moved"),
     Operation("/marks", marks, "releases and other events that the operator named, by day"),
     Operation(
         "/snapshots/<id_>",

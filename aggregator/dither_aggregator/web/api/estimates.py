@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Literal, cast, get_args
 
 import msgspec
@@ -9,13 +10,14 @@ from flask import request
 from marshmallow import fields, validate
 
 from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.groups import Family, GroupReading, read_groups
 from dither_aggregator.analysis.inference import ErrorOf, Method
 from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.reading import BadView, EstimateRow, Lines, Reading, View
-from dither_aggregator.analysis.rows import Days, LeftOut, Provisional, SnapshotId, says
+from dither_aggregator.analysis.rows import Days, FirstDay, LastDay, LeftOut, Provisional, SnapshotId, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance
 from dither_aggregator.analysis.tail import TailDocument
-from dither_aggregator.analysis.windows import default_window
+from dither_aggregator.analysis.windows import Window, default_window
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part
@@ -33,12 +35,14 @@ from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import (
+    GROUP,
     Body,
     LevelAsked,
     PlanAsked,
     QueryParameters,
     Value,
     WindowAsked,
+    asked_members,
     asked_plan,
     asked_window,
     one_of,
@@ -108,6 +112,69 @@ class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
         validate=validate.Length(max=VALUES_MAX, error=f"is given at most {VALUES_MAX} times"),
         metadata={"description": "a value to return; may be given several times"},
     )
+    group = GROUP
+
+
+class GroupsAsked(WindowAsked, PlanAsked, LevelAsked, RowsAsked):
+    """The groups of a metric."""
+
+    group = GROUP
+
+
+class GroupsMeta(Days, StoredPlanMeta):
+    """The metric and the days of its groups."""
+
+    n: Annotated[int, says("reports, which are not people")]
+    level: Annotated[int, says("how sure the intervals are, in percent")]
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    """The share of some values or ranges together."""
+
+    metric: str
+    rev: int
+    first: FirstDay = msgspec.field(name="from")
+    last: LastDay = msgspec.field(name="to")
+    group: Annotated[str, says("its name in the operator's dashboard")]
+    members: Annotated[int, says("how many values or ranges it has; /estimates?group=NAME returns these")]
+    n: Annotated[int, says("reports")]
+    estimate: Annotated[float | None, says("a share, raw and unbiased; null if it cannot be told")]
+    std_error: Annotated[float | None, says("null where the interval does not reach as far to both sides")]
+    lower: Annotated[float | None, says("the interval's lower end")]
+    upper: Annotated[float | None, says("its upper end")]
+    error_of: Annotated[ErrorOf, says("the devices that error and interval are of")]
+    family: Annotated[
+        Family,
+        says(
+            "named: written before the metric's first report, and all such groups hold at once; free: all sums of the "
+            "metric's values do, whoever made them"
+        ),
+    ]
+    z: Annotated[float, says("in how many standard errors a normal interval of that level reaches")]
+
+
+def _group_row(stored: StoredPlan, window: Window, each: GroupReading) -> GroupRow:
+    row, of = each.row, (stored.plan.metric, stored.plan.rev, window.first, window.last, each.group.name)
+    made = partial(GroupRow, *of, len(each.members), each.n)
+    if row is None:
+        return made(None, None, None, None, "population", each.family, each.z)
+    return made(row.estimate, row.told_error, row.lower, row.upper, "population", each.family, each.z)
+
+
+def groups(store: Store, asked: QueryParameters, metric: str) -> RowSet[GroupsMeta, GroupRow]:
+    """Return the shares of a metric's groups, in the order of the dashboard."""
+    stored = asked_plan(store, metric, asked)
+    window = asked_window(store, asked) or default_window(store, stored)
+    asked_members(store, stored, asked)
+    found = read_groups(store, stored, window, int(asked["level"]) / 100, asked.get("group") or ())
+    rows = [_group_row(stored, window, each) for each in found]
+    meta: GroupsMeta = {
+        **meta_of(store, stored),
+        **window.ends,
+        "n": found[0].n if found else 0,
+        "level": int(asked["level"]),
+    }
+    return RowSet(meta, GroupRow, rows, f"{metric}-groups-{window.first}-{window.last}")
 
 
 def estimates(store: Store, asked: QueryParameters, metric: str) -> RowSet[EstimatesMeta, EstimateRow]:
@@ -136,6 +203,8 @@ def _estimates(
         significance = telling.significance()
     tail = readable_tail(store, telling)
     chosen = _choose(reading, significance, asked)
+    if (members := asked_members(store, stored, asked)) is not None:
+        chosen = [each for each in chosen if each.row.value in members]
     rows, paged = page_of(chosen, asked)
     meta: EstimatesMeta = {
         **meta_of(store, stored),

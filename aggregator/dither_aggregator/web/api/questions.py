@@ -1,44 +1,85 @@
 """Questions in the language of `dither ask`: a row an answer."""
 
+from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, TypedDict
 
 import msgspec
+from flask import request
 from marshmallow import fields, validate
 
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.ask import fleets
-from dither_aggregator.ask.answering import Asking, Family
-from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion, parse
+from dither_aggregator.ask.answering import Asking, Family, Part
+from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion
 from dither_aggregator.store import Store
-from dither_aggregator.web.api.rowsets import RowsAsked, RowSet
-from dither_aggregator.web.query_parameters import QueryParameters, about
+from dither_aggregator.web.api.rowsets import RowsAsked, RowSet, Unit
+from dither_aggregator.web.queries import QUESTIONS_MAX, answered, lines, saved
+from dither_aggregator.web.query_parameters import Body, QueryParameters, about, body_parameters, one_of
 from dither_shared.wire.problems import Problem
 
+NEEDED_MAX = 5
+"""Of so many questions that tell nothing the smallest fleet is computed."""
 
-class QuestionAsked(RowsAsked):
-    """A question."""
+
+class QueryAsked(RowsAsked):
+    """In which form answers are wanted."""
+
+    weights = one_of(("false", "true"), "true adds to meta the weights that each answer is made with")
+
+
+class QuestionAsked(QueryAsked):
+    """A question, or several."""
 
     q = fields.String(
         required=True,
         validate=validate.Length(1, CHARACTERS_MAX),
-        metadata=about('the question, such as share(dark = "yes") by week'),
+        metadata=about('the question, such as share(dark = "yes") by week; or several, a line each'),
     )
 
 
+class QuestionsBody(Body):
+    """Questions that were all fixed before any of them was answered."""
+
+    questions = fields.List(
+        fields.String(
+            validate=validate.Length(1, CHARACTERS_MAX, error=f"must be texts of 1 to {CHARACTERS_MAX:,} characters"),
+            error_messages={"invalid": "must be texts"},
+        ),
+        required=True,
+        validate=validate.Length(1, QUESTIONS_MAX, error=f"must be 1 to {QUESTIONS_MAX} questions"),
+        error_messages={"invalid": "must be a list of questions"},
+    )
+
+
+class WeightRow(msgspec.Struct, frozen=True):
+    """A number before an estimate, of which an answer is made."""
+
+    question: Annotated[int, says("which question, counted from 1")]
+    part: Annotated[Part, says("the part of the question: the sum, or a side of one of its ratios")]
+    ratio: Annotated[int, says("which of its ratios, counted from 1; 0 for the sum beside them")]
+    metric: Annotated[str, says('the metric; "" for a number alone')]
+    value: Annotated[str, says("the value, or the estimate, by its name in the metric")]
+    weight: float
+
+
 class AnswerMeta(TypedDict):
-    """The question, and what its intervals hold for."""
+    """The questions, and what their intervals hold for."""
 
     app: str
-    question: str
+    questions: list[str]
     level: Annotated[int, says("how sure the intervals are, in percent, for all of their family together")]
-    needed: Annotated[str, says('from how many devices on it would tell something, where it tells nothing; else ""')]
+    needed: Annotated[
+        str, says('from how many devices on it would tell something, where a question tells nothing; else ""')
+    ]
+    weights: Annotated[list[WeightRow] | None, says("the weights; null if they were not asked for")]
 
 
 class AnswerRow(msgspec.Struct, frozen=True):
     """One answer: of a period, or of one of its days, weeks or months."""
 
+    question: str
     first: Annotated[date, says("the first day (UTC)")] = msgspec.field(name="from")
     last: Annotated[date, says("the last day (UTC)")] = msgspec.field(name="to")
     n: Annotated[int, says("reports, of the part of the question that has the fewest")]
@@ -46,6 +87,7 @@ class AnswerRow(msgspec.Struct, frozen=True):
     estimate: Annotated[float | None, says("raw and unbiased; null where it cannot be told")]
     lower: Annotated[float | None, says("the interval's lower end")]
     upper: Annotated[float | None, says("its upper end")]
+    unit: Annotated[Unit, says('"1" for other numbers without a unit, such as ratios')]
     error_of: Annotated[ErrorOf, says("the devices that the interval is of")]
     family: Annotated[
         Family,
@@ -54,23 +96,108 @@ class AnswerRow(msgspec.Struct, frozen=True):
             "values or columns, all regressions (model); asked: those that were fixed together before any answer"
         ),
     ]
+    together: Annotated[
+        int | None, says("how many intervals these are; null for free sums, which have no number: all of them hold")
+    ]
     z: Annotated[float, says("in how many standard errors a normal interval of that level reaches")]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
     name: Annotated[str, says('of an analysis: the value, coefficient or centre that the row is of; else ""')]
     note: Annotated[str, says("of an analysis: ranks, or that an estimate is a model without an interval")]
 
 
+class SavedMeta(TypedDict):
+    """The aggregator, and how sure the intervals are."""
+
+    app: str
+    level: Annotated[int, says("how sure the intervals are, in percent")]
+
+
+class SavedRow(msgspec.Struct, frozen=True):
+    """An answer of a question that the operator's dashboard names; or, without days, why there is none."""
+
+    title: Annotated[str, says("the question's name in the dashboard")]
+    question: str
+    fixed: Annotated[
+        bool,
+        says(
+            "whether it was written before the first report of what it asks: then its intervals hold together with "
+            "those of all such questions alone"
+        ),
+    ]
+    first: Annotated[date | None, says("the first day (UTC)")] = msgspec.field(name="from")
+    last: Annotated[date | None, says("the last day (UTC)")] = msgspec.field(name="to")
+    n: Annotated[int, says("reports, of the part of the question that has the fewest")]
+    estimate: Annotated[float | None, says("raw and unbiased; null where it cannot be told")]
+    lower: Annotated[float | None, says("the interval's lower end")]
+    upper: Annotated[float | None, says("its upper end")]
+    unit: Annotated[Unit, says('"1" for other numbers without a unit, such as ratios')]
+    verdict: Annotated[
+        str, says('rose or fell, since as many days before as /changes compares; "" where it cannot be told to have')
+    ]
+    change: Annotated[float | None, says("how far it moved; null where its days are its own")]
+    change_lower: Annotated[float | None, says("the lower end of the interval of that")]
+    change_upper: Annotated[float | None, says("its upper end")]
+    untold: Annotated[str, says('why nothing can be told; "" where it can')]
+
+
+def questions(store: Store, asked: QueryParameters) -> RowSet[SavedMeta, SavedRow]:
+    """Return the dashboard's questions with their answers."""
+    meta: SavedMeta = {"app": store.app, "level": 95}
+    return RowSet(meta, SavedRow, list(_saved_rows(store)), "questions")
+
+
+def _saved_rows(store: Store) -> Iterator[SavedRow]:
+    asking = Asking(store)
+    for one in saved(store):
+        if one.question is None:
+            yield SavedRow(one.title, one.text, one.fixed, None, None, 0, *_NOTHING, "", "", *_NOTHING, one.wrong)
+            continue
+        change, unit = one.change, asking.unit(one.question)
+        moved = (change.estimate, change.lower, change.upper) if change else _NOTHING
+        for answer in one.answers:
+            yield SavedRow(
+                one.title,
+                one.text,
+                one.fixed,
+                answer.window.first,
+                answer.window.last,
+                answer.n,
+                answer.estimate,
+                answer.lower,
+                answer.upper,
+                unit,
+                one.verdict,
+                *moved,
+                answer.untold,
+            )
+
+
+_NOTHING = (None, None, None)
+"""An estimate that there is none of, and its ends."""
+
+
 def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:
-    """Answer a question, whatever is asked next."""
+    """Answer questions, whatever is asked next."""
+    return _rows(store, asked, lines(asked["q"]), fixed=False)
+
+
+def query_fixed(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:
+    """Answer questions that were all fixed before any of them was answered."""
+    return _rows(store, asked, body_parameters(QuestionsBody, request.get_data())["questions"], fixed=True)
+
+
+def _rows(store: Store, asked: QueryParameters, questions: list[str], *, fixed: bool) -> RowSet[AnswerMeta, AnswerRow]:
+    asking = Asking(store)
     try:
-        question = parse(asked["q"])
-        asking = Asking(store)
-        answers = list(asking.answer(question))
-        needed = fleets.needed(asking, question, answers)
+        found = answered(asking, questions, fixed=fixed)
     except BadQuestion as error:
-        raise Problem("malformed", f"q: {error}") from None
+        raise Problem("malformed", f"{'questions' if fixed else 'q'}: {error}") from None
+    alone = sum(asking.intervals(question) for question, _ in found) if fixed else None
+    untold = [each for each in found if all(answer.estimate is None for answer in each[1])]
+    needed = [fleets.needed(asking, *each, alone) for each in untold[:NEEDED_MAX]]
     rows = [
         AnswerRow(
+            question.text,
             answer.window.first,
             answer.window.last,
             answer.n,
@@ -78,14 +205,28 @@ def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]
             answer.estimate,
             answer.lower,
             answer.upper,
+            asking.unit(question),
             answer.error_of,
             answer.family,
+            answer.together,
             answer.z,
             answer.untold,
             answer.name,
             answer.note,
         )
+        for question, answers in found
         for answer in answers
     ]
-    meta: AnswerMeta = {"app": store.app, "question": question.text, "level": 95, "needed": needed}
+    weights = [
+        WeightRow(number, *weight)
+        for number, (question, _) in enumerate(found, 1)
+        for weight in asking.weights(question)
+    ]
+    meta: AnswerMeta = {
+        "app": store.app,
+        "questions": [question.text for question, _ in found],
+        "level": 95,
+        "needed": " ".join(needed),
+        "weights": weights if asked["weights"] == "true" else None,
+    }
     return RowSet(meta, AnswerRow, rows, "answer")

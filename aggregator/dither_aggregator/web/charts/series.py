@@ -101,11 +101,20 @@ class SeriesChart:
 
 
 def draw_series(
-    points: Sequence[Point], window: Window, marks: Sequence[DayMark] = (), measure: Measure = SHARES
+    points: Sequence[Point],
+    window: Window,
+    marks: Sequence[DayMark] = (),
+    measure: Measure = SHARES,
+    joined_days: int = 1,
 ) -> SeriesChart:
-    """Lay out a panel for each value, in the order of the points, with marks of days in the window."""
+    """Lay out a panel for each value, in the order of the points, with marks of days in the window.
+
+    Lines join points of one plan that are at most so many days apart.
+    """
     values = list(dict.fromkeys(point.value for point in points))
-    panels = [_panel([point for point in points if point.value == value], window, measure) for value in values]
+    panels = [
+        _panel([each for each in points if each.value == value], window, measure, joined_days) for value in values
+    ]
     reports = {(point.epoch, point.plan): point for point in points}
     most = max(point.n for point in points)
     step = max(1, -(-window.days // DATES))
@@ -123,7 +132,7 @@ def _x(day: date, window: Window) -> float:
     return round(100 * ((day - window.first).days + 0.5) / window.days, 3)
 
 
-def _panel(points: Sequence[Point], window: Window, measure: Measure) -> Panel:
+def _panel(points: Sequence[Point], window: Window, measure: Measure, joined_days: int) -> Panel:
     # A cut interval may end before its estimate.
     ends = [end for point in points for end in (point.lower, point.estimate, point.upper)]
     low, high = min(ends if measure.unit else [0.0, *ends]), max(ends)
@@ -138,8 +147,8 @@ def _panel(points: Sequence[Point], window: Window, measure: Measure) -> Panel:
         ]
         if len(lines) > 1 or not measure.unit:
             break
-    runs = list(_runs(points))
-    crowded = window.days > DOTS_MAX
+    runs = list(_runs(points, joined_days))
+    crowded = window.days > DOTS_MAX * joined_days
     dots = [
         Dot(_x(point.epoch, window), y(point.estimate), y(point.lower), y(point.upper), point, len(run) == 1)
         for run in runs
@@ -166,11 +175,11 @@ def _panel(points: Sequence[Point], window: Window, measure: Measure) -> Panel:
     )
 
 
-def _runs(points: Sequence[Point]) -> Iterator[list[Point]]:
+def _runs(points: Sequence[Point], joined_days: int) -> Iterator[list[Point]]:
     """Yield the points that join: of one plan, of days that follow each other, none of them provisional."""
     run: list[Point] = []
     for point in sorted(points, key=lambda each: (each.plan, each.epoch)):
-        joins = run and point.plan == run[-1].plan and (point.epoch - run[-1].epoch).days == 1
+        joins = run and point.plan == run[-1].plan and (point.epoch - run[-1].epoch).days <= joined_days
         if not joins or point.provisional:
             if run:
                 yield run

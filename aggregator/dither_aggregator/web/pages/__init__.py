@@ -19,6 +19,7 @@ from dither_aggregator.web.charts.scale import (
 )
 from dither_aggregator.web.messages import LIVE, SESSION
 from dither_aggregator.web.pages import (
+    asking,
     changes,
     compare,
     login,
@@ -43,6 +44,7 @@ ADDRESSES: dict[str, Page] = {
     "/metrics/<name>/time": time.show,
     "/changes": changes.show,
     "/compare": compare.show,
+    "/ask": asking.show,
     "/plan": planning.show,
     "/pipeline": pipeline.show,
     "/help/reading": reading_help.show,
@@ -55,6 +57,7 @@ ADDRESSES: dict[str, Page] = {
 MENU = (
     ("overview", "Metrics"),
     ("changes", "Changes"),
+    ("asking", "Ask"),
     ("planning", "Plan"),
     ("pipeline", "Pipeline"),
     ("reading_help", "How to read"),

@@ -9,6 +9,7 @@ from dither_aggregator.analysis.changes import DAYS, Changes
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
+from dither_aggregator.web.pages.asking import saved_cards
 from dither_aggregator.web.pages.words import count, lagging
 from dither_aggregator.web.queries import changed
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
@@ -36,8 +37,9 @@ def show(store: Store) -> str:
         for one in found.moved[:METRICS_SHOWN]
     ]
     state = [*lagging(store), *young(found.after)]
+    asked = [card for card in saved_cards(store) if card.move]
     return render_template(
-        "changes.html", found=found, moved=moved, headline=headline(found), left_out=left_out, state=state
+        "changes.html", found=found, moved=moved, headline=headline(found), left_out=left_out, state=state, asked=asked
     )
 
 

@@ -5,18 +5,23 @@ from dataclasses import dataclass, replace
 from datetime import date
 
 from flask import render_template
+from marshmallow import fields, validate
 
 from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.groups import GroupReading, read_groups
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.reading_cache import NotReady
+from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.windows import WINDOWS, Window, default_window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.forms import FormField, form, plans_of
 from dither_aggregator.web.pages.presentation import PagePart
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.quality import quality_sentence
+from dither_aggregator.web.pages.shares import FOUND_MAX
 from dither_aggregator.web.pages.tables import PairAsked
 from dither_aggregator.web.pages.words import in_batches, in_words, lagging, plan_state, sentence_of
 from dither_aggregator.web.privacy import privacy_of
@@ -26,8 +31,11 @@ from dither_aggregator.web.query_parameters import (
     LevelAsked,
     PlanAsked,
     QueryParameters,
+    Value,
     Whole,
     WindowAsked,
+    about,
+    asked_members,
     asked_plan,
     asked_window,
     query_parameters,
@@ -45,6 +53,11 @@ class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked):
 
     search = SEARCH
     page = Whole(1, 99_999, load_default=1)
+    group = fields.List(
+        Value(),
+        validate=validate.Length(max=1),
+        metadata=about("the name of a group: its share, and its values or ranges alone"),
+    )
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,29 @@ class Controls:
     """Whether the window is none of those on offer."""
     level: str
     search: str
+
+
+@dataclass(frozen=True)
+class GroupsPart:
+    """The groups of a metric: all of them, or the one that was asked for with its values or ranges."""
+
+    told: Sequence[GroupReading]
+    untold: Sequence[GroupReading]
+    plot: Plot | None
+    chosen: GroupReading | None = None
+    members: Sequence[Row] = ()
+    """The rows of the one that was asked for, the first of them."""
+
+    @property
+    def pay(self) -> str:
+        """Say what their intervals hold for."""
+        late = sum(each.family == "free" for each in (*self.told, *self.untold))
+        if not late:
+            return "These groups were named before the first report came, and their intervals hold at once."
+        return (
+            "Intervals are as wide as any sum of these values needs, because "
+            f"{'a group' if late == 1 else 'groups'} named after reports came may have been made to look large."
+        )
 
 
 @dataclass(frozen=True)
@@ -75,6 +111,7 @@ class MetricPage:
     """None where its counts are no longer kept."""
     part: PagePart | None = None
     """The part that is the estimand's; None where there is nothing to show."""
+    groups: GroupsPart | None = None
     quality: str = ""
     """Faults in the counts of single days, in sentences; "" where none is found."""
     open: bool = False
@@ -129,7 +166,23 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
         return replace(bare, headline=nothing if reading.left_out == 0 else TOO_LITTLE_SHOWN)
     shown = presentation_of(stored.plan)
     part = shown.part(store, reading, asked) if reading.rows else None
-    return replace(bare, part=part, headline=shown.answered(reading).sentence)
+    groups = _groups(store, reading, asked) if reading.rows else None
+    return replace(bare, part=part, groups=groups, headline=shown.answered(reading).sentence)
+
+
+def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPart | None:
+    """Return the groups to show, or the one that is asked for."""
+    members, names = asked_members(store, reading.stored, asked), asked.get("group") or ()
+    found = read_groups(store, reading.stored, reading.window, reading.view.confidence, names)
+    if not found:
+        return None
+    told = [each for each in found if each.row]
+    plot = draw([each.row for each in told if each.row], 0.0) if told else None
+    part = GroupsPart(told, [each for each in found if not each.row], plot)
+    if members is None:
+        return part
+    rows = [row for row in reading.rows if row.value in members]
+    return replace(part, chosen=found[0], members=sorted(rows, key=lambda row: -row.estimate)[:FOUND_MAX])
 
 
 def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryParameters) -> Controls:

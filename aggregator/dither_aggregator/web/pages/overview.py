@@ -18,12 +18,15 @@ from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.series import weeks
 from dither_aggregator.analysis.windows import Window, default_of
+from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.examples import examples
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.charts.scale import Measure, shorten
 from dither_aggregator.web.long_lists import too_long
+from dither_aggregator.web.pages.asking import SavedCard, saved_cards
 from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import ReadingAnswer
 from dither_aggregator.web.pages.presentations import presentation_of
@@ -110,6 +113,10 @@ class OverviewPage:
     sort: str
     page: int
     pages: int
+    example: str
+    """A question that can be asked; "" where there is none."""
+    saved: Sequence[SavedCard]
+    """The dashboard's questions, on the first page of the list alone."""
 
     @property
     def form(self) -> Sequence[FormField]:
@@ -136,7 +143,18 @@ def show(store: Store) -> str:
     shown = [_card(store, line) for line in found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]]
     state = [*lagging(store), *_over(store)]
     made = OverviewPage(
-        shown, len(lines), len(found), headline(lines), state, changes.before, search, sort, page, pages
+        shown,
+        len(lines),
+        len(found),
+        headline(lines),
+        state,
+        changes.before,
+        search,
+        sort,
+        page,
+        pages,
+        next(iter(examples(Asking(store), 1)), ""),
+        saved_cards(store) if page == 1 and not wanted else (),
     )
     return render_template("overview.html", page=made)
 

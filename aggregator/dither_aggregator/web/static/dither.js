@@ -171,3 +171,27 @@ if (refresh) {
     if (!typed && !document.hidden && !main.querySelector("form :focus")) location.reload();
   }, 1000 * refresh);
 }
+
+// Buttons below a question complete the word before the caret.
+function completing(field) {
+  const words = [...document.querySelectorAll("[data-words]")].flatMap((each) => JSON.parse(each.dataset.words));
+  const offers = made("div", { class: "offers" });
+  field.after(offers);
+  field.addEventListener("input", () => {
+    const at = field.selectionStart;
+    const [begun] = field.value.slice(0, at).match(/"[^"\n]*$|[\w.]*$/);
+    const fits = (word) => begun && word.toLowerCase().startsWith(begun.toLowerCase());
+    const buttons = words.filter(fits).slice(0, 8).map((word) => {
+      const button = made("button", { type: "button" });
+      button.textContent = word;
+      button.onclick = () => {
+        field.setRangeText(word, at - begun.length, at, "end");
+        offers.replaceChildren();
+        field.focus();
+      };
+      return button;
+    });
+    offers.replaceChildren(...buttons);
+  });
+}
+document.querySelectorAll(".asking textarea").forEach(completing);

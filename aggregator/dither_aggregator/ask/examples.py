@@ -1,0 +1,111 @@
+"""Questions that a registry's metrics can answer, to begin with, and the names that questions are made of."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.numbers import MEAN
+from dither_aggregator.analysis.tables.reading import columns_of
+from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.language import BadQuestion, parse, quoted
+from dither_aggregator.store import StoredPlan
+from dither_shared.domains import NONE, OTHER, Columns
+from dither_shared.domains.number_ranges import NumberDomain
+
+EXAMPLES_MAX = 8
+EXAMPLES_EACH = 3
+METRICS_MAX = 200
+VALUES_MAX = 30
+"""So many metrics, and values of each, are offered: others are typed."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A metric, or a table's column, with values that a question may name."""
+
+    name: str
+    values: Sequence[str]
+    more: int
+    """How many others there are."""
+    numeric: bool
+    """Whether it has a mean."""
+
+    @property
+    def words(self) -> list[str]:
+        """It and its values, as they are written in a question."""
+        return [self.name, *map(quoted, self.values)]
+
+
+def names(asking: Asking) -> list[Name]:
+    """Return what can be asked of, with the first of its values."""
+    return [each for stored in islice(asking.plans.values(), METRICS_MAX) for each in _names(stored)]
+
+
+def _names(stored: StoredPlan) -> Iterator[Name]:
+    plan, domain = stored.plan, stored.plan.domain
+    if isinstance(domain, Columns):
+        columns = columns_of(plan)
+        for at, name in enumerate(columns.names):
+            known = estimand_of(plan).shares(stored)
+            yield _name(f"{plan.metric}.{name}", columns.labels(at), f"{name}, {MEAN}" in known)
+        if columns.public:
+            yield _name(f"{plan.metric}.{columns.public[0]}", columns.public[1:])
+    elif isinstance(domain, NumberDomain):
+        yield _name(plan.metric, (), numeric=True)
+    else:
+        yield _name(plan.metric, estimand_of(plan).names(stored))
+
+
+def _name(name: str, values: Sequence[str], numeric: bool = False) -> Name:
+    told = [value for value in values if value not in (OTHER, NONE)]
+    return Name(name, told[:VALUES_MAX], len(told[VALUES_MAX:]), numeric)
+
+
+def examples(asking: Asking, most: int = EXAMPLES_MAX) -> list[str]:
+    """Return questions that can be asked: the first of each kind in turn."""
+    kinds: dict[str, list[StoredPlan]] = {}
+    for stored in asking.plans.values():
+        kinds.setdefault(stored.plan.kind.name, []).append(stored)
+    drawn = [
+        (text for stored in each for text in islice(_of_metric(asking, stored), EXAMPLES_EACH))
+        for each in kinds.values()
+    ]
+    in_turn = (text for _ in range(most) for each in drawn for text in islice(each, 1))
+    return list(islice(in_turn, most))
+
+
+def _of_metric(asking: Asking, stored: StoredPlan) -> Iterator[str]:
+    """Yield questions of one metric that can be asked."""
+    for text in _drafts(stored):
+        try:
+            asking.windows(parse(text))
+        except BadQuestion:
+            continue
+        yield text
+
+
+def _drafts(stored: StoredPlan) -> Iterator[str]:
+    metric, domain = stored.plan.metric, stored.plan.domain
+    found = list(_names(stored))
+    if isinstance(domain, NumberDomain):
+        yield f"mean({metric})"
+        yield f"quantile({metric}, .9) last 28 days"
+        middle = domain.in_unit(domain.edges[len(domain.edges) // 2])
+        yield f"share({metric} > {domain.with_unit(middle)})"
+    elif isinstance(domain, Columns):
+        one, *others = [each for each in found if each.values] or [found[0]]
+        for other in others[:1]:
+            first, second = ([quoted(each.values[0]), quoted(each.values[-1])] for each in (one, other))
+            rate = f"share({one.name} = {first[1]} | {other.name.rpartition('.')[2]} = {{}})"
+            yield f"{rate.format(second[1])} - {rate.format(second[0])}"
+        yield from (f"mean({each.name})" for each in found if each.numeric)
+        yield from (f"share({each.name} = {quoted(each.values[0])})" for each in found if each.values)
+    elif values := found[0].values:
+        yield f"share({metric} = {quoted(values[0])}) by week"
+        begins = [value.split(" ")[0] for value in values if " " in value]
+        common = [each for each in dict.fromkeys(begins) if begins.count(each) > 1 and not set(each) & set("*?[")]
+        if common:
+            yield f"share({metric} in {quoted(f'{common[0]} *')})"
+        if len(values) > 1:
+            yield f"share({metric} = {quoted(values[0])}) / share({metric} = {quoted(values[1])})"
