@@ -88,7 +88,7 @@ class Drawn:
         shares, later = world.shares, np.roll(world.shares, 1)
         whole, back = np.asarray(np.arange(d) < (d + 1) // 2, dtype=np.float64), weights[::-1].copy()
         true = float(shares @ world.held(weights))
-        yield "sum", IntervalEstimate.of(self.one.estimate(weights), self.one.variance(weights), 0.95), true
+        yield "sum", IntervalEstimate.of(self.one.estimate(weights), self.one.variance(weights), 0.05), true
         part = whole * (np.arange(d) % 2 == 0)
         yield "ratio", self.one.ratio(part, whole), float(shares @ world.held(part)) / float(shares @ world.held(whole))
         moved = float(shares @ world.held(weights) - later @ world.held(weights))

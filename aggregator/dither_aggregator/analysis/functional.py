@@ -51,6 +51,7 @@ numbers that are mostly alike are down to half as large.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -139,15 +140,96 @@ class IntervalEstimate:
     upper: float
 
     @classmethod
-    def of(cls, estimate: float, variance: float, confidence: float) -> Self:
-        """Return it with Wald's interval."""
+    def of(cls, estimate: float, variance: float, alpha: float) -> Self:
+        """Return it with Wald's interval of confidence 1 - alpha."""
         error = sqrt(max(variance, 0.0))
-        reach = -NormalDist().inv_cdf((1 - confidence) / 2) * error
+        reach = -NormalDist().inv_cdf(alpha / 2) * error
         return cls(estimate, error, estimate - reach, estimate + reach)
 
 
+class Sums(ABC):
+    """Weighted sums of unbiased shares, of which estimates, covariances and how near they are to normal are known."""
+
+    n: int
+    """How many reports tell them."""
+
+    @abstractmethod
+    def estimate(self, weights: Floats) -> float:
+        """Return the sum: raw and unbiased."""
+
+    @abstractmethod
+    def variance(self, weights: Floats, error_of: ErrorOf = "population") -> float:
+        """Return its variance; the largest that the answers leave possible."""
+
+    @abstractmethod
+    def interval(self, weights: Floats, alpha: float) -> tuple[float, float] | None:
+        """Return the ends of its interval of confidence 1 - alpha; None where devices may be too few to tell it."""
+
+    @abstractmethod
+    def _covariances(self, one: Floats, other: Floats, error_of: ErrorOf) -> Floats:
+        """Return the covariance of two, at each end of what the answers leave possible: float64[1 or 2]."""
+
+    @abstractmethod
+    def _is_normal(self, *each: Floats, alpha: float) -> bool:
+        """Tell whether there are surely as many devices as a normal law of some sums needs."""
+
+    def covariance(self, one: Floats, other: Floats, error_of: ErrorOf = "population") -> float:
+        """Return the covariance of two; the least that the answers leave possible."""
+        return float(self._covariances(one, other, error_of).min())
+
+    def ratio(self, part: Floats, whole: Floats, alpha: float = 1 - CONFIDENCE) -> IntervalEstimate | None:
+        """Return one over another, for the population, by Fieller's method; None where it cannot be told.
+
+        It holds whatever the values of one answer have in common, from as many devices on as a normal law needs.
+        """
+        if not self._is_normal(part, whole, alpha=alpha):
+            return None
+        if self.estimate(whole) < 0:
+            part, whole = -part, -whole
+        along = self._covariances(part, whole, "population")
+        x, y = (np.full_like(along, self.estimate(each)) for each in (part, whole))
+        spread_x, spread_y = (np.full_like(along, self.variance(each)) for each in (part, whole))
+        ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf(alpha / 2)
+        lower, upper = ratios.ends(z)
+        if not (ratios.known.all() and np.isfinite(lower).all()):  # SURE of the whole, as pages are
+            return None
+        error = float(ratios.std_error.max())
+        return IntervalEstimate(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
+
+    def difference_of_ratios(
+        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], alpha: float = 1 - CONFIDENCE
+    ) -> IntervalEstimate | None:
+        """Return one ratio less another, each as part and whole, likewise; None unless wholes are SURE_TO_COMPARE."""
+        return self.sum_of_ratios([(1.0, *one), (-1.0, *other)], alpha)
+
+    def sum_of_ratios(
+        self, ratios: Sequence[tuple[float, Floats, Floats]], alpha: float = 1 - CONFIDENCE
+    ) -> IntervalEstimate | None:
+        """Return numbers times ratios, each as factor, part and whole, likewise."""
+        if not all(self._is_sure(whole) for _, _, whole in ratios):
+            return None
+        if not self._is_normal(*(each for _, *both in ratios for each in both), alpha=alpha):
+            return None
+        estimate, slope = 0.0, np.zeros_like(ratios[0][1])
+        for factor, part, whole in ratios:
+            ratio = self.estimate(part) / self.estimate(whole)
+            estimate += factor * ratio
+            slope = slope + factor / self.estimate(whole) * (part - ratio * whole)
+        return IntervalEstimate.of(estimate, self.variance(slope), alpha)
+
+    def product(self, one: Floats, other: Floats, alpha: float = 1 - CONFIDENCE) -> IntervalEstimate | None:
+        """Return one times another, likewise."""
+        if not (self._is_sure(one) and self._is_sure(other) and self._is_normal(one, other, alpha=alpha)):
+            return None
+        x, y = self.estimate(one), self.estimate(other)
+        return IntervalEstimate.of(x * y, self.variance(y * one + x * other), alpha)
+
+    def _is_sure(self, weights: Floats) -> bool:
+        return abs(self.estimate(weights)) > SURE_TO_COMPARE * sqrt(self.variance(weights))
+
+
 @dataclass(frozen=True)
-class Functionals:
+class Functionals(Sums):
     """All functionals of a metric with listed values, as n reports of one mechanism tell them.
 
     Weights are float64[d], one for each value, fixed before the counts are looked at.
@@ -184,10 +266,6 @@ class Functionals:
     def variance(self, weights: Floats, error_of: ErrorOf = "population") -> float:
         """Return its variance; the largest that the answers leave possible."""
         return max(0.0, float(self._covariances(weights, weights, error_of).max()))
-
-    def covariance(self, one: Floats, other: Floats, error_of: ErrorOf = "population") -> float:
-        """Return the covariance of two; the least that the answers leave possible."""
-        return float(self._covariances(one, other, error_of).min())
 
     def interval(self, weights: Floats, alpha: float, variance: float | None = None) -> tuple[float, float] | None:
         """Return the ends of its interval of confidence 1 - alpha; None where devices may be too few to tell it.
@@ -234,7 +312,7 @@ class Functionals:
             rate = len(held) * q + estimate * (p - q)
             lower, upper = clopper_pearson(np.array([rate * self.n]), self.n, alpha)
             return part * float(rate - lower[0]) / (p - q), part * float(upper[0] - rate) / (p - q)
-        least, most = self._extremes(weights)
+        least, most = self.extremes(weights)
         below, above = reach(np.array(variance), np.array([estimate - least, most - estimate]) / self.n, self.n, z)
         return float(below), float(above)
 
@@ -260,7 +338,7 @@ class Functionals:
         """
         return _skewness(self.mechanism, weights, self.n * replace(self, repeats=1).variance(weights, "reports"))
 
-    def _extremes(self, weights: Floats) -> tuple[float, float]:
+    def extremes(self, weights: Floats) -> tuple[float, float]:
         """Return the least and the most that w may be of any report, or what it cannot pass."""
         mechanism, shape = self.mechanism, self.mechanism.shape
         if mechanism.geometry is not None:
@@ -274,51 +352,6 @@ class Functionals:
         p, q = float(mechanism.p), float(mechanism.q)
         least, most = ((float(end.sum()) - q * float(weights.sum())) / (p - q) for end in (low, high))
         return least, most
-
-    def ratio(self, part: Floats, whole: Floats, alpha: float = 1 - CONFIDENCE) -> IntervalEstimate | None:
-        """Return one over another, for the population, by Fieller's method; None where it cannot be told.
-
-        It misses with alpha at most, whatever the values of one answer have in common, from as many devices on as a
-        normal law needs.
-        """
-        if not self._is_normal(part, whole, alpha=alpha):
-            return None
-        if self.estimate(whole) < 0:
-            part, whole = -part, -whole
-        along = self._covariances(part, whole, "population")
-        x, y = (np.full_like(along, self.estimate(each)) for each in (part, whole))
-        spread_x, spread_y = (np.full_like(along, self.variance(each)) for each in (part, whole))
-        ratios, z = Ratios(x, y, spread_x, along, spread_y, 0.0, -inf, inf), -NormalDist().inv_cdf(alpha / 2)
-        lower, upper = ratios.ends(z)
-        if not (ratios.known.all() and np.isfinite(lower).all()):  # SURE of the whole, as pages are
-            return None
-        error = float(ratios.std_error.max())
-        return IntervalEstimate(float(ratios.estimate[0]), error, float(lower.min()), float(upper.max()))
-
-    def difference_of_ratios(
-        self, one: tuple[Floats, Floats], other: tuple[Floats, Floats], confidence: float = CONFIDENCE
-    ) -> IntervalEstimate | None:
-        """Return one ratio less another, each as part and whole, likewise; None unless wholes are SURE_TO_COMPARE."""
-        if not (self._is_sure(one[1]) and self._is_sure(other[1])):
-            return None
-        if not self._is_normal(*one, *other, alpha=1 - confidence):
-            return None
-        ratios = [self.estimate(part) / self.estimate(whole) for part, whole in (one, other)]
-        slopes = [
-            (part - ratio * whole) / self.estimate(whole)
-            for (part, whole), ratio in zip((one, other), ratios, strict=True)
-        ]
-        return IntervalEstimate.of(ratios[0] - ratios[1], self.variance(slopes[0] - slopes[1]), confidence)
-
-    def product(self, one: Floats, other: Floats, confidence: float = CONFIDENCE) -> IntervalEstimate | None:
-        """Return one times another, likewise."""
-        if not (self._is_sure(one) and self._is_sure(other) and self._is_normal(one, other, alpha=1 - confidence)):
-            return None
-        x, y = self.estimate(one), self.estimate(other)
-        return IntervalEstimate.of(x * y, self.variance(y * one + x * other), confidence)
-
-    def _is_sure(self, weights: Floats) -> bool:
-        return abs(self.estimate(weights)) > SURE_TO_COMPARE * sqrt(self.variance(weights))
 
     def _covariances(self, one: Floats, other: Floats, error_of: ErrorOf) -> Floats:
         """Return the covariance at each end of what E[k_a k_b] may be, float64[1 or 2]."""

@@ -1,12 +1,14 @@
 """Answers to questions: an estimate, an interval that holds however many questions follow, and what it was made of.
 
 **Intervals hold together.** A reader asks again because of what came out, so an interval must hold whichever is
-asked. By default each is one of a family that was fixed before any count was read, and each family has a third of
-alpha:
+asked. By default each is one of a family that was fixed before any count was read, and each family has a quarter
+of alpha:
 
     single     each name that the registry fixes, over each window of whole days
     pair       each difference, sum or ratio of two of them: in one window, or of one name in two windows
-    free       all weighted sums and ratios of one metric's listed values (Scheffe), for each metric and window
+    free       all weighted sums and ratios of one metric's listed values, or of the cells of some columns of a table
+               (Scheffe), for each metric, set of columns and window
+    model      each coefficient of each regression that can be asked of a table, over each window (Bonferroni)
 
 Questions that were all written before the first answer pay for their own number alone (Bonferroni).
 
@@ -15,7 +17,7 @@ different windows or metrics may be of the same devices, whose answers go togeth
 the interval (`functional.apart`). Parts that ranges leave open add up, and are never squared.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -27,38 +29,60 @@ import numpy as np
 from scipy.special import chdtri, ndtr
 
 from dither_aggregator.analysis.estimands import estimand_of, read, tally_of
-from dither_aggregator.analysis.functional import Functionals
+from dither_aggregator.analysis.functional import Sums
+from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables.reading import columns_of
-from dither_aggregator.analysis.tables.rows import mean_name, rate_name, share_name
+from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
+from dither_aggregator.analysis.tables.cell_sums import CellSums
+from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.reading import arms_of, columns_of
+from dither_aggregator.analysis.tables.regression import StepSums
 from dither_aggregator.analysis.windows import Window, default_window, reports_max
-from dither_aggregator.ask.language import BadQuestion, Condition, Expression, Figure, Period, Query, WeightedSum, steps
+from dither_aggregator.ask import analyses
+from dither_aggregator.ask.language import (
+    Analysis,
+    BadQuestion,
+    Condition,
+    Expression,
+    Figure,
+    Groups,
+    Period,
+    Query,
+    Untold,
+    WeightedSum,
+    steps,
+)
+from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, columns_line, listed, names_asked
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.store import Store, StoredPlan
-from dither_shared.domains import Columns
+from dither_aggregator.store import Store, StoredPlan, Tally
+from dither_shared.domains import Columns, Domain
 from dither_shared.domains.number_ranges import NumberDomain
+from dither_shared.kinds.kind import Asked as KindAsked
 from dither_shared.plan import Plan
 
 WINDOW_DAYS_MAX = 366
 WINDOWS = WINDOW_DAYS_MAX * (WINDOW_DAYS_MAX + 1) // 2
 """All windows of whole days of a year."""
-FAMILIES = 3
-ALPHA_MIN = 1e-290
-"""Floats have no smaller chances that are exact: those of about 1,100 values by Scheffé's method."""
+FAMILIES = 4
+STEPS_MAX = 400
+"""The most answers of one question."""
 ROW_ALPHA_MIN = 1e-12
 """Readings are asked for a confidence, and 1 less a smaller chance is not exact; intervals of smaller ones are such
 that are stretched as those of a normal law are."""
 WORK_MAX = 400
 """Parts of all answers that are made at once: each takes about two milliseconds."""
-RATE_PARTS = 10
-"""A rate in a table counts as so many: it takes about a tenth of a second."""
-Family = Literal["single", "pair", "free", "asked"]
+RATE_PARTS = 2
+"""A rate in a table counts as so many."""
+ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50}
+"""An analysis counts as so many."""
+Family = Literal["single", "pair", "free", "model", "asked"]
 HOLDS_WITH: Mapping[Family, str] = {
     "single": "all questions of one name together",
     "pair": "all questions of two names together",
     "free": "all questions of one metric's values together",
+    "model": "all coefficients of regressions together",
     "asked": "the questions that were asked together",
 }
 """The questions that the intervals of a family hold for, in words."""
@@ -71,7 +95,12 @@ class Guard(NamedTuple):
     alpha: float
     """The chance that this one interval misses."""
     together: int | None = None
-    """How many intervals the family has; None where it has all sums that there are."""
+    """How many intervals the family has; None where it has all sums, or all regressions, that there are."""
+
+    @property
+    def z(self) -> float:
+        """In how many standard errors a normal interval reaches."""
+        return -NormalDist().inv_cdf(self.alpha / 2)
 
 
 @dataclass(frozen=True)
@@ -89,6 +118,8 @@ class Term:
     """How much of its error devices' answers are at most: 1 where that is not known."""
     is_open: bool = False
     """Whether ranges leave something open, which is the same in every term."""
+    arm: tuple[str, str] = ("", "")
+    """The table and the value of its public column that all devices have; one device has one value in a window."""
 
     def times(self, factor: float) -> "Term":
         """Return it times a number."""
@@ -112,6 +143,12 @@ class QueryAnswer:
     upper: float | None = None
     untold: str = ""
     """Why there is none; "" where there is."""
+    name: str = ""
+    """The value, coefficient or centre that this row of an analysis is of; "" where the question is the name."""
+    note: str = ""
+    """Its rank, or that it is a model without an interval."""
+    queries: Sequence[StepSums] = field(default=(), repr=False)
+    """The noisy sums that an analysis asked for, step after step; of its first row."""
     together: int | None = None
     """How many intervals hold at once; None for all sums of a metric's values, in all metrics and windows."""
     error_of: Literal["population"] = field(default="population", init=False)
@@ -139,6 +176,10 @@ class Asking:
 
     store: Store
     confidence: float = CONFIDENCE
+    progress: Callable[[int, int], None] = lambda done, of: None
+    """Told how much of a slow analysis is done."""
+    suppose: Callable[[StoredPlan], Tally] | None = None
+    """Gives the counts of a window, in the place of those that were collected."""
 
     @cached_property
     def plans(self) -> Mapping[str, StoredPlan]:
@@ -146,6 +187,15 @@ class Asking:
         found: dict[str, StoredPlan] = {}
         for stored in self.store.plans():
             found.setdefault(stored.plan.metric, stored)
+        return found
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The dashboard's groups of values, by metric: a question may name them."""
+        found: dict[str, dict[str, Sequence[str]]] = {}
+        for each in dashboard_of(self.store).groups:
+            if each.patterns:
+                found.setdefault(each.metric, {})[each.name] = each.patterns
         return found
 
     @cached_property
@@ -163,28 +213,69 @@ class Asking:
         alpha = 1 - self.confidence
         if alone is not None:
             return Guard("asked", alpha / alone, alone)
-        singles = [asked for asked in expression.asked if asked.condition is None or _is_single(asked.condition)]
+        singles = [asked for asked in expression.asked if self._is_single(asked)]
         if len(singles) == len(expression.asked) <= 2:
             pairs = self.names * (self.largest * WINDOWS + WINDOWS**2)
             family: Family = "single" if len(singles) == 1 else "pair"
             together = self.names * WINDOWS if family == "single" else pairs
             return Guard(family, alpha / FAMILIES / together, together)
-        free = max([1, *(self._freedom(asked) for asked in expression.asked)])
-        z = sqrt(float(chdtri(free, alpha / FAMILIES / (len(self.plans) * WINDOWS))))
-        both = 2 * float(ndtr(-z))  # Python's own law says 0 from 8.3 standard errors on
-        if both < ALPHA_MIN:
-            few = f"sums of {free + 1:,} values do not hold all at once: name two values at most"
-            raise BadQuestion(f"{few}, or fix the questions before any answer")
-        return Guard("free", both)
+        return self.free(max([1, *(self._freedom(asked, expression) for asked in expression.asked)]))
 
-    def _freedom(self, asked: Figure) -> int:
-        return len(self.resolve(asked).plan.values) - 1 if self.resolve(asked).listed else 1
+    def free(self, freedom: int) -> Guard:
+        """Return how sure an interval of any weighted sum of so many free numbers must be.
+
+        Raises BadQuestion for too many.
+        """
+        alpha = (1 - self.confidence) / FAMILIES / (sum(map(_column_sets, self.plans.values())) * WINDOWS)
+        z = sqrt(float(chdtri(freedom, alpha)))
+        own = 2 * float(ndtr(-z))  # Python's own law says 0 from 8.3 standard errors on
+        if own < analyses.ALPHA_MIN:
+            few = f"sums of {freedom + 1:,} values do not hold all at once: name two values at most"
+            raise BadQuestion(f"{few}, or fix the questions before any answer")
+        return Guard("free", own)
+
+    def single(self, alone: int | None) -> Guard:
+        """Return how sure the interval of one name must be."""
+        if alone is not None:
+            return Guard("asked", (1 - self.confidence) / alone, alone)
+        together = self.names * WINDOWS
+        return Guard("single", (1 - self.confidence) / FAMILIES / together, together)
+
+    def model(self, regressions: float) -> Guard:
+        """Return how sure an interval must be, of so many coefficients that can be asked over each window."""
+        alpha = (1 - self.confidence) / FAMILIES / (regressions * WINDOWS)
+        return Guard("model", max(alpha, analyses.ALPHA_MIN))
+
+    def _guard_of(self, analysis: Analysis, alone: int | None) -> Guard:
+        """Return how sure each interval of an analysis must be."""
+        if alone is not None or (analysis.kind == "top" and analysis.grouping != "saved"):
+            return self.single(alone)
+        if analysis.kind == "top":
+            return self.free(analyses.freedom(self, analysis))
+        return self.model(max(1, sum(map(analyses.regressions, self.tables.values()))))
+
+    def _is_single(self, asked: Figure) -> bool:
+        """Tell whether a name is asked that the registry fixes: of at most two values, one of each column."""
+        conditions = [asked.condition, asked.given, *asked.also, *asked.given_also]
+        given = [each for each in conditions if each]
+        return all(each.is_single for each in given) and len(given) <= 2
+
+    def _freedom(self, asked: Figure, expression: Expression) -> int:
+        resolved = self.resolve(asked)
+        if not resolved.table:
+            return len(resolved.plan.values) - 1 if resolved.listed else 1
+        others = [each for each in expression.asked if self.resolve(each).plan.metric == resolved.plan.metric]
+        if len({tuple(sorted(names_asked(each))) for each in others}) == 1:
+            return resolved.table.freedom(asked)
+        domain = resolved.table.domain
+        return sum(domain.symbols(question) for question in range(len(domain.questions)))
 
     # Which metric is meant.
 
     def resolve(self, asked: Figure) -> "Resolved":
         """Return the plan that something is asked of; raise BadQuestion, which says what there is, for none."""
-        if stored := self.plans.get(asked.metric):
+        stored, names = self.plans.get(asked.metric), names_asked(asked)
+        if stored and len(names) == 1:
             return Resolved(stored)
         table, _, column = asked.metric.rpartition(".")
         tables = {
@@ -192,21 +283,48 @@ class Asking:
             for name, stored in self.plans.items()
             if isinstance(stored.plan.domain, Columns) and table in ("", name)
         }
+        wanted = [name.rpartition(".")[2] for name in names]
         holding = {name: stored for name, stored in tables.items() if column in _column_names(stored)}
-        given = asked.given.name.rpartition(".")[2] if asked.given else None
-        both = {name: stored for name, stored in holding.items() if given in (None, *_column_names(stored))}
+        both = {name: stored for name, stored in holding.items() if _asks(stored, wanted)}
         if len(both) == 1:
             ((_, stored),) = both.items()
             return Resolved(stored, column)
         if both:
             raise BadQuestion(f"{' and '.join(sorted(both))} have a column {column!r}: write TABLE.{column}")
-        if holding:
-            raise BadQuestion(
-                f"{column} and {given} were never asked together: a metric of kind table with both columns would"
-            )
-        raise BadQuestion(f"there is no metric or column {asked.metric!r}; there are {_listed(sorted(self.plans))}")
+        if holding or stored:
+            raise BadQuestion(self.never_together(wanted))
+        raise BadQuestion(f"there is no metric or column {asked.metric!r}; there are {listed(sorted(self.plans))}")
+
+    @cached_property
+    def tables(self) -> Mapping[str, TableAsked]:
+        """Each table, by name."""
+        return {
+            name: TableAsked(stored) for name, stored in self.plans.items() if isinstance(stored.plan.domain, Columns)
+        }
+
+    def table(self, name: str) -> "Resolved":
+        """Return a table by its name; raise BadQuestion for none."""
+        if name not in self.tables:
+            raise BadQuestion(f"there is no table {name!r}; there are {listed(sorted(self.tables))}")
+        stored = self.tables[name].stored
+        return Resolved(stored, columns_of(stored.plan).names[0])
+
+    def never_together(self, names: Sequence[str]) -> str:
+        """Say that some columns or metrics were never asked together, and which registry line would."""
+        known: dict[str, Domain | None] = dict.fromkeys(names)
+        for name, stored in self.plans.items():
+            domain = stored.plan.domain
+            own = domain.columns if isinstance(domain, Columns) else {name: domain}
+            known |= {each: own[each] for each in names if each in own}
+        few = "both" if len(names) == 2 else f"these {len(names)}, few enough to be asked at once,"
+        listed_ = f"{', '.join(names[:-1])} and {names[-1]}"
+        return f"{listed_} were never asked together: a table of {few} would: {columns_line(known)}"
 
     # Answers.
+
+    def intervals(self, question: Query) -> int:
+        """Return how many intervals a question asks for: a series and an analysis have several."""
+        return len(self.windows(question)) * (analyses.intervals(self, question.analysis) if question.analysis else 1)
 
     def answer_all(self, questions: Sequence[Query], *, fixed: bool) -> list[list[QueryAnswer]]:
         """Return the answers of questions, which may all have been `fixed` before any of them was answered.
@@ -220,21 +338,27 @@ class Asking:
             asked = f"{sum(answers):,} answers" if len(questions) == 1 else f"{len(questions):,} questions"
             few = f"{asked} of {sum(parts):,} parts in all are too many at once: {WORK_MAX} are answered"
             raise BadQuestion(f"{few}; ask by week, or of fewer days").placed(most.text, len(most.text))
-        alone = sum(answers) if fixed else None
+        alone = sum(map(self.intervals, questions)) if fixed else None
         for question in questions:
             try:
-                self.guard(question.expression, alone)
+                if not question.analysis:
+                    self.guard(question.expression, alone)
             except BadQuestion as error:
                 raise error.placed(question.text, 0) from None
         return [list(self.answer(question, alone)) for question in questions]
 
     def work(self, question: Query) -> int:
         """Return how many parts all answers of a question have."""
-        rates = [RATE_PARTS if asked.given else 1 for asked in question.expression.asked]
+        if question.analysis:
+            return len(self.windows(question)) * ANALYSIS_PARTS[question.analysis.kind]
+        rates = [RATE_PARTS if asked.given or asked.also else 1 for asked in question.expression.asked]
         return len(self.windows(question)) * sum(rates)
 
-    def unit(self, expression: Expression) -> str:
+    def unit(self, question: Query) -> str:
         """Return the unit of an answer: "" for shares, "1" for a number without one, such as a ratio."""
+        expression = question.expression
+        if question.analysis:
+            return "" if question.analysis.kind in ("top", "regress") else "1"
         units = {
             "" if asked.statistic == "share" else self.resolve(asked).unit
             for factor, asked in expression.sum.terms
@@ -246,7 +370,49 @@ class Asking:
     def answer(self, question: Query, alone: int | None = None) -> Iterator[QueryAnswer]:
         """Yield the answer, or one for each step; `alone` is the number of intervals that were fixed beforehand."""
         for each in self.windows(question):
-            yield self._answer(question.expression, each, alone)
+            yield from self.answers_in(question, each, alone)
+
+    def answers_in(self, question: Query, window: Window | None, alone: int | None) -> Iterator[QueryAnswer]:
+        """Yield the answer in a window, or the rows of an analysis."""
+        if question.analysis:
+            yield from self._analysis(question.analysis, window, alone)
+        else:
+            yield self._answer(question.expression, window, alone)
+
+    def asked_plans(self, question: Query) -> list[StoredPlan]:
+        """Return the plans that a question is of."""
+        if question.analysis:
+            return [analyses.resolved(self, question.analysis).stored]
+        return [self.resolve(asked).stored for asked in question.expression.asked]
+
+    def _analysis(self, analysis: Analysis, window: Window | None, alone: int | None) -> Iterator[QueryAnswer]:
+        """Yield the rows of an analysis."""
+        resolved = analyses.resolved(self, analysis)
+        at = CountedAt(resolved.plan.metric, window or default_window(self.store, resolved.stored))
+        guard = self._guard_of(analysis, alone)
+        try:
+            n, rows = analyses.rows(self, analysis, at, guard.alpha)
+            untold = ""
+        except (BadTally, TallyGone) as error:
+            n, rows, untold = 0, [analyses.AnalysisRow("")], str(error)
+        except Untold as why:
+            n, rows = why.of.n if isinstance(why.of, Term) else 0, [analyses.AnalysisRow("")]
+            untold = str(why)
+        for row in rows:
+            ends = row.estimate, row.lower, row.upper
+            counted = n, _devices(resolved.stored, n, at.days)
+            yield QueryAnswer(
+                at.days,
+                *counted,
+                guard.family,
+                guard.z,
+                *ends,
+                untold or row.untold,
+                row.name,
+                row.note,
+                row.queries,
+                guard.together,
+            )
 
     def change(self, question: Query, before: Window, after: Window, alone: int | None = None) -> QueryAnswer:
         """Return how far an answer moved from one window to another; of one that names no days."""
@@ -260,6 +426,11 @@ class Asking:
                 self.check(asked)
             except BadQuestion as error:
                 raise error.placed(question.text, asked.at) from None
+        if question.analysis:
+            try:
+                analyses.check(self, question.analysis)
+            except BadQuestion as error:
+                raise error.placed(question.text, 0) from None
         if question.period is None and question.step is None:
             return (None,)
         try:
@@ -290,22 +461,21 @@ class Asking:
 
     def _answer(self, expression: Expression, window: Window | None, alone: int | None) -> QueryAnswer:
         guard = self.guard(expression, alone)
-        z = -NormalDist().inv_cdf(guard.alpha / 2)
         terms: list[Term] = []
         untold = ""
         try:
             terms.extend(self._sum(expression.sum, window, guard.alpha))
             for factor, part, whole in expression.ratios:
                 terms.append(self._ratio(part, whole, window, guard.alpha).times(float(factor)))
-        except _Untold as why:
+        except Untold as why:
             untold = str(why)
-            terms = [why.term] if why.term else []
+            terms = [why.of] if isinstance(why.of, Term) else []
         except (BadTally, TallyGone) as error:
             untold, terms = str(error), []
         days = [term.window for term in terms] or [window or default_window(self.store, self._first(expression))]
         first, last = min(each.first for each in days), max(each.last for each in days)
         counted = min((term.n for term in terms), default=0), min((term.devices for term in terms), default=0)
-        bare = QueryAnswer(Window(first, last), *counted, guard.family, z, untold=untold, together=guard.together)
+        bare = QueryAnswer(Window(first, last), *counted, guard.family, guard.z, untold=untold, together=guard.together)
         if untold:
             return bare
         added = _added(terms)
@@ -339,42 +509,100 @@ class Asking:
         return window or default_window(self.store, stored)
 
     def _sum(self, of: WeightedSum, window: Window | None, alpha: float) -> Iterator[Term]:
-        """Yield the terms of a sum: one for all listed values of a metric in a window, one for anything else."""
-        listed: dict[tuple[str, Window], Floats] = {}
+        """Yield the terms of a sum: one for a metric's values or a table's cells in a window, one for any other."""
+        plain: dict[CountedAt, Floats] = {}
+        ratios: dict[CountedAt, list[tuple[float, Floats, Floats]]] = {}
         for factor, asked in of.terms:
             resolved = self.resolve(asked)
-            days = self._window(asked, resolved.stored, window)
-            if not resolved.listed:
-                yield self._row(resolved, asked, days, alpha).times(float(factor))
+            at = self._place(asked, window)
+            if not (resolved.listed or resolved.table):
+                yield self._row(resolved, asked, at.days, alpha).times(float(factor))
                 continue
-            weights = float(factor) * resolved.weights(asked)
-            at = resolved.plan.metric, days
-            listed[at] = listed[at] + weights if at in listed else weights
-        for (metric, days), weights in listed.items():
-            yield self._functional(self.plans[metric], weights, days, alpha)
+            sums = self.sums(at)
+            part, whole = resolved.sides(asked, sums)
+            if whole is None:
+                plain[at] = plain[at] + float(factor) * part if at in plain else float(factor) * part
+            else:
+                ratios.setdefault(at, []).append((float(factor), part, whole))
+        for at in {**plain, **ratios}:
+            if at in ratios:
+                yield self._ratios(at, ratios[at], plain.get(at), alpha)
+            else:
+                yield self._functional(at, plain[at], alpha)
 
-    def _functionals(self, stored: StoredPlan, days: Window) -> Functionals:
-        tally = tally_of(self.store, stored, days)
+    def _place(self, asked: Figure, window: Window | None) -> CountedAt:
+        resolved = self.resolve(asked)
+        arm = resolved.table.arm(asked) if resolved.table else ""
+        return CountedAt(resolved.plan.metric, self._window(asked, resolved.stored, window), arm)
+
+    def sums(self, at: CountedAt) -> Sums:
+        """Return all weighted sums of a metric's values, or of a table's cells, in a window."""
+        stored, days = self.plans[at.metric], at.days
+        tally = self.suppose(stored) if self.suppose else tally_of(self.store, stored, days)
         if not tally.n:
-            raise _Untold(f"no report of {stored.plan.metric} in {_days(days)}")
+            raise Untold(f"no report of {at.metric} in {_days(days)}")
+        if isinstance(stored.plan.domain, Columns):
+            return self._cells(at, arms_of(stored, tally, View(days=days.days)))
         functionals = estimand_of(stored.plan).functionals(stored, tally, days.days)
         assert functionals is not None
         return functionals
 
-    def _functional(self, stored: StoredPlan, weights: Floats, days: Window, alpha: float) -> Term:
-        functionals = self._functionals(stored, days)
-        devices = _devices(stored, functionals.n, days)
-        bare = Term(0.0, 0.0, 0.0, days, functionals.n, devices)
+    def _cells(self, at: CountedAt, arms: Sequence[Sequence[QuestionTally]]) -> CellSums:
+        domain = columns_of(self.plans[at.metric].plan)
+        questions = arms[domain.public.index(at.arm, 1) - 1] if at.arm else together(arms)
+        enough = [question for question in questions if question.n >= REPORTS_MIN]
+        if not enough:
+            n = sum(question.n for question in questions)
+            few = f"{n:,} reports of {at.metric} are too few: each of {len(domain.questions)} questions needs"
+            raise Untold(f"{few} {REPORTS_MIN}", self.bare(at, n))
+        return CellSums(enough)
+
+    def bare(self, at: CountedAt, n: int) -> Term:
+        """Return a term of n reports that nothing is told of yet."""
+        arm = (at.metric, at.arm) if at.arm else ("", "")
+        return Term(0.0, 0.0, 0.0, at.days, n, _devices(self.plans[at.metric], n, at.days), arm=arm)
+
+    def _functional(self, at: CountedAt, weights: Floats, alpha: float) -> Term:
+        sums = self.sums(at)
+        bare = self.bare(at, sums.n)
         if not weights.any():
             return bare
-        ends = functionals.interval(weights, alpha)
+        ends = sums.interval(weights, alpha)
         if ends is None:
-            few = f"{functionals.n:,} reports of {stored.plan.metric} may be of only {devices:,} devices"
-            raise _Untold(f"{few}: too few for an interval that holds", bare)
-        estimate, variance = functionals.estimate(weights), functionals.variance(weights)
-        answers = max(0.0, variance - functionals.variance(weights, "reports"))
+            raise self.too_few(at, sums.n)
+        estimate, variance = sums.estimate(weights), sums.variance(weights)
+        answers = max(0.0, variance - sums.variance(weights, "reports"))
         part = sqrt(answers / variance) if variance > 0 else 1.0
         return replace(bare, estimate=estimate, below=estimate - ends[0], above=ends[1] - estimate, answers_part=part)
+
+    def too_few(self, at: CountedAt, n: int) -> Untold:
+        """Return that n reports have no interval that holds."""
+        bare = self.bare(at, n)
+        of = f"{n:,} reports of {at.metric} may be of only {bare.devices:,} devices"
+        return Untold(f"{of}: too few for an interval that holds", bare)
+
+    def _ratios(
+        self, at: CountedAt, ratios: Sequence[tuple[float, Floats, Floats]], beside: Floats | None, alpha: float
+    ) -> Term:
+        """Return the sum of rates, each as factor, part and whole, and of weights beside them."""
+        sums = self.sums(at)
+        bare = self.bare(at, sums.n)
+        if beside is None and len(ratios) == 1:
+            ((factor, part, whole),) = ratios
+            found = sums.ratio(part, whole, alpha)
+            if found is None:
+                raise Untold("too few devices have what stands behind |, or say anything", bare)
+            below, above = found.estimate - found.lower, found.upper - found.estimate
+            return replace(bare, estimate=found.estimate, below=below, above=above).times(factor)
+        if beside is not None:
+            everybody = np.zeros_like(beside)
+            everybody[0] = 1.0
+            ratios = [*ratios, (1.0, beside, everybody)]
+        compared = sums.sum_of_ratios(ratios, alpha)
+        if compared is None:
+            raise Untold("too few devices have what stands behind |, or say anything, to compare them", bare)
+        reach = compared.upper - compared.estimate
+        return replace(bare, estimate=compared.estimate, below=reach, above=reach)
 
     def _row(self, resolved: "Resolved", asked: Figure, days: Window, alpha: float) -> Term:
         """Return a term that is one row of a reading."""
@@ -382,11 +610,13 @@ class Asking:
         told = max(alpha, ROW_ALPHA_MIN)
         view = View(days=days.days, confidence=1 - told, values=(name,))
         stored = resolved.stored
+        if self.suppose:
+            return self._supposed_row(stored, days)
         reading = read(self.store, stored, days.last, view)
         bare = Term(0.0, 0.0, 0.0, days, reading.n, _devices(stored, reading.n, days))
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
         if row is None:
-            raise _Untold(reading.nothing_to_show or f"{name} cannot be told of {reading.n:,} reports", bare)
+            raise Untold(reading.nothing_to_show or f"{name} cannot be told of {reading.n:,} reports", bare)
         farther = NormalDist().inv_cdf(alpha / 2) / NormalDist().inv_cdf(told / 2)
         own = Term(
             row.estimate,
@@ -400,24 +630,29 @@ class Asking:
         )
         return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
 
+    def _supposed_row(self, stored: StoredPlan, days: Window) -> Term:
+        """Return a term without an interval, if pages would tell one of so many reports."""
+        assert self.suppose
+        bare = self.bare(CountedAt(stored.plan.metric, days), self.suppose(stored).n)
+        least = stored.plan.kind.reports_min(KindAsked(stored.plan.domain, stored.plan.cells))
+        if bare.devices < least:
+            raise Untold(f"{least:,} devices are needed", bare)
+        return bare
+
     def _ratio(self, part: WeightedSum, whole: WeightedSum, window: Window | None, alpha: float) -> Term:
         """Return one sum over another: Fieller's of one metric and window, else from the ends of both."""
-        at = {
-            (self.resolve(asked).plan.metric, self._window(asked, self.resolve(asked).stored, window))
-            for each in (part, whole)
-            for _, asked in each.terms
-        }
-        if len(at) == 1 and all(self.resolve(asked).listed for each in (part, whole) for _, asked in each.terms):
-            ((metric, days),) = at
-            stored = self.plans[metric]
-            resolved, functionals = Resolved(stored), self._functionals(stored, days)
-            over = [self._weights(resolved, each) for each in (part, whole)]
-            bare = Term(0.0, 0.0, 0.0, days, functionals.n, _devices(stored, functionals.n, days))
-            if any(functionals.interval(weights, alpha) is None for weights in over if weights.any()):
-                raise _Untold(f"{functionals.n:,} reports may be of too few devices", bare)
-            found = functionals.ratio(over[0], over[1], alpha)
+        asked = [asked for each in (part, whole) for _, asked in each.terms]
+        places = {self._place(each, window) for each in asked}
+        if len(places) == 1 and all(self.resolve(each).has_parts(each) for each in asked):
+            (at,) = places
+            sums = self.sums(at)
+            over = [self._weights(each, sums) for each in (part, whole)]
+            bare = self.bare(at, sums.n)
+            if any(sums.interval(weights, alpha) is None for weights in over if weights.any()):
+                raise self.too_few(at, sums.n)
+            found = sums.ratio(over[0], over[1], alpha)
             if found is None:
-                raise _Untold("the denominator cannot be told from zero, or these are too few reports", bare)
+                raise Untold("the denominator cannot be told from zero", bare)
             return replace(
                 bare, estimate=found.estimate, below=found.estimate - found.lower, above=found.upper - found.estimate
             )
@@ -425,7 +660,7 @@ class Asking:
         ends = below.estimate - below.below, below.estimate + below.above
         shown = replace(above, n=min(above.n, below.n), devices=min(above.devices, below.devices))
         if ends[0] <= 0 <= ends[1]:
-            raise _Untold("the denominator cannot be told from zero", shown)
+            raise Untold("the denominator cannot be told from zero", shown)
         corners = [
             one / other for one in (above.estimate - above.below, above.estimate + above.above) for other in ends
         ]
@@ -439,21 +674,13 @@ class Asking:
             is_open=above.is_open or below.is_open,
         )
 
-    @staticmethod
-    def _weights(resolved: "Resolved", of: WeightedSum) -> Floats:
+    def _weights(self, of: WeightedSum, sums: Sums) -> Floats:
         """Return the weights of a sum of one metric's values; a number alone is that number of all values together."""
-        weights = np.full(len(resolved.plan.values), float(of.constant))
+        first = self.resolve(of.terms[0][1])
+        weights = float(of.constant) * first.everybody(sums)
         for factor, asked in of.terms:
-            weights += float(factor) * resolved.weights(asked)
-        return weights
-
-
-class _Untold(Exception):
-    """A question cannot be answered, and why."""
-
-    def __init__(self, why: str, term: Term | None = None) -> None:
-        super().__init__(why)
-        self.term = term
+            weights = weights + float(factor) * self.resolve(asked).sides(asked, sums)[0]
+        return np.asarray(weights)
 
 
 @dataclass(frozen=True)
@@ -481,15 +708,19 @@ class Resolved:
         """Whether values are listed, so that any sum of them is a functional."""
         return estimand_of(self.plan).has_functionals(self.stored)
 
+    @property
+    def table(self) -> TableAsked | None:
+        """The table, where a column is asked for; None of a metric without columns."""
+        return TableAsked(self.stored) if self.column else None
+
     def names(self, asked: Figure) -> tuple[tuple[str, ...], bool]:
         """Return the names of what is asked, and whether all others are meant; raise BadQuestion where none is."""
-        if self.column:
-            return self._of_table(asked), False
+        if self.table:
+            return (self.table.name(asked),), False
         metric = self.plan.metric
         if asked.given:
             raise BadQuestion(
-                f"{metric} was never asked together with {asked.given.name}: a metric of kind table with both columns "
-                "would"
+                f"a share of some values of {metric} is written as share({metric} ...) / share({metric} ...)"
             )
         known = (*estimand_of(self.plan).names(self.stored), *estimand_of(self.plan).shares(self.stored))
         domain = self.plan.domain
@@ -504,11 +735,13 @@ class Resolved:
             if not isinstance(domain, NumberDomain):
                 raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)")
             return (_above(domain, asked.condition, known),), not asked.condition.above
-        found = asked.condition.among(known)
+        found = known
+        for each in (asked.condition, *asked.also):
+            found = each.among(found)
         if not found:
-            raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {_listed(known)}")
+            raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {listed(known)}")
         if len(found) > 1 and not self.listed:
-            raise BadQuestion(f"{metric} tells one value at a time; {asked.condition} means {_listed(found)}")
+            raise BadQuestion(f"{metric} tells one value at a time; {asked.condition} means {listed(found)}")
         return found, False
 
     def weights(self, asked: Figure) -> Floats:
@@ -516,39 +749,27 @@ class Resolved:
         found, _ = self.names(asked)
         return np.isin(np.array(self.plan.values, dtype=object), found).astype(np.float64)
 
-    def _of_table(self, asked: Figure) -> tuple[str]:
-        domain = columns_of(self.plan)
-        if asked.statistic == "quantile":
-            raise BadQuestion(f"{self.column} is a column of {self.plan.metric}, of which no quantile is measured")
-        if asked.statistic == "mean":
-            what = mean_name(self.column)
-        else:
-            assert asked.condition is not None
-            what = share_name(self.column, self._label(domain, self.column, asked.condition))
-        if asked.given is None:
-            return (what,)
-        column = asked.given.name.rpartition(".")[2]
-        return (rate_name(what, share_name(column, self._label(domain, column, asked.given))),)
+    def has_parts(self, asked: Figure) -> bool:
+        """Whether it is told by weights alone, or over the devices that say anything: not of some of these."""
+        if self.table:
+            return not self.table.given(asked)
+        return self.listed
 
-    def _label(self, domain: Columns, column: str, condition: Condition) -> str:
-        if column in domain.public[:1]:
-            labels: Sequence[str] = domain.public[1:]
-        else:
-            labels = domain.labels(domain.names.index(column))
-        if condition.number is not None:
-            raise BadQuestion(f"{column} is told by its ranges: ask {column} in one of {_listed(labels)}")
-        found = condition.among(tuple(labels))
-        if len(found) != 1:
-            means = f"means {_listed(found)}" if found else "means none"
-            raise BadQuestion(f"a column is asked for one value; {condition} {means} of {_listed(labels)}")
-        return found[0]
+    def sides(self, asked: Figure, sums: Sums) -> tuple[Floats, Floats | None]:
+        """Return the weights of what is asked and, but for all devices, of those that count."""
+        if not self.table:
+            return self.weights(asked), None
+        assert isinstance(sums, CellSums)
+        found = self.table.sides(asked, sums)
+        if found is None:
+            raise Untold(f"too few reports tell {self.table.name(asked)}")
+        return found[0], None if self.table.is_whole(asked) else found[1]
 
-
-def _is_single(condition: Condition) -> bool:
-    """Tell whether a condition names one thing: a number's edge, or a value without a pattern."""
-    if condition.number is not None:
-        return True
-    return len(condition.patterns) == 1 and not any(each in condition.patterns[0].replace("[*]", "") for each in "*?")
+    def everybody(self, sums: Sums) -> Floats:
+        """Return the weights of all values together."""
+        if isinstance(sums, CellSums):
+            return sums.everybody
+        return np.ones(len(self.plan.values))
 
 
 def _quantile(asked: Figure, known: Sequence[str]) -> str:
@@ -556,7 +777,7 @@ def _quantile(asked: Figure, known: Sequence[str]) -> str:
     name = next((name for name, at in QUANTILES.items() if Fraction(str(at)) == asked.probability), "")
     if name not in known:
         told = [f"{at:g}".removeprefix("0") for name, at in QUANTILES.items() if name in known]
-        raise BadQuestion(f"quantiles are told of {_listed(told)}" if told else f"{asked.metric} tells a mean alone")
+        raise BadQuestion(f"quantiles are told of {listed(told)}" if told else f"{asked.metric} tells a mean alone")
     return name
 
 
@@ -568,30 +789,43 @@ def _above(domain: NumberDomain, condition: Condition, known: Sequence[str]) -> 
     edge = next((edge for edge in edges if Fraction(edge) == Fraction(condition.number or 0)), None)
     name = f"at least {domain.with_unit(edge)}" if edge is not None else ""
     if name not in known:
-        raise BadQuestion(f"{condition.name} is told apart at {_listed(edges)}: ask for one of these")
+        raise BadQuestion(f"{condition.name} is told apart at {listed(edges)}: ask for one of these")
     return name
 
 
 def _names(stored: StoredPlan) -> int:
-    """Return how many names a metric fixes."""
+    """Return how many names a metric fixes: also families, and of a table each rate or cell of two values."""
     estimand, domain = estimand_of(stored.plan), stored.plan.domain
     known = len(estimand.names(stored)) + len(estimand.shares(stored))
+    if estimand.has_functionals(stored):
+        known += len(set(map(analyses.family_of, stored.plan.values)))
     if isinstance(domain, Columns):
-        sizes = [len(domain.labels(column)) for column in range(len(domain.names))] + [len(domain.public)]
-        known += sum(sizes) ** 2
+        sizes = [len(domain.labels(column)) + 1 for column in range(len(domain.names))] + [len(domain.public)]
+        known += 2 * sum(sizes) ** 2
     return known
+
+
+def _column_sets(stored: StoredPlan) -> int:
+    """Return of how many sets of columns all sums may be asked: of one column, of two and so on."""
+    domain = stored.plan.domain
+    if not isinstance(domain, Columns):
+        return 1
+    return 1 + max(1, len(domain.public)) * sum(1 << len(question) for question in domain.questions)
+
+
+def _asks(stored: StoredPlan, names: Sequence[str]) -> bool:
+    """Tell whether a question of a table asks for all of some columns; the public one is beside all."""
+    domain = columns_of(stored.plan)
+    own = {*names} - {*domain.public[:1]}
+    if not own <= {*domain.names}:
+        return False
+    wanted = {domain.names.index(name) for name in own}
+    return any(wanted <= {*question} for question in domain.questions)
 
 
 def _column_names(stored: StoredPlan) -> tuple[str, ...]:
     domain = columns_of(stored.plan)
     return (*domain.names, *domain.public[:1])
-
-
-def _listed(names: Iterable[str], most: int = 8) -> str:
-    """Return some names for a sentence, the first of many."""
-    given = list(names)
-    more = f" and {len(given) - most:,} more" if len(given) > most else ""
-    return ", ".join(given[:most]) + more if given else "none"
 
 
 def _days(window: Window) -> str:
@@ -611,9 +845,11 @@ def _added(terms: Sequence[Term], constant: Fraction = Fraction(0)) -> Term:
         below += one.below**2
         above += one.above**2
         for other in terms[:at]:
-            together = 1.0 if one.is_open or other.is_open else one.answers_part * other.answers_part
-            below += 2 * together * one.below * other.below
-            above += 2 * together * one.above * other.above
+            opposed = 1.0 if one.is_open or other.is_open else one.answers_part * other.answers_part
+            if one.arm != other.arm and one.arm[0] == other.arm[0] != "" and one.window == other.window:
+                opposed = 0.0
+            below += 2 * opposed * one.below * other.below
+            above += 2 * opposed * one.above * other.above
     return replace(
         shown,
         estimate=sum(term.estimate for term in terms) + float(constant),

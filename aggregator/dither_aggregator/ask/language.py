@@ -5,18 +5,23 @@
     mean(load_time) by week since 2026-09-01
 
 A question is a sum of terms: a number times what was asked, or times one sum over another. All else that arithmetic has
-is refused with its place, for its error has no stated bound.
+is refused with its place, for its error has no stated bound. Or it is one analysis, which has several rows:
+
+    top(browser group by family, 5)
+    regress(crashed = "yes" on version, memory in ("4 GB", "8 GB"))
+    clusters(usage, k = 3)
 """
 
 import re
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from fnmatch import translate
 from fractions import Fraction
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import lark
@@ -27,17 +32,26 @@ from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible
 
 GRAMMAR = r"""
-question: sum [period] [step] | sum step period
+question: sum [period] [step] | sum step period | analysis [period]
 ?sum: product | sum "+" product -> plus | sum "-" product -> minus
 ?product: factor | product "*" factor -> times | product "/" factor -> over
 ?factor: number | asked | "-" factor -> negative | "(" sum ")"
 
-asked: "share" "(" condition ["|" condition] ["," period] ")" -> share
-     | "mean" "(" NAME ["|" condition] ["," period] ")" -> mean
-     | "quantile" "(" NAME "," number ["|" condition] ["," period] ")" -> quantile
+asked: "share" "(" conditions ["|" conditions] ["," period] ")" -> share
+     | "mean" "(" NAME ["|" conditions] ["," period] ")" -> mean
+     | "quantile" "(" NAME "," number ["|" conditions] ["," period] ")" -> quantile
 
+analysis: "top" "(" NAME [grouping] "," COUNT ")" -> top
+        | "regress" "(" part "on" part ("," part)* ")" -> regress
+        | "logistic" "(" part "on" part ("," part)* ")" -> logistic
+        | "clusters" "(" NAME "," "k" "=" COUNT ")" -> clusters
+grouping: "group" "by" "family" -> by_family | "group" "by" "saved" -> by_saved
+?part: NAME -> whole | condition
+
+conditions: condition ("and" condition)*
 condition: NAME "=" text -> equals
          | NAME "in" texts -> among
+         | NAME "in" "group" text -> in_group
          | NAME (ABOVE | BELOW) number [UNIT] -> beyond
 ?texts: text -> one | "(" text ("," text)* ")" -> several
 
@@ -50,7 +64,7 @@ step: "by" "day" -> daily | "by" "week" -> weekly | "by" "month" -> monthly
 text: STRING
 number: NUMBER | COUNT | YEAR
 
-NAME: /(?!(share|mean|quantile|in|last|since|between|by|and|days)\b)[a-z][a-z0-9_.]*/
+NAME: /(?!(share|mean|quantile|in|last|since|between|by|and|on|days)\b)[a-z][a-z0-9_.]*/
 UNIT: /(?!(in|last|since|between|by|and)\b)[^\W\d][^\s(),|"]*/
 STRING: /"(?:[^"\\]|\\["\\])*"/
 ABOVE: ">=" | ">"
@@ -65,6 +79,8 @@ COUNT: /[0-9]+(?![0-9.])/
 CHARACTERS_MAX = 2_000
 """The longest question."""
 TERMS_MAX = 50
+TOP_MAX, CLUSTERS_MAX = 100, 12
+"""The most values of a top, and the most clusters."""
 MATCHES_MAX = 1_000_000
 """The most patterns times values: about half a second."""
 NUMBER_MAX = 10**12
@@ -101,6 +117,15 @@ class BadQuestion(DitherError):
             return self.why
         before, after = self.around
         return f"at character {self.at + 1}: {self.why}\n  {before}{after}\n  {' ' * len(before)}^"
+
+
+class Untold(DitherError):
+    """A question that too few reports answer, or too noisy ones; the message says why."""
+
+    def __init__(self, why: str, of: object = None) -> None:
+        super().__init__(why)
+        self.of = of
+        """The reports that were counted nevertheless."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +175,15 @@ class Condition:
         """By the names that were asked for before: all windows of a question ask for the same."""
         return {}
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it names one thing: a number's edge, or a value without a pattern."""
+        if self.number is not None:
+            return True
+        return len(self.patterns) == 1 and not any(
+            each in self.patterns[0].replace("[*]", "").replace("[?]", "") for each in "*?"
+        )
+
     def __str__(self) -> str:
         if self.number is not None:
             return f"{self.name} {'>' if self.above else '<'} {self.number}{f' {self.unit}' * bool(self.unit)}"
@@ -168,6 +202,9 @@ class Figure:
     """A share's own."""
     given: Condition | None = None
     """Devices of which this is not true do not count."""
+    also: tuple[Condition, ...] = ()
+    """Further conditions of a share in a table, all of which hold."""
+    given_also: tuple[Condition, ...] = ()
     probability: Fraction | None = None
     """A quantile's own."""
     period: Period | None = None
@@ -228,24 +265,46 @@ class Expression:
 
 
 @dataclass(frozen=True)
+class Analysis:
+    """A question with several rows: the largest values, clusters of numbers, or the coefficients of a regression."""
+
+    kind: Literal["top", "clusters", "regress", "logistic"]
+    metric: str
+    """Or a column of a table; of a regression the outcome's."""
+    count: int = 0
+    """How many of the largest values, or clusters."""
+    grouping: Literal["", "family", "saved"] = ""
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Saved groups of the metric's values, and the patterns of each."""
+    parts: tuple[Condition, ...] = ()
+    """The outcome of a regression, then its groups. One without a pattern means all values of its column."""
+
+
+@dataclass(frozen=True)
 class Query:
     """A question as it was written, and as it was read."""
 
     text: str
     expression: Expression
+    """Empty of an analysis."""
     period: Period | None = None
     """The period of each part that names none."""
     step: Step | None = None
     """One answer for each of these in the period."""
+    analysis: Analysis | None = None
 
 
-def parse(text: str) -> Query:
+Groups = Mapping[str, Mapping[str, Sequence[str]]]
+"""By metric, or by column as TABLE.COLUMN, saved names for values, and the values or patterns of each."""
+
+
+def parse(text: str, groups: Groups = MappingProxyType({})) -> Query:
     """Read a question; raise BadQuestion, which shows the place, for what is none."""
     if len(text) > CHARACTERS_MAX:
         most = f"a question has at most {CHARACTERS_MAX:,} characters, this one has {len(text):,}"
         raise BadQuestion(most).placed(text, CHARACTERS_MAX)
     try:
-        question: Query = _Reader().transform(_parser().parse(text))
+        question: Query = _Reader(groups).transform(_parser().parse(text))
     except lark.exceptions.VisitError as error:
         if isinstance(error.orig_exc, BadQuestion):
             raise error.orig_exc.placed(text, getattr(getattr(error.obj, "meta", None), "start_pos", 0)) from None
@@ -328,9 +387,16 @@ def _calendar(text: str) -> Period:
     return Period(first, lasts[len(text)]())
 
 
+_Given = tuple[Condition, ...] | None
+
+
 @lark.v_args(inline=True)
 class _Reader(Transformer_NonRecursive[Any, Any]):
     """Makes a question of a parsed tree, from the leaves up."""
+
+    def __init__(self, groups: Groups) -> None:
+        super().__init__()
+        self.groups = groups
 
     def text(self, token: str) -> str:
         return _text(token)
@@ -350,6 +416,39 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
 
     def among(self, name: lark.Token, texts: tuple[str, ...]) -> Condition:
         return Condition(str(name), tuple(text.replace("[", "[[]") for text in texts), at=_place(name))
+
+    def in_group(self, name: lark.Token, text: str) -> Condition:
+        saved = self.groups.get(name, {})
+        if text not in saved:
+            raise BadQuestion(
+                f"{name} has no saved group {text!r}; it has {', '.join(sorted(saved)) or 'none'}", _place(name)
+            )
+        return Condition(str(name), tuple(saved[text]), at=_place(name))
+
+    def whole(self, name: lark.Token) -> Condition:
+        return Condition(str(name), at=_place(name))
+
+    def conditions(self, *each: Condition) -> tuple[Condition, ...]:
+        return each
+
+    def by_family(self) -> str:
+        return "family"
+
+    def by_saved(self) -> str:
+        return "saved"
+
+    def top(self, name: str, grouping: Literal["family", "saved"] | None, count: str) -> Analysis:
+        groups = self.groups.get(name, {}) if grouping == "saved" else {}
+        return Analysis("top", str(name), _counted(count, 1, TOP_MAX), grouping or "", groups)
+
+    def clusters(self, name: str, count: str) -> Analysis:
+        return Analysis("clusters", str(name), _counted(count, 2, CLUSTERS_MAX))
+
+    def regress(self, *parts: Condition) -> Analysis:
+        return Analysis("regress", parts[0].name, parts=parts)
+
+    def logistic(self, *parts: Condition) -> Analysis:
+        return Analysis("logistic", parts[0].name, parts=parts)
 
     def beyond(self, name: lark.Token, side: str, number: Expression, unit: str | None) -> Condition:
         value = number.sum.constant
@@ -379,19 +478,20 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
     def monthly(self) -> Step:
         return "month"
 
-    def share(self, condition: Condition, given: Condition | None, period: Period | None) -> Expression:
-        return _one(Figure("share", condition.name, condition, given, period=period, at=condition.at))
+    def share(self, all_: tuple[Condition, ...], given: _Given, period: Period | None) -> Expression:
+        return _one(Figure("share", all_[0].name, all_[0], *_given(given, all_[1:]), period=period, at=all_[0].at))
 
-    def mean(self, name: lark.Token, given: Condition | None, period: Period | None) -> Expression:
-        return _one(Figure("mean", str(name), given=given, period=period, at=_place(name)))
+    def mean(self, name: lark.Token, given: _Given, period: Period | None) -> Expression:
+        return _one(Figure("mean", str(name), None, *_given(given), period=period, at=_place(name)))
 
-    def quantile(
-        self, name: lark.Token, number: Expression, given: Condition | None, period: Period | None
-    ) -> Expression:
+    def quantile(self, name: lark.Token, number: Expression, given: _Given, period: Period | None) -> Expression:
         probability = number.sum.constant
         if not 0 < probability < 1:
             raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}")
-        return _one(Figure("quantile", str(name), given=given, probability=probability, period=period, at=_place(name)))
+        asked = Figure(
+            "quantile", str(name), None, *_given(given), probability=probability, period=period, at=_place(name)
+        )
+        return _one(asked)
 
     def plus(self, one: Expression, other: Expression) -> Expression:
         return Expression(one.sum + other.sum, (*one.ratios, *other.ratios))
@@ -417,14 +517,29 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
             raise BadQuestion("this divides by zero")
         return _times(one, 1 / other.sum.constant)
 
-    def question(self, expression: Expression, *rest: Period | Step | None) -> Query:
+    def question(self, expression: Expression | Analysis, *rest: Period | Step | None) -> Query:
         period = next((each for each in rest if isinstance(each, Period)), None)
         step = next((each for each in rest if isinstance(each, str)), None)
+        if isinstance(expression, Analysis):
+            return Query("", Expression(), period, None, expression)
         if not expression.asked:
             raise BadQuestion('nothing is asked: try share(metric = "value") or mean(metric)')
         if step and any(asked.period for asked in expression.asked):
             raise BadQuestion(f"by {step} goes with one period for all: leave those within the parentheses out")
         return Query("", expression, period, step)
+
+
+def _given(
+    given: _Given, also: tuple[Condition, ...] = ()
+) -> tuple[Condition | None, tuple[Condition, ...], tuple[Condition, ...]]:
+    """Return the first condition that is given, further ones that are asked, and further ones that are given."""
+    return (given[0], also, given[1:]) if given else (None, also, ())
+
+
+def _counted(text: str, least: int, most: int) -> int:
+    if not least <= int(text) <= most:
+        raise BadQuestion(f"a number from {least} to {most} is asked for here, got {text}")
+    return int(text)
 
 
 def _place(token: lark.Token) -> int:

@@ -56,9 +56,10 @@ def saved_questions(
     for title, text in list(dashboard.questions.items())[:SAVED_MAX]:
         one = SavedQuestion(title, text, text in dashboard.fixed)
         try:
-            question = parse(text)
+            question = parse(text, asking.groups)
+            one = replace(one, fixed=one.fixed and not _names_groups(question))
             left -= asking.work(question)
-            stored = [asking.resolve(figure).stored for figure in question.expression.asked]
+            stored = asking.asked_plans(question)
             if left < 0:
                 found.append(replace(one, wrong=f"The dashboard asks for more than {WORK_MAX} parts in all."))
             elif any(map(refuse, stored)):
@@ -77,17 +78,25 @@ def intervals_of_fixed(asking: Asking, dashboard: Dashboard) -> int:
     number = 0
     for text in dashboard.fixed:
         try:
-            number += len(asking.windows(parse(text)))
+            number += asking.intervals(parse(text, asking.groups))
         except BadQuestion:
             number += 1
     return max(number, 1)
+
+
+def _names_groups(question: Query) -> bool:
+    """Tell whether a question means groups, whose values may change after it was written."""
+    try:
+        return parse(question.text) != question
+    except BadQuestion:
+        return True
 
 
 def _answered(
     asking: Asking, one: SavedQuestion, question: Query, fixed: int | None, windows: tuple[Window, Window]
 ) -> SavedQuestion:
     answers = list(asking.answer(question, fixed))
-    moves = question.period is None and question.step is None
+    moves = question.period is None and question.step is None and question.analysis is None
     moves = moves and not any(figure.period for figure in question.expression.asked)
     change = asking.change(question, *windows, fixed) if moves else None
     return replace(one, question=question, answers=answers, change=change)

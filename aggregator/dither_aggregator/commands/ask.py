@@ -9,10 +9,12 @@ from pathlib import Path
 
 from dither_aggregator.analysis.changes import windows_beside
 from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_aggregator.ask import fleets
 from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.ask.saved import SavedQuestion, saved_questions
 from dither_shared.errors import ConfigurationError
+from dither_shared.safe_output import behind
 
 EXAMPLE = """dither ask 'share(browser in "Chrome *") / share(browser in "Firefox *")' --data /var/lib/dither"""
 
@@ -25,6 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="a question a line (# begins a comment): intervals are narrower, for all were fixed before any answer",
+    )
+    parser.add_argument(
+        "--queries", action="store_true", help="print the noisy sums that an analysis used, step after step"
+    )
+    parser.add_argument(
+        "--fleet", action="store_true", help="print the smallest fleet that would tell something, and ask nothing"
     )
     parser.add_argument(
         "--saved", action="store_true", help="the questions of the dashboard, with how far their answers moved"
@@ -44,17 +52,30 @@ def run(args: argparse.Namespace) -> int:
         return _run_saved(args)
     lines = [args.question] if args.file is None else list(_lines(args.file))
     with opened(args, read_only=True) as store:
-        asking = Asking(store)
+        asking = Asking(store, progress=_progress)
         try:
-            questions = [parse(line) for line in lines]
+            questions = [parse(line, asking.groups) for line in lines]
+            if args.fleet:
+                print("\n".join(f"{each.text}\n  {fleets.told(asking, each)}" for each in questions))
+                return 0
             answered = list(zip(questions, asking.answer_all(questions, fixed=bool(args.file)), strict=True))
+            alone = sum(map(asking.intervals, questions)) if args.file else None
+            needed = [fleets.needed(asking, *each, alone) for each in answered]
         except BadQuestion as error:
             raise ConfigurationError(str(error)) from None
     if args.json:
-        print(json.dumps({"answers": [_document(*each) for each in answered]}, default=str))
+        documents = [_document(*each, queries=args.queries) for each in answered]
+        print(json.dumps({"answers": documents}, default=str))
     else:
-        print("\n\n".join("\n".join(_sentences(*each)) for each in answered))
+        shown = [_sentences(*each, fleet, queries=args.queries) for each, fleet in zip(answered, needed, strict=True)]
+        print("\n\n".join(map("\n".join, shown)))
     return 0 if any(answer.estimate is not None for _, answers in answered for answer in answers) else 1
+
+
+def _progress(done: int, of: int) -> None:
+    """Show how far clusters are, on a terminal alone."""
+    if sys.stderr.isatty():
+        print(f"fit {done} of {of} ", end="\r" if done < of else "\n", file=behind(sys.stderr), flush=True)
 
 
 def _run_saved(args: argparse.Namespace) -> int:
@@ -63,16 +84,24 @@ def _run_saved(args: argparse.Namespace) -> int:
         found = saved_questions(Asking(store), windows)
     shown = [one for one in found if one.verdict or not args.moved]
     if args.json:
-        print(json.dumps({"questions": [_saved_document(one) for one in shown]}, default=str))
+        print(json.dumps({"questions": [_saved_document(one, queries=args.queries) for one in shown]}, default=str))
     else:
         for one in shown:
             print(one.title, *([one.verdict] if one.verdict else []), sep=": ")
-            print("\n".join(_sentences(one.question, one.answers) if one.question else [f"  {one.wrong}"]))
+            print(
+                "\n".join(
+                    _sentences(one.question, one.answers, queries=args.queries) if one.question else [f"  {one.wrong}"]
+                )
+            )
     return 0 if any(one.verdict or (one.answers and not args.moved) for one in shown) else 1
 
 
-def _saved_document(one: SavedQuestion) -> dict[str, object]:
-    document = _document(one.question, one.answers) if one.question else {"question": one.text, "wrong": one.wrong}
+def _saved_document(one: SavedQuestion, *, queries: bool) -> dict[str, object]:
+    document = (
+        _document(one.question, one.answers, queries=queries)
+        if one.question
+        else {"question": one.text, "wrong": one.wrong}
+    )
     moved = {"lower": one.change.lower, "upper": one.change.upper} if one.change else None
     return {"title": one.title, "fixed": one.fixed, "verdict": one.verdict, "change": moved, **document}
 
@@ -86,20 +115,29 @@ def _lines(path: Path) -> Iterator[str]:
     yield from questions
 
 
-def _document(question: Query, answers: Sequence[QueryAnswer]) -> dict[str, object]:
+def _document(question: Query, answers: Sequence[QueryAnswer], *, queries: bool) -> dict[str, object]:
     rows = [{**asdict(answer), "window": answer.window.ends} for answer in answers]
+    if not queries:
+        rows = [{name: each for name, each in row.items() if name != "queries"} for row in rows]
     return {"question": question.text, "level": 95, "rows": rows}
 
 
-def _sentences(question: Query, answers: Sequence[QueryAnswer]) -> Iterator[str]:
+def _sentences(question: Query, answers: Sequence[QueryAnswer], fleet: str = "", *, queries: bool) -> Iterator[str]:
     yield question.text
     for answer in answers:
         days = f"{answer.window.first} to {answer.window.last}" if answer.window.days > 1 else f"{answer.window.last}"
+        what = f"{days}: {answer.name}".removesuffix(": ")
         if answer.estimate is None:
-            yield f"  {days}: cannot be told: {answer.untold}"
-        else:
-            ends = f"{answer.lower:.4g} to {answer.upper:.4g}"
-            of = f"{answer.n:,} reports of at least {answer.devices:,} devices"
-            yield f"  {days}: {answer.estimate:.4g} ({ends}), {of}"
+            yield f"  {what}: cannot be told: {answer.untold}"
+            continue
+        ends = "" if answer.lower is None else f" ({answer.lower:.4g} to {answer.upper:.4g})"
+        note = f", {answer.note}" if answer.note else ""
+        of = f", {answer.n:,} reports of at least {answer.devices:,} devices" if answer is answers[0] else ""
+        yield f"  {what}: {answer.estimate:.4g}{ends}{note}{of}"
+    if fleet:
+        yield f"  {fleet}"
     first = answers[0]
-    yield f"  Intervals hold with 95 % for {HOLDS_WITH[first.family]}: z {first.z:.2f}."
+    if any(answer.lower is not None for answer in answers):
+        yield f"  Intervals hold with 95 % for {HOLDS_WITH[first.family]}: z {first.z:.2f}."
+    for asked in first.queries if queries else ():
+        yield f"  {asked.step}: " + ", ".join(f"{name} {each:.6g}" for name, each in asked.sums.items())

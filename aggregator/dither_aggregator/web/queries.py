@@ -195,9 +195,9 @@ def answered(asking: Asking, texts: Sequence[str], *, fixed: bool) -> list[tuple
     """
     if len(texts) > QUESTIONS_MAX:
         raise BadQuestion(f"at most {QUESTIONS_MAX} questions are asked at once, got {len(texts):,}")
-    questions = [parse(text) for text in texts]
+    questions = [parse(text, asking.groups) for text in texts]
     for question in questions:
         asking.windows(question)
-        for figure in question.expression.asked:
-            refuse_long(asking.resolve(figure).stored)
+        for stored in asking.asked_plans(question):
+            refuse_long(stored)
     return list(zip(questions, asking.answer_all(questions, fixed=fixed), strict=True))

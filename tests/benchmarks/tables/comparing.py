@@ -19,7 +19,7 @@ import numpy as np
 from dither_aggregator.analysis.tables.halves import ColumnRun
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.synthesis import synthesise
-from tests.benchmarks.tables import arms, coverage, references
+from tests.benchmarks.tables import arms, clusters, coverage, references
 from tests.benchmarks.tables.census import Floats, census, devices, total_variation
 from tests.benchmarks.tables.ours import ours
 from tests.benchmarks.timing import seconds
@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(ns: Sequence[int] = NS, seeds: int = SEEDS, coverage_seeds: int = COVERAGE_SEEDS) -> None:
     """Print all tables; raise AssertionError when an aim is missed with the n and seeds that the aims are for."""
-    missed = [*coverage.run(coverage_seeds), *arms.run(coverage_seeds)]
+    missed = [*coverage.run(coverage_seeds), *arms.run(coverage_seeds), *clusters.run()]
     if coverage_seeds < COVERAGE_SEEDS:
         missed = []
     for n in ns:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
 from dither_aggregator.analysis.tables.pairs import PairTable, TooFew, pair_table
+from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of, columns_of
 from dither_aggregator.analysis.tables.synthesis import Progress, Synthesis, records, synthesise
 from dither_aggregator.store import StoredPlan, Tally
@@ -71,12 +72,17 @@ def synthesise_table(
             f"questions needs {REPORTS_MIN}, some {least:,} in all"
         )
     columns = [column for column, name in enumerate(domain.names) if name in (names or domain.names)]
-    pairs = tuple(
+    pairs = pair_tables(questions, columns)
+    seed = int.from_bytes(sha256(f"{tally.digest} {public}".encode()).digest()[:8], "big")
+    n = sum(question.n for question in questions)
+    return SyntheticTable(stored.plan, columns, n, pairs, synthesise(pairs, progress), seed)
+
+
+def pair_tables(questions: Sequence[QuestionTally], columns: Sequence[int]) -> tuple[PairTable, ...]:
+    """Return the raw tables of each two of some columns, which are numbered from 0 on. Raises TooFew."""
+    return tuple(
         replace(pair_table(question, pair), columns=(columns.index(pair[0]), columns.index(pair[1])))
         for question in questions
         for pair in combinations(question.columns, 2)
         if set(pair) <= set(columns)
     )
-    seed = int.from_bytes(sha256(f"{tally.digest} {public}".encode()).digest()[:8], "big")
-    n = sum(question.n for question in questions)
-    return SyntheticTable(stored.plan, columns, n, pairs, synthesise(pairs, progress), seed)

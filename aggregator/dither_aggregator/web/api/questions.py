@@ -10,6 +10,7 @@ from marshmallow import fields, validate
 
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.rows import says
+from dither_aggregator.ask import fleets
 from dither_aggregator.ask.answering import Asking, Family, Part
 from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion
 from dither_aggregator.store import Store
@@ -17,6 +18,9 @@ from dither_aggregator.web.api.rowsets import RowsAsked, RowSet, Unit
 from dither_aggregator.web.queries import QUESTIONS_MAX, answered, lines, saved
 from dither_aggregator.web.query_parameters import Body, QueryParameters, about, body_parameters, one_of
 from dither_shared.wire.problems import Problem
+
+NEEDED_MAX = 5
+"""Of so many questions that tell nothing the smallest fleet is computed."""
 
 
 class QueryAsked(RowsAsked):
@@ -66,6 +70,9 @@ class AnswerMeta(TypedDict):
     app: str
     questions: list[str]
     level: Annotated[int, says("how sure the intervals are, in percent, for all of their family together")]
+    needed: Annotated[
+        str, says('from how many devices on it would tell something, where a question tells nothing; else ""')
+    ]
     weights: Annotated[list[WeightRow] | None, says("the weights; null if they were not asked for")]
 
 
@@ -86,7 +93,7 @@ class AnswerRow(msgspec.Struct, frozen=True):
         Family,
         says(
             "what holds together: all questions of a single name, of a pair of names, or free sums of one metric's "
-            "values; asked: those that were fixed together before any answer"
+            "values or columns, all regressions (model); asked: those that were fixed together before any answer"
         ),
     ]
     together: Annotated[
@@ -94,6 +101,8 @@ class AnswerRow(msgspec.Struct, frozen=True):
     ]
     z: Annotated[float, says("in how many standard errors a normal interval of that level reaches")]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
+    name: Annotated[str, says('of an analysis: the value, coefficient or centre that the row is of; else ""')]
+    note: Annotated[str, says("of an analysis: ranks, or that an estimate is a model without an interval")]
 
 
 class SavedMeta(TypedDict):
@@ -143,7 +152,7 @@ def _saved_rows(store: Store) -> Iterator[SavedRow]:
         if one.question is None:
             yield SavedRow(one.title, one.text, one.fixed, None, None, 0, *_NOTHING, "", "", *_NOTHING, one.wrong)
             continue
-        change, unit = one.change, asking.unit(one.question.expression)
+        change, unit = one.change, asking.unit(one.question)
         moved = (change.estimate, change.lower, change.upper) if change else _NOTHING
         for answer in one.answers:
             yield SavedRow(
@@ -183,6 +192,9 @@ def _rows(store: Store, asked: QueryParameters, questions: list[str], *, fixed: 
         found = answered(asking, questions, fixed=fixed)
     except BadQuestion as error:
         raise Problem("malformed", f"{'questions' if fixed else 'q'}: {error}") from None
+    alone = sum(asking.intervals(question) for question, _ in found) if fixed else None
+    untold = [each for each in found if all(answer.estimate is None for answer in each[1])]
+    needed = [fleets.needed(asking, *each, alone) for each in untold[:NEEDED_MAX]]
     rows = [
         AnswerRow(
             question.text,
@@ -193,12 +205,14 @@ def _rows(store: Store, asked: QueryParameters, questions: list[str], *, fixed: 
             answer.estimate,
             answer.lower,
             answer.upper,
-            asking.unit(question.expression),
+            asking.unit(question),
             answer.error_of,
             answer.family,
             answer.together,
             answer.z,
             answer.untold,
+            answer.name,
+            answer.note,
         )
         for question, answers in found
         for answer in answers
@@ -212,6 +226,7 @@ def _rows(store: Store, asked: QueryParameters, questions: list[str], *, fixed: 
         "app": store.app,
         "questions": [question.text for question, _ in found],
         "level": 95,
+        "needed": " ".join(needed),
         "weights": weights if asked["weights"] == "true" else None,
     }
     return RowSet(meta, AnswerRow, rows, "answer")

@@ -86,6 +86,11 @@ class Answered:
     """Its name beside others."""
 
     @property
+    def each(self) -> str:
+        """What an answer is of where there are several."""
+        return "row" if self.question.analysis else self.question.step or "answer"
+
+    @property
     def told(self) -> list[Row]:
         """The rows of what can be told."""
         return [row for answer in self.answers if (row := self.row(answer))]
@@ -95,13 +100,13 @@ class Answered:
         if answer.estimate is None or answer.lower is None or answer.upper is None:
             return None
         error = _error(answer.lower, answer.upper)
-        return Row(self.name, answer.estimate, error, answer.lower, answer.upper)
+        return Row(answer.name or self.name, answer.estimate, error, answer.lower, answer.upper)
 
     def words(self, answer: QueryAnswer) -> str:
         """Return an answer with its interval, or that it cannot be told."""
         row = self.row(answer)
         if row is None:
-            return f"This cannot be told: {answer.untold}"
+            return f"This cannot be told: {answer.untold}" if answer.estimate is None else f"{answer.estimate:.4g}"
         return self.measure.about(row.estimate, row.lower, row.upper)
 
 
@@ -177,16 +182,18 @@ def _answered(asking: Asking, page: AskPage) -> AskPage:
 
 def presented(asking: Asking, question: Query, answers: Sequence[QueryAnswer]) -> Answered:
     """Return how answers are written."""
-    unit = asking.unit(question.expression)
-    shares = Points() if any(factor < 0 for factor, _ in question.expression.sum.terms) else SHARES
+    unit = asking.unit(question)
+    differs = any(factor < 0 for factor, _ in question.expression.sum.terms)
+    regresses = question.analysis is not None and question.analysis.kind == "regress"
+    shares = Points() if differs or regresses else SHARES
     return Answered(question, answers, Measure(unit) if unit else shares, _name(question))
 
 
 def _name(question: Query) -> str:
     """Return what a chart calls a question: the values that it asks for, where these are all."""
     figures = question.expression.asked
-    condition = figures[0].condition
-    if len(figures) > 1 or condition is None or figures[0].given:
+    condition = figures[0].condition if figures else None
+    if len(figures) > 1 or condition is None or figures[0].given or figures[0].also:
         return question.text.strip()
     return f"{condition}".removeprefix(f"{condition.name} in ").strip('"')
 
@@ -255,5 +262,8 @@ def _headline(found: Sequence[Answered]) -> str:
     one, last = next((each, answer) for each, answer in reversed(answers) if answer.estimate is not None)
     if len(found) > 1:
         return f"{told:,} of {count(len(answers), 'answer')} can be told."
+    if one.question.analysis:
+        first = answers[0][1]
+        return f"{first.name}: {one.words(first)}, the first of {count(told, one.each)}."
     days = f"{last.window.first} to {last.window.last}" if last.window.days > 1 else f"{last.window.last}"
-    return f"{one.words(last)} in {days}, the last of {count(told, one.question.step or 'answer')} that can be told."
+    return f"{one.words(last)} in {days}, the last of {count(told, one.each)} that can be told."

@@ -1,0 +1,354 @@
+"""Analyses: the largest values with the ranks that intervals tell, clusters of numbers, and regressions.
+
+All are made of noisy sums that any question may ask for (`AnalysisRow.queries` has them), and cost no privacy.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import prod
+from typing import Protocol
+
+import numpy as np
+
+from dither_aggregator.analysis.functional import Sums
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables import clusters as k_means
+from dither_aggregator.analysis.tables import regression
+from dither_aggregator.analysis.tables.cell_sums import CellSums
+from dither_aggregator.analysis.tables.pairs import TooFew
+from dither_aggregator.analysis.tables.regression import NotTold, Regressor, StepSums
+from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, synthesise
+from dither_aggregator.analysis.tables.synthetic import pair_tables
+from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold
+from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, listed
+from dither_aggregator.store import StoredPlan
+from dither_shared.domains import OTHER, Buckets
+from dither_shared.domains.domain import NONE
+from dither_shared.plan import Plan
+
+COEFFICIENTS_MAX = 5
+MODEL_COEFFICIENTS_MAX = 30
+"""The most coefficients, but for the intercept: with an interval, and of a fitted table."""
+ALPHA_MIN = 1e-290
+TIED_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class AnalysisRow:
+    """One row of an analysis."""
+
+    name: str
+    estimate: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    note: str = ""
+    untold: str = ""
+    queries: Sequence[StepSums] = field(default=(), repr=False)
+
+
+class ResolvedName(Protocol):
+    """The plan that a name is of, and in a table the column (`answering.Resolved`)."""
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan."""
+
+    @property
+    def column(self) -> str:
+        """Return the column; "" of a metric without columns."""
+
+    @property
+    def table(self) -> TableAsked | None:
+        """Return the table."""
+
+    @property
+    def listed(self) -> bool:
+        """Tell whether values are listed."""
+
+    @property
+    def stored(self) -> StoredPlan:
+        """Return the plan as it is stored."""
+
+
+class Asks(Protocol):
+    """The store that is asked (`answering.Asking`)."""
+
+    @property
+    def progress(self) -> Callable[[int, int], None]:
+        """Return who is told how much of a slow analysis is done."""
+
+    @property
+    def tables(self) -> Mapping[str, TableAsked]:
+        """Return each table, by name."""
+
+    def table(self, name: str) -> ResolvedName:
+        """Return a table by its name; raise BadQuestion for none."""
+
+    def resolve(self, asked: Figure) -> ResolvedName:
+        """Return the plan that something is asked of; raise BadQuestion for none."""
+
+    def never_together(self, names: Sequence[str]) -> str:
+        """Say that some columns were never asked together."""
+
+    def sums(self, at: CountedAt) -> Sums:
+        """Return all weighted sums of what was counted together; raise Untold for no report."""
+
+    def bare(self, at: CountedAt, n: int) -> object:
+        """Return a term of n reports that nothing is told of."""
+
+    def too_few(self, at: CountedAt, n: int) -> Untold:
+        """Return that n reports have no interval that holds."""
+
+
+def family_of(value: str) -> str:
+    """Return a value's family: all but its last word, such as "Chrome" of "Chrome 157"."""
+    return value.rpartition(" ")[0] or value
+
+
+def resolved(asking: Asks, analysis: Analysis) -> ResolvedName:
+    """Return the plan that an analysis is of."""
+    if analysis.kind == "clusters":
+        return asking.table(analysis.metric)
+    first, *others = analysis.parts or (Condition(analysis.metric),)
+    pairs = analysis.kind == "regress" or not others
+    try:
+        return asking.resolve(Figure("share", first.name, first, also=() if pairs else tuple(others)))
+    except BadQuestion:
+        if analysis.kind != "logistic":
+            raise
+    return asking.resolve(Figure("share", first.name, first))
+
+
+def check(asking: Asks, analysis: Analysis) -> None:
+    """Raise BadQuestion for what cannot be asked."""
+    if analysis.kind == "top":
+        if not _items(asking, analysis):
+            raise BadQuestion(f"{analysis.metric} has no saved groups: leave group by saved out")
+    elif analysis.kind == "clusters":
+        _number_columns(asking, analysis)
+    else:
+        _groups(asking, analysis)
+
+
+def intervals(asking: Asks, analysis: Analysis) -> int:
+    """Return how many intervals it asks for."""
+    if analysis.kind == "top":
+        return len(_items(asking, analysis))
+    return 1 if analysis.kind == "clusters" else 1 + len(_groups(asking, analysis)[1])
+
+
+def freedom(asking: Asks, analysis: Analysis) -> int:
+    """Return how many numbers decide all sums of what is ranked."""
+    return len(_symbols(resolved(asking, analysis))) - 1
+
+
+def rows(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple[int, list[AnalysisRow]]:
+    """Return the number of reports, and the rows. Raises Untold."""
+    if analysis.kind == "top":
+        return _top(asking, analysis, at, alpha)
+    if analysis.kind == "clusters":
+        return _clusters(asking, analysis, at)
+    return _regression(asking, analysis, at, alpha)
+
+
+# The largest values.
+
+
+def _symbols(of: ResolvedName) -> Sequence[str]:
+    """Return the values that are told, "other" among them."""
+    return of.table.domain.labels(of.table.column(of.column)) if of.table else of.plan.values
+
+
+def _items(asking: Asks, analysis: Analysis) -> Mapping[str, Floats]:
+    """Return what is ranked, and which values each has."""
+    of = resolved(asking, analysis)
+    if not (of.listed or of.table):
+        raise BadQuestion(f"{analysis.metric} is not of listed values, which alone are ranked")
+    values = _symbols(of)
+    members: dict[str, tuple[str, ...]] = {}
+    for value in values:
+        if value not in (OTHER, NONE):
+            name = family_of(value) if analysis.grouping == "family" else value
+            members[name] = (*members.get(name, ()), value)
+    if analysis.grouping == "saved":
+        saved = {name: Condition(analysis.metric, tuple(each)) for name, each in analysis.groups.items()}
+        members = {name: each.among(tuple(values)) for name, each in saved.items()}
+    return {
+        name: np.isin(np.array(values, dtype=object), own).astype(np.float64) for name, own in members.items() if own
+    }
+
+
+def _top(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple[int, list[AnalysisRow]]:
+    of, sums, items = resolved(asking, analysis), asking.sums(at), _items(asking, analysis)
+    names, estimates, ends = list(items), [], []
+    for has in items.values():
+        part: Floats | None = has
+        whole = None
+        if of.table:
+            assert isinstance(sums, CellSums)
+            part = sums.of({of.table.column(of.column): has})
+            whole = sums.everybody if of.table.domain.hidden else None
+        own = _interval(sums, part, whole, alpha) if part is not None else None
+        if own is None:
+            raise asking.too_few(at, sums.n)
+        estimates.append(own[0])
+        ends.append(own[1:])
+    lower, upper = np.array(ends).T
+    best = 1 + (lower > upper[:, np.newaxis]).sum(axis=1)
+    worst = len(names) - (upper < lower[:, np.newaxis]).sum(axis=1)
+    found = []
+    for place in np.argsort(-np.array(estimates), kind="stable")[: analysis.count].tolist():
+        tied = [
+            names[other] for other in range(len(names)) if lower[other] <= upper[place] and lower[place] <= upper[other]
+        ]
+        tied.remove(names[place])
+        note = f"rank {best[place]}"
+        if tied:
+            note += f" to {worst[place]}: cannot be told from {listed(tied, TIED_SHOWN)}"
+        found.append(AnalysisRow(names[place], estimates[place], float(lower[place]), float(upper[place]), note))
+    return sums.n, found
+
+
+def _interval(sums: Sums, part: Floats, whole: Floats | None, alpha: float) -> tuple[float, float, float] | None:
+    if whole is not None:
+        ratio = sums.ratio(part, whole, alpha)
+        return (ratio.estimate, ratio.lower, ratio.upper) if ratio else None
+    ends = sums.interval(part, alpha)
+    return ends and (sums.estimate(part), *ends)
+
+
+# Regressions.
+
+
+def _groups(asking: Asks, analysis: Analysis) -> tuple[Regressor, list[Regressor]]:
+    """Return the outcome, and the groups of which each has a coefficient."""
+    of = resolved(asking, analysis)
+    if not of.table:
+        raise BadQuestion(f"{analysis.metric} is no column of a table: regressions are of columns asked together")
+    first, *others = analysis.parts
+    outcomes = _groups_of(of.table, first)
+    if len(outcomes) != 1:
+        raise BadQuestion(f'which values of {first.name} are the outcome? write {first.name} = "..."')
+    for each in others:
+        if each.name.rpartition(".")[2] not in of.table.domain.names:
+            raise BadQuestion(asking.never_together([first.name, each.name]))
+    groups = [group for each in others for group in _groups_of(of.table, each)]
+    most = COEFFICIENTS_MAX if analysis.kind == "regress" else MODEL_COEFFICIENTS_MAX
+    if len(groups) > most:
+        few = f"{len(groups)} coefficients are more than noise leaves apart: at most {most} are told"
+        raise BadQuestion(f'{few}. Regressor values: {others[-1].name} in ("one", "another")')
+    if outcomes[0].column in {group.column for group in groups}:
+        raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself")
+    return outcomes[0], groups
+
+
+def _groups_of(table: TableAsked, part: Condition) -> list[Regressor]:
+    """Return the group of a condition, or of a column's name one for each value but the first and "other"."""
+    if part.name.rpartition(".")[2] not in table.domain.names:
+        raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer")
+    column = table.column(part.name)
+    if part.patterns or part.number is not None:
+        return [Regressor(table.shown(part), column, table.has(part))]
+    labels = table.domain.labels(column)
+    named = [Condition(part.name, (label,)) for label in labels[1:-1]]
+    return [Regressor(table.shown(each), column, np.eye(len(labels))[at]) for at, each in enumerate(named, 1)]
+
+
+def regressions(table: TableAsked) -> float:
+    """Return how many coefficients can be asked of a table: any values of a column make a group, or the outcome."""
+    sizes = [len(table.domain.labels(column)) for column in range(len(table.domain.names))]
+    groups = sum(2.0 ** min(size, 200) for size in sizes)
+    return 2 * (COEFFICIENTS_MAX + 1) * min(groups, 1e40) ** (COEFFICIENTS_MAX + 1)
+
+
+def _regression(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple[int, list[AnalysisRow]]:
+    sums = asking.sums(at)
+    assert isinstance(sums, CellSums)
+    outcome, groups = _groups(asking, analysis)
+    model = ""
+    try:
+        if analysis.kind == "regress":
+            found = regression.linear(sums, outcome, groups)
+        elif sums.asking([each.column for each in (outcome, *groups)]) and len(groups) <= COEFFICIENTS_MAX:
+            found = regression.logistic(sums, outcome, groups)
+        else:
+            model = "log odds of a table fitted to pairs: a model, without an interval"
+            columns = sorted({each.column for each in (outcome, *groups)})
+            fit = _fitted(sums, columns)
+            found = regression.logistic_of_fit(fit.weights, columns, outcome, groups)
+    except (NotTold, TooFew) as why:
+        raise Untold(str(why), asking.bare(at, sums.n)) from None
+    rows = []
+    for number, each in enumerate(found.coefficients):
+        note = model or ("log odds" if analysis.kind == "logistic" else "")
+        own = [] if number else found.queries
+        if each.weights is None:
+            rows.append(AnalysisRow(each.name, each.estimate, note=note, queries=own))
+            continue
+        ends = sums.interval(each.weights, alpha)
+        if ends is None:
+            raise asking.too_few(at, sums.n)
+        rest = each.estimate - sums.estimate(each.weights)
+        rows.append(AnalysisRow(each.name, each.estimate, ends[0] + rest, ends[1] + rest, note, queries=own))
+    return sums.n, rows
+
+
+def _fitted(sums: CellSums, columns: Sequence[int]) -> Synthesis:
+    sizes = {column: size for each in sums.questions for column, size in zip(each.columns, each.shape, strict=True)}
+    if (cells := prod(sizes[column] for column in columns)) > CELLS_MAX:
+        raise NotTold(f"{cells:,} cells of these columns are too many to fit, at most {CELLS_MAX:,} are: name fewer")
+    return synthesise(pair_tables(sums.questions, columns))
+
+
+# Clusters.
+
+
+def _number_columns(asking: Asks, analysis: Analysis) -> tuple[Sequence[int], Sequence[Buckets]]:
+    asking.table(analysis.metric)
+    domains = asking.tables[analysis.metric].domain.domains
+    found = [(at, each) for at, each in enumerate(domains) if isinstance(each, Buckets)]
+    if not 2 <= len(found) <= k_means.COLUMNS_MAX:
+        raise BadQuestion(
+            f"clusters are of 2 to {k_means.COLUMNS_MAX} columns of numbers told by ranges (edges), "
+            f"{analysis.metric} has {len(found)}"
+        )
+    return [at for at, _ in found], [each for _, each in found]
+
+
+def _clusters(asking: Asks, analysis: Analysis, at: CountedAt) -> tuple[int, list[AnalysisRow]]:
+    columns, domains = _number_columns(asking, analysis)
+    sums = asking.sums(at)
+    assert isinstance(sums, CellSums)
+    names = [asking.tables[analysis.metric].domain.names[column] for column in columns]
+    seed = int.from_bytes(sha256(f"{at} {analysis.count} {sums.shares.tobytes()!r}".encode()).digest()[:8], "big")
+    try:
+        pairs = pair_tables(sums.questions, columns)
+        found = k_means.clusters(
+            names,
+            domains,
+            k_means.numbered(sums.questions, columns),
+            pairs,
+            analysis.count,
+            np.random.default_rng(seed),
+            asking.progress,
+        )
+    except (NotTold, TooFew, ValueError) as why:
+        raise Untold(str(why), asking.bare(at, sums.n)) from None
+    if not found.is_stable:
+        moved = 1 - float(np.sort(found.same)[1])
+        raise Untold(
+            f"noise alone moves {moved:.0%} of the devices into other clusters: ask for fewer, or of more reports",
+            asking.bare(at, sums.n),
+        )
+    return sums.n, list(_centres(found, domains))
+
+
+def _centres(found: "k_means.Clusters", domains: Sequence[Buckets]) -> Iterator[AnalysisRow]:
+    places, moved = found.in_unit(found.found.centres), found.in_unit(found.spread, difference=True)
+    for cluster, share in enumerate(found.found.shares.tolist()):
+        own = found.queries if not cluster else ()
+        yield AnalysisRow(f"cluster {cluster + 1}: share", share, note="a model, without an interval", queries=own)
+        for name, domain, place, by in zip(found.names, domains, places[cluster], moved[cluster], strict=True):
+            note = f"noise moves it by about {domain.with_unit(f'{by:.2g}')}"
+            yield AnalysisRow(f"cluster {cluster + 1}: {name}", float(place), note=note)

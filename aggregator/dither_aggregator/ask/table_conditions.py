@@ -1,0 +1,207 @@
+"""Conditions on a table's columns, as sums of its cells."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables.cell_sums import CellSums, Columned
+from dither_aggregator.analysis.tables.reading import columns_of
+from dither_aggregator.analysis.tables.rows import mean_name, rate_name, share_name
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.ask.language import BadQuestion, Condition, Figure
+from dither_aggregator.store import StoredPlan
+from dither_shared.domains import OTHER, Buckets, Columns, Domain, Range
+from dither_shared.domains.columns import HIGH, LOW
+
+VALUES_SHOWN = 5
+
+
+class CountedAt(NamedTuple):
+    """Reports that are counted together: of a metric, a window and, in some tables, a value of the public column."""
+
+    metric: str
+    days: Window
+    arm: str = ""
+
+
+@dataclass(frozen=True)
+class TableAsked:
+    """A table that is asked: which symbols of its columns are meant, and which devices count."""
+
+    stored: StoredPlan
+
+    @cached_property
+    def domain(self) -> Columns:
+        """Its columns."""
+        return columns_of(self.stored.plan)
+
+    def column(self, name: str) -> int:
+        """Return the place of a column, by its name or by TABLE.COLUMN."""
+        return self.domain.names.index(name.rpartition(".")[2])
+
+    def has(self, condition: Condition) -> Floats:
+        """Return 1 for each symbol of its column that a condition means, else 0; raise BadQuestion for none."""
+        column = self.column(condition.name)
+        domain, labels = self.domain.domains[column], self.domain.labels(column)
+        if condition.number is not None:
+            return self._beyond(column, condition)
+        if isinstance(domain, Range):
+            raise BadQuestion(f"coins round {condition.name} to one of two ends, so that only its mean is told")
+        found = condition.among(tuple(labels))
+        if not found:
+            raise BadQuestion(f"{condition.name} has no value that {condition} means; it has {listed(labels)}")
+        return np.isin(np.array(labels, dtype=object), found).astype(np.float64)
+
+    def _beyond(self, column: int, condition: Condition) -> Floats:
+        domain, labels = self.domain.domains[column], self.domain.labels(column)
+        if not isinstance(domain, Buckets):
+            raise BadQuestion(
+                f"{condition.name} is told by its values: ask {condition.name} in one of {listed(labels)}"
+            )
+        if condition.unit not in ("", domain.unit):
+            raise BadQuestion(f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}")
+        edges = [domain.in_unit(edge) for edge in domain.edges]
+        at = next((at for at, edge in enumerate(edges) if Fraction(edge) == Fraction(condition.number or 0)), None)
+        if at is None:
+            raise BadQuestion(f"{condition.name} is told apart at {listed(edges)}: ask for one of these")
+        above = np.arange(len(labels)) > at
+        above[-1] = False  # "other" is no number
+        below = np.arange(len(labels)) <= at
+        return np.asarray(above if condition.above else below, dtype=np.float64)
+
+    def together(self, conditions: Iterable[Condition]) -> Columned:
+        """Return which cells all of some conditions mean."""
+        of_columns: dict[int, Floats] = {}
+        for condition in conditions:
+            column, has = self.column(condition.name), self.has(condition)
+            of_columns[column] = of_columns[column] * has if column in of_columns else has
+        return of_columns
+
+    # A share, a rate or a mean.
+
+    def arm(self, asked: Figure) -> str:
+        """Return the value of the public column that devices must have, or ""; raise BadQuestion for none."""
+        public, *values = self.domain.public or ("",)
+        found = [each for each in _given(asked) if each.name.rpartition(".")[2] == public]
+        if not found:
+            return ""
+        meant = [value for value in values if all(each.among((value,)) for each in found)]
+        if len(meant) != 1 or found[0].number is not None:
+            raise BadQuestion(f"{public} is asked for one value: {listed(values)}")
+        return meant[0]
+
+    def given(self, asked: Figure) -> Columned:
+        """Return the cells of the devices that count; {} of all."""
+        whole = dict(self.together(each for each in _given(asked) if self._own(each)))
+        if asked.statistic == "mean":
+            column = self.column(asked.metric)
+            if not isinstance(self.domain.domains[column], Range):
+                raise BadQuestion(f"{asked.metric} is told by its ranges or values, of which no mean is measured")
+            whole[column] = _on(self._size(column), {LOW: 1.0, HIGH: 1.0})
+        return whole
+
+    def part(self, asked: Figure) -> Columned:
+        """Return the cells of what is asked among these, each with its number; raise BadQuestion where none is."""
+        if asked.statistic == "quantile":
+            raise BadQuestion(
+                f"{asked.metric} is a column of {self.stored.plan.metric}, of which no quantile is measured"
+            )
+        part = dict(self.given(asked))
+        if asked.statistic == "mean":
+            column = self.column(asked.metric)
+            domain = self.domain.domains[column]
+            assert isinstance(domain, Range)
+            low, high = (float(domain.in_unit(edge)) for edge in domain.edges)
+            return {**part, column: _on(self._size(column), {LOW: low, HIGH: high})}
+        own = [each for each in _asked(asked) if self._own(each)]
+        if len(own) < len(_asked(asked)):
+            raise BadQuestion(f"{self.domain.public[0]} is sent in the clear: it may only stand behind |")
+        for column, has in self.together(own).items():
+            part[column] = part[column] * has if column in part else has
+        return part
+
+    def sides(self, asked: Figure, sums: CellSums) -> tuple[Floats, Floats] | None:
+        """Return the weights of what is asked and of the devices that count; None where too few reports tell them."""
+        part, whole = self.part(asked), self.given(asked)
+        weights = sums.of(part)
+        of_whole = sums.of(whole, [*part]) if whole else sums.of({})
+        return None if weights is None or of_whole is None else (weights, of_whole)
+
+    def is_whole(self, asked: Figure) -> bool:
+        """Whether all devices count."""
+        return not self.domain.hidden and not self.given(asked)
+
+    def name(self, asked: Figure) -> str:
+        """Return what is asked, in words; raise BadQuestion where it cannot be."""
+        self.part(asked)
+        self.arm(asked)
+        if asked.statistic == "mean":
+            what = mean_name(asked.metric.rpartition(".")[2])
+        else:
+            what = " & ".join(map(self.shown, _asked(asked)))
+        return rate_name(what, " & ".join(map(self.shown, _given(asked)))) if _given(asked) else what
+
+    def freedom(self, asked: Figure) -> int:
+        """Return how many numbers decide all sums of the columns that are asked for."""
+        return prod(self._size(column) for column in {*self.part(asked), *self.given(asked)}) - 1
+
+    def _own(self, condition: Condition) -> bool:
+        return condition.name.rpartition(".")[2] in self.domain.names
+
+    def _size(self, column: int) -> int:
+        return len(self.domain.labels(column))
+
+    def shown(self, condition: Condition) -> str:
+        """Return a condition as names have it."""
+        column = condition.name.rpartition(".")[2]
+        if len(condition.patterns) == 1 and condition.is_single:
+            return share_name(column, condition.patterns[0].replace("[*]", "*").replace("[?]", "?").replace("[[]", "["))
+        return str(condition)
+
+
+def _asked(asked: Figure) -> Sequence[Condition]:
+    return [each for each in (asked.condition, *asked.also) if each]
+
+
+def _given(asked: Figure) -> Sequence[Condition]:
+    return [each for each in (asked.given, *asked.given_also) if each]
+
+
+def names_asked(asked: Figure) -> list[str]:
+    """Return the names of the columns that something is asked of, each once."""
+    return list(dict.fromkeys([asked.metric, *(each.name for each in (*_asked(asked), *_given(asked)))]))
+
+
+def _on(size: int, of_symbols: Mapping[int, float]) -> Floats:
+    weights = np.zeros(size)
+    weights[list(of_symbols)] = list(of_symbols.values())
+    return weights
+
+
+def columns_line(columns: Mapping[str, Domain | None]) -> str:
+    """Return the registry's line for columns that are asked together, with the first values of each."""
+    listed_ = ", ".join(f"{name} = {_values(domain)}" for name, domain in columns.items())
+    return f"columns = {{ {listed_} }}"
+
+
+def _values(domain: Domain | None) -> str:
+    if isinstance(domain, Buckets | Range):
+        unit = f", unit = {json.dumps(domain.unit, ensure_ascii=False)}" if domain.unit else ""
+        return f"{{ edges = [{', '.join(map(domain.in_unit, domain.edges))}]{unit} }}"
+    values = [value for value in getattr(domain, "values", ()) if value != OTHER]
+    shown = [json.dumps(value, ensure_ascii=False) for value in values[:VALUES_SHOWN]]
+    return f"[{', '.join([*shown, *(['...'] if len(values) > VALUES_SHOWN or not values else [])])}]"
+
+
+def listed(names: Iterable[str], most: int = 8) -> str:
+    """Return some names for a sentence, the first of many."""
+    given = list(names)
+    more = f" and {len(given) - most:,} more" if len(given) > most else ""
+    return ", ".join(given[:most]) + more if given else "none"

@@ -1,0 +1,88 @@
+"""The smallest fleet that tells something: it does, and three quarters of it do not."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dither_aggregator.ask import answering, fleets
+from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.language import parse
+from dither_shared.registry import Registry
+from tests.aggregator.ask.test_analyses import METRICS
+from tests.support.aggregators import sqlite_store
+from tests.support.registries import metrics_text
+
+
+@pytest.fixture(scope="module")
+def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+    registry = Registry.parse(metrics_text(METRICS, device_epsilon=400))
+    with sqlite_store(registry, tmp_path_factory.mktemp("store")) as store:
+        yield Asking(store)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'share(browser in "Chrome *")',
+        'share(browser in "Chrome *") / share(browser in "Firefox *")',
+        'share(crashed = "yes" | version = "157")',
+        "top(browser, 3)",
+        'regress(crashed on memory = "8 GB")',
+        "logistic(up on lang)",
+    ],
+)
+def test_the_smallest_fleet_tells_and_less_does_not(asking: Asking, text: str) -> None:
+    question = parse(text)
+    reports = fleets.smallest(asking, question, 10)
+    assert reports
+    widths = []
+    for n in (reports, reports * 3 // 4):
+        supposed = replace(asking, suppose=partial(fleets.supposed_tally, n))
+        told = list(supposed.answers_in(question, asking.windows(question)[0], 10))
+        widths.append(max(2.0 if row.lower is None else (row.upper or 0) - row.lower for row in told))
+    assert widths[1] >= 1 or widths[1] > widths[0] > 1  # a ratio may be told with an interval of any width
+    assert widths[0] < 1 or "/" in text
+
+
+def test_a_number_needs_as_many_as_its_page(asking: Asking) -> None:
+    assert fleets.smallest(asking, parse("mean(load_time) last 1 days")) == pytest.approx(3_000, rel=fleets.FINE - 1)
+
+
+def test_what_tells_nothing_says_how_many_devices_would(asking: Asking, tmp_path: Path) -> None:
+    question = parse('share(browser = "Chrome 100") last 7 days')
+    answers = list(asking.answer(question))
+    said = fleets.needed(asking, question, answers)
+    reports, devices = fleets.of_question(asking, question) or (0, 0)
+    assert (
+        said
+        == f"It would tell something from about {reports:,} reports in a window on, which {devices:,} devices send."
+    )
+    assert reports < devices < 10 * reports  # of 365 days a device answers on 30
+
+
+def test_the_command_says_the_fleet_and_prints_what_was_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dither.cli import main
+
+    with sqlite_store(Registry.parse(metrics_text(METRICS, device_epsilon=400)), tmp_path):
+        pass
+    question = "regress(crashed on version)"
+    assert main(["ask", question, "--fleet", "--data", str(tmp_path)]) == 0
+    fleet = capsys.readouterr().out.splitlines()[1]
+    assert "It would tell something from about" in fleet
+    assert main(["ask", question, "--data", str(tmp_path)]) == 1
+    assert fleet in capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(answering, "tally_of", lambda _, stored, window: fleets.supposed_tally(10**7, stored))
+    assert main(["ask", question, "--queries", "--data", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "  moments: everybody 1, version = 156 0.25" in told
+    assert "all coefficients of regressions together" in told
+    assert main(["ask", question, "--json", "--queries", "--data", str(tmp_path)]) == 0
+    (answered,) = json.loads(capsys.readouterr().out)["answers"]
+    assert [row["name"] for row in answered["rows"]] == ["intercept", "version = 156", "version = 157"]
+    assert answered["rows"][0]["queries"][0]["sums"]["everybody"] == 1
