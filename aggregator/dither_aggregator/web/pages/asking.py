@@ -246,7 +246,8 @@ def _card(asking: Asking, one: SavedQuestion) -> SavedCard:
         move = f"{one.verdict} by {shown.measure.ends(*sorted((abs(change.lower), abs(change.upper))))}"
     says, rows = _headline([shown]), shown.told
     if one.question.step:
-        return SavedCard(one, says, weeks=draw_weeks(rows, shown.measure), move=move)
+        ends = [answer.window.last for answer in one.answers if answer.estimate is not None]
+        return SavedCard(one, says, weeks=draw_weeks(list(zip(ends, rows, strict=True)), shown.measure), move=move)
     named = shown.name != one.question.text.strip()  # else it says no more than the answer does
     return SavedCard(one, says, draw_rows(rows, shown.measure, None) if named else (), move=move)
 
