@@ -584,7 +584,7 @@ def test_ours_keep_their_names_and_one_that_cannot_be_loaded_is_named(
 
 # Every page, and every operation.
 
-OF_ALL = ("/", "/changes", "/compare", "/plan", "/pipeline", "/help/reading", "/login", "/static/dither.css")
+OF_ALL = ("/", "/changes", "/compare", "/ask", "/plan", "/pipeline", "/help/reading", "/login", "/static/dither.css")
 OF_EACH = (
     *("/metrics/{metric}", "/metrics/{metric}?window=today", "/metrics/{metric}?search=a&level=80"),
     *(
@@ -711,6 +711,8 @@ def test_toys_are_on_every_page_and_in_every_operation(
                     assert walk.ask(f"/v1/{each}", metric).ok, (each, metric)
                     walk.ask(f"/v1/{each}{'&' if '?' in each else '?'}format=csv", metric)
             compared = walk.ask("/v1/compare?metric={metric}", "level").json()
+            walk.ask("/v1/questions", "level")
+            walk.ask("/v1/query", "level", "post", {"questions": ["mean(level)"]})
             for each, body in bodies(store.today(), store.create_key(READ, "")[0].id).items():
                 for metric in ids:
                     walk.ask(f"/v1/{each}", metric, "post", body)

@@ -548,7 +548,7 @@ def test_the_form_of_a_kind_has_its_own_fields_alone(client: FlaskClient, kind: 
     html = client.get(f"/plan?kind={kind}").text
     fields = set(findall(r'<(?:input|select) name="(\w+)"', html))
     common = {"epsilon_permanent", "days", "n", "epsilon", "installs", "on_percent", "stay_percent", "reports"}
-    assert fields == own | common | {"schedule"}
+    assert fields == own | common | {"schedule", "smallest_percent"}
     assert html.count('aria-current="true"') == 1
 
 

@@ -1,4 +1,4 @@
-"""What an upload costs a store in a Redis Cluster: CPU by program, and bytes of the append-only files.
+"""The cost of an upload to a store in a Redis Cluster: CPU by program, and bytes of the append-only files.
 
 Each primary has a replica, all of it runs on this machine, and uploads come in commits as large as `dither api` makes.
 CPU counts here, and not the rate, which is that of all on few cores. deploy/sizes.md multiplies what is printed.

@@ -26,9 +26,9 @@ class Spent(NamedTuple):
     """Processor time of a server's processes but for the one that takes uploads. No busy machine changes it much."""
 
     urgent_s: float = 0.0
-    """Of those that are as urgent as that one."""
+    """The time of those that are as urgent as that one."""
     apart_s: float = 0.0
-    """Of less urgent ones."""
+    """The time of less urgent ones."""
 
 
 class Watch:

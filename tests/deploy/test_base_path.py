@@ -268,7 +268,6 @@ NOT_LED_TO = {
         "/v1/reports",
         "/v1/plan",
         "/v1/questions",
-        "/v1/metrics/<>/groups",
         "/v1/marks",
         "/v1/metrics/<>/snapshots",
         "/v1/metrics/<>/quality",

@@ -349,8 +349,8 @@ PLANTED_IN_WIRE = {
     "a value too many": ("> VALUES_MAX", "> VALUES_MAX + 1"),
     "a cell too many": ("0 <= cell < cells.count", "0 <= cell <= cells.count"),
     "a cell that is true": ("type(cell) is not int or", "not isinstance(cell, int) or"),
-    "a cell where there is none": ('if not cells.several and "cell" in item:', "if False:"),
-    "another cell": ("return Group(plan, cell,", "return Group(plan, cell ^ cells.several,"),
+    "a cell where there is none": ("elif len(item) > 3:", "elif False:"),
+    "another cell": ("_new(Group, (plan, cell,", "_new(Group, (plan, cell ^ cells.several,"),
     "the first of two fields": (
         "JSONDecoder(parse_constant",
         "JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)), parse_constant",

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -157,5 +157,11 @@ def test_readers_of_the_django_site_report_from_their_browsers(package: Path, pa
             page.evaluate(CLICK, "#agree")
             page.evaluate(CLICK, "button[value=yes]")
             wait_until(lambda: page.evaluate(CHARGED) == 1_000_000)
-            page.goto("about:blank")  # what was ready to leave leaves with the page
-            wait_until(lambda: sum(row.accepted for row in to.service.store.ledger()) == 1)
+            for _ in range(3):  # a busy browser may drop what leaves with a page: the next visit sends it again
+                page.goto("about:blank")
+                with suppress(AssertionError):
+                    wait_until(lambda: sum(row.accepted for row in to.service.store.ledger()) == 1, 20)
+                    break
+                page.goto(origin)
+                wait_until(lambda: page.evaluate(CHARGED) == 1_000_000)
+            assert sum(row.accepted for row in to.service.store.ledger()) == 1

@@ -20,7 +20,6 @@ _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:]+\])
 _OWN_PORT = re.compile(r"https:.*:443|http:.*:80")
 CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", *CLUSTER_SCHEMES)
-REPLICAS_MAX = 5
 LOOPBACK = "127.0.0.1"
 PROCESSES_MAX = 1_000
 OFF, AUTO = "off", "auto"
@@ -127,6 +126,8 @@ def shards(text: str) -> int:
 
 def replicas(text: str) -> int:
     """Read how many replicas each primary of a cluster has."""
+    from dither_aggregator.store.redis.cluster import REPLICAS_MAX  # and with it redis-py: only where it is used
+
     if not (text.isascii() and text.isdigit()) or int(text) > REPLICAS_MAX:
         raise argparse.ArgumentTypeError(f"must be a number from 0 to {REPLICAS_MAX}, got {text!r}")
     return int(text)

@@ -77,7 +77,7 @@ class Ids:
     by_day: Sequence[int]
     """How many of each day, the earliest first."""
     bytes_each: int
-    """What one takes, about."""
+    """About so much is taken by one."""
 
     @classmethod
     def of(cls, store: Store) -> "Ids":

@@ -12,7 +12,7 @@
     documents    those of each kind can be read, stand under their ids, and are not too many; marks have texts that can
                  be shown
     ids          they have the digests' lengths, are of days that were, and as many as is written of each
-    batches      of so many reports as lie between them at least, none that the tally lacks, at no hour that is to come
+    batches      of so many reports as lie between them at least, none that the tally lacks
     refused      no number is negative, reasons are the wire's, metrics the store's, and no day is to come
 
 A store may be checked while it is in use: the check compares one instant of each shard. It cannot see all that may
@@ -22,7 +22,6 @@ change in a store: counting.md lists the rest.
 import hashlib
 import json
 import sqlite3
-import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -36,7 +35,6 @@ from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord
 from dither_aggregator.store.packing import (
     BODY_BYTES,
-    HOUR_S,
     ID_BYTES,
     entry_day,
     fold_read,
@@ -85,9 +83,7 @@ def _check_documents(store: Store) -> Iterator[str]:
 
 def _check_batches(store: Store) -> Iterator[str]:
     """Check batches against each other, and against tallies that are read after them."""
-    hour, batches = store.batches()
-    if hour is not None and hour > (time.time() + store.ahead_s()) // HOUR_S:
-        yield "batches: they were cut at an hour that is to come, and none is cut before then"
+    _, batches = store.batches()
     n = {(one.plan, one.epoch, one.shown): one.n for one in batches}
     for one in batches:
         where = f"batches: plan {one.plan} on {one.epoch}"

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from dither_aggregator.arguments.values import REDIS_SCHEMES
 from dither_aggregator.store.contract import SHARDS, Store
 from dither_aggregator.store.sqlite import SQLiteStore
 
 __all__ = ["SHARDS", "create_store", "is_redis", "open_store"]
+
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://")
 
 
 def is_redis(name: str) -> bool:

@@ -176,13 +176,3 @@ def test_whatever_is_changed_is_told_or_listed(place: Place, asked: Registry) ->
     assert unseen <= listed(place.kind), "\n".join(sorted(unseen - listed(place.kind)))
     if ROWS > 1:
         assert unseen == listed(place.kind), "\n".join(sorted(listed(place.kind) - unseen))
-
-
-def test_batches_of_an_hour_that_is_to_come_are_told(place: Place, asked: Registry) -> None:
-    """None would be shown before then."""
-    store = place.make(asked)
-    place.travel(1)
-    store.cut_batches()
-    assert list(check(store)) == []
-    place.travel(-1 / 24)
-    assert ["hour that is to come" in fault for fault in check(store)] == [True]

@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {
     "decode_responses": False,
     "protocol": 2,
 }
-"""Of every connection to a store."""
+"""Every connection to a store has these."""
 LOAD_ATTEMPTS = 5
 VERSION_MIN = 7
 

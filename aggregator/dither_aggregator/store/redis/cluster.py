@@ -29,13 +29,13 @@ from urllib.parse import parse_qs, urlsplit
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from dither_aggregator.arguments.values import REPLICAS_MAX
 from dither_aggregator.store.records import StoreError
 from dither_aggregator.store.redis import client
 from dither_aggregator.store.redis.client import OPTIONS, Client, Command
 from dither_aggregator.store.redis.layout import GLOBAL
 from dither_aggregator.store.redis.scripts import SCRIPTS
 
+REPLICAS_MAX = 5
 SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 REPLICAS = 1
 """How many replicas each primary has, unless told otherwise."""
@@ -94,7 +94,7 @@ class ClusterClient(Client):
         self._cluster: Any = None
         self._stale = True
         self._whole: dict[Any, bytes] = {}
-        """What `SURE` said of each node when its file, and those of its replicas, were last seen to be whole."""
+        """`SURE` said this of each node when its file, and those of its replicas, were last seen to be whole."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -287,7 +287,7 @@ class _Talk:
         self._node, self._commands, self._replicas, self._together = node, commands, replicas, together
         self._connection: Any = None
         self.sure: bytes | None = None
-        """What `SURE` returned, where replicas have all that was before it."""
+        """`SURE` returned this where replicas have all that was before it."""
         self._failed: Exception | None = None
 
     def send(self) -> None:
@@ -332,7 +332,7 @@ class _Talk:
             if isinstance(sure, Exception) or isinstance(have, Exception) or have < self._replicas:
                 few = f"{have} of {self._replicas} replicas have it after {WAIT_MS} ms"
                 lacking = redis.ConnectionError(str(sure) if isinstance(sure, Exception) else few)
-                # What was refused was not done, and says best why.
+                # A refused command was not done, and says best why.
                 return [reply if isinstance(reply, redis.ResponseError) else lacking for reply in found]
             self.sure = sure
         return found

@@ -20,7 +20,7 @@ from dither_aggregator.web.query_parameters import Body, QueryParameters, about,
 from dither_shared.wire.problems import Problem
 
 NEEDED_MAX = 5
-"""Of so many questions that tell nothing the smallest fleet is computed."""
+"""The smallest fleet is computed of so many questions that tell nothing."""
 
 
 class QueryAsked(RowsAsked):

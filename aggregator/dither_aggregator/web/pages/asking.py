@@ -87,7 +87,7 @@ class Answered:
 
     @property
     def each(self) -> str:
-        """What an answer is of where there are several."""
+        """The thing that an answer is of, where there are several."""
         return "row" if self.question.analysis else self.question.step or "answer"
 
     @property
