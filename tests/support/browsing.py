@@ -242,8 +242,8 @@ def check_looks(tab: Tab, axe: Sequence[tuple[int, str]] = thinned(LOOKS, 0), *,
     """Look at the page that is open in all looks; where axe sees none of them, in one of each width and scheme.
 
     It fits, no labels lie on each other or on `marks`, every text stands out, and it is dark where that is asked for.
-    Axe sees it in some looks, but for contrasts that FAINT has seen, and in a soak whole in all; whether what scrolls can be reached
-    depends on the width alone.
+    Axe sees it in some looks, but for contrasts that FAINT has seen, and in a soak whole in all; whether what scrolls
+    can be reached depends on the width alone.
     """
     page = tab.page
     looks = LOOKS if axe else thinned(LOOKS, 0, 2)
