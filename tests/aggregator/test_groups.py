@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from dither_aggregator.analysis import groups as groups_module
 from dither_aggregator.analysis.estimands import estimand_of
@@ -161,11 +161,22 @@ def test_groups_hold_at_once_and_the_sum_that_looks_best_of_all_does(mechanism: 
     with site(tmp_path, D, f'mechanism = "{mechanism}"', epsilon="2.0") as one:
         load(one, DASHBOARD)
         early = dashboard_of(one.store).groups[0]
-        named = groups_module._alpha(early, D, 5, 0.05)
-        late = groups_module._alpha(Dashboard.parse(DASHBOARD).following(Dashboard(), ["color"]).groups[0], D, 5, 0.05)
+        after = Dashboard.parse(DASHBOARD).following(Dashboard(), ["color"]).groups[0]
+        named, late = (2 * norm.sf(groups_module._z(each, D, 5, 0.05)) for each in (early, after))
         assert misses(one, [named], worst=False) <= MISSES_MAX
         assert misses(one, [late], worst=True) <= MISSES_MAX
         assert misses(one, [named], worst=True) > 2 * MISSES_MAX
+
+
+@pytest.mark.parametrize(("d", "told"), [(60, True), (1_500, False)])
+def test_a_late_group_of_many_values_is_told_or_said_to_be_untold(d: int, told: bool, tmp_path: Path) -> None:
+    with site(tmp_path, d, 'mechanism = "oue"') as one:
+        one.put((zipf(d) * 50_000).astype(np.int64), np.random.default_rng(1))
+        load(one, DASHBOARD)
+        low, _ = read_groups(one.store, one.store.plans("color")[0], Window(one.day(1), one.day(1)), 0.95)
+        assert (low.family, low.row is not None) == ("free", told)
+        assert low.z > 8.3
+        assert not low.row or low.row.lower <= zipf(d)[:10].sum() <= low.row.upper
 
 
 def test_ranges_of_numbers_hold_at_once(tmp_path: Path) -> None:

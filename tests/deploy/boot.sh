@@ -7,7 +7,7 @@ root=$1
 mount --make-rprivate /
 mount -t tmpfs none "$root"
 cd "$root"
-mkdir dev etc home old proc root run sys tmp usr var work
+mkdir dev etc home old proc root run sys tmp usr var trial
 mount --rbind /usr usr
 mount --rbind /dev dev
 for each in bin sbin lib lib64; do ln -s usr/$each $each; done
@@ -29,7 +29,7 @@ chmod 1777 tmp
 mount --bind "$2" opt/clone
 mount --bind "$3" opt/python
 mount --bind "$4" opt/site
-mount --bind "$5" work
+mount --bind "$5" trial
 # Every day is a Sunday, on which a backup is tried.
 mount -t tmpfs none usr/local/bin
 printf '#!/bin/sh\necho Sun\n' > usr/local/bin/date
@@ -45,14 +45,14 @@ cp /etc/login.defs etc
 printf 'auth sufficient pam_rootok.so\naccount required pam_permit.so\nsession required pam_permit.so\n' > etc/pam.d/runuser
 printf '/opt/python/lib\n/lib/x86_64-linux-gnu\n/lib/aarch64-linux-gnu\n' > etc/ld.so.conf
 chroot . /sbin/ldconfig
-printf '[Service]\nStandardOutput=append:/work/units\nStandardError=append:/work/units\n' \
+printf '[Service]\nStandardOutput=append:/trial/units\nStandardError=append:/trial/units\n' \
     > etc/systemd/system/service.d/said.conf
 cat > etc/systemd/system/script.service <<X
 [Unit]
 DefaultDependencies=no
 [Service]
 Type=exec
-ExecStart=/bin/sh -c 'sh -eux /work/script > /work/said 2>&1; echo \$\$? > /work/code; systemctl --force --force poweroff'
+ExecStart=/bin/sh -c 'sh -eux /trial/script > /trial/said 2>&1; echo \$\$? > /trial/code; systemctl --force --force poweroff'
 X
 printf '[Unit]\nRequires=script.service\nDefaultDependencies=no\n' > etc/systemd/system/script.target
 ip link set lo up

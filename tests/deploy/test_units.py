@@ -135,8 +135,8 @@ printf '/opt/site\\n/opt/clone/client\\n/opt/clone/shared\\n/opt/clone/aggregato
 printf '#!/opt/dither-0.1.0/bin/python\\nimport sys\\nfrom dither.cli import main\\nsys.exit(main())\\n' \\
     > /opt/dither-0.1.0/bin/dither
 chmod 0755 /opt/dither-0.1.0/bin/dither
-cp -r /opt/clone/deploy /work/deploy
-cd /work
+cp -r /opt/clone/deploy /trial/deploy
+cd /trial
 """
 """In the place of a venv and `pip install`: this environment's Python and packages, and this clone."""
 LOOKED = """
@@ -149,7 +149,7 @@ ls /var/backups/dither
 chown root /var/backups/dither
 ! systemctl start dither-backup
 tries=0
-until grep "has failed" /work/units; do tries=$((tries + 1)); [ $tries -lt 60 ]; sleep 1; done
+until grep "has failed" /trial/units; do tries=$((tries + 1)); [ $tries -lt 60 ]; sleep 1; done
 systemctl stop dither-serve
 systemctl show dither-serve --property ActiveState,Result
 """

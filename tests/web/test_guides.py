@@ -19,6 +19,7 @@ from dither_shared.registry import Registry
 from tests.aggregator.test_admission import taking
 from tests.support.examples import gunicorn, point, shipped
 from tests.support.firefox import AnyPage
+from tests.support.firefox import Page as FirefoxPage
 from tests.support.keys import write_key
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -157,11 +158,9 @@ def test_readers_of_the_django_site_report_from_their_browsers(package: Path, pa
             page.evaluate(CLICK, "#agree")
             page.evaluate(CLICK, "button[value=yes]")
             wait_until(lambda: page.evaluate(CHARGED) == 1_000_000)
-            for _ in range(3):  # a busy browser may drop what leaves with a page: the next visit sends it again
-                page.goto("about:blank")
+            page.goto("about:blank")  # what was ready to leave leaves with the page
+            if isinstance(page, FirefoxPage):  # which may lose that request: the next visit sends it at its moment
                 with suppress(AssertionError):
-                    wait_until(lambda: sum(row.accepted for row in to.service.store.ledger()) == 1, 20)
-                    break
+                    wait_until(lambda: sum(row.accepted for row in to.service.store.ledger()) == 1, 5)
                 page.goto(origin)
-                wait_until(lambda: page.evaluate(CHARGED) == 1_000_000)
-            assert sum(row.accepted for row in to.service.store.ledger()) == 1
+            wait_until(lambda: sum(row.accepted for row in to.service.store.ledger()) == 1, 180)

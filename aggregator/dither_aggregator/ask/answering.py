@@ -66,8 +66,6 @@ WINDOW_DAYS_MAX = 366
 WINDOWS = WINDOW_DAYS_MAX * (WINDOW_DAYS_MAX + 1) // 2
 """All windows of whole days of a year."""
 FAMILIES = 4
-STEPS_MAX = 400
-"""The most answers of one question."""
 ROW_ALPHA_MIN = 1e-12
 """Readings are asked for a confidence, and 1 less a smaller chance is not exact; intervals of smaller ones are such
 that are stretched as those of a normal law are."""
@@ -230,7 +228,7 @@ class Asking:
         z = sqrt(float(chdtri(freedom, alpha)))
         own = 2 * float(ndtr(-z))  # Python's own law says 0 from 8.3 standard errors on
         if own < analyses.ALPHA_MIN:
-            few = f"sums of {freedom + 1:,} values do not hold all at once: name two values at most"
+            few = f"sums of {freedom:,} values do not hold all at once: name two values at most"
             raise BadQuestion(f"{few}, or fix the questions before any answer")
         return Guard("free", own)
 
@@ -263,7 +261,7 @@ class Asking:
     def _freedom(self, asked: Figure, expression: Expression) -> int:
         resolved = self.resolve(asked)
         if not resolved.table:
-            return len(resolved.plan.values) - 1 if resolved.listed else 1
+            return len(resolved.plan.values) if resolved.listed else 1  # estimates need not sum to one
         others = [each for each in expression.asked if self.resolve(each).plan.metric == resolved.plan.metric]
         if len({tuple(sorted(names_asked(each))) for each in others}) == 1:
             return resolved.table.freedom(asked)

@@ -182,7 +182,7 @@ class _Law:
 
     shape: tuple[int, ...]
     shares: Floats
-    """Those of the fitted table and, where presence is hidden, of nothing to say."""
+    """The share of each cell of the fitted table. A hidden presence adds a last one, of devices with nothing to say."""
     root: Floats
     """Its rows times standard normal numbers have the mechanism's covariance."""
     pairs: Sequence[tuple[PairTable, tuple[int, int]]]

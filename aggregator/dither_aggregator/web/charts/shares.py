@@ -57,7 +57,8 @@ def draw(
     """Lay out the rows in their order. The noise band is where 95 % of the estimates of absent values fall.
 
     The axis holds every interval, the critical share and, where they are given, its least ends; of shares and of
-    differences zero, too. That of shares begins there. Numbers are of the measure, or `signed` differences of such.
+    differences zero, too. An axis of shares begins at zero. Numbers have the measure's unit, and a `signed` plot shows
+    differences of them.
     """
     noise, from_zero = Z * noise_floor, not (signed or measure.unit)
     at_least = [-noise, noise, critical or 0.0] if not measure.unit or signed else []
