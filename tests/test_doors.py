@@ -12,22 +12,22 @@ from dither.sending.upload_thread import LOG_BYTES_MAX
 from dither_aggregator.arguments import key_files, sources
 from dither_aggregator.ask import answering, language
 from dither_aggregator.health import capacity, diagnosis
-from dither_aggregator.ingest import limits, service
+from dither_aggregator.ingest import request_limits, service
 from dither_aggregator.operations import registry_process
 from dither_aggregator.store import archive
 from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, MARKS_MAX
 from dither_aggregator.web import (
-    addresses,
-    bounds,
-    buckets,
-    clients,
-    connection,
+    client_addresses,
+    connection_bounds,
+    http_connection,
     login,
-    messages,
+    process_messages,
     queries,
     query_parameters,
     reader_pool,
+    token_buckets,
     upload_endpoint,
+    url_paths,
 )
 from dither_aggregator.web.api.administering import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
@@ -45,21 +45,21 @@ PAGE = TESTS.parent / "shared" / "doors.md"
 KIB, MIB = 1024, 1024 * 1024
 FIGURES: dict[str, list[tuple[str, float]]] = {
     "a connection": [
-        ("a head {} KiB", connection.HEADER_BYTES_MAX / KIB),
-        ("a body {} MiB", connection.BODY_BYTES_MAX / MIB),
-        ("not whole {} MiB", bounds.BODY_BYTES_MAX / MIB),
-        ("not read {} MiB", bounds.ANSWER_BYTES_MAX / MIB),
-        ("{} connections", bounds.CONNECTIONS_MAX),
-        ("{} requests ahead", connection.PIPELINED_MAX),
-        ("a request {} s", connection.REQUEST_WITHIN_S),
-        ("an answer {} s", connection.STALLED_FOR_S),
-        ("{} s in all", connection.ANSWERED_WITHIN_S),
-        ("{} s between requests", connection.IDLE_WITHIN_S),
+        ("a head {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
+        ("a body {} MiB", http_connection.BODY_BYTES_MAX / MIB),
+        ("not whole {} MiB", connection_bounds.BODY_BYTES_MAX / MIB),
+        ("not read {} MiB", connection_bounds.ANSWER_BYTES_MAX / MIB),
+        ("{} connections", connection_bounds.CONNECTIONS_MAX),
+        ("{} requests ahead", http_connection.PIPELINED_MAX),
+        ("a request {} s", http_connection.REQUEST_WITHIN_S),
+        ("an answer {} s", http_connection.STALLED_FOR_S),
+        ("{} s in all", http_connection.ANSWERED_WITHIN_S),
+        ("{} s between requests", http_connection.IDLE_WITHIN_S),
     ],
     "`POST /v1/reports`: its head": [
-        ("{} KiB are let by", connection.UNWANTED_BYTES_MAX / KIB),
-        ("{} a second", limits.SECOND_NS / limits.BY_ADDRESS.interval_ns),
-        ("{} at once", limits.BY_ADDRESS.burst),
+        ("{} KiB are let by", http_connection.UNWANTED_BYTES_MAX / KIB),
+        ("{} a second", request_limits.SECOND_NS / request_limits.BY_ADDRESS.interval_ns),
+        ("{} at once", request_limits.BY_ADDRESS.burst),
         ("{} wait to be folded", capacity.BACKLOG_UPLOADS_MAX),
     ],
     "the upload itself": [
@@ -73,7 +73,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("for {} s", upload_endpoint.ACKNOWLEDGE_WITHIN_S),
     ],
     "pages and API: addresses and queries": [
-        ("a head of {} KiB", connection.HEADER_BYTES_MAX / KIB),
+        ("a head of {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
         ("{} requests wait", reader_pool.WAITING_MAX),
         ("{} days", query_parameters.DAYS_MAX),
         ("{} values by name", NAMED_MAX),
@@ -81,8 +81,8 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} s for an answer", reader_pool.ANSWER_WITHIN_S),
     ],
     "questions: `/ask`, `/v1/query`": [
-        ("a head of {} KiB", connection.HEADER_BYTES_MAX / KIB),
-        ("a body {} KiB", messages.ASKED_BYTES_MAX / KIB),
+        ("a head of {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
+        ("a body {} KiB", process_messages.ASKED_BYTES_MAX / KIB),
         ("{} questions of", queries.QUESTIONS_MAX),
         ("of {} characters", language.CHARACTERS_MAX),
         ("each of {} parts", language.TERMS_MAX),
@@ -90,32 +90,32 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} days", answering.WINDOW_DAYS_MAX),
     ],
     "posted candidates": [
-        ("{} MiB", connection.BODY_BYTES_MAX / MIB),
+        ("{} MiB", http_connection.BODY_BYTES_MAX / MIB),
         ("{} texts", CANDIDATES_MAX),
         ("of {} characters", VALUE_CHARACTERS_MAX),
         ("more than {} one", reader_pool.CANDIDATES_MAX),
         ("{} s", reader_pool.LONG_WITHIN_S),
     ],
-    "`X-Forwarded-For`": [("last {} addresses", clients.HOPS_MAX)],
-    "`X-Forwarded-Prefix`": [("a path of {} characters", addresses.BASE_PATH_CHARACTERS_MAX)],
+    "`X-Forwarded-For`": [("last {} addresses", client_addresses.HOPS_MAX)],
+    "`X-Forwarded-Prefix`": [("a path of {} characters", url_paths.BASE_PATH_CHARACTERS_MAX)],
     "`/login`": [
         ("{} KiB", login.FORM_BYTES_MAX / KIB),
         ("{} fields", login.FIELDS_MAX),
-        ("{} at once", limits.FAILED_LOGINS.burst),
-        ("one in {} s", limits.FAILED_LOGINS.interval_ns / limits.SECOND_NS),
-        ("{} at once and 5", limits.ALL_FAILED_LOGINS.burst),
-        ("{} a second in all", limits.SECOND_NS / limits.ALL_FAILED_LOGINS.interval_ns),
+        ("{} at once", request_limits.FAILED_LOGINS.burst),
+        ("one in {} s", request_limits.FAILED_LOGINS.interval_ns / request_limits.SECOND_NS),
+        ("{} at once and 5", request_limits.ALL_FAILED_LOGINS.burst),
+        ("{} a second in all", request_limits.SECOND_NS / request_limits.ALL_FAILED_LOGINS.interval_ns),
         ("after {} hours", login.SESSION_S / 3600),
     ],
     "`/v1/admin`, keys and marks": [
-        ("{} KiB by its", messages.ASKED_BYTES_MAX / KIB),
+        ("{} KiB by its", process_messages.ASKED_BYTES_MAX / KIB),
         ("{} ids", IDS_MAX),
         ("{} marks", MARKS_MAX),
         ("of {} characters", MARK_CHARACTERS_MAX),
     ],
     "health": [
-        ("bodies {} KiB", bounds.HEALTH_BODY_BYTES_MAX / KIB),
-        ("{} connections", bounds.HEALTH_CONNECTIONS_MAX),
+        ("bodies {} KiB", connection_bounds.HEALTH_BODY_BYTES_MAX / KIB),
+        ("{} connections", connection_bounds.HEALTH_CONNECTIONS_MAX),
     ],
     "key files": [("{} KiB", key_files.FILE_BYTES_MAX / KIB)],
     "settings: file, variables, flags": [
@@ -131,7 +131,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("keys of {} parts", files.KEY_PARTS_MAX),
     ],
     "a registry over `/v1/admin`, or at a SIGHUP": [
-        ("{} MiB over HTTP", connection.BODY_BYTES_MAX / MIB),
+        ("{} MiB over HTTP", http_connection.BODY_BYTES_MAX / MIB),
         ("with {} MiB", registry_process.MEMORY_BYTES_MAX / MIB),
         ("{} s of a processor", registry_process.PROCESSOR_S),
         ("{} s by the clock", registry_process.READ_WITHIN_S),
@@ -142,8 +142,8 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     ],
     "the broker's queues": [("a message {} KiB", MESSAGE_BYTES_MAX / KIB), ("{} that wait", FLOOD)],
     "a long list that the broker carries, and its answer": [
-        ("a list {} MiB", connection.BODY_BYTES_MAX / MIB),
-        ("an answer {} MiB", bounds.ANSWER_BYTES_MAX / MIB),
+        ("a list {} MiB", http_connection.BODY_BYTES_MAX / MIB),
+        ("an answer {} MiB", connection_bounds.ANSWER_BYTES_MAX / MIB),
         ("{} KiB around it", candidate_jobs.HEADS_BYTES_MAX / KIB),
     ],
     "the server that `dither doctor` asks": [
@@ -198,5 +198,5 @@ def test_the_figures_of_a_door_are_those_of_the_code(door: str) -> None:
     for words, figure in FIGURES[door]:
         wanted = re.escape(words.format(f"{figure:,.0f}"))
         assert re.search(rf"(?<![\d,.]){wanted}", said), (door, words, figure)
-    assert bounds.SHARE == 3 / 4
-    assert buckets.NETWORK_RATE == 4
+    assert connection_bounds.SHARE == 3 / 4
+    assert token_buckets.NETWORK_RATE == 4

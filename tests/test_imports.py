@@ -331,7 +331,7 @@ TOML_ALONE = {
     "tomllib",
     "dither_shared.accounting.linking",
     "dither_shared.kinds.text_memo",
-    "dither_shared.mechanisms.choice",
+    "dither_shared.mechanisms.automatic_choice",
     "dither_shared.mechanisms.linkable",
     "dither_shared.mechanisms.window",
     "dither_shared.toml_tables",
@@ -358,11 +358,11 @@ def test_a_compiled_start_neither_reads_toml_nor_chooses_a_mechanism(tmp_path: P
 
 def test_the_figures_of_the_house_are_those_of_what_is_called(tmp_path: Path) -> None:
     """A call through another file is a switch, and back is one more; what is not the product's is not counted."""
-    from dither_shared import texts
+    from dither_shared import text_normalization
     from tests import house
 
-    gone = house.Travel().of(lambda: (texts.normal("a"), json.dumps({}), texts.folded("a")))
-    assert (gone.files, gone.switches) == ({texts.__file__}, 1)
+    gone = house.Travel().of(lambda: (text_normalization.normal("a"), json.dumps({}), text_normalization.folded("a")))
+    assert (gone.files, gone.switches) == ({text_normalization.__file__}, 1)
     for step in ("append", "fold"):
         directory = tmp_path / step
         directory.mkdir()

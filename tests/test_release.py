@@ -185,7 +185,7 @@ def test_each_file_of_the_packages_is_in_one_wheel_and_no_other_file_in_any(both
     assert aggregator == there - app
     assert {f"{package}/py.typed" for package in PACKAGES} <= app | aggregator
     assert {"dither_aggregator/web/templates/base.html", "dither/attacking/example.toml"} <= aggregator
-    assert {"dither_shared/words/letters.bin", "dither/testing/plugin.py"} <= app
+    assert {"dither_shared/words/letters.bin", "dither/testing/pytest_plugin.py"} <= app
 
 
 def test_the_licences_of_what_is_shipped_go_with_it(both: tuple[Release, ...]) -> None:

@@ -45,12 +45,12 @@ from dither_aggregator.operations.registry_process import document_of
 from dither_aggregator.operations.scopes import ADMIN, READ
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.invariants import check
-from dither_aggregator.web.addresses import ADDRESSES
 from dither_aggregator.web.api import administering
 from dither_aggregator.web.pages.presentation import RowsShown
 from dither_aggregator.web.pages.presentations import PRESENTATIONS
-from dither_aggregator.web.planned import PLANNERS, Planner
+from dither_aggregator.web.plan_request import PLANNERS, Planner
 from dither_aggregator.web.query_parameters import QueryParameters
+from dither_aggregator.web.url_paths import ADDRESSES
 from dither_shared.cells import Cells, Part, one_cell
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.errors import ConfigurationError

@@ -4,7 +4,7 @@ import logging
 from contextlib import suppress
 from logging import DEBUG, INFO, WARNING
 
-from dither_shared.texts import visible
+from dither_shared.text_normalization import visible
 
 __all__ = ["DEBUG", "INFO", "LOGGER", "WARNING", "say"]
 

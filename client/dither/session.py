@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 
-from dither import forks
+from dither import fork_handlers
 from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
 from dither.logger import WARNING, say
 from dither.randomness import SYSTEM
@@ -79,7 +79,7 @@ class Session:
         self.device = self.device or self.open_device()
         self.device.set_public(self.settings.public)
         self.uploader = self.uploader or self.make_uploader(self.device)
-        if self.device.hidden and forks.comes_untold():
+        if self.device.hidden and fork_handlers.comes_untold():
             say(WARNING, "telemetry %s", LAZY_APPS)
         self.uploader.start()
 

@@ -15,7 +15,7 @@ from dither_shared.errors import ConfigurationError
 from dither_shared.file_permissions import absolute
 from dither_shared.kinds import PublicColumn
 from dither_shared.registry import Registry
-from dither_shared.texts import normal
+from dither_shared.text_normalization import normal
 
 IN_MEMORY = ":memory:"
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
-from dither import forks
+from dither import fork_handlers
 from dither.device import Device, DeviceBusy, DeviceUnusable
 from dither.device.sqlite_connection import WAIT_S, within
 from dither.handles import HANDLES
@@ -91,7 +91,7 @@ class Telemetry:
     def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
         """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
         try:
-            forks.notice()
+            fork_handlers.notice()
             return action()
         except Exception as error:
             if self._settings.strict:
@@ -113,7 +113,7 @@ class Telemetry:
                 self._record_public(metric, answer)
 
     def _record_public(self, metric: Metric, answer: object) -> None:
-        forks.notice()
+        fork_handlers.notice()
         session = self._session
         if session.standing.mode is not Mode.SPEAKS or session.uploader is None:
             self._guarded(lambda: session.catch_up(CATCH_UP_EVERY_S), lambda error: None)

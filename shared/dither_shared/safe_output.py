@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dither_shared.texts import is_visible as is_visible
-from dither_shared.texts import visible as visible
+from dither_shared.text_normalization import is_visible as is_visible
+from dither_shared.text_normalization import visible as visible
 
 _SEPARATORS = frozenset(',;\t\r\n"')
 _FORMULAS = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")

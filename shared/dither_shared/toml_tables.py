@@ -16,7 +16,7 @@ from dither_shared.errors import RegistryError, refusal_of
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
 from dither_shared.files import BYTE_ORDER_MARK, line_of_item, read_text
 from dither_shared.frozen import frozen
-from dither_shared.texts import ends_or_controls, normal, unseen
+from dither_shared.text_normalization import ends_or_controls, normal, unseen
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 

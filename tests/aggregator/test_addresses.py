@@ -18,17 +18,17 @@ import pytest
 import requests
 
 from dither.sending.transport import HttpTransport, Outcome
-from dither_aggregator.ingest.limits import Limits
+from dither_aggregator.ingest.request_limits import Limits
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore, StoreUnavailable
 from dither_aggregator.store.access_keys import Keys
-from dither_aggregator.web import health_endpoints, reader_process, wsgi
-from dither_aggregator.web.addresses import ADDRESSES, BasePath, is_known, read_base_path
-from dither_aggregator.web.admission import Admission
+from dither_aggregator.web import flask_apps, health_endpoints, reader_process
 from dither_aggregator.web.api import description
-from dither_aggregator.web.messages import Place, ReadRequest
+from dither_aggregator.web.flask_apps import reading_app
 from dither_aggregator.web.problems import CONTENT_TYPE
-from dither_aggregator.web.wsgi import reading_app
+from dither_aggregator.web.process_messages import Place, ReadRequest
+from dither_aggregator.web.request_admission import Admission
+from dither_aggregator.web.url_paths import ADDRESSES, BasePath, is_known, read_base_path
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from dither_shared.wire.problems import PROBLEMS
@@ -344,7 +344,7 @@ def test_an_unknown_address_is_one_also_where_nobody_can_read(
     desk = reader_process._Desk(Place(str(tmp_path / "none"), "", None), lambda computed: None)
     for path, status in {"/": 503, "/nowhere": 404, "//v1/metrics": 404}.items():
         assert desk.answer(ReadRequest("GET", path, b"", [], b"")).status == status
-    monkeypatch.setattr(*failing(wsgi, "respond", StoreUnavailable))
+    monkeypatch.setattr(*failing(flask_apps, "respond", StoreUnavailable))
     for path, status in {"/v1/metrics": 503, f"/elsewhere{PATH}": 404, "/nowhere": 404}.items():
         assert opened.ask("POST", path, data="{}").status_code == status
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dither_aggregator.web.messages import ReadAnswer, ReadRequest
+from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
 from dither_aggregator.workers import candidate_jobs
 from dither_aggregator.workers.candidate_jobs import ANSWER, JOB_BYTES_MAX, WANTED, CandidateJobs, run_job
 from dither_aggregator.workers.tasks import Task

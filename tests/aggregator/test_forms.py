@@ -10,7 +10,7 @@ from dither_aggregator.web.api.tables import PlanRowsAsked
 from dither_aggregator.web.pages.compare import ComparePageAsked
 from dither_aggregator.web.pages.forms import form
 from dither_aggregator.web.pages.metric import MetricAsked
-from dither_aggregator.web.planned import PlanningAsked
+from dither_aggregator.web.plan_request import PlanningAsked
 from dither_aggregator.web.queries import SeriesAsked
 from dither_aggregator.web.query_parameters import Whole
 from tests.support.sites import Site, site

@@ -9,8 +9,8 @@ import pytest
 
 from dither_aggregator.operations.scopes import READ
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.web.connection import BODY_BYTES_MAX
-from dither_aggregator.web.headers import headers_of
+from dither_aggregator.web.http_connection import BODY_BYTES_MAX
+from dither_aggregator.web.http_messages import headers_of
 from dither_aggregator.web.login import FORM, FORM_BYTES_MAX, Login
 from dither_shared.wire.problems import Problem
 from tests.support.bounding import bounded

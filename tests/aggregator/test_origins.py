@@ -12,10 +12,10 @@ import pytest
 import requests
 
 from dither_aggregator.arguments import values
-from dither_aggregator.ingest import counters
-from dither_aggregator.ingest.limits import Limits
-from dither_aggregator.web.addresses import ADDRESSES
+from dither_aggregator.ingest import process_counters
+from dither_aggregator.ingest.request_limits import Limits
 from dither_aggregator.web.health_endpoints import health_findings
+from dither_aggregator.web.url_paths import ADDRESSES
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_admission import ASKED, FEW, Taking, taking
@@ -102,8 +102,8 @@ def test_a_page_of_another_origin_sends_and_reads_nothing(to: Taking, origin: st
 def test_health_tells_which_origins_were_refused_and_repeats_no_other_words(
     to: Taking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counters, "_shared", counters.Shared([0.0] * counters.SLOTS, 0))
-    monkeypatch.setattr(counters, "_origins", {})
+    monkeypatch.setattr(process_counters, "_shared", process_counters.Shared([0.0] * process_counters.SLOTS, 0))
+    monkeypatch.setattr(process_counters, "_origins", {})
 
     def told() -> str:
         (check,) = (each for each in health_findings(to.service) if each.what == "origins")
@@ -118,7 +118,7 @@ def test_health_tells_which_origins_were_refused_and_repeats_no_other_words(
         asked(to, "POST", body=upload(), Origin=f"http://{place}.example:80", Content_Type="text/plain")
     named = ", ".join(f"http://{place}.example:80" for place in range(11, 1, -1))
     assert told() == f"16 requests refused since the start; in the last day {named}"
-    monkeypatch.setattr(counters, "ORIGIN_NAMED_S", -1.0)  # a day later
+    monkeypatch.setattr(process_counters, "ORIGIN_NAMED_S", -1.0)  # a day later
     assert told() == "16 requests refused since the start"
 
 

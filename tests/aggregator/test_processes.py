@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.web.processes import LOOK_EVERY_S
+from dither_aggregator.web.process_supervisor import LOOK_EVERY_S
 from dither_shared.wire import PATH
 from tests.support import asked_who
 from tests.support.aggregators import ENVIRONMENT, nursery

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.web import connection, in_words, server
-from dither_aggregator.web.answers import HttpAnswer, Scope
+from dither_aggregator.web import http_connection, in_words, server
+from dither_aggregator.web.http_messages import HttpAnswer, Scope
 from dither_shared.wire.problems import Problem
 from tests.support.aggregators import http_server
 from tests.support.http import HEAD, Connection, Echo, Served, running, slug, until, upload
@@ -68,9 +68,9 @@ def test_a_connection_that_was_being_made_when_the_server_ended_does_not_hold_it
 ) -> None:
     """It is not among those that are told to end at first, and its client goes on asking."""
     monkeypatch.setattr(server, "DRAIN_WITHIN_S", 1_000)
-    told = connection.BoundedConnection.shutdown
+    told = http_connection.BoundedConnection.shutdown
     late = iter([lambda _: None])
-    monkeypatch.setattr(connection.BoundedConnection, "shutdown", lambda self: next(late, told)(self))
+    monkeypatch.setattr(http_connection.BoundedConnection, "shutdown", lambda self: next(late, told)(self))
     answered: list[int] = []
 
     def go_on(made: Connection) -> None:

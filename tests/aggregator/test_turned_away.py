@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import pytest
 
-from dither_aggregator.web import bounds, connection
-from dither_aggregator.web.answers import Scope
-from dither_aggregator.web.listener_connections import Admitting
+from dither_aggregator.web import connection_bounds, http_connection
+from dither_aggregator.web.http_messages import Scope
+from dither_aggregator.web.listeners import Admitting
 from dither_shared.wire.problems import Problem
 from tests.support.http import GET, HEAD, Connection, Served, running, slug, until, upload
 
@@ -62,15 +62,15 @@ def test_it_comes_once_where_the_body_is_there_already(served: Served, body: byt
 
 
 def test_a_client_that_is_sent_away_with_more_is_cut_off(served: Served) -> None:
-    made = served.connect(unwanted(connection.BODY_BYTES_MAX))
+    made = served.connect(unwanted(http_connection.BODY_BYTES_MAX))
     assert refused(made)
     with suppress(ConnectionError):  # how much the system takes before it says so is the system's to choose
-        made.send(b"x" * connection.BODY_BYTES_MAX + GET)
+        made.send(b"x" * http_connection.BODY_BYTES_MAX + GET)
     assert made.closed()
 
 
 def test_nothing_of_the_body_is_kept(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "BODY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(connection_bounds, "BODY_BYTES_MAX", 1_000)
     with running(Turnstile()) as narrow:
         made = narrow.connect(unwanted(100_000) + b"x" * 99_999)
         assert refused(made)
@@ -80,7 +80,7 @@ def test_nothing_of_the_body_is_kept(served: Served, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("begun", [b"", b"x" * 10])
 def test_the_rest_of_the_body_has_the_deadline_of_any(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "REQUEST_WITHIN_S", 0.4)
+    monkeypatch.setattr(http_connection, "REQUEST_WITHIN_S", 0.4)
     with running(Turnstile()) as served:
         made = served.connect(unwanted(1_000) + begun)
         assert refused(made)
@@ -123,7 +123,7 @@ def test_nonsense_in_the_body_is_not_answered_twice(served: Served) -> None:
 
 
 def test_a_full_house_makes_room_by_closing_one_that_was_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(connection_bounds, "CONNECTIONS_MAX", 4)
     with running(Turnstile()) as served:
         held = [served.connect(unwanted(1_000)) for _ in range(3)]
         assert all(refused(each) for each in held)

@@ -14,9 +14,8 @@ from dither_aggregator.ingest.service import Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.store.access_keys import Keys
 from dither_aggregator.web import create_app, upload_endpoint
-from dither_aggregator.web.answers import HttpAnswer, Scope
 from dither_aggregator.web.authentication import shown_key
-from dither_aggregator.web.headers import headers_of
+from dither_aggregator.web.http_messages import HttpAnswer, Scope, headers_of
 from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import GroupRefused

@@ -6,10 +6,9 @@ python -m tests.benchmarks.bare [PROCESSES]
 import sys
 from contextlib import ExitStack
 
-from dither_aggregator.web.answers import HttpAnswer, Scope
-from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import Admitting
-from dither_aggregator.web.processes import HttpProcesses, Opened
+from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web.listeners import Admitting, Listener
+from dither_aggregator.web.process_supervisor import HttpProcesses, Opened
 from dither_aggregator.web.server import HttpServer
 from tests.benchmarks.peers.wsgi_app import RECEIPT
 

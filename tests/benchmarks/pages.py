@@ -28,10 +28,10 @@ from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.computing import ONE_THREAD
+from dither_aggregator.operations.computing_process import ONE_THREAD
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.packing import DAY_S
-from dither_aggregator.web.messages import Place, ReadAnswer, ReadRequest
+from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.reader_pool import FIRST_WITHIN_S, ReaderProcess
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng

@@ -17,7 +17,7 @@ from pathlib import Path
 import requests
 
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.computing import ONE_THREAD, unmade
+from dither_aggregator.operations.computing_process import ONE_THREAD, unmade
 from dither_aggregator.store import SQLiteStore
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.rng import Rng

@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
-from dither_aggregator.web.answers import HttpAnswer, Scope
-from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web.listeners import Listener
 from dither_aggregator.web.server import HttpServer
 from tests.benchmarks import bare
 from tests.benchmarks.peers import HERE, PeerUnavailable, environment, wsgi_app

@@ -17,7 +17,7 @@ from dither.device import FILE_NAME
 from dither.device.sqlite_connection import DURABLE_WAIT_S
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.web.answers import App, HttpAnswer, Scope
+from dither_aggregator.web.http_messages import App, HttpAnswer, Scope
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker, start
 from tests.faults.test_kill import registry_text

@@ -6,7 +6,7 @@ For the generator alone. Coins and a device's own 64 bits are 2^63.
 import sys
 from typing import Any
 
-from dither_shared.texts import folded, newer, normal, unseen
+from dither_shared.text_normalization import folded, newer, normal, unseen
 from tests.pinned.metrics import CHOICE, CHOICES, FLAG, NUMBER, TEXT, choice, choices, flag, number, text
 from tests.pinned.placing import answered
 from tests.pinned.registries import HEAD, registry_of

@@ -10,7 +10,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.kinds.text_memo import BEARABLE, K_CHOICES, choose_rappor
 from dither_shared.mechanisms import RAPPOR, from_document
-from dither_shared.mechanisms.choice import INDIFFERENT
+from dither_shared.mechanisms.automatic_choice import INDIFFERENT
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.rng import SCALE
 from dither_shared.shapes import Bits

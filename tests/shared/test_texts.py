@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dither_shared import texts
+from dither_shared import text_normalization
 from dither_shared.domains import Columns, Values
 from dither_shared.errors import RegistryError
 from dither_shared.files import line_of_item
 from dither_shared.kinds import KINDS
 from dither_shared.registry import Metric, Registry
-from dither_shared.texts import COMPOSED_MAX, folded, newer, normal, unseen
+from dither_shared.text_normalization import COMPOSED_MAX, folded, newer, normal, unseen
 from tests.pinned.comparing import load
 from tests.support.registries import registry, registry_text
 from tests.support.soaking import scaled
@@ -27,7 +27,7 @@ PYTHONS = [sys.executable, *map(str, sorted(Path.home().glob(".pyenv/versions/3.
 """This one, and those that are there with other versions of Unicode."""
 FORMS = """
 import hashlib, sys
-from dither_shared.texts import folded, normal, unseen
+from dither_shared.text_normalization import folded, normal, unseen
 
 digest = hashlib.sha256()
 newer = [*range(0x10EC0, 0x10F00), *range(0x1E4D0, 0x1E500), *range(0x10D40, 0x10D90), *range(0x105C0, 0x105F8)]
@@ -101,7 +101,7 @@ def test_no_later_version_is_asked_for_what_unicode_14_does_not_have(monkeypatch
         asked.append(text)
         return unicodedata.normalize("NFC", text)
 
-    monkeypatch.setattr(texts, "_compose", compose)
+    monkeypatch.setattr(text_normalization, "_compose", compose)
     assert normal("e\u0301\U0001e4ec\u0301e") == "é\U0001e4ec\u0301e"
     assert asked == ["e\u0301", "\u0301e"]
     for text in strange(1, scaled(2_000, 200_000)):

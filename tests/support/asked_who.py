@@ -10,10 +10,9 @@ from pathlib import Path
 
 from dither_aggregator.operations.signal_handling import answer_signals
 from dither_aggregator.store import StoreError
-from dither_aggregator.web.answers import HttpAnswer, Scope
-from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import Admitting
-from dither_aggregator.web.processes import HttpProcesses, Opened
+from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web.listeners import Admitting, Listener
+from dither_aggregator.web.process_supervisor import HttpProcesses, Opened
 from dither_shared.wire import PATH
 
 WORKERS = 2

@@ -35,7 +35,7 @@ from dither.sending.transport import HttpTransport
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.ingest.service import Service, WholeService
-from dither_aggregator.web.answers import HttpAnswer, Scope
+from dither_aggregator.web.http_messages import HttpAnswer, Scope
 from dither_shared.registry import Registry
 from tests.support.aggregators import ENVIRONMENT, http_server, sqlite_store, web_app
 from tests.support.keys import write_key

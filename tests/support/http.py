@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dither_aggregator.web import in_words
-from dither_aggregator.web.answers import HttpAnswer, Scope
-from dither_aggregator.web.listener_connections import HEALTH, Admitting
+from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web.listeners import HEALTH, Admitting
 from dither_aggregator.web.server import HttpServer
 from dither_shared.wire import PATH, PROBLEM_PREFIX
 from tests.support.aggregators import http_server

@@ -16,7 +16,7 @@ from dither_shared.domains.number_ranges import Buckets, Range
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import GRR, PGR
 from dither_shared.rng import SCALE, Rng
-from dither_shared.texts import UNSEEN, folded, normal, unseen
+from dither_shared.text_normalization import UNSEEN, folded, normal, unseen
 from tests.second.test_laws import TWO
 from tests.support.node import ROOT, Device, run
 from tests.support.soaking import scaled

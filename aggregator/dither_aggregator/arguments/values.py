@@ -13,7 +13,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dither_aggregator.ingest.limits import BY_ADDRESS, Network, Rate
+from dither_aggregator.ingest.request_limits import BY_ADDRESS, Network, Rate
 from dither_aggregator.operations.log import FORMATS, LEVELS
 
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:]+\])(?::[1-9][0-9]{0,4})?")
@@ -95,7 +95,7 @@ def origin(text: str) -> str:
 
 def base_path(text: str) -> str:
     """Read the path of a site."""
-    from dither_aggregator.web.addresses import read_base_path  # and with it Flask: only where it is used
+    from dither_aggregator.web.url_paths import read_base_path  # and with it Flask: only where it is used
 
     return read_base_path(text)
 

@@ -29,9 +29,9 @@ from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import Counted, total_of
 from dither_aggregator.web import create_app
-from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.flask_apps import in_threads
+from dither_aggregator.web.listeners import Listener
 from dither_aggregator.web.server import HttpServer
-from dither_aggregator.web.wsgi import in_threads
 from dither_shared.errors import DitherError
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.safe_output import behind

@@ -15,10 +15,12 @@ from dither_aggregator.arguments.key_files import (
     register_key_files,
     say_write_key,
 )
-from dither_aggregator.arguments.limits import add_limit_arguments, capacity, limits
-from dither_aggregator.arguments.listening import (
+from dither_aggregator.arguments.serving import (
+    add_limit_arguments,
     add_listening_arguments,
     base_path,
+    capacity,
+    limits,
     listeners,
     must_have_read_key,
     reachable_reason,
@@ -27,7 +29,7 @@ from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import directory
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.operations.computing import Computer
+from dither_aggregator.operations.computing_process import Computer
 from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.operations.registry_process import read_apart
 from dither_aggregator.operations.signal_handling import answer_signals
@@ -35,9 +37,9 @@ from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.plans import Offered
 from dither_aggregator.store.sqlite import KEY_NAME, exclusive, kept_key
 from dither_aggregator.web import create_app
-from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.reader_pool import Readers
+from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError, RegistryError
 from dither_shared.registry import Registry, utc_today

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dither_aggregator.analysis.reading_cache import state_of
 from dither_aggregator.health.capacity import DAYS_OF_IDS, Trouble, days_until_full
 from dither_aggregator.health.status import Audit, Ids, StoreStatus
-from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
 from dither_aggregator.store.day_reset import EXPIRES_WITHIN
@@ -227,7 +227,7 @@ def _work(seen: Observed) -> HealthFinding:
 )
 def _origins(seen: Observed) -> HealthFinding:
     """Tell which pages may not send. It is always well: any stranger can say any origin."""
-    refused, names = counters.refused_origins()
+    refused, names = process_counters.refused_origins()
     named = f"; in the last day {', '.join(names)}" if names else ""
     return found(
         f"{refused:,} request{'s' * (refused != 1)} refused since the start{named}" if refused else "none refused"
@@ -243,7 +243,7 @@ def _origins(seen: Observed) -> HealthFinding:
 )
 def _keys(seen: Observed) -> HealthFinding:
     """Tell how many keys were refused. It is always well: any stranger can show any key."""
-    wrong, other = counters.refused_keys()
+    wrong, other = process_counters.refused_keys()
     if not wrong + other:
         return found("none refused")
     scopes = f", {other:,} with one that may not do this" if other else ""

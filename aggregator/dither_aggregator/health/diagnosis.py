@@ -24,7 +24,7 @@ from dither_aggregator.store import Store, open_store
 from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.records import OtherLayout
 from dither_aggregator.store.sqlite.directory import NAMES
-from dither_aggregator.web import bounds
+from dither_aggregator.web import connection_bounds
 from dither_shared import file_permissions
 from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible
@@ -37,7 +37,7 @@ SERVERS_WORDS_MAX = 500
 SERVERS_CHECKS_MAX = 50
 ALWAYS_TOLD = ("origins", "keys")
 """The checks of a server that are told where they are well, too."""
-FILES = bounds.CONNECTIONS_MAX + bounds.OTHER_FILES
+FILES = connection_bounds.CONNECTIONS_MAX + connection_bounds.OTHER_FILES
 
 
 def examine(data: str, health: str | None) -> Iterator[HealthFinding]:

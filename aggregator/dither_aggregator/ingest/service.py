@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dither_aggregator.health.capacity import Capacity, CapacityProblem, Trouble
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.health.status import Audit, Interrupted, StoreStatus
-from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, Store, StoreError
 from dither_shared.errors import DitherError
@@ -21,7 +21,7 @@ from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
 
 if TYPE_CHECKING:
-    from dither_aggregator.operations.computing import Address, Computer
+    from dither_aggregator.operations.computing_process import Address, Computer
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""
@@ -138,7 +138,7 @@ class Service:
             raise Problem("unavailable", "uploads are not written any more; nothing was stored")
         with self._waiting:
             if self._submitted.qsize() >= WAITING_UPLOADS_MAX or self._waiting_bytes + len(body) > WAITING_BYTES_MAX:
-                counters.limit_hit("waiting")
+                process_counters.limit_hit("waiting")
                 raise Problem("unavailable", "too much waits for the store; nothing was stored")
             self._waiting_bytes += len(body)
         answer: Submitted = Future()
@@ -204,13 +204,13 @@ class Service:
         except Exception as error:  # the writer must answer, and go on
             self._say("writer", error)
             self._writer_failed_s = time.monotonic()
-            counters.commit_failed()
+            process_counters.commit_failed()
             slug = "unavailable" if isinstance(error, StoreError) else "failed"
             answers = [Problem(slug, "the store cannot be written") for _ in batch]
         else:
             took_s = time.perf_counter() - began
             copies = sum(isinstance(answer, Receipt) and answer.duplicate for answer in answers)
-            counters.committed(took_s, copies)
+            process_counters.committed(took_s, copies)
             _log.debug("a commit of %d uploads, %d of them copies, took %.0f ms", len(batch), copies, 1_000 * took_s)
         for (_, _, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)

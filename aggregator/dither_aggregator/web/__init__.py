@@ -5,16 +5,16 @@ from collections.abc import Collection
 
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import problems
-from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.admin_requests import changing_app
-from dither_aggregator.web.answers import App, HttpAnswer, Scope, refusal
+from dither_aggregator.web.allowed_hosts import check_monitor, check_reader
+from dither_aggregator.web.allowed_origins import PREFLIGHT, is_preflight
 from dither_aggregator.web.authentication import ADMINISTRATION, Authentication, unstored
 from dither_aggregator.web.health_endpoints import answer_health
-from dither_aggregator.web.hosts import check_monitor, check_reader
-from dither_aggregator.web.listener_connections import HEALTH
-from dither_aggregator.web.messages import ACTOR
-from dither_aggregator.web.origins import PREFLIGHT, is_preflight
+from dither_aggregator.web.http_messages import App, HttpAnswer, Scope, refusal
+from dither_aggregator.web.listeners import HEALTH
+from dither_aggregator.web.process_messages import ACTOR
 from dither_aggregator.web.upload_endpoint import Ingest
+from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 

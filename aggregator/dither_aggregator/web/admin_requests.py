@@ -9,8 +9,8 @@ from flask import Response
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.store import StoreError, StoreUnavailable
 from dither_aggregator.web import problems
-from dither_aggregator.web.messages import ReadAnswer, ReadRequest
 from dither_aggregator.web.page_requests import ReadingApp
+from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
 from dither_shared.errors import DitherError
 from dither_shared.wire.problems import Problem
 
@@ -36,15 +36,15 @@ def changing_app(service: Service) -> ReadingApp:
     @cache
     def made() -> Callable[[ReadRequest], ReadAnswer]:
         # By the first request, which loads what it needs: most servers are never asked.
-        from dither_aggregator.web import api, wsgi
+        from dither_aggregator.web import api, flask_apps
 
-        app = wsgi.bare_app()
+        app = flask_apps.bare_app()
         api.register(app, store, api.CHANGES)
         problems.register(app)
         app.register_error_handler(DitherError, _respond_not_done)
         app.register_error_handler(StoreError, _respond_not_done)  # in the place of the reader's, whose fault it is not
         app.register_error_handler(StoreUnavailable, problems.respond_store)
-        return partial(wsgi.respond, app)
+        return partial(flask_apps.respond, app)
 
     def load_alone(asked: ReadRequest) -> ReadAnswer:
         if not service.loading.acquire(blocking=False):  # held by the thread: who asked may have gone

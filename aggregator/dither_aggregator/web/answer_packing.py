@@ -5,7 +5,7 @@ import gzip
 from werkzeug.wrappers import Response
 
 from dither_aggregator.web import problems
-from dither_aggregator.web.messages import ReadAnswer
+from dither_aggregator.web.process_messages import ReadAnswer
 from dither_shared.wire.problems import Problem
 
 PACKED_FROM = 1_024

@@ -5,17 +5,17 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
 from dither_aggregator.health.capacity import Capacity
-from dither_aggregator.ingest.limits import Limits
+from dither_aggregator.ingest.request_limits import Limits
 from dither_aggregator.ingest.service import Service
-from dither_aggregator.operations.computing import Address, Computer
+from dither_aggregator.operations.computing_process import Address, Computer
 from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
-from dither_aggregator.web.addresses import BasePath
-from dither_aggregator.web.admission import Admission
 from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.processes import Opened
+from dither_aggregator.web.process_supervisor import Opened
 from dither_aggregator.web.reader_pool import Readers
+from dither_aggregator.web.request_admission import Admission
+from dither_aggregator.web.url_paths import BasePath
 from dither_aggregator.workers.candidate_jobs import CandidateJobs, secret_of
 from dither_aggregator.workers.publisher import Publisher
 from dither_aggregator.workers.tasks import TaskQueue, make_app

@@ -10,12 +10,11 @@ from dataclasses import replace
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations.scopes import ADMIN, READING, WRITE
 from dither_aggregator.store.access_keys import REVOKED, WAITING, Key
-from dither_aggregator.web.addresses import is_known
-from dither_aggregator.web.answers import App, HttpAnswer, Scope
-from dither_aggregator.web.headers import headers_of
+from dither_aggregator.web.http_messages import App, HttpAnswer, Scope, headers_of
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES, Login, to_login
-from dither_aggregator.web.messages import LIVE, SESSION
 from dither_aggregator.web.problems import API, DOCUMENT, nowhere
+from dither_aggregator.web.process_messages import LIVE, SESSION
+from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from dither_aggregator.health.checks import HealthFinding, Observed, Teller, findings, without_addresses
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import metrics_endpoint
-from dither_aggregator.web.answers import JSON, HttpAnswer, Scope, refusal
+from dither_aggregator.web.http_messages import JSON, HttpAnswer, Scope, refusal
 from dither_shared.wire.problems import Problem
 
 ADDRESSES = ("/livez", "/readyz", "/version", "/metrics")

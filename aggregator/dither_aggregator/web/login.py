@@ -13,10 +13,9 @@ from itsdangerous import BadData, TimestampSigner
 from dither_aggregator.operations.scopes import READING
 from dither_aggregator.store import Store
 from dither_aggregator.store.access_keys import ACTIVE, Key
-from dither_aggregator.web.addresses import is_known
-from dither_aggregator.web.answers import HttpAnswer, Scope
-from dither_aggregator.web.headers import list_of, media_type
-from dither_aggregator.web.hosts import is_local, name_of
+from dither_aggregator.web.allowed_hosts import is_local, name_of
+from dither_aggregator.web.http_messages import HttpAnswer, Scope, list_of, media_type
+from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire.problems import Problem
 
 LOGIN, LOGOUT = "/login", "/logout"

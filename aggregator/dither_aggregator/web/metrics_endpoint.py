@@ -1,8 +1,8 @@
 """`/metrics`: the numbers of health for Prometheus, whose naming they follow. aggregator/health.md explains each.
 
 Totals come from the store, so all servers of a store show the same ones and a restart loses none; every server shows
-all of them, so sum over none. The counts of a server's own are in `ingest/counters.py`. No label has a value that
-anybody sends, and there is none by metric: pages and API have that.
+all of them, so sum over none. The counts of a server's own are in `ingest/process_counters.py`. No label has a value
+that anybody sends, and there is none by metric: pages and API have that.
 """
 
 import time
@@ -17,9 +17,9 @@ from prometheus_client.registry import Collector
 
 from dither_aggregator.health.checks import HealthFinding
 from dither_aggregator.health.status import Audit, StoreStatus
-from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest.service import Service
-from dither_aggregator.web.answers import HttpAnswer
+from dither_aggregator.web.http_messages import HttpAnswer
 from dither_shared.wire import REASONS
 
 HEADERS = [
@@ -32,7 +32,7 @@ def answer(service: Service, findings: Sequence[HealthFinding], versions: Mappin
     """Return all metrics."""
     registry = CollectorRegistry()
     registry.register(_Read(service.store_status, service.audit, findings, not service.unready(), versions))
-    return HttpAnswer(200, HEADERS, generate_latest(registry) + generate_latest(counters.REGISTRY))
+    return HttpAnswer(200, HEADERS, generate_latest(registry) + generate_latest(process_counters.REGISTRY))
 
 
 @dataclass(frozen=True, eq=False)

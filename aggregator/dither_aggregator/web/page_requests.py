@@ -1,6 +1,6 @@
 """Pages and API in a server: a whole request goes to its answerer, and the answer is sent as fast as it is read.
 
-It is held compressed. The answerer is another process, or `wsgi` in a thread.
+It is held compressed. The answerer is another process, or `flask_apps` in a thread.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from functools import partial
 
 from werkzeug.http import parse_accept_header
 
-from dither_aggregator.web import bounds, problems
-from dither_aggregator.web.answers import HttpAnswer, Scope
-from dither_aggregator.web.bounds import Bound, Peers, peers_of
-from dither_aggregator.web.messages import ReadAnswer, ReadRequest
+from dither_aggregator.web import connection_bounds, problems
+from dither_aggregator.web.connection_bounds import Bound, Peers, peers_of
+from dither_aggregator.web.http_messages import HttpAnswer, Scope
 from dither_aggregator.web.problems import API, DOCUMENT
+from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
 from dither_shared.wire.problems import Problem
 
 CHUNK_BYTES = 64 * 1024
@@ -25,7 +25,7 @@ class ReadingApp:
 
     def __init__(self, answer: Callable[[ReadRequest], Awaitable[ReadAnswer]]) -> None:
         self._answer = answer
-        self._held = Bound(bounds.ANSWER_BYTES_MAX)
+        self._held = Bound(connection_bounds.ANSWER_BYTES_MAX)
 
     async def __call__(self, scope: Scope, body: bytes) -> HttpAnswer:
         """Answer one request; nobody gets the answer if its client has left."""

@@ -10,7 +10,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.store import StoreError
 from dither_shared.wire.problems import Problem
 
@@ -65,7 +65,7 @@ def render(problem: Problem) -> bytes:
 
 def note_refused(problem: Problem) -> None:
     """Count a request that is refused as a whole; the log says no more of it than the kind of problem."""
-    counters.request_refused(problem.slug)
+    process_counters.request_refused(problem.slug)
     _log.debug("a request was refused: %s", problem.slug)
 
 

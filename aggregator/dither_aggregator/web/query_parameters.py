@@ -16,8 +16,8 @@ from dither_aggregator.analysis.windows import WINDOWS, Window
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.dashboard import ENTRIES_MAX
-from dither_aggregator.web.messages import ASKED_BYTES_MAX, BODY, LIVE
-from dither_shared.texts import normal
+from dither_aggregator.web.process_messages import ASKED_BYTES_MAX, BODY, LIVE
+from dither_shared.text_normalization import normal
 from dither_shared.wire.problems import Problem
 
 TODAY = "today"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from dither_aggregator.ingest import counters
-from dither_aggregator.operations.computing import Address, command, environment
+from dither_aggregator.ingest import process_counters
+from dither_aggregator.operations.computing_process import Address, command, environment
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, READING_NICENESS, give_way
-from dither_aggregator.web.messages import ASKED_BYTES_MAX, LENGTH, Place, ReadAnswer, ReadRequest, encode
+from dither_aggregator.web.process_messages import ASKED_BYTES_MAX, LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_shared.wire.problems import Problem
 
 READERS = 2
@@ -69,13 +69,13 @@ class Readers:
         if len(asked.body) > ASKED_BYTES_MAX:
             return await self._begun(self._look_for_many(asked))  # without having a reader look at it first
         if self._waiting >= WAITING_MAX:
-            counters.limit_hit("readers")
+            process_counters.limit_hit("readers")
             raise _too_many()
         self._waiting += 1
         try:
             await asyncio.wait_for(self._free.acquire(), WAIT_WITHIN_S)
         except TimeoutError:
-            counters.limit_hit("readers")
+            process_counters.limit_hit("readers")
             raise _too_many() from None
         finally:
             self._waiting -= 1

@@ -2,8 +2,8 @@
 
 It is nicer than the server: where both want a processor, the server has it. It ends when its pipe does.
 
-The same program computes what pages need (`operations/computing.py`): nicer still, within limits, and nobody waits for
-it.
+The same program computes what pages need (`operations/computing_process.py`): nicer still, within limits, and nobody
+waits for it.
 """
 
 import logging
@@ -25,10 +25,10 @@ from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
-from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answer_packing import pack
-from dither_aggregator.web.messages import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode
-from dither_aggregator.web.wsgi import reading_app, respond
+from dither_aggregator.web.flask_apps import reading_app, respond
+from dither_aggregator.web.process_messages import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode
+from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire.problems import Problem
 
 PROCESSOR_S = 600

@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from dither_aggregator.web import bounds
-from dither_aggregator.web.answers import App
-from dither_aggregator.web.bounds import ACCEPTED_AT_ONCE, BACKLOG
-from dither_aggregator.web.connection import LINGER_S, BoundedConnection, Serving
-from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import Admitting, Door
+from dither_aggregator.web import connection_bounds
+from dither_aggregator.web.connection_bounds import ACCEPTED_AT_ONCE, BACKLOG
+from dither_aggregator.web.http_connection import LINGER_S, BoundedConnection, Serving
+from dither_aggregator.web.http_messages import App
+from dither_aggregator.web.listeners import Admitting, Door, Listener
 
 DRAIN_WITHIN_S = 25
 """How long a server that ends waits for what it is being asked."""
@@ -41,9 +40,11 @@ class HttpServer:
         close: Close | None = None,
     ) -> None:
         self._serving = Serving(app, admission or Admitting())
-        self._doors = [(public, Door(bounds.connections_max(), bounds.BODY_BYTES_MAX), False)]
+        self._doors = [(public, Door(connection_bounds.connections_max(), connection_bounds.BODY_BYTES_MAX), False)]
         if health:
-            self._doors.append((health, Door(bounds.HEALTH_CONNECTIONS_MAX, bounds.HEALTH_BODY_BYTES_MAX), True))
+            self._doors.append(
+                (health, Door(connection_bounds.HEALTH_CONNECTIONS_MAX, connection_bounds.HEALTH_BODY_BYTES_MAX), True)
+            )
         self._close = close
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()

@@ -10,14 +10,13 @@ from contextlib import suppress
 
 import msgspec
 
-from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.ingest.upload_reading import parse_upload
 from dither_aggregator.store import Receipt
-from dither_aggregator.web.answers import JSON, HttpAnswer, Scope
+from dither_aggregator.web.allowed_origins import KEY_IN_BODY, taken_apart
 from dither_aggregator.web.authentication import Authentication
-from dither_aggregator.web.headers import headers_of, list_of, media_type
-from dither_aggregator.web.origins import KEY_IN_BODY, taken_apart
+from dither_aggregator.web.http_messages import JSON, HttpAnswer, Scope, headers_of, list_of, media_type
 from dither_shared.wire import WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import inflate
@@ -58,7 +57,7 @@ class Ingest:
     async def _take_turn(self) -> None:
         """Wait for a turn of the loop in which no other heavy upload is read: everything else has its own between."""
         if self._heavy_waiting >= HEAVY_WAITING_MAX:
-            counters.limit_hit("parsing")
+            process_counters.limit_hit("parsing")
             raise Problem("unavailable", "too much is being read at a time")
         self._heavy_waiting += 1
         try:

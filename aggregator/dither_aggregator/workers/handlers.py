@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import islice
 
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.computing import Address, Computer, unmade
+from dither_aggregator.operations.computing_process import Address, Computer, unmade
 from dither_aggregator.store import Store, StoreError, StoreUnavailable
 from dither_aggregator.workers.intake import LOG_EVERY_S
 from dither_aggregator.workers.tasks import FOLD, READ, BrokerError, Task

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 from celery import bootsteps
 
-from dither_aggregator.operations.computing import Address
+from dither_aggregator.operations.computing_process import Address
 from dither_aggregator.workers.tasks import ESTIMATE, FOLD, LOOK, MAINTAIN, READ, Task
 
 MESSAGE_BYTES_MAX = 4_096

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
 
-from dither_aggregator.operations.computing import Address
+from dither_aggregator.operations.computing_process import Address
 from dither_aggregator.workers.tasks import FOLD, PAGES_MAX, READ, BrokerError, Task
 
 PUBLISH_EVERY_S = 3.0

@@ -12,7 +12,7 @@ from itertools import islice
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.ingest.service import MAINTAIN_EVERY_S
-from dither_aggregator.operations import computing, maintenance
+from dither_aggregator.operations import computing_process, maintenance
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_aggregator.store.records import ShardStatus
 from dither_aggregator.workers.tasks import ESTIMATE, FOLD, MAINTAIN, READ, BrokerError, Task
@@ -64,7 +64,7 @@ class Watchdog:
         now = self._clock()
         if now >= self._maintain_at:
             tasks += [Task(MAINTAIN, shard.shard) for shard in status]
-            tasks += [Task(READ, str(page)) for page in islice(computing.unmade(self._store), PAGES_AT_ONCE)]
+            tasks += [Task(READ, str(page)) for page in islice(computing_process.unmade(self._store), PAGES_AT_ONCE)]
             self._maintain_at = now + MAINTAIN_EVERY_S
         tasks += [Task(ESTIMATE, metric) for metric in self._unfinalized(min(shard.merged for shard in status), now)]
         return tasks

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from dither import forks
+from dither import fork_handlers
 from dither.device.schema import FILE_NAME, OPEN_WAIT_S, DeviceDamaged, DeviceFault, DeviceUnusable, blank, connect
 from dither.logger import WARNING, say
 from dither_shared.errors import DitherError
@@ -53,7 +53,7 @@ class Connected:
         self._create = create
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
         self._beside_lock = threading.Lock()
-        self._fork_locks = forks.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
+        self._fork_locks = fork_handlers.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
         self._calls = 0  # of the thread that has the lock: within one another if a signal handler calls
         self._probe = probe_of_process()  # until a forked child has used SQLite
         self._process = os.getpid()
@@ -63,7 +63,7 @@ class Connected:
         self._pragmas: dict[str, object] = {}  # of the connection, as they were set
         self._helper: Helper | None = None
         self._sentinel: Sentinel | None = None
-        forks.files.add(self)
+        fork_handlers.files.add(self)
         _open_files.add(self)
 
     def _open(self) -> sqlite3.Connection:
@@ -162,7 +162,7 @@ class Connected:
             self._close()
         finally:
             self._give(lock)
-        forks.files.discard(self)
+        fork_handlers.files.discard(self)
         _open_files.discard(self)
 
     def _close(self) -> None:
@@ -178,7 +178,7 @@ class Connected:
         if sentinel is not None:
             sentinel.close()
 
-    def _take(self, wait_s: float) -> forks.Lock:
+    def _take(self, wait_s: float) -> fork_handlers.Lock:
         """Take the lock and return it, for `_give`. Plain calls: each answer that is recorded comes by here."""
         if self._process != os.getpid():  # a fork that Python did not hear of
             self.after_fork_in_child()
@@ -188,10 +188,10 @@ class Connected:
         self._calls += 1
         return lock
 
-    def _give(self, lock: forks.Lock) -> None:
+    def _give(self, lock: fork_handlers.Lock) -> None:
         if lock is self._lock:
             self._calls -= 1
-            if not self._calls and self.directory and forks.comes_untold():
+            if not self._calls and self.directory and fork_handlers.comes_untold():
                 self._close()
         lock.release()
 
@@ -251,7 +251,7 @@ class Connected:
         """Start anew, or without a device where the connection is the parent's."""
         self._lock = threading.RLock()
         self._beside_lock = threading.Lock()
-        self._fork_locks = forks.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
+        self._fork_locks = fork_handlers.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
         self._calls = 0
         self._probe = Probe()
         self._process = os.getpid()
@@ -267,7 +267,7 @@ class Connected:
             self._lock = threading.RLock()
         if self._beside_lock.acquire(timeout=FORK_WAIT_S):
             self._beside_lock = threading.Lock()
-        self._fork_locks = forks.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
+        self._fork_locks = fork_handlers.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
 
 
 def undo(db: sqlite3.Connection) -> None:

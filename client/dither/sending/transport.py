@@ -11,7 +11,7 @@ from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol
 
-from dither.forks import IMPORTING
+from dither.fork_handlers import IMPORTING
 from dither.logger import INFO, say
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dither import forks
+from dither import fork_handlers
 from dither.device import BuiltUpload, Device
 from dither.device.schema import SENDER_NAME
 from dither.device.sqlite_connection import DURABLE_WAIT_S, left_s
@@ -161,7 +161,7 @@ class SenderLock:
         self._path = f"{device.directory}/{SENDER_NAME}" if device.directory else ""
         self._descriptor = -1
         self._leased = False
-        forks.files.add(self)
+        fork_handlers.files.add(self)
 
     def take(self) -> bool:
         """Take the lock and return True, or False if somebody else has it.

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
-from dither import forks
+from dither import fork_handlers
 from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
 from dither.device.send_schedule import NO_ANSWER_YET
 from dither.device.sqlite_connection import WAIT_S, left_s, within
@@ -117,7 +117,7 @@ class Uploader:
         self._unmeasured = 0  # answers that were taken since the log was measured
         self.wakes = False
         """Whether a fork has ended the thread, or none could be started: the next call should start it."""
-        forks.senders.add(self)
+        fork_handlers.senders.add(self)
 
     # Requests of the app.
 
@@ -229,7 +229,7 @@ class Uploader:
         if free:
             changed.notify_all()
             changed.release()
-        forks.senders.discard(self)
+        fork_handlers.senders.discard(self)
 
     def _tidy_soon(self) -> None:
         """Have the log written into the file: by the thread, or beside it while it waits for a server's answer."""
@@ -251,7 +251,7 @@ class Uploader:
     def _start_thread(self) -> bool:
         """Start the thread, or let the one there is look again; return False where none can be started now."""
         ended = self._situation.closed or (self._situation.stopped and not self._situation.hidden)
-        if self._thread is None and not (ended or self._forks or forks.comes_untold()):
+        if self._thread is None and not (ended or self._forks or fork_handlers.comes_untold()):
             thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
             try:
                 thread.start()  # it waits for the lock that we hold

@@ -13,8 +13,8 @@ ask_crowd: simulated devices, and what their reports tell.
 from dither.testing.aggregator import FakeAggregator
 from dither.testing.crowd import ask_crowd, new_metric
 from dither.testing.loopback import Request
-from dither.testing.telemetry import Recorded, TelemetryForTests
+from dither.testing.offline_telemetry import Recorded, TelemetryForTests
 
 __all__ = ["FakeAggregator", "Recorded", "Request", "TelemetryForTests", "ask_crowd", "new_metric"]
 
-pytest_plugins = ["dither.testing.plugin"]
+pytest_plugins = ["dither.testing.pytest_plugin"]

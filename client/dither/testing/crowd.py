@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from dither.development import without_waiting
 from dither.device import DAY_S, Device
-from dither.testing.telemetry import Clock
+from dither.testing.offline_telemetry import Clock
 from dither_shared.estimating import Share, estimate_shares
 from dither_shared.exact import MICRO
 from dither_shared.registry import Metric, Registry

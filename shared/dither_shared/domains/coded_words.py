@@ -6,7 +6,7 @@ from dither_shared.domains.hashed_texts import UNTEXTS, Read, TypedTexts
 from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.texts import JOINERS, folded, normal, unseen
+from dither_shared.text_normalization import JOINERS, folded, normal, unseen
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
 from dither_shared.words.groups import Groups
 

@@ -5,7 +5,7 @@ from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.hashing import bucket_of, multiplier, number_of
-from dither_shared.texts import COMPOSED_MAX, normal, unseen
+from dither_shared.text_normalization import COMPOSED_MAX, normal, unseen
 
 Read = str | tuple[int, ...]
 """A text, or the place of what is none in UNTEXTS."""

@@ -5,7 +5,7 @@ from functools import cached_property, lru_cache
 from dither_shared.canonical_json import sha256
 from dither_shared.domains.domain import OTHER, Domain
 from dither_shared.frozen import frozen
-from dither_shared.texts import COMPOSED_MAX, normal
+from dither_shared.text_normalization import COMPOSED_MAX, normal
 
 VALUE_CHARACTERS_MAX = 200
 

@@ -18,7 +18,7 @@ from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import replaced
 from dither_shared.mechanisms import PGR, RAPPOR, MemoizedTwoLevel
-from dither_shared.mechanisms.choice import INDIFFERENT
+from dither_shared.mechanisms.automatic_choice import INDIFFERENT
 from dither_shared.mechanisms.pgr import points
 
 SPACES = ((2, 5), (3, 4), (5, 3), (7, 3))

@@ -11,7 +11,7 @@ from dither_shared.mechanisms.memoized import Memoized
 from dither_shared.mechanisms.pure import MechanismRequest, PureMechanism
 
 if TYPE_CHECKING:
-    from dither_shared.mechanisms.choice import MECHANISMS, choose, serving
+    from dither_shared.mechanisms.automatic_choice import MECHANISMS, choose, serving
     from dither_shared.mechanisms.grr import GRR
     from dither_shared.mechanisms.pgr import PGR
     from dither_shared.mechanisms.privset import PrivSet
@@ -72,7 +72,7 @@ def _of_name(name: str) -> type[Mechanism]:
     if name in _OWN:
         own: type[Mechanism] = load(_PLACES[_OWN[name]])
         return own
-    from dither_shared.mechanisms.choice import MECHANISMS
+    from dither_shared.mechanisms.automatic_choice import MECHANISMS
 
     if name not in MECHANISMS:
         raise InvalidParameter(f"the mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}")

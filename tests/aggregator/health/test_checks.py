@@ -28,16 +28,16 @@ from dither_aggregator.health.checks import CHECKS, Gauge, HealthCheck, HealthFi
 from dither_aggregator.health.checks import found as a_finding
 from dither_aggregator.health.diagnosis import examine
 from dither_aggregator.health.status import Audit, Ids
-from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest import service as service_module
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store import StoreUnavailable
 from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.store.records import Counted
 from dither_aggregator.store.sqlite import FILE_NAME
-from dither_aggregator.web.bounds import Peers
+from dither_aggregator.web.connection_bounds import Peers
 from dither_aggregator.web.health_endpoints import answer_health, health_findings
-from dither_aggregator.web.listener_connections import Door
+from dither_aggregator.web.listeners import Door
 from dither_shared.wire import PATH, REASONS
 from tests.support.aggregators import operators_app, serve, sqlite_store
 from tests.support.clusters import one_machine, several_machines, wait_until
@@ -295,7 +295,7 @@ def test_a_service_that_could_not_look_yet_answers(tmp_path: Path) -> None:
 
 
 def test_prometheus_finds_nothing_to_mend(monitored: Monitored) -> None:
-    counters.limit_hit("disk")
+    process_counters.limit_hit("disk")
     text = monitored.ask("/metrics")[1]
     assert promtool(text) == ""
     names = {family.name for family in text_string_to_metric_families(text)}
@@ -310,9 +310,9 @@ def test_promtool_finds_what_is_wrong() -> None:
 
 def test_nobody_adds_a_series() -> None:
     with pytest.raises(KeyError):
-        counters.limit_hit("sent by somebody")
+        process_counters.limit_hit("sent by somebody")
     with pytest.raises(KeyError):
-        counters.request_refused("sent by somebody")
+        process_counters.request_refused("sent by somebody")
 
 
 def test_a_limit_that_is_hit_is_counted(monitored: Monitored) -> None:
@@ -442,9 +442,9 @@ def test_the_page_has_every_metric_and_every_limit(monitored: Monitored) -> None
     shown = {family.name + "_total" * (family.type == "counter") for family in families}
     named = page_names("Metrics")
     assert len(named) == len(set(named))
-    assert set(named) == shown | set(counters.LIMITS)
+    assert set(named) == shown | set(process_counters.LIMITS)
     page = PAGE.read_text(encoding="utf-8")
-    assert all(f"| `{limit}` | {what} |" in page for limit, what in counters.LIMITS.items())
+    assert all(f"| `{limit}` | {what} |" in page for limit, what in process_counters.LIMITS.items())
     assert f"`reason` is one of {', '.join(REASONS)};" in page
 
 

@@ -15,7 +15,7 @@ import pytest
 import dither
 import dither.sending.upload_thread
 from dither.device.file import DeviceFile
-from dither.forks import Forking, _each
+from dither.fork_handlers import Forking, _each
 from tests.support.hosts import (
     World,
     a_world,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dither.sending.transport import HAS_PATH, Answer, DryRun, HttpTransport, Outcome
-from dither.testing.telemetry import NoNetwork
+from dither.testing.offline_telemetry import NoNetwork
 from dither_shared.errors import ConfigurationError
 from tests.support.posting import BODY, ID, nothing, ours
 from tests.support.servers import Reply, accepted, problem, scripted

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from dither.testing import FakeAggregator, plugin
+from dither.testing import FakeAggregator, pytest_plugin
 from tests.support import aggregators
 from tests.support.registries import registry_text
 
@@ -46,7 +46,10 @@ def example(documented: object) -> str:
 
 
 def test_the_documented_fixtures_run_as_shown(project: pytest.Pytester) -> None:
-    shown = [example(fixture) for fixture in (plugin.telemetry, plugin.fake_aggregator, plugin.dither_consent)]
+    shown = [
+        example(fixture)
+        for fixture in (pytest_plugin.telemetry, pytest_plugin.fake_aggregator, pytest_plugin.dither_consent)
+    ]
     project.makepyfile("\n".join(["import pytest", "from dither.testing import Recorded", *shown]))
     run(project, passed=3, fresh=True)
 

@@ -12,7 +12,7 @@ import dither
 from dither.starting import start
 from dither.status import NOT_ASKED, REFUSED
 from dither.telemetry import Telemetry
-from dither.testing import FakeAggregator, Recorded, TelemetryForTests, plugin
+from dither.testing import FakeAggregator, Recorded, TelemetryForTests, pytest_plugin
 from dither.testing.aggregator import GRACE_DAYS
 from tests.client.testing.conftest import LIVES_DAYS
 from tests.support.registries import registry
@@ -187,7 +187,7 @@ def test_an_app_that_closes_and_starts_again_finds_its_device_again(
 def test_the_environment_does_not_agree_in_the_persons_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DITHER_DRY_RUN", "1")
     telemetry = TelemetryForTests(registry(), consent=None)
-    with plugin.standing_in(telemetry):
+    with pytest_plugin.standing_in(telemetry):
         assert dither.start(registry(), **START).status().silent == NOT_ASKED
     telemetry._end_test()
 
@@ -236,7 +236,7 @@ def test_what_the_app_has_kept_is_the_tests_own_meanwhile_and_itself_again_after
     assert (before.silent, before.waiting, before.counts, any(before.spent.values())) == ("", 0, {}, False)
     for answer in (True, False):  # the second finds what is kept of the first, too
         telemetry = TelemetryForTests(registry())
-        with plugin.standing_in(telemetry):
+        with pytest_plugin.standing_in(telemetry):
             handle.record(answer)
             kept.set_consent(False)
             kept.set_consent(True)

@@ -16,7 +16,7 @@ from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
-from dither_shared.texts import unseen
+from dither_shared.text_normalization import unseen
 from dither_shared.words import groups
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS
 from tests.shared.test_safe_output import texts

@@ -22,7 +22,7 @@ from dither_aggregator.store.plans import Offered
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.listings import AppMeta, MarkRow
 from dither_aggregator.web.api.rowsets import PlanDigest, R, RowsAsked, RowSet
-from dither_aggregator.web.messages import ACTOR, BODY
+from dither_aggregator.web.process_messages import ACTOR, BODY
 from dither_aggregator.web.query_parameters import Body, Day, QueryParameters, Whole, body_parameters
 
 IDS_MAX = 1_000

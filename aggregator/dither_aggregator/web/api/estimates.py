@@ -50,7 +50,7 @@ from dither_aggregator.web.query_parameters import (
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
-from dither_shared.texts import normal, unseen
+from dither_shared.text_normalization import normal, unseen
 from dither_shared.wire.problems import Problem
 
 Intervals = Literal["simultaneous", "each"]

@@ -16,7 +16,7 @@ from dither_aggregator.analysis.rows import Days, LeftOut, Provisional, says
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import EpsilonOfOne, MetricMeta, RowsAsked, RowSet, StoredPlanMeta, Unit, meta_of
-from dither_aggregator.web.planned import EXPIRES_AFTER, PlanningAsked, of_installs
+from dither_aggregator.web.plan_request import EXPIRES_AFTER, PlanningAsked, of_installs
 from dither_aggregator.web.queries import CompareAsked, SeriesAsked, asked_comparison, asked_series, changed, compared
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.wire.problems import Problem

@@ -17,7 +17,6 @@ from dither_aggregator.web.charts.scale import (
     rough,
     rough_in_points,
 )
-from dither_aggregator.web.messages import LIVE, SESSION
 from dither_aggregator.web.pages import (
     asking,
     changes,
@@ -33,6 +32,7 @@ from dither_aggregator.web.pages import (
 )
 from dither_aggregator.web.pages.words import WHOSE, count, in_words, rank_in_words
 from dither_aggregator.web.problems import PAGE_HEADERS, REFRESH_S
+from dither_aggregator.web.process_messages import LIVE, SESSION
 from dither_aggregator.web.query_parameters import seen
 from dither_shared.safe_output import visible
 from dither_shared.wire.problems import Problem

@@ -24,7 +24,7 @@ from dither_aggregator.web.pages.quality import quality_sentence
 from dither_aggregator.web.pages.shares import FOUND_MAX
 from dither_aggregator.web.pages.tables import PairAsked
 from dither_aggregator.web.pages.words import count, in_batches, in_words, lagging, plan_state, sentence_of
-from dither_aggregator.web.privacy import privacy_of
+from dither_aggregator.web.privacy_box import privacy_of
 from dither_aggregator.web.query_parameters import (
     SEARCH,
     TODAY,

@@ -12,7 +12,7 @@ from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.analysis.words.needed import USUAL_BITS
 from dither_aggregator.store import Store
 from dither_aggregator.web.pages.forms import FormField, as_typed, form
-from dither_aggregator.web.planned import (
+from dither_aggregator.web.plan_request import (
     EXPIRES_AFTER,
     GIVEN,
     INSTALLS,

@@ -63,7 +63,7 @@ class WeeklyReport:
 
 def weekly(store: Store, url: str = "") -> WeeklyReport:
     """Return the report of the last closed week."""
-    from dither_aggregator.web.wsgi import reading_app  # which loads all pages, this one too
+    from dither_aggregator.web.flask_apps import reading_app  # which loads all pages, this one too
 
     with reading_app(store).test_request_context("/"):
         changes, _ = changed(store)

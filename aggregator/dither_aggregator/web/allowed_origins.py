@@ -7,9 +7,8 @@ less than one with a key in a header, which is asked for first. https://fetch.sp
 import re
 from collections.abc import Collection
 
-from dither_aggregator.ingest import counters
-from dither_aggregator.web.answers import HttpAnswer, Scope
-from dither_aggregator.web.headers import headers_of, media_type
+from dither_aggregator.ingest import process_counters
+from dither_aggregator.web.http_messages import HttpAnswer, Scope, headers_of, media_type
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
@@ -47,7 +46,7 @@ class Origins:
         """Refuse what a page of an origin that is not allowed asks or sends; raise Problem."""
         origin = self._origin(scope)
         if origin not in self._allowed:
-            counters.origin_refused(origin)
+            process_counters.origin_refused(origin)
             raise Problem("origin-not-allowed", "no page of this origin may send reports; --allow-origin allows it")
 
     def is_simple(self, scope: Scope) -> bool:

@@ -11,24 +11,23 @@ from collections import Counter
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from dither_aggregator.ingest import counters
-from dither_aggregator.ingest.limits import SECOND_NS, Limits
+from dither_aggregator.ingest import process_counters
+from dither_aggregator.ingest.request_limits import SECOND_NS, Limits
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations.scopes import ADMIN, READING, WRITE
 from dither_aggregator.store.access_keys import Key
-from dither_aggregator.web.addresses import BasePath, is_known
 from dither_aggregator.web.admin_requests import LOAD, another_is_read
-from dither_aggregator.web.answers import Scope
+from dither_aggregator.web.allowed_origins import KEY_IN_BODY, Origins, is_preflight
 from dither_aggregator.web.authentication import ADMINISTRATION, shown_key
-from dither_aggregator.web.bounds import Peers
-from dither_aggregator.web.buckets import PeerBuckets, TokenBuckets
-from dither_aggregator.web.clients import Clients
-from dither_aggregator.web.headers import headers_of
-from dither_aggregator.web.listener_connections import HEALTH, Admitting
+from dither_aggregator.web.client_addresses import Clients
+from dither_aggregator.web.connection_bounds import Peers
+from dither_aggregator.web.http_messages import Scope, headers_of
+from dither_aggregator.web.listeners import HEALTH, Admitting
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES
-from dither_aggregator.web.messages import ASKED_BYTES_MAX
-from dither_aggregator.web.origins import KEY_IN_BODY, Origins, is_preflight
 from dither_aggregator.web.problems import note_refused
+from dither_aggregator.web.process_messages import ASKED_BYTES_MAX
+from dither_aggregator.web.token_buckets import PeerBuckets, TokenBuckets
+from dither_aggregator.web.url_paths import BasePath, is_known
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
@@ -167,7 +166,7 @@ class Admission(Admitting):
     def _hit(self, limit: str) -> None:
         """Count that a limit has refused a request."""
         self.hits[limit] += 1
-        counters.limit_hit(limit.removesuffix("-full"))
+        process_counters.limit_hit(limit.removesuffix("-full"))
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol
 
-from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
-from dither_aggregator.web.answers import App
-from dither_aggregator.web.listener import Listener
-from dither_aggregator.web.listener_connections import Admitting
+from dither_aggregator.web.http_messages import App
+from dither_aggregator.web.listeners import Admitting, Listener
 from dither_aggregator.web.server import DRAIN_WITHIN_S, Close, HttpServer
 from dither_shared.errors import ConfigurationError, DitherError
 from dither_shared.safe_output import visible
@@ -73,7 +72,7 @@ class HttpProcesses:
 
     def __init__(self, app: ServedApp, public: Listener, health: Listener | None, processes: int) -> None:
         self._app, self._public, self._health = app, public, health
-        self._processes, self._counted = processes, counters.shared_rows(processes)
+        self._processes, self._counted = processes, process_counters.shared_rows(processes)
         self._ending = False
         for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
@@ -127,7 +126,7 @@ class HttpProcesses:
 
     def _started(self, place: int) -> HttpProcess:
         ready, says = _spawn.Pipe(duplex=False)
-        shared = counters.Shared(self._counted, place)
+        shared = process_counters.Shared(self._counted, place)
         process = _spawn.Process(target=_serve, args=(self._app, self._public, self._health, shared, says))
         process.start()
         says.close()
@@ -135,10 +134,10 @@ class HttpProcesses:
 
 
 def _serve(
-    served: ServedApp, public: Listener, health: Listener | None, shared: counters.Shared, says: Connection
+    served: ServedApp, public: Listener, health: Listener | None, shared: process_counters.Shared, says: Connection
 ) -> None:
     """Be a server process."""
-    counters.share(shared)
+    process_counters.share(shared)
     say_stacks_on_sigusr1()
     for number in (signal.SIGINT, signal.SIGQUIT):  # a terminal's: the parent hears them too, and ends this one
         signal.signal(number, signal.SIG_IGN)

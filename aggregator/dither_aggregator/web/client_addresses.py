@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from dither_aggregator.ingest.limits import Network
-from dither_aggregator.web.bounds import Peers, peers_of
-from dither_aggregator.web.headers import list_of
+from dither_aggregator.ingest.request_limits import Network
+from dither_aggregator.web.connection_bounds import Peers, peers_of
+from dither_aggregator.web.http_messages import list_of
 
 HOPS_MAX = 16
 """Proxies in a row."""

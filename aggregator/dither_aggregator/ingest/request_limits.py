@@ -1,4 +1,4 @@
-"""How often uploads may come, logins that fail, and long bodies. `web/admission.py` keeps to it."""
+"""How often uploads may come, logins that fail, and long bodies. `web/request_admission.py` keeps to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

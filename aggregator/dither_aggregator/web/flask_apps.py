@@ -16,15 +16,15 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from dither_aggregator.analysis.reading_cache import Elsewhere, keeper_of
-from dither_aggregator.operations.computing import Address
+from dither_aggregator.operations.computing_process import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
-from dither_aggregator.web.addresses import is_known
 from dither_aggregator.web.answer_packing import pack
 from dither_aggregator.web.login import LOGOUT
 from dither_aggregator.web.long_lists import LongList
-from dither_aggregator.web.messages import ACTOR, BODY, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.page_requests import ReadingApp
+from dither_aggregator.web.process_messages import ACTOR, BODY, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
+from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire import PATH
 
 

@@ -13,8 +13,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from dither_aggregator.ingest.limits import HOUR_NS, Rate
-from dither_aggregator.web.bounds import Peers
+from dither_aggregator.ingest.request_limits import HOUR_NS, Rate
+from dither_aggregator.web.connection_bounds import Peers
 
 BUCKETS_MAX = 50_000
 """That are not full, in one process: about 10 MB. More take the place of the one that was used longest ago."""

@@ -11,7 +11,7 @@ import pytest
 from dither.sending.transport import HttpTransport
 from dither.telemetry import _made
 from dither.testing.aggregator import FakeAggregator
-from dither.testing.telemetry import Clock, TelemetryForTests
+from dither.testing.offline_telemetry import Clock, TelemetryForTests
 from dither_shared.errors import RegistryError
 from dither_shared.registry import Registry
 

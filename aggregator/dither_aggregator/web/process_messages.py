@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dither_aggregator.store.records import KeptReading
-from dither_aggregator.web.headers import headers_of
+from dither_aggregator.web.http_messages import headers_of
 
 LENGTH = struct.Struct("<Q")
 KEPT_HEADERS = (b"content-type", b"if-none-match")

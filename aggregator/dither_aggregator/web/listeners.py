@@ -1,18 +1,54 @@
-"""The connections of each listener.
+"""Listening sockets, and the connections of each.
 
-One at a full door displaces one that waits for its client. So clients that keep many open, or send slowly, make room
-for those that have something to say.
+A connection at a full door displaces one that waits for its client. So clients that keep many open, or send slowly,
+make room for those that have something to say.
 """
 
+import errno
+import ipaddress
+import socket
 from itertools import chain
 from typing import Protocol
 
-from dither_aggregator.ingest import counters
-from dither_aggregator.web.addresses import BasePath
-from dither_aggregator.web.answers import Scope
-from dither_aggregator.web.bounds import Bound, Peers
-from dither_aggregator.web.origins import Origins
+from dither_aggregator.ingest import process_counters
+from dither_aggregator.web.allowed_origins import Origins
+from dither_aggregator.web.connection_bounds import BACKLOG, SENT_BYTES, SILENT_S, Bound, Peers
+from dither_aggregator.web.http_messages import Scope
+from dither_aggregator.web.url_paths import BasePath
+from dither_shared.errors import ConfigurationError
 from dither_shared.wire.problems import Problem
+
+
+class Listener:
+    """A listening socket. Raises ConfigurationError when the address cannot be had; port 0 is any free one."""
+
+    def __init__(self, host: str, port: int, option: str = "--port") -> None:
+        try:
+            family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        except (OSError, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a host's name"
+            raise ConfigurationError(f"cannot listen on {host}: {reason}") from None
+        try:
+            self.socket = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+            # Its connections inherit both. An answer goes out in parts, which must not wait for one another.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+            if hasattr(socket, "TCP_DEFER_ACCEPT"):
+                self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, SILENT_S)
+        except OSError as error:
+            reason = (error.strerror or str(error)).partition(" (while")[0]
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise ConfigurationError(f"cannot listen on {host}: this machine has no such address") from None
+            raise ConfigurationError(
+                f"cannot listen on {host} port {port}: {reason}; name another {option}, or 0 for any free one"
+            ) from None
+        bound, self.port = self.socket.getsockname()[:2]
+        ip = ipaddress.ip_address(bound)
+        self.reachable_from_elsewhere = not ip.is_loopback
+        if ip.is_unspecified:  # this machine reaches it under its own name
+            ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
+        self.url = f"http://[{ip}]:{self.port}" if ip.version == 6 else f"http://{ip}:{self.port}"
+
 
 HEALTH = "health"
 """Stands in the state of a request that came through health's door."""
@@ -42,7 +78,7 @@ class Door:
         """Count a new connection; return whether there is room, made if need be by closing one that waits."""
         fits = self._connections.add(connection.peers, 1)
         if not fits:
-            counters.limit_hit("connections")
+            process_counters.limit_hit("connections")
             fits = self._displace(connection, self._connections)
         self._new[connection] = None
         return fits
@@ -67,7 +103,7 @@ class Door:
         fits = self._bytes.add(connection.peers, length - connection.buffered)
         connection.buffered = length
         if not fits:
-            counters.limit_hit("bodies")
+            process_counters.limit_hit("bodies")
         while not fits and self._displace(connection, self._bytes):
             fits = self._bytes.add(connection.peers, 0)
         return fits

@@ -17,7 +17,7 @@ import requests
 
 from dither_aggregator.health import checks
 from dither_aggregator.health.checks import Observed
-from dither_aggregator.operations.computing import Address, Computer, unmade
+from dither_aggregator.operations.computing_process import Address, Computer, unmade
 from dither_aggregator.operations.maintenance import maintain
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS
 from dither_aggregator.store import SQLiteStore
@@ -181,7 +181,9 @@ def test_a_process_over_its_limits_is_one_row_that_says_so(
     home: Path, limit: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = f"from dither_aggregator.web import reader_process as reader; reader.{limit}; reader.main()"
-    monkeypatch.setattr("dither_aggregator.operations.computing.command", lambda: (sys.executable, "-P", "-c", code))
+    monkeypatch.setattr(
+        "dither_aggregator.operations.computing_process.command", lambda: (sys.executable, "-P", "-c", code)
+    )
     with closing(SQLiteStore(home / "data")) as store:
         with closing(sqlite3.connect(home / "data" / FILE_NAME)) as db, db:
             db.execute("DROP TABLE IF EXISTS reading")

@@ -19,11 +19,11 @@ from typing import Any, cast
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
 
-from dither_aggregator.ingest import counters
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.web import problems
-from dither_aggregator.web.answers import App, HttpAnswer, Scope, refusal
-from dither_aggregator.web.bounds import Peers, peers_of
-from dither_aggregator.web.listener_connections import HEALTH, Admitting, Door
+from dither_aggregator.web.connection_bounds import Peers, peers_of
+from dither_aggregator.web.http_messages import App, HttpAnswer, Scope, refusal
+from dither_aggregator.web.listeners import HEALTH, Admitting, Door
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
 from dither_shared.wire.problems import Problem
 
@@ -415,7 +415,7 @@ class BoundedConnection(asyncio.Protocol):
     def _refuse(self, problem: Problem) -> None:
         if self.transport.is_closing():
             return
-        counters.request_refused(problem.slug)
+        process_counters.request_refused(problem.slug)
         answer = refusal(problem)
         told = self._last.told if self._last else []
         headers = [*answer.headers, *told, (b"content-length", b"%d" % len(answer.content))]

@@ -22,7 +22,7 @@ from dither_aggregator.analysis import reading_cache
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, give_way
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.records import KeptReading
-from dither_aggregator.web.messages import LENGTH, Computed, Place, ReadRequest, encode
+from dither_aggregator.web.process_messages import LENGTH, Computed, Place, ReadRequest, encode
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """The environment of a reader. BLAS spins on threads of its own for longer than a page takes."""

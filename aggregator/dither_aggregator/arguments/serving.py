@@ -1,14 +1,16 @@
-"""Settings of a command that listens: where, under which names it is read, and whom it believes."""
+"""Settings of a command that serves: where, under which names it is read, whom it believes, how much may come."""
 
 import argparse
 from typing import TYPE_CHECKING
 
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import LOOPBACK
+from dither_aggregator.health.capacity import Capacity
+from dither_aggregator.ingest.request_limits import Limits
 from dither_aggregator.store.opening import is_redis
-from dither_aggregator.web.addresses import BasePath
-from dither_aggregator.web.hosts import is_local
-from dither_aggregator.web.listener import Listener
+from dither_aggregator.web.allowed_hosts import is_local
+from dither_aggregator.web.listeners import Listener
+from dither_aggregator.web.url_paths import BasePath
 from dither_shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -63,3 +65,19 @@ def must_have_read_key(store: "Store", data: str, reason: str) -> None:
 
 def _next_port(port: int) -> int:
     return port + 1 if 0 < port < 65_535 else 0
+
+
+def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --limit-address, --limit-key, --backlog-max and --disk-floor."""
+    add_settings(parser, "limit_address", "limit_key", "backlog_max", "disk_floor")
+
+
+def limits(args: argparse.Namespace) -> Limits:
+    """Return how often uploads may come."""
+    by_address, this_machine = args.limit_address
+    return Limits(args.limit_key, by_address, this_machine, tuple(args.trusted_proxy), tuple(args.allow_origin))
+
+
+def capacity(args: argparse.Namespace) -> Capacity:
+    """Return what the store must have left."""
+    return Capacity(args.backlog_max, args.disk_floor)

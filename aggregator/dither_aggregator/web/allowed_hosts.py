@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from ipaddress import ip_address
 
-from dither_aggregator.web.answers import Scope
+from dither_aggregator.web.http_messages import Scope
 from dither_shared.wire.problems import Problem
 
 ANY = "*"
