@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dither_aggregator.ingest.request_limits import Limits
-from tests.aggregator.test_admission import Taking, taking
+from tests.aggregator.test_request_admission import Taking, taking
 from tests.pinned.comparing import VECTORS
 from tests.support.firefox import AnyPage
 from tests.support.keys import write_key

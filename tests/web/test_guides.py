@@ -16,7 +16,7 @@ import pytest
 from dither.cli import main
 from dither_aggregator.ingest.request_limits import Limits
 from dither_shared.registry import Registry
-from tests.aggregator.test_admission import taking
+from tests.aggregator.test_request_admission import taking
 from tests.support.examples import gunicorn, point, shipped
 from tests.support.firefox import AnyPage
 from tests.support.firefox import Page as FirefoxPage

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dither_aggregator.ingest.request_limits import Limits
-from tests.aggregator.test_admission import taking
+from tests.aggregator.test_request_admission import taking
 from tests.support.firefox import AnyPage
 from tests.support.keys import write_key
 from tests.support.node import ROOT

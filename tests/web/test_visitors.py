@@ -14,7 +14,7 @@ import requests
 
 from dither_aggregator.ingest.request_limits import Limits
 from dither_shared.registry import Registry
-from tests.aggregator.test_admission import Taking, taking
+from tests.aggregator.test_request_admission import Taking, taking
 from tests.support.keys import write_key
 from tests.support.registries import registry_text
 from tests.support.soaking import scaled
