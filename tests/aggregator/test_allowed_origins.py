@@ -18,7 +18,7 @@ from dither_aggregator.web.health_endpoints import health_findings
 from dither_aggregator.web.url_paths import ADDRESSES
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
-from tests.aggregator.test_admission import ASKED, FEW, Taking, taking
+from tests.aggregator.test_request_admission import ASKED, FEW, Taking, taking
 from tests.support.firefox import AnyPage
 from tests.support.http import slug, until
 from tests.support.keys import write_key

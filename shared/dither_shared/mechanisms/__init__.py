@@ -49,8 +49,8 @@ _PLACES = {
     name: f"{__name__}.{module}:{name}"
     for module, names in {
         "automatic_choice": ("MECHANISMS", "choose", "serving"), "grr": ("GRR",), "pgr": ("PGR",),
-        "privset": ("PrivSet",), "rappor": ("RAPPOR",), "subset": ("SubsetSelection",), "two_level": ("MemoizedTwoLevel", "OneShot"),
-        "unary": ("OUE", "SUE", "MemoizedUnary", "Unary"), "window": ("SquareWave",),
+        "privset": ("PrivSet",), "rappor": ("RAPPOR",), "subset": ("SubsetSelection",),
+        "two_level": ("MemoizedTwoLevel", "OneShot"), "unary": ("OUE", "SUE", "MemoizedUnary", "Unary"), "window": ("SquareWave",),
     }.items()
     for name in names
 }  # fmt: skip
