@@ -50,7 +50,8 @@ _PLACES = {
     for module, names in {
         "automatic_choice": ("MECHANISMS", "choose", "serving"), "grr": ("GRR",), "pgr": ("PGR",),
         "privset": ("PrivSet",), "rappor": ("RAPPOR",), "subset": ("SubsetSelection",),
-        "two_level": ("MemoizedTwoLevel", "OneShot"), "unary": ("OUE", "SUE", "MemoizedUnary", "Unary"), "window": ("SquareWave",),
+        "two_level": ("MemoizedTwoLevel", "OneShot"), "unary": ("OUE", "SUE", "MemoizedUnary", "Unary"),
+        "window": ("SquareWave",),
     }.items()
     for name in names
 }  # fmt: skip
