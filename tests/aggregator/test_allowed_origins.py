@@ -24,6 +24,8 @@ from tests.support.http import slug, until
 from tests.support.keys import write_key
 
 APP, TOLD = "https://app.example", "Access-Control-Allow-Origin"
+CHROMES = "chrome-extension://" + "abcdefghijklmnop" * 2
+FIREFOXES = "moz-extension://0f5e2ab4-7c1d-4e3f-9a68-1b2c3d4e5f60"
 
 
 @pytest.fixture
@@ -83,6 +85,15 @@ def test_a_browser_that_asks_first_is_told_what_it_may_send(to: Taking) -> None:
     assert (answer.status_code, answer.headers[TOLD]) == (204, APP)
     assert "authorization" in answer.headers["Access-Control-Allow-Headers"]
     assert answer.headers["Access-Control-Max-Age"] == "86400"
+
+
+@pytest.mark.parametrize("origin", [CHROMES, FIREFOXES])
+def test_an_extension_sends_as_a_page_does(tmp_path: Path, origin: str) -> None:
+    with taking(tmp_path, Limits(origins=(values.origin(origin),))) as to:
+        key = write_key(to.service.store)
+        for said, status in ((origin, 202), (origin.replace("-extension://", "-extension://a"), 403)):
+            answer = asked(to, "POST", body=with_key(upload(), key), Content_Type="text/plain", Origin=said)
+            assert (answer.status_code, answer.headers.get(TOLD)) == (status, origin if status == 202 else None)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +196,8 @@ def test_nothing_but_uploads_ever_says_who_may_read_it(to: Taking) -> None:
         ("https://App.Example/", APP),
         ("http://localhost:8000", "http://localhost:8000"),
         ("http://[::1]:8000", "http://[::1]:8000"),
+        (CHROMES, CHROMES),
+        (FIREFOXES, FIREFOXES),
     ],
 )
 def test_an_origin_is_read_as_browsers_say_it(text: str, origin: str) -> None:
@@ -197,6 +210,8 @@ def test_an_origin_is_read_as_browsers_say_it(text: str, origin: str) -> None:
         *("*", "null", "", "app.example", "https://", "https://app.example/path", "https://a b", "ftp://app.example"),
         *("https://app.example:443", "http://app.example:80", "https://app.example:0", "https://\u00e4.example"),
         "https://*.example",
+        *(CHROMES[:-1], CHROMES[:-1] + "q", f"{CHROMES}:80", f"{CHROMES}/popup.html", "chrome-extension://*"),
+        *(FIREFOXES[:-1], FIREFOXES.replace("-4", "4"), "moz-extension://*", "file://", "extension://" + "a" * 32),
     ],
 )
 def test_what_is_no_exact_origin_is_refused(text: str) -> None:

@@ -11,6 +11,7 @@ import { folded, isSeen, normal } from "../../client/web/src/domains/texts.ts";
 import { numberOf, pointOf } from "../../client/web/src/mechanisms/symbols.ts";
 import { drawCell, load, madeBy, makeReport, NOTHING, type Report, valueIn } from "../../client/web/src/report.ts";
 import { sha256, utf8 } from "../../client/web/src/sha256.ts";
+import { playScene, type Scenes, scenesOf } from "../../client/web/test/scenes.ts";
 
 const MIDDLE = new Coins((count) => (count ? 1n << BigInt(count - 1) : 0n));
 const MEMO = { secret: utf8("thirty-two bytes of a test's own") };
@@ -26,7 +27,7 @@ export interface Held {
 /** Hold each file of vectors against the SDK. */
 export async function runVectors(vectors: Vectors): Promise<Record<string, Held>> {
   const held: Record<string, Held> = {};
-  for (const [name, run] of Object.entries({ plans, answers, points, rappor, texts, uploads, compiled })) {
+  for (const [name, run] of Object.entries({ plans, answers, points, rappor, texts, uploads, compiled, devices })) {
     const failures: string[] = [];
     let count = 0;
     await run(vectors, (what, came, expected) => {
@@ -167,6 +168,13 @@ async function compiled(vectors: Vectors, check: Check): Promise<void> {
   }
 }
 
+async function devices(vectors: Vectors, check: Check): Promise<void> {
+  const document = JSON.parse(vectors["devices"]!) as Scenes;
+  for (const scene of scenesOf(document)) {
+    playScene(document, scene, (what, came, expected) => check(`${scene.name}, ${what}`, came, expected));
+  }
+}
+
 /** Return a plan of the compiled registry with numbers in place of texts: its digests are over these. */
 function withNumbers(value: any, of = ""): any {
   if (Array.isArray(value)) return of === "edges" ? value.map(BigInt) : value.map((inner) => withNumbers(inner));
@@ -181,6 +189,6 @@ const node = (globalThis as any).process;
 if (node?.argv?.[1] && import.meta.url.endsWith(node.argv[1])) {
   const { readFileSync } = await import("node:fs");
   const read = (name: string) => readFileSync(new URL(`../vectors/${name}.json`, import.meta.url), "utf-8");
-  const names = ["plans", "answers", "points", "rappor", "texts", "uploads", "compiled"];
+  const names = ["plans", "answers", "points", "rappor", "texts", "uploads", "compiled", "devices"];
   console.log(JSON.stringify(await runVectors(Object.fromEntries(names.map((name) => [name, read(name)])))));
 }

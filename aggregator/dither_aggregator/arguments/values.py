@@ -16,7 +16,10 @@ from urllib.parse import urlsplit
 from dither_aggregator.ingest.request_limits import BY_ADDRESS, Network, Rate
 from dither_aggregator.operations.log import FORMATS, LEVELS
 
-_ORIGIN = re.compile(r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:]+\])(?::[1-9][0-9]{0,4})?")
+_ORIGIN = re.compile(
+    r"https?://(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:]+\])(?::[1-9][0-9]{0,4})?"
+    r"|chrome-extension://[a-p]{32}|moz-extension://[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
 _OWN_PORT = re.compile(r"https:.*:443|http:.*:80")
 CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", *CLUSTER_SCHEMES)
@@ -84,11 +87,11 @@ def host_name(text: str) -> str:
 
 
 def origin(text: str) -> str:
-    """Read an origin as browsers say it: scheme, host, and the port where it is not the scheme's own."""
+    """Read an origin as browsers say it: scheme, host, and a port that is not the scheme's own; or an extension's."""
     said = text.lower().removesuffix("/")
     if not _ORIGIN.fullmatch(said) or _OWN_PORT.fullmatch(said):
         raise argparse.ArgumentTypeError(
-            f"must be an origin, as https://app.example.org or http://localhost:8000, got {text!r}"
+            f"must be an origin, as https://app.example.org, http://localhost:8000, chrome-extension://ID; got {text!r}"
         )
     return said
 

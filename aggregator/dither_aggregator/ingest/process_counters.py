@@ -121,7 +121,7 @@ def request_refused(slug: str) -> None:
 
 ORIGINS_NAMED_MAX = 10
 ORIGIN_NAMED_S = 86_400.0
-_ORIGIN = re.compile(rb"https?://[a-z0-9._-]{1,100}(:[0-9]{1,5})?")
+_ORIGIN = re.compile(rb"(?:https?|chrome-extension|moz-extension)://[a-z0-9._-]{1,100}(:[0-9]{1,5})?")
 _origins: dict[str, float] = {}
 
 

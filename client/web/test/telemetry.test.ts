@@ -10,7 +10,8 @@ import type { CompiledRegistry } from "../src/registry.ts";
 import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
 import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
 import { startForTests } from "../src/testing.ts";
-import { KEY, NOON, problem, registryOf, ScriptedServer, waitUntil } from "./support.ts";
+import { problem, ScriptedServer } from "./server.ts";
+import { KEY, NOON, registryOf, waitUntil } from "./support.ts";
 
 process.env.DITHER_TELEMETRY = "1";
 const PLAIN = registryOf([{ name: "dark" }, { name: "other" }]);
