@@ -1,5 +1,6 @@
-"""Many visitors with a browser of their own each, and one whose tabs are killed: nothing is counted twice."""
+"""Many visitors, in browsers of their own and in Node, and one whose tabs are killed: nothing is counted twice."""
 
+import json
 import math
 import os
 import random
@@ -16,10 +17,11 @@ from dither_aggregator.ingest.request_limits import Limits
 from dither_shared.registry import Registry
 from tests.aggregator.test_request_admission import Taking, taking
 from tests.support.keys import write_key
+from tests.support.node import ROOT
 from tests.support.registries import registry_text
 from tests.support.soaking import scaled
 from tests.support.waiting import wait_until
-from tests.support.web_pages import WEB, bundle, compiled, site
+from tests.support.web_pages import WEB, bundle, compiled, node, site
 from tests.web.test_browsers import FLUSH, RECORD, START, STATUS
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ REGISTRY = registry_text(device_epsilon="1000", reports=200, epsilon="2")
 Served = tuple[str, Taking, dict[str, str]]
 """A site's origin, the aggregator that takes reports from it, and what `start()` needs for that."""
 VISITORS = scaled(40, 2_000)
+TRUTH = {"red": VISITORS // 2, "green": VISITORS // 3, "blue": VISITORS - VISITORS // 2 - VISITORS // 3}
+SCRIPT = ROOT / "tests" / "web" / "visitors.ts"
 KILLS = scaled(24, 1_000)
 CLOCK = "Date.now = ((now, day) => () => now() + day * 86_400_000)(Date.now.bind(Date), {day})"
 
@@ -49,10 +53,8 @@ def open_site(directory: Path, source: Path = WEB / "src") -> Iterator[Served]:
 
 
 def test_visitors_are_counted_and_estimates_hold(browser: "Browser", tmp_path: Path) -> None:
-    """Six times the most that a share's standard error may be: fewer than one run of 10^8 is further off."""
-    truth = {"red": VISITORS // 2, "green": VISITORS // 3, "blue": VISITORS - VISITORS // 2 - VISITORS // 3}
     with open_site(tmp_path) as (url, to, given):
-        for colour, visitors in truth.items():
+        for colour, visitors in TRUTH.items():
             for _ in range(visitors):
                 person = browser.new_context()
                 page = person.new_page()
@@ -61,15 +63,30 @@ def test_visitors_are_counted_and_estimates_hold(browser: "Browser", tmp_path: P
                 page.evaluate(RECORD, ["color", colour])
                 assert page.evaluate(FLUSH)["sent"] == 1
                 person.close()
-        wait_until(lambda: sum(row.folded for row in to.service.store.ledger()) == VISITORS)
-        (ledger,) = [row for row in to.service.store.ledger() if row.accepted]
-        assert (ledger.accepted, ledger.folded, ledger.quarantined) == (VISITORS, VISITORS, 0)
-        asked = requests.get(f"{to.url}/v1/metrics/color/estimates?window=today", timeout=60).json()
-        assert asked["meta"]["n"] == VISITORS
-        odds = math.e**2
-        p, q = odds / (odds + 3), 1 / (odds + 3)  # of four values
-        for row in asked["rows"]:
-            assert abs(row["estimate"] - truth.get(row["value"], 0) / VISITORS) < 6 * 0.5 / VISITORS**0.5 / (p - q)
+        holds(to)
+
+
+def test_visitors_in_node_are_counted_and_estimates_hold(tmp_path: Path) -> None:
+    with open_site(tmp_path) as (_, to, given):
+        asked = {**given, "registry": json.loads(compiled(REGISTRY)), "truth": TRUTH}
+        assert int(node(SCRIPT, json.dumps(asked), within_s=600)) == VISITORS
+        holds(to)
+
+
+def holds(to: Taking) -> None:
+    """Check that the ledger has each visitor once, and how far estimates are from the truth.
+
+    The bound is six times the most that a share's standard error may be: fewer than one run of 10^8 is further off.
+    """
+    wait_until(lambda: sum(row.folded for row in to.service.store.ledger()) == VISITORS)
+    (ledger,) = [row for row in to.service.store.ledger() if row.accepted]
+    assert (ledger.accepted, ledger.folded, ledger.quarantined) == (VISITORS, VISITORS, 0)
+    asked = requests.get(f"{to.url}/v1/metrics/color/estimates?window=today", timeout=60).json()
+    assert asked["meta"]["n"] == VISITORS
+    odds = math.e**2
+    p, q = odds / (odds + 3), 1 / (odds + 3)  # of four values
+    for row in asked["rows"]:
+        assert abs(row["estimate"] - TRUTH.get(row["value"], 0) / VISITORS) < 6 * 0.5 / VISITORS**0.5 / (p - q)
 
 
 class Killed:

@@ -9,7 +9,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DAY_MS } from "../src/days.ts";
 import { type Armed, bodyOf, type Upload } from "../src/device.ts";
-import { Bench, KEY, registryOf } from "./support.ts";
+import { Bench, KEY, randomOf, registryOf } from "./support.ts";
 
 const LIVES = 1_000;
 const STEPS = 120;
@@ -19,17 +19,6 @@ const REGISTRY = registryOf([
   { name: "home", permanent: 2_000_000, charges: 2 },
   { name: "ill", presence: "hidden", charges: 20 },
 ]);
-
-/** Numbers that look random, the same for each seed (mulberry32). */
-function randomOf(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
-  };
-}
 
 /** The aggregator: it counts an id once, on the day by its clock, and knows ids for seven days. */
 class Counting {

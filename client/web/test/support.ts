@@ -186,6 +186,17 @@ export class Bench {
   }
 }
 
+/** Numbers that look random, the same for each seed (mulberry32). */
+export function randomOf(seed: number): (below: number) => number {
+  let state = seed;
+  return (below) => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
+  };
+}
+
 /** Wait until a condition holds; throw after ten seconds. */
 export async function waitUntil(holds: () => boolean | Promise<boolean>): Promise<void> {
   const until = performance.now() + 10_000;
