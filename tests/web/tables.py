@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from statistics import mode
 
 from dither_shared.words.letters import CONTEXTS, row
 
@@ -69,9 +70,12 @@ def letters_module() -> str:
     """Return letters.ts."""
     lengths = [[length for _, length in row(context).codes] for context in range(CONTEXTS)]
     order = sorted(range(CONTEXTS), key=lambda symbol: sum(each[symbol] for each in lengths))
-    rows = ("".join(chr(0x60 + each[symbol]) for symbol in order) for each in lengths)
+    usual = mode(length for each in lengths for length in each)
+    rows = ("".join(chr(0x60 + each[symbol]) for symbol in order).rstrip(chr(0x60 + usual)) for each in lengths)
     return _module(
-        "The code of words: the symbols in the order of columns, and a row of lengths, `a` for 1, after each symbol.",
+        "The code of words: the symbols in the order of columns, and a row of lengths, `a` for 1, after each symbol.\n"
+        " * What a row lacks at its end has the usual length.",
+        f"export const USUAL = {usual};\n"
         f"export const ORDER =\n{_lines(''.join(chr(0x20 + symbol) for symbol in order))};\n"
         + "export const LENGTHS = `\n{}`;\n".format("".join(f"{each}\n" for each in rows)),
     )

@@ -2,7 +2,7 @@
 
 import type { Answer, Question, Value } from "../report.ts";
 import { firstWord, sha256, utf8 } from "../sha256.ts";
-import { LENGTHS, ORDER } from "./letters.ts";
+import { LENGTHS, USUAL, ORDER } from "./letters.ts";
 import { bucketOf, folded, multiplier, textOf, trimmed } from "./texts.ts";
 
 const [END, ESC] = [95, 96];
@@ -43,7 +43,9 @@ function prefixOf(typed: Uint8Array, length: number): bigint {
 function codeAfter(symbol: number): string[] {
   const row = LENGTHS.split("\n")[symbol + 1]!;
   const lengths: number[] = [];
-  for (let place = 0; place < row.length; place++) lengths[ORDER.charCodeAt(place) - 0x20] = row.charCodeAt(place) - 0x60;
+  for (let place = 0; place < ORDER.length; place++) {
+    lengths[ORDER.charCodeAt(place) - 0x20] = row.charCodeAt(place) - 0x60 || USUAL;
+  }
   const codes: string[] = [];
   let code = 0;
   for (let length = 1; length <= Math.max(...lengths); length++, code *= 2) {
