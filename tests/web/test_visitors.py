@@ -69,7 +69,7 @@ def test_visitors_are_counted_and_estimates_hold(browser: "Browser", tmp_path: P
 def test_visitors_in_node_are_counted_and_estimates_hold(tmp_path: Path) -> None:
     with open_site(tmp_path) as (_, to, given):
         asked = {**given, "registry": json.loads(compiled(REGISTRY)), "truth": TRUTH}
-        assert int(node(SCRIPT, json.dumps(asked), within_s=600)) == VISITORS
+        assert int(node(SCRIPT, json.dumps(asked), within_s=3_600)) == VISITORS
         holds(to)
 
 
