@@ -1,5 +1,6 @@
 """Ports for a process that is told its port, or has the same one when it starts again."""
 
+import atexit
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,11 +19,11 @@ def free_port() -> int:
 
     No other process of tests is given it while this one runs. This one is given it again after two hundred others.
     """
-    return next(port for port in _stretch()[0] if _is_free(port))
+    return next(port for port in _stretch() if _is_free(port))
 
 
 @cache
-def _stretch() -> tuple[Iterator[int], socket.socket]:
+def _stretch() -> Iterator[int]:
     """Take ports by a name that only one process of this network namespace has at a time, until it ends."""
     for first in range(FIRST, FIRST + STRETCH * STRETCHES, STRETCH):
         name = socket.socket(socket.AF_UNIX)
@@ -31,7 +32,8 @@ def _stretch() -> tuple[Iterator[int], socket.socket]:
         except OSError:
             name.close()
         else:
-            return cycle(range(first, first + STRETCH, 2)), name
+            atexit.register(name.close)
+            return cycle(range(first, first + STRETCH, 2))
     raise AssertionError(f"{STRETCHES} processes of tests have all ports")
 
 
