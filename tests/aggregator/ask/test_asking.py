@@ -1,5 +1,6 @@
 """Questions: what can be written, what cannot is refused with its place, and intervals hold."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import date
 from fractions import Fraction
@@ -20,7 +21,7 @@ from tests.support.aggregators import sqlite_store
 from tests.support.laws import pure
 from tests.support.registries import metrics_text
 from tests.support.soaking import scaled
-from tests.support.tallies import draw_tally
+from tests.support.tallies import draw_tallies
 
 BROWSERS = [f"{name} {version}" for name in ("Chrome", "Firefox", "Safari") for version in range(100, 105)]
 METRICS = {
@@ -41,6 +42,7 @@ METRICS = {
     },
 }
 PAGE = Path(__file__).parents[3] / "aggregator" / "questions.md"
+DRAWN_TOGETHER = 64
 RUNS, PICKS = scaled(100, 1_000), scaled(10, 20)
 N = 20_000
 
@@ -67,11 +69,14 @@ class World:
         weights = rng.dirichlet(np.full(len(BROWSERS) + 1, 0.4))
         self.shares: dict[str, Floats] = {"browser": weights, "dark": np.array([0.7, 0.3])}
         self.rng = rng
+        self._drawn: dict[str, list[Floats]] = defaultdict(list)
 
     def tally_of(self, store: Store, stored: StoredPlan, window: Window) -> Tally:
-        counts = self.rng.multinomial(N, self.shares[stored.plan.metric])
-        drawn = draw_tally(pure(stored.plan), counts, self.rng)
-        return Tally(N, np.append(N, drawn))
+        drawn = self._drawn[stored.plan.metric]
+        if not drawn:
+            counts = self.rng.multinomial(N, self.shares[stored.plan.metric], size=DRAWN_TOGETHER)
+            drawn.extend(draw_tallies(pure(stored.plan), counts, self.rng))
+        return Tally(N, np.append(N, drawn.pop()))
 
     def share(self, metric: str, part: str, values: tuple[str, ...]) -> float:
         return float(sum(self.shares[metric][at] for at, value in enumerate(values) if part in value))
@@ -162,10 +167,10 @@ def test_intervals_of_questions_asked_together_hold(asking: Asking, world: World
         'share(dark = "yes") / share(browser in ("Chrome *", "Firefox *"))': dark / (chrome + firefox),
         'share(dark = "yes", last 7 days) - share(dark = "yes", in 2026-10)': 0.0,
     }
-    missed = dict.fromkeys(truths, 0)
+    missed, questions = dict.fromkeys(truths, 0), {text: parse(text) for text in truths}
     for _ in range(RUNS):
         for text, truth in truths.items():
-            (answer,) = asking.answer(parse(text), alone=1)
+            (answer,) = asking.answer(questions[text], alone=1)
             assert answer.lower is not None
             assert answer.upper is not None
             missed[text] += not answer.lower <= truth <= answer.upper
@@ -177,17 +182,16 @@ def test_a_reader_who_picks_the_largest_and_asks_again_is_not_misled(asking: Ask
     """The sum of two values that is farthest off is picked; intervals of one question alone miss it far more often."""
     plan = asking.plans["browser"].plan
     texts = [f'share(browser in ("{one}", "{other}"))' for one in BROWSERS for other in BROWSERS if one < other]
-    missed = {None: 0, 1: 0}
+    missed, questions = {None: 0, 1: 0}, [parse(text) for text in texts]
+    truths = [
+        sum(world.shares["browser"][plan.values.index(value)] for value in text.split('"')[1::2]) for text in texts
+    ]
     for _ in range(PICKS):
         tally = world.tally_of(asking.store, asking.plans["browser"], Window(date(2026, 11, 20), date(2026, 11, 20)))
         for alone in missed:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(answering, "tally_of", lambda *_, tally=tally: tally)
-                answers = [next(asking.answer(parse(text), alone)) for text in texts]
-            truths = [
-                sum(world.shares["browser"][plan.values.index(value)] for value in text.split('"')[1::2])
-                for text in texts
-            ]
+                answers = [next(asking.answer(question, alone)) for question in questions]
             missed[alone] += any(
                 not (answer.lower or 0) <= truth <= (answer.upper or 0)
                 for answer, truth in zip(answers, truths, strict=True)

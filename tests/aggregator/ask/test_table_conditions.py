@@ -78,11 +78,12 @@ def supposed(asking: Asking, tally: Tally) -> Asking:
 def coverage(asking: Asking, metric: str, truths: dict[str, float]) -> None:
     """Each question's intervals of one day hold in 95 % of the runs; of many runs, all together in 94 % of these."""
     held, drawing = dict.fromkeys(truths, 0), np.random.default_rng(1)
+    questions = {text: parse(f"{text} last 1 days") for text in truths}
     for _ in range(RUNS):
         tally = tally_of(asking.plans[metric], drawing)
         supposing = supposed(asking, tally)
         for text, truth in truths.items():
-            (answer,) = supposing.answer(parse(f"{text} last 1 days"), alone=1)
+            (answer,) = supposing.answer(questions[text], alone=1)
             assert answer.lower is not None, answer.untold
             assert answer.upper is not None
             held[text] += answer.lower <= truth <= answer.upper

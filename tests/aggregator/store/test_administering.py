@@ -24,6 +24,7 @@ from tests.support.aggregators import http_server, web_app
 from tests.support.keys import bearer, write_key
 from tests.support.reading_api import check_answer, operation_of
 from tests.support.registries import registry, registry_text
+from tests.support.soaking import scaled
 from tests.support.stores import Place, SQLitePlace, body_of
 from tests.support.waiting import wait_until
 
@@ -205,7 +206,7 @@ def test_a_body_that_is_no_good_is_refused_in_words(hands: Hands) -> None:
 # As described.
 
 BOUNDED = settings(
-    max_examples=10,
+    max_examples=scaled(5, 50),
     derandomize=True,
     database=None,
     deadline=None,

@@ -1,7 +1,9 @@
 """The truth: five answers of 48,842 people, 4,032 possible combinations of which 1,404 occur."""
 
+from collections import Counter
 from functools import cache
 from itertools import combinations
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -16,16 +18,23 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 
 @cache
+def _read() -> tuple[Counts, dict[str, list[str]]]:
+    counted = Counter(map(itemgetter(*COLUMNS), simulated().people))
+    labels = {column: sorted({each[place] for each in counted}) for place, column in enumerate(COLUMNS)}
+    counts = np.zeros([len(each) for each in labels.values()], dtype=np.int64)
+    for answers, people in counted.items():
+        counts[tuple(known.index(each) for known, each in zip(labels.values(), answers, strict=True))] = people
+    return counts, labels
+
+
 def census() -> Counts:
     """Return how many people have each combination, int64[2, 2, 16, 7, 9]."""
-    people = simulated().people
-    places = []
-    for column in COLUMNS:
-        labels = sorted({each[column] for each in people})
-        places.append([labels.index(each[column]) for each in people])
-    counts = np.zeros([max(column) + 1 for column in places], dtype=np.int64)
-    np.add.at(counts, tuple(places), 1)
-    return counts
+    return _read()[0]
+
+
+def census_labels() -> dict[str, list[str]]:
+    """Return the answers of each column, in the order of the axes of `census`."""
+    return _read()[1]
 
 
 def devices(n: int, rng: np.random.Generator) -> Counts:

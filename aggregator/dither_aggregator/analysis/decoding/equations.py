@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
-from scipy.sparse.linalg import lsqr
 
 from dither_aggregator.analysis.functional import rate_variance
 from dither_aggregator.analysis.inference import Floats
@@ -152,6 +151,8 @@ def reweighted(equations: Equations) -> Equations:
     Weights made of the counts themselves would favour the bits that came out low by chance: with few reports in a
     cohort every estimate would be too small, and the unlisted one far below zero.
     """
+    from scipy.sparse.linalg import lsqr  # late: a process that answers something else need not wait for it
+
     root = np.sqrt(equations.weight)
     columns = vstack([equations.patterns, csr_array(np.full((1, len(root)), equations.unlisted))]).multiply(root)
     coefficients = lsqr(columns.T, root * equations.share, iter_lim=FIRST_FIT_STEPS)[0]

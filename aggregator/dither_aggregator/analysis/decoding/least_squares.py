@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-from scipy.linalg import lapack
 from scipy.sparse import csr_array
 
 from dither_aggregator.analysis.decoding.equations import TINY, Equations, Ints, Mask
@@ -86,6 +85,8 @@ def _root_of_inverse(gram: Floats) -> tuple[Floats, Mask, int]:
     lies in the space that the columns span. A root is all that is needed: the whole inverse starts threads, for which a
     busy machine makes it wait a thousand times as long as it computes.
     """
+    from scipy.linalg import lapack  # late: a process that answers something else need not wait for it
+
     size = len(gram)
     scale = 1 / np.sqrt(np.maximum(np.diag(gram), TINY**2))
     correlation = gram * scale * scale[:, np.newaxis]

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, pairwise
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables.pairs import PairTable
@@ -101,6 +100,8 @@ def clusters(
 
     Raises NotTold where a question has too many cells to draw from.
     """
+    from scipy.optimize import linear_sum_assignment  # late: a process that answers something else need not wait for it
+
     first = synthesise(pairs)
     places = [places_of(domain) for domain in domains]
     found = cluster(first.weights, places, k, rng)
