@@ -170,6 +170,8 @@ def test_nothing_is_acknowledged_while_a_replica_has_no_whole_file(
     assert replica.ask("INFO")["aof_rewrite_in_progress"]
     with pytest.raises(StoreUnavailable, match="is not whole yet"):
         append(store, body)
+    with closing(open_store(nodes.url)) as begun, pytest.raises(StoreUnavailable, match="is not whole yet"):
+        append(begun, body)
     replica.ask("CONFIG SET", "rdb-key-save-delay", 0)
     replica.settings.pop("rdb-key-save-delay")
     replica.restart()
@@ -179,6 +181,9 @@ def test_nothing_is_acknowledged_while_a_replica_has_no_whole_file(
     replica.ask("CONFIG SET", "rdb-key-save-delay", 3_000_000)
     replica.ask("BGREWRITEAOF")  # an ordinary one leaves the file as it is until it has ended
     assert append(store, body).duplicate
+    with closing(open_store(nodes.url)) as begun:
+        assert append(begun, body).duplicate
+    assert replica.ask("INFO")["aof_rewrite_in_progress"]
 
 
 def test_a_failover_keeps_what_was_acknowledged_and_knows_its_copies(
@@ -245,6 +250,8 @@ def test_a_node_that_is_away_stops_its_own_shards_alone(nodes: RedisCluster, sto
         store.status()
     assert store.trouble().keys() == {Trouble.AWAY}
     assert re.match(rf"plans and keys: .*; {len(away)} of 8 shards: ", store.trouble()[Trouble.AWAY])
+    with pytest.raises(StoreUnavailable):
+        open_store(nodes.url)
     for node in gone:
         node.launch()
     nodes.settled()
@@ -252,3 +259,28 @@ def test_a_node_that_is_away_stops_its_own_shards_alone(nodes: RedisCluster, sto
     assert store.trouble() == {}
     assert append(store, bodies[0]).duplicate
     assert not append(store, bodies[1]).duplicate
+
+
+def test_a_process_starts_while_shards_are_away_and_takes_the_others(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    mine = nodes.owner(layout.GLOBAL)
+    there = [shard for shard in range(8) if nodes.owner(layout.shard_key(shard)) is mine]
+    away = next(shard for shard in range(8) if shard not in there)
+    gone = [nodes.owner(layout.shard_key(away), role) for role in ("primary", "replica")]
+    bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in (there[0], away)]
+    for node in gone:
+        node.kill()
+    with closing(open_store(nodes.url)) as begun:
+        taken, refused = begun.append([parsed(begun, body) for body in bodies])
+        assert isinstance(taken, Receipt)
+        assert isinstance(refused, Problem)
+        assert begun.trouble().keys() == {Trouble.AWAY}
+        assert {status.shard for status in begun.last_status()} >= set(there)
+        for node in gone:
+            node.launch()
+        nodes.settled()
+        assert len(begun.last_status()) == 8
+        assert begun.trouble() == {}
+        assert append(begun, bodies[0]).duplicate
+        assert not append(begun, bodies[1]).duplicate

@@ -14,7 +14,9 @@ one that has never been in touch with its primary, or lets one be empty while it
 
 A replica that was copied to whole (after a failover, or when it was away for long) has no file of it until a rewrite
 ends: killed before, it comes back with an older one, and as a primary if it became one meanwhile. So nothing is told
-of a primary before its file and those of its replicas were seen to be whole since the last such copy or election.
+of a primary before its file and those of its replicas were seen to be whole since the last such copy or election. Who
+sees it writes it down beside the shards' fields: a process that starts during an ordinary rewrite, when no file looks
+whole, finds it there.
 
 A slot that is being moved is refused whole. Each script names two keys of its slot: the hash of a shard, which is
 there, and one that never is. Redis answers such a command with TRYAGAIN while the slot is migrated or imported, before
@@ -23,7 +25,7 @@ the script begins. An ASK redirection is never followed.
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import redis
@@ -50,11 +52,19 @@ SOUND = {
     "repl-diskless-load": "disabled",
 }
 SURE = """#!lua flags=allow-oom
-if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'sure', '') end
-return string.match(redis.call('INFO', 'replication'), 'master_replid:%x+') ..
-    string.match(redis.call('INFO', 'stats'), 'sync_full:%d+')
+local now = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') ..
+    string.match(redis.call('INFO', 'stats'), 'sync_full(:%d+)')
+local seen = ''
+if redis.call('EXISTS', KEYS[1]) == 1 then
+    seen = redis.call('HGET', KEYS[1], 'sure') or ''
+    redis.call('HSET', KEYS[1], 'sure', ARGV[1] == now and now or seen)
+end
+return {now, seen}
 """
-"""Write something, and return a text that is another after each election, restart and whole copy to a replica."""
+"""Write something, and return a text that is another after each election, restart and whole copy to a replica.
+
+The second text is the one with which somebody last saw whole files, and told it here as the argument.
+"""
 
 
 def connect(url: str) -> Client:
@@ -116,7 +126,14 @@ class ClusterClient(Client):
                     **OPTIONS,
                 )
             elif self._stale:
+                before = list(self._cluster.get_nodes())
                 self._cluster.nodes_manager.initialize()
+                listed = self._cluster.get_nodes()
+                for node in before:
+                    if (
+                        node not in listed and node.redis_connection
+                    ):  # redis-py forgets its connections, and leaves them open
+                        node.redis_connection.connection_pool.disconnect()
             self._stale = False
             return self._cluster
 
@@ -148,7 +165,7 @@ class ClusterClient(Client):
         for _ in range(REDIRECTS_MAX):
             by_node = self._by_node(commands, left, replies)
             talks = [
-                _Talk(node, [commands[place] for place in places], self.replicas, together)
+                _Talk(node, [commands[place] for place in places], self.replicas, together, self._whole.get(node, b""))
                 for node, places in by_node.items()
             ]
             for (node, places), talk, found in zip(by_node.items(), talks, _exchange(talks), strict=True):
@@ -161,12 +178,15 @@ class ClusterClient(Client):
                 break
         return replies
 
-    def _torn(self, node: Any, sure: bytes | None) -> Exception | None:
+    def _torn(self, node: Any, sure: "_Sure | None") -> Exception | None:
         """Return why what a primary and its replicas acknowledge may not be in their files; None if it is.
 
         A node that was copied to begins a new file, and until that is whole it would come back with an older one.
         """
-        if sure is None or self._whole.get(node) == sure:
+        if sure is None or self._whole.get(node) == sure.now:
+            return None
+        if sure.seen == sure.now:
+            self._whole[node] = sure.now
             return None
         try:
             cluster = self._known()
@@ -180,7 +200,7 @@ class ClusterClient(Client):
         if len(files) != 1 + self.replicas or not all(map(_is_whole, files)):
             self._stale = True
             return redis.ConnectionError("the append-only file of a node is not whole yet")
-        self._whole[node] = sure
+        self._whole[node] = sure.now
         return None
 
     def everywhere(self, *command: object) -> list[Any]:
@@ -280,13 +300,21 @@ def _exchange(talks: Sequence["_Talk"]) -> list[list[Any]]:
     return [talk.replies() for talk in talks]
 
 
+class _Sure(NamedTuple):
+    now: bytes
+    seen: bytes
+
+
 class _Talk:
     """Commands for one node on one connection, `together` as one transaction, and WAIT for so many replicas."""
 
-    def __init__(self, node: Any, commands: Sequence[Command], replicas: int = 0, together: bool = False) -> None:
+    def __init__(
+        self, node: Any, commands: Sequence[Command], replicas: int = 0, together: bool = False, whole: bytes = b""
+    ) -> None:
         self._node, self._commands, self._replicas, self._together = node, commands, replicas, together
+        self._whole = whole
         self._connection: Any = None
-        self.sure: bytes | None = None
+        self.sure: _Sure | None = None
         """`SURE` returned this where replicas have all that was before it."""
         self._failed: Exception | None = None
 
@@ -294,7 +322,8 @@ class _Talk:
         """Send all, or keep what it fails with."""
         sent = [("MULTI",), *self._commands, ("EXEC",)] if self._together else list(self._commands)
         if self._replicas:
-            sent += [("EVAL", SURE, 1, _hash_of(_key_of(self._commands[0]))), ("WAIT", self._replicas, WAIT_MS)]
+            hash_ = _hash_of(_key_of(self._commands[0]))
+            sent += [("EVAL", SURE, 1, hash_, self._whole), ("WAIT", self._replicas, WAIT_MS)]
         try:
             self._connection = self._node.connection_pool.get_connection()
             self._connection.send_packed_command(self._connection.pack_commands(sent))
@@ -334,7 +363,7 @@ class _Talk:
                 lacking = redis.ConnectionError(str(sure) if isinstance(sure, Exception) else few)
                 # A refused command was not done, and says best why.
                 return [reply if isinstance(reply, redis.ResponseError) else lacking for reply in found]
-            self.sure = sure
+            self.sure = _Sure(*sure)
         return found
 
     def _read(self, name: str) -> Any:
