@@ -55,6 +55,11 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def announced(self) -> int:
+        """The port under which other nodes of a cluster know it."""
+        return int(self.settings.get("cluster-announce-port", self.port))
+
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self.launch()
@@ -216,7 +221,8 @@ class RedisCluster:
                 low, high = (SLOTS * each // self.primaries for each in (number, number + 1))
                 node.ask("CLUSTER ADDSLOTSRANGE", low, high - 1)
             if node is not first:
-                node.ask("CLUSTER MEET", "127.0.0.1", first.port, first.settings["cluster-port"])
+                bus = first.settings.get("cluster-announce-bus-port", first.settings["cluster-port"])
+                node.ask("CLUSTER MEET", "127.0.0.1", first.announced, bus)
         wait_until(self._all_met, SETTLED_S, "all nodes knowing each other")
         for number, node in enumerate(self.nodes[self.primaries :]):
             node.ask("CLUSTER REPLICATE", self.nodes[number % self.primaries].ask("CLUSTER MYID").decode())
@@ -261,7 +267,7 @@ class RedisCluster:
         for low, high, *places in asked.ask("CLUSTER SLOTS"):
             if low <= slot <= high:
                 port = places[0 if role == "primary" else 1][1]
-                return next(node for node in self.nodes if node.port == port)
+                return next(node for node in self.nodes if node.announced == port)
         raise AssertionError(f"no node has {key}")
 
     def other(self, key: str) -> RedisServer:
@@ -292,7 +298,7 @@ class RedisCluster:
 
     def _all_say(self, slot: int, owner: RedisServer) -> bool:
         told = [places for node in self.nodes for places in node.ask("CLUSTER SLOTS")]
-        return all(primary[1] == owner.port for low, high, primary, *_ in told if low <= slot <= high)
+        return all(primary[1] == owner.announced for low, high, primary, *_ in told if low <= slot <= high)
 
     def client(self) -> Any:
         """Return a client of the test's own, which knows all nodes."""

@@ -17,6 +17,7 @@ from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.faults.aggregator.load import REGISTRY_TEXT
 from tests.support.aggregators import dither
+from tests.support.forwarding import Network
 from tests.support.redis_servers import RedisCluster, RedisServer, running_cluster
 from tests.support.stores import append, balance, body_in, body_of, fold_all, parsed, store_on
 from tests.support.waiting import wait_until
@@ -284,3 +285,72 @@ def test_a_process_starts_while_shards_are_away_and_takes_the_others(
         assert begun.trouble() == {}
         assert append(begun, bodies[0]).duplicate
         assert not append(begun, bodies[1]).duplicate
+
+
+# A network that is cut, and a node that dies while a slot moves.
+
+
+def test_a_primary_that_is_cut_off_acknowledges_nothing_and_what_it_took_is_counted_once(
+    tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clients reach it, and no node does: it goes on for a moment, and another is elected meanwhile."""
+    monkeypatch.setattr(cluster, "WAIT_MS", 500)
+    with networked(tmp_path) as (network, nodes), closing(create_store(nodes.url, "example", 8)) as store:
+        store.load(asked)
+        before, cut_off, after = (body_in(store, 0, asked, {"dark": [1]}) for _ in range(3))
+        append(store, before)
+        first, heir = nodes.owner(layout.shard_key(0)), nodes.owner(layout.shard_key(0), "replica")
+        with network.cut(first, *(node for node in nodes.nodes if node is not first)):
+            assert "0 of 1 replicas" in _refusal(store, cut_off)
+            assert first.ask("HGET", layout.shard_key(0), "written") == b"2"
+            with pytest.raises(StoreUnavailable):
+                store.read_log(0)
+            wait_until(lambda: heir.ask("INFO")["role"] == "master", 60, "the replica being elected")
+            assert heir.ask("HGET", layout.shard_key(0), "written") == b"1"
+            for body in (before, cut_off, after):
+                assert _refusal(store, body)
+        nodes.settled()
+        wait_until(lambda: not _refusal(store, before), 60, "the shard being there again")
+        assert append(store, before).duplicate
+        for body in (cut_off, after):
+            append(store, body)
+            assert append(store, body).duplicate
+        fold_all(store)
+        assert balance(store) == (3, 3, 0, 0)
+        assert list(fsck(store)) == []
+
+
+def test_a_node_that_clients_do_not_reach_is_away_for_them_and_loses_nothing(
+    tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other is elected, because the nodes see each other."""
+    monkeypatch.setitem(cluster.OPTIONS, "socket_timeout", 1)
+    with networked(tmp_path) as (network, nodes), closing(create_store(nodes.url, "example", 8)) as store:
+        store.load(asked)
+        bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in range(8) for _ in range(2)]
+        far = nodes.owner(layout.shard_key(0))
+        behind = [shard for shard in range(8) if nodes.owner(layout.shard_key(shard)) is far]
+        store.append([parsed(store, body) for body in bodies[::2]])
+        with network.cut(far):
+            answers = store.append([parsed(store, body) for body in bodies[1::2]])
+            refused = [shard for shard, one in enumerate(answers) if isinstance(one, Problem)]
+            assert refused == behind
+        wait_until(lambda: not _refusal(store, bodies[1]), 60, "the node being reached again")
+        answers = store.append([parsed(store, body) for body in bodies])
+        assert all(isinstance(one, Receipt) for one in answers)
+        fold_all(store)
+        assert balance(store) == (16, 16, 0, 0)
+        assert nodes.owner(layout.shard_key(0)) is far
+
+
+@contextmanager
+def networked(tmp_path: Path) -> Iterator[tuple[Network, RedisCluster]]:
+    """Run a cluster behind a network of its own."""
+    network, nodes = Network(), RedisCluster(tmp_path / "nodes", 3, 1)
+    try:
+        network.join(nodes)
+        nodes.start()
+        yield network, nodes
+    finally:
+        nodes.stop()
+        network.stop()
