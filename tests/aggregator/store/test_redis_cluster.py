@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from redis.crc import key_slot
 
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
@@ -18,7 +19,7 @@ from dither_shared.wire.problems import Problem
 from tests.faults.aggregator.load import REGISTRY_TEXT
 from tests.support.aggregators import dither
 from tests.support.forwarding import Network
-from tests.support.redis_servers import RedisCluster, RedisServer, running_cluster
+from tests.support.redis_servers import RedisCluster, RedisServer, redis_cli, running_cluster, valkey_server
 from tests.support.stores import append, balance, body_in, body_of, fold_all, parsed, store_on
 from tests.support.waiting import wait_until
 
@@ -341,6 +342,63 @@ def test_a_node_that_clients_do_not_reach_is_away_for_them_and_loses_nothing(
         fold_all(store)
         assert balance(store) == (16, 16, 0, 0)
         assert nodes.owner(layout.shard_key(0)) is far
+
+
+@pytest.mark.parametrize("dying", ["source", "target"])
+def test_a_slot_whose_move_a_dying_primary_cuts_off_is_mended_and_moved_again(
+    nodes: RedisCluster, store: Store, asked: Registry, dying: str
+) -> None:
+    """Some keys have moved; one is on both nodes, as when its source dies before it heard that the other has it."""
+    bodies = [body_in(store, 0, asked, {"dark": [1], "color": [0]}) for _ in range(3)]
+    store.append([parsed(store, body) for body in bodies[:2]])
+    key = layout.shard_key(0)
+    source, target = nodes.owner(key), nodes.other(key)
+    move = nodes.moving(key, target)
+    next(move)
+    log, ledger = f"{key}:log", layout.shard_key(0, "ledger", store.stored(asked.metrics["dark"].plan).id)
+    source.ask("MIGRATE", "127.0.0.1", target.port, ledger, 0, 5_000)
+    source.ask("MIGRATE", "127.0.0.1", target.port, log, 0, 5_000, "COPY")
+    assert _refusal(store, bodies[2])
+    {"source": source, "target": target}[dying].restart()
+    nodes.settled()
+    assert _refusal(store, bodies[2])
+    redis_cli("--cluster", "fix", f"127.0.0.1:{target.port}", "--cluster-replace")
+    nodes.wait_for_owner(key, source)
+    move.close()
+    wait_until(lambda: not _refusal(store, bodies[0]), 60, "the shard being there again")
+    for _ in nodes.moving(key, target):
+        pass
+    answers = store.append([parsed(store, body) for body in bodies])
+    assert [isinstance(one, Receipt) and one.duplicate for one in answers] == [True, True, False]
+    fold_all(store)
+    assert balance(store) == (6, 6, 0, 0)
+    assert list(fsck(store)) == []
+
+
+def test_on_valkey_disks_of_replicas_are_waited_for_and_a_slot_moves_at_once(
+    tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_SERVER", valkey_server())
+    monkeypatch.setattr(cluster, "WAIT_MS", 500)
+    with running_cluster(tmp_path / "nodes", 2, 1) as nodes, closing(create_store(nodes.url, "example", 4)) as store:
+        store.load(asked)
+        key = layout.shard_key(0)
+        source, target = nodes.owner(key), nodes.other(key)
+        bodies = [body_in(store, 0, asked, {"dark": [1]}) for _ in range(40)]
+        for number, body in enumerate(bodies):
+            if number == 5:
+                slot = key_slot(key.encode())
+                to = target.ask("CLUSTER MYID")
+                source.ask("CLUSTER MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", to)
+            wait_until(lambda body=body: not _refusal(store, body), 60, "the shard being there")
+        nodes.wait_for_owner(key, target)
+        assert source.ask("INFO", "commandstats")["cmdstat_waitaof"]["calls"]
+        assert all(append(store, body).duplicate for body in bodies)
+        fold_all(store)
+        assert balance(store) == (40, 40, 0, 0)
+        assert list(fsck(store)) == []
+        nodes.owner(key, "replica").ask("CONFIG SET", "appendfsync", "no")
+        assert "0 of 1 replicas" in _refusal(store, body_in(store, 0, asked, {"dark": [1]}))
 
 
 @contextmanager
