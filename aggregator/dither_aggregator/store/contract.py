@@ -688,7 +688,10 @@ class Store(Documents):
         """Return how far each shard is."""
 
     def last_status(self) -> list[ShardStatus]:
-        """Return the same, for whoever watches: of a shard that is away while others are there, as it last was."""
+        """Return the same, for whoever watches: of a shard that is away while others are there, as it last was.
+
+        One that was away when this process began, and has not come back, is left out.
+        """
         return self.status()
 
     def backlog(self) -> int:

@@ -57,11 +57,11 @@ def plain_content(place: Place) -> bytes:
     """Return everything that is kept, none of it compressed."""
     if not isinstance(place, RedisPlace):
         return place.content()
-    place.redis.config_set("rdbcompression", "no")
+    place.configure("rdbcompression", "no")
     try:
         return place.content()
     finally:
-        place.redis.config_set("rdbcompression", "yes")
+        place.configure("rdbcompression", "yes")
 
 
 def test_a_stores_bytes_hold_no_key(place: Place, store: Store) -> None:

@@ -22,7 +22,8 @@ def entry(key: str, first: date, content: bytes = b"what was read", *, open_: bo
 
 @contextmanager
 def room_for(kind: str, size: int) -> Iterator[None]:
-    with patch(f"dither_aggregator.store.{kind}.{kind}_store.READINGS_BYTES_MAX", size):
+    module = "sqlite" if kind == "sqlite" else "redis"
+    with patch(f"dither_aggregator.store.{module}.{module}_store.READINGS_BYTES_MAX", size):
         yield
 
 

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from redis.crc import key_slot
 
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
@@ -17,7 +18,8 @@ from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.faults.aggregator.load import REGISTRY_TEXT
 from tests.support.aggregators import dither
-from tests.support.redis_servers import RedisCluster, RedisServer, running_cluster
+from tests.support.forwarding import Network
+from tests.support.redis_servers import RedisCluster, RedisServer, redis_cli, running_cluster, valkey_server
 from tests.support.stores import append, balance, body_in, body_of, fold_all, parsed, store_on
 from tests.support.waiting import wait_until
 
@@ -170,6 +172,8 @@ def test_nothing_is_acknowledged_while_a_replica_has_no_whole_file(
     assert replica.ask("INFO")["aof_rewrite_in_progress"]
     with pytest.raises(StoreUnavailable, match="is not whole yet"):
         append(store, body)
+    with closing(open_store(nodes.url)) as begun, pytest.raises(StoreUnavailable, match="is not whole yet"):
+        append(begun, body)
     replica.ask("CONFIG SET", "rdb-key-save-delay", 0)
     replica.settings.pop("rdb-key-save-delay")
     replica.restart()
@@ -179,6 +183,9 @@ def test_nothing_is_acknowledged_while_a_replica_has_no_whole_file(
     replica.ask("CONFIG SET", "rdb-key-save-delay", 3_000_000)
     replica.ask("BGREWRITEAOF")  # an ordinary one leaves the file as it is until it has ended
     assert append(store, body).duplicate
+    with closing(open_store(nodes.url)) as begun:
+        assert append(begun, body).duplicate
+    assert replica.ask("INFO")["aof_rewrite_in_progress"]
 
 
 def test_a_failover_keeps_what_was_acknowledged_and_knows_its_copies(
@@ -245,6 +252,8 @@ def test_a_node_that_is_away_stops_its_own_shards_alone(nodes: RedisCluster, sto
         store.status()
     assert store.trouble().keys() == {Trouble.AWAY}
     assert re.match(rf"plans and keys: .*; {len(away)} of 8 shards: ", store.trouble()[Trouble.AWAY])
+    with pytest.raises(StoreUnavailable):
+        open_store(nodes.url)
     for node in gone:
         node.launch()
     nodes.settled()
@@ -252,3 +261,154 @@ def test_a_node_that_is_away_stops_its_own_shards_alone(nodes: RedisCluster, sto
     assert store.trouble() == {}
     assert append(store, bodies[0]).duplicate
     assert not append(store, bodies[1]).duplicate
+
+
+def test_a_process_starts_while_shards_are_away_and_takes_the_others(
+    nodes: RedisCluster, store: Store, asked: Registry
+) -> None:
+    mine = nodes.owner(layout.GLOBAL)
+    there = [shard for shard in range(8) if nodes.owner(layout.shard_key(shard)) is mine]
+    away = next(shard for shard in range(8) if shard not in there)
+    gone = [nodes.owner(layout.shard_key(away), role) for role in ("primary", "replica")]
+    bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in (there[0], away)]
+    for node in gone:
+        node.kill()
+    with closing(open_store(nodes.url)) as begun:
+        taken, refused = begun.append([parsed(begun, body) for body in bodies])
+        assert isinstance(taken, Receipt)
+        assert isinstance(refused, Problem)
+        assert begun.trouble().keys() == {Trouble.AWAY}
+        assert {status.shard for status in begun.last_status()} >= set(there)
+        for node in gone:
+            node.launch()
+        nodes.settled()
+        assert len(begun.last_status()) == 8
+        assert begun.trouble() == {}
+        assert append(begun, bodies[0]).duplicate
+        assert not append(begun, bodies[1]).duplicate
+
+
+# A network that is cut, and a node that dies while a slot moves.
+
+
+def test_a_primary_that_is_cut_off_acknowledges_nothing_and_what_it_took_is_counted_once(
+    tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clients reach it, and no node does: it goes on for a moment, and another is elected meanwhile."""
+    monkeypatch.setattr(cluster, "WAIT_MS", 500)
+    with networked(tmp_path) as (network, nodes), closing(create_store(nodes.url, "example", 8)) as store:
+        store.load(asked)
+        before, cut_off, after = (body_in(store, 0, asked, {"dark": [1]}) for _ in range(3))
+        append(store, before)
+        first, heir = nodes.owner(layout.shard_key(0)), nodes.owner(layout.shard_key(0), "replica")
+        with network.cut(first, *(node for node in nodes.nodes if node is not first)):
+            assert "0 of 1 replicas" in _refusal(store, cut_off)
+            assert first.ask("HGET", layout.shard_key(0), "written") == b"2"
+            with pytest.raises(StoreUnavailable):
+                store.read_log(0)
+            wait_until(lambda: heir.ask("INFO")["role"] == "master", 60, "the replica being elected")
+            assert heir.ask("HGET", layout.shard_key(0), "written") == b"1"
+            for body in (before, cut_off, after):
+                assert _refusal(store, body)
+        nodes.settled()
+        wait_until(lambda: not _refusal(store, before), 60, "the shard being there again")
+        assert append(store, before).duplicate
+        for body in (cut_off, after):
+            append(store, body)
+            assert append(store, body).duplicate
+        fold_all(store)
+        assert balance(store) == (3, 3, 0, 0)
+        assert list(fsck(store)) == []
+
+
+def test_a_node_that_clients_do_not_reach_is_away_for_them_and_loses_nothing(
+    tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other is elected, because the nodes see each other."""
+    monkeypatch.setitem(cluster.OPTIONS, "socket_timeout", 1)
+    with networked(tmp_path) as (network, nodes), closing(create_store(nodes.url, "example", 8)) as store:
+        store.load(asked)
+        bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in range(8) for _ in range(2)]
+        far = nodes.owner(layout.shard_key(0))
+        behind = [shard for shard in range(8) if nodes.owner(layout.shard_key(shard)) is far]
+        store.append([parsed(store, body) for body in bodies[::2]])
+        with network.cut(far):
+            answers = store.append([parsed(store, body) for body in bodies[1::2]])
+            refused = [shard for shard, one in enumerate(answers) if isinstance(one, Problem)]
+            assert refused == behind
+        wait_until(lambda: not _refusal(store, bodies[1]), 60, "the node being reached again")
+        answers = store.append([parsed(store, body) for body in bodies])
+        assert all(isinstance(one, Receipt) for one in answers)
+        fold_all(store)
+        assert balance(store) == (16, 16, 0, 0)
+        assert nodes.owner(layout.shard_key(0)) is far
+
+
+@pytest.mark.parametrize("dying", ["source", "target"])
+def test_a_slot_whose_move_a_dying_primary_cuts_off_is_mended_and_moved_again(
+    nodes: RedisCluster, store: Store, asked: Registry, dying: str
+) -> None:
+    """Some keys have moved; one is on both nodes, as when its source dies before it heard that the other has it."""
+    bodies = [body_in(store, 0, asked, {"dark": [1], "color": [0]}) for _ in range(3)]
+    store.append([parsed(store, body) for body in bodies[:2]])
+    key = layout.shard_key(0)
+    source, target = nodes.owner(key), nodes.other(key)
+    move = nodes.moving(key, target)
+    next(move)
+    log, ledger = f"{key}:log", layout.shard_key(0, "ledger", store.stored(asked.metrics["dark"].plan).id)
+    source.ask("MIGRATE", "127.0.0.1", target.port, ledger, 0, 5_000)
+    source.ask("MIGRATE", "127.0.0.1", target.port, log, 0, 5_000, "COPY")
+    assert _refusal(store, bodies[2])
+    {"source": source, "target": target}[dying].restart()
+    nodes.settled()
+    assert _refusal(store, bodies[2])
+    redis_cli("--cluster", "fix", f"127.0.0.1:{target.port}", "--cluster-replace")
+    nodes.wait_for_owner(key, source)
+    move.close()
+    wait_until(lambda: not _refusal(store, bodies[0]), 60, "the shard being there again")
+    for _ in nodes.moving(key, target):
+        pass
+    answers = store.append([parsed(store, body) for body in bodies])
+    assert [isinstance(one, Receipt) and one.duplicate for one in answers] == [True, True, False]
+    fold_all(store)
+    assert balance(store) == (6, 6, 0, 0)
+    assert list(fsck(store)) == []
+
+
+def test_on_valkey_disks_of_replicas_are_waited_for_and_a_slot_moves_at_once(
+    tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_SERVER", valkey_server())
+    monkeypatch.setattr(cluster, "WAIT_MS", 500)
+    with running_cluster(tmp_path / "nodes", 2, 1) as nodes, closing(create_store(nodes.url, "example", 4)) as store:
+        store.load(asked)
+        key = layout.shard_key(0)
+        source, target = nodes.owner(key), nodes.other(key)
+        bodies = [body_in(store, 0, asked, {"dark": [1]}) for _ in range(40)]
+        for number, body in enumerate(bodies):
+            if number == 5:
+                slot = key_slot(key.encode())
+                to = target.ask("CLUSTER MYID")
+                source.ask("CLUSTER MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", to)
+            wait_until(lambda body=body: not _refusal(store, body), 60, "the shard being there")
+        nodes.wait_for_owner(key, target)
+        assert source.ask("INFO", "commandstats")["cmdstat_waitaof"]["calls"]
+        assert all(append(store, body).duplicate for body in bodies)
+        fold_all(store)
+        assert balance(store) == (40, 40, 0, 0)
+        assert list(fsck(store)) == []
+        nodes.owner(key, "replica").ask("CONFIG SET", "appendfsync", "no")
+        assert "0 of 1 replicas" in _refusal(store, body_in(store, 0, asked, {"dark": [1]}))
+
+
+@contextmanager
+def networked(tmp_path: Path) -> Iterator[tuple[Network, RedisCluster]]:
+    """Run a cluster behind a network of its own."""
+    network, nodes = Network(), RedisCluster(tmp_path / "nodes", 3, 1)
+    try:
+        network.join(nodes)
+        nodes.start()
+        yield network, nodes
+    finally:
+        nodes.stop()
+        network.stop()

@@ -4,7 +4,9 @@ A cluster's failover takes back whatever the promoted replica did not have. So n
 it: behind the commands for a node goes a write that changes nothing (`SURE`), and WAIT for its replicas, on the same
 connection. WAIT counts the bytes before the connection's last write (redis.io, WAIT; redis/redis#6393), so it covers
 the effects of these commands, and of all others that they saw. A node that was cut off, or whose replica is
-away, answers nothing: the commands may have run, and are told to have failed.
+away, answers nothing: the commands may have run, and are told to have failed. Where all nodes know it, WAITAOF comes
+behind WAIT, for the replicas' disks. Alone it would take a second: a replica that is asked tells what it had synced
+before the question, and then again once a second.
 
 `replicas` is how many replicas each primary has, not how many suffice: WAIT is for all of them. If one more could be
 elected than was waited for, an election might choose one without the last upload: Redis prefers the replica with the
@@ -14,7 +16,9 @@ one that has never been in touch with its primary, or lets one be empty while it
 
 A replica that was copied to whole (after a failover, or when it was away for long) has no file of it until a rewrite
 ends: killed before, it comes back with an older one, and as a primary if it became one meanwhile. So nothing is told
-of a primary before its file and those of its replicas were seen to be whole since the last such copy or election.
+of a primary before its file and those of its replicas were seen to be whole since the last such copy or election. Who
+sees it writes it down beside the shards' fields: a process that starts during an ordinary rewrite, when no file looks
+whole, finds it there.
 
 A slot that is being moved is refused whole. Each script names two keys of its slot: the hash of a shard, which is
 there, and one that never is. Redis answers such a command with TRYAGAIN while the slot is migrated or imported, before
@@ -23,7 +27,7 @@ the script begins. An ASK redirection is never followed.
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import redis
@@ -39,6 +43,7 @@ REPLICAS_MAX = 5
 SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 REPLICAS = 1
 """How many replicas each primary has, unless told otherwise."""
+WAITAOF_FROM = (7, 2)
 WAIT_MS = 2_000
 """How long replicas may take to have what a primary did, before it counts as failed."""
 REDIRECTS_MAX = 4
@@ -50,11 +55,19 @@ SOUND = {
     "repl-diskless-load": "disabled",
 }
 SURE = """#!lua flags=allow-oom
-if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'sure', '') end
-return string.match(redis.call('INFO', 'replication'), 'master_replid:%x+') ..
-    string.match(redis.call('INFO', 'stats'), 'sync_full:%d+')
+local now = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)') ..
+    string.match(redis.call('INFO', 'stats'), 'sync_full(:%d+)')
+local seen = ''
+if redis.call('EXISTS', KEYS[1]) == 1 then
+    seen = redis.call('HGET', KEYS[1], 'sure') or ''
+    redis.call('HSET', KEYS[1], 'sure', ARGV[1] == now and now or seen)
+end
+return {now, seen}
 """
-"""Write something, and return a text that is another after each election, restart and whole copy to a replica."""
+"""Write something, and return a text that is another after each election, restart and whole copy to a replica.
+
+The second text is the one with which somebody last saw whole files, and told it here as the argument.
+"""
 
 
 def connect(url: str) -> Client:
@@ -93,6 +106,8 @@ class ClusterClient(Client):
         self._lock = threading.Lock()
         self._cluster: Any = None
         self._stale = True
+        self._waits_for_disks = False
+        """Whether all nodes know WAITAOF, and sync what they write before they say that it is written."""
         self._whole: dict[Any, bytes] = {}
         """`SURE` said this of each node when its file, and those of its replicas, were last seen to be whole."""
 
@@ -116,7 +131,14 @@ class ClusterClient(Client):
                     **OPTIONS,
                 )
             elif self._stale:
+                before = list(self._cluster.get_nodes())
                 self._cluster.nodes_manager.initialize()
+                listed = self._cluster.get_nodes()
+                for node in before:
+                    if (
+                        node not in listed and node.redis_connection
+                    ):  # redis-py forgets its connections, and leaves them open
+                        node.redis_connection.connection_pool.disconnect()
             self._stale = False
             return self._cluster
 
@@ -148,7 +170,7 @@ class ClusterClient(Client):
         for _ in range(REDIRECTS_MAX):
             by_node = self._by_node(commands, left, replies)
             talks = [
-                _Talk(node, [commands[place] for place in places], self.replicas, together)
+                _Talk(node, [commands[place] for place in places], together, self._wait(node))
                 for node, places in by_node.items()
             ]
             for (node, places), talk, found in zip(by_node.items(), talks, _exchange(talks), strict=True):
@@ -161,12 +183,18 @@ class ClusterClient(Client):
                 break
         return replies
 
-    def _torn(self, node: Any, sure: bytes | None) -> Exception | None:
+    def _wait(self, node: Any) -> "_Wait | None":
+        return _Wait(self.replicas, self._waits_for_disks, self._whole.get(node, b"")) if self.replicas else None
+
+    def _torn(self, node: Any, sure: "_Sure | None") -> Exception | None:
         """Return why what a primary and its replicas acknowledge may not be in their files; None if it is.
 
         A node that was copied to begins a new file, and until that is whole it would come back with an older one.
         """
-        if sure is None or self._whole.get(node) == sure:
+        if sure is None or self._whole.get(node) == sure.now:
+            return None
+        if sure.seen == sure.now:
+            self._whole[node] = sure.now
             return None
         try:
             cluster = self._known()
@@ -180,7 +208,7 @@ class ClusterClient(Client):
         if len(files) != 1 + self.replicas or not all(map(_is_whole, files)):
             self._stale = True
             return redis.ConnectionError("the append-only file of a node is not whole yet")
-        self._whole[node] = sure
+        self._whole[node] = sure.now
         return None
 
     def everywhere(self, *command: object) -> list[Any]:
@@ -208,10 +236,12 @@ class ClusterClient(Client):
 
     def check(self) -> None:
         """Raise StoreError for a Redis that is too old, or in no cluster."""
-        for information in self.information():
+        nodes = self.information()
+        for information in nodes:
             self._check_version(information)
             if not information.get("cluster_enabled"):
                 raise StoreError(f"{self.name} is none: a single Redis is redis://[:PASSWORD@]HOST:PORT/0")
+        self._waits_for_disks = all(_version(information) >= WAITAOF_FROM for information in nodes)
 
     def check_sound(self, allow_lossy_store: bool) -> str:
         """Return why a store here may lose what it acknowledges, if that is allowed; else raise StoreError with it."""
@@ -228,7 +258,9 @@ class ClusterClient(Client):
                 f"{self.name} has a primary with {most} replicas, and {self.replicas} are waited for: the cluster may "
                 f"elect another. Say --replicas {most}"
             )
-        return super().lossy()
+        reason = super().lossy()
+        self._waits_for_disks = self._waits_for_disks and not reason  # else each commit could wait for a second
+        return reason
 
     def away(self) -> int:
         """Return how many of the nodes that there must be cannot be reached."""
@@ -268,6 +300,10 @@ _ELSEWHERE = (
 """After these a slot may be, or soon be, on another node."""
 
 
+def _version(information: Mapping[str, object]) -> tuple[int, ...]:
+    return tuple(map(int, str(information["redis_version"]).split(".")[:2]))
+
+
 def _is_whole(file: Any) -> bool:
     writing = isinstance(file, Exception) or file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]
     return not writing and file["aof_enabled"] == 1 and file["aof_last_bgrewrite_status"] == "ok"
@@ -280,21 +316,43 @@ def _exchange(talks: Sequence["_Talk"]) -> list[list[Any]]:
     return [talk.replies() for talk in talks]
 
 
-class _Talk:
-    """Commands for one node on one connection, `together` as one transaction, and WAIT for so many replicas."""
+class _Sure(NamedTuple):
+    """What `SURE` returns."""
 
-    def __init__(self, node: Any, commands: Sequence[Command], replicas: int = 0, together: bool = False) -> None:
-        self._node, self._commands, self._replicas, self._together = node, commands, replicas, together
+    now: bytes
+    seen: bytes
+
+
+class _Wait(NamedTuple):
+    """What is waited for behind the commands for a node."""
+
+    replicas: int
+    disks: bool
+    """Whether theirs, too."""
+    whole: bytes
+    """What is told to `SURE`."""
+
+
+class _Talk:
+    """Commands for one node on one connection, `together` as one transaction; perhaps its replicas are waited for."""
+
+    def __init__(
+        self, node: Any, commands: Sequence[Command], together: bool = False, wait: _Wait | None = None
+    ) -> None:
+        self._node, self._commands, self._together, self._wait = node, commands, together, wait
         self._connection: Any = None
-        self.sure: bytes | None = None
+        self.sure: _Sure | None = None
         """`SURE` returned this where replicas have all that was before it."""
         self._failed: Exception | None = None
 
     def send(self) -> None:
         """Send all, or keep what it fails with."""
         sent = [("MULTI",), *self._commands, ("EXEC",)] if self._together else list(self._commands)
-        if self._replicas:
-            sent += [("EVAL", SURE, 1, _hash_of(_key_of(self._commands[0]))), ("WAIT", self._replicas, WAIT_MS)]
+        if self._wait:
+            sent.append(("EVAL", SURE, 1, _hash_of(_key_of(self._commands[0])), self._wait.whole))
+            sent.append(("WAIT", self._wait.replicas, WAIT_MS))
+            if self._wait.disks:
+                sent.append(("WAITAOF", 0, self._wait.replicas, WAIT_MS))
         try:
             self._connection = self._node.connection_pool.get_connection()
             self._connection.send_packed_command(self._connection.pack_commands(sent))
@@ -327,14 +385,17 @@ class _Talk:
             )
         else:
             found = [self._read(str(name)) for name, *_ in self._commands]
-        if self._replicas:
+        if self._wait:
             sure, have = self._read(""), self._read("")
-            if isinstance(sure, Exception) or isinstance(have, Exception) or have < self._replicas:
-                few = f"{have} of {self._replicas} replicas have it after {WAIT_MS} ms"
+            if self._wait.disks:
+                synced = self._read("")
+                have = synced if isinstance(synced, Exception) else min(have, synced[1])
+            if isinstance(sure, Exception) or isinstance(have, Exception) or have < self._wait.replicas:
+                few = f"{have} of {self._wait.replicas} replicas have it after {WAIT_MS} ms"
                 lacking = redis.ConnectionError(str(sure) if isinstance(sure, Exception) else few)
                 # A refused command was not done, and says best why.
                 return [reply if isinstance(reply, redis.ResponseError) else lacking for reply in found]
-            self.sure = sure
+            self.sure = _Sure(*sure)
         return found
 
     def _read(self, name: str) -> Any:

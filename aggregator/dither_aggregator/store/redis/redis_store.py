@@ -215,7 +215,7 @@ class RedisData(Store):
             raise StoreError(f"{name} holds a store that was not filled to its end; {START_AGAIN}")
         self.refresh()
         if not (unfinished or resetting or moving):  # one that was nearly finished is finished in some of its shards
-            self.status()
+            self.last_status()
 
     def close(self) -> None:
         """Close the connections."""
@@ -644,12 +644,12 @@ class RedisData(Store):
         return list(self._statuses.values())
 
     def last_status(self) -> list[ShardStatus]:
-        """Return the same; of a shard whose node is away, what was known before it was."""
+        """Return the same; of a shard whose node is away, what was known before it was, if anything was."""
         floors, before = self._seen_written(), dict(self._statuses)
         replies = self._client.run_some([self._call(scripts.STATUS, shard) for shard in range(self.shards)])
         away = {shard: reply for shard, reply in enumerate(replies) if isinstance(reply, StoreError)}
         for reply in away.values():
-            if len(away) == self.shards or not (before and isinstance(reply, StoreUnavailable)):
+            if len(away) == self.shards or not isinstance(reply, StoreUnavailable):
                 raise reply
         self._away = f"{len(away)} of {self.shards} shards: {next(iter(away.values()))}" if away else ""
         self._statuses = before | {
