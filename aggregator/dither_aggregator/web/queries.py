@@ -195,9 +195,15 @@ def answered(asking: Asking, texts: Sequence[str], *, fixed: bool) -> list[tuple
     """
     if len(texts) > QUESTIONS_MAX:
         raise BadQuestion(f"at most {QUESTIONS_MAX} questions are asked at once, got {len(texts):,}")
+    questions = parsed(asking, texts)
+    return list(zip(questions, asking.answer_all(questions, fixed=fixed), strict=True))
+
+
+def parsed(asking: Asking, texts: Sequence[str]) -> list[Query]:
+    """Read questions that can be asked here; raise BadQuestion for any other, and LongList."""
     questions = [parse(text, asking.groups) for text in texts]
     for question in questions:
         asking.windows(question)
         for stored in asking.asked_plans(question):
             refuse_long(stored)
-    return list(zip(questions, asking.answer_all(questions, fixed=fixed), strict=True))
+    return questions

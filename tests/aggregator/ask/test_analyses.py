@@ -11,6 +11,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.store import Tally
+from dither_aggregator.store.dashboard import ValueGroup
 from dither_shared.registry import Registry
 from tests.support.aggregators import sqlite_store
 from tests.support.drawn_tables import draw_table, shape_of
@@ -106,7 +107,8 @@ def test_families_and_saved_groups_are_ranked(asking: Asking) -> None:
     families = answered(window, "top(browser group by family, 5)")
     assert {row.name for row in families} == {"Chrome", "Firefox", "Safari"}
     assert {row.family for row in families} == {"single"}
-    groups = {"browser": {"100": ("* 100",), "all others": ("* 101", "* 102", "* 103")}}
+    saved = {"100": ("* 100",), "all others": ("* 101", "* 102", "* 103")}
+    groups = {"browser": {name: ValueGroup("browser", name, patterns) for name, patterns in saved.items()}}
     rows = list(window.answer(parse("top(browser group by saved, 5)", groups)))
     assert {row.name for row in rows} == {"100", "all others"}
     assert {row.family for row in rows} == {"free"}
