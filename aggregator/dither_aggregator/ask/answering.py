@@ -216,6 +216,16 @@ class Asking:
 
     def guard(self, expression: Expression, alone: int | None) -> Guard:
         """Return how sure an interval must be: of so many that were all fixed before, or whatever is asked next."""
+        if (expression, alone) not in self._guards:
+            self._guards[expression, alone] = self._guard(expression, alone)
+        return self._guards[expression, alone]
+
+    @cached_property
+    def _guards(self) -> dict[tuple[Expression, int | None], Guard]:
+        """Those that were asked for before: all windows of a question have the same."""
+        return {}
+
+    def _guard(self, expression: Expression, alone: int | None) -> Guard:
         alpha = 1 - self.confidence
         if alone is not None:
             return Guard("asked", alpha / alone, alone)
@@ -517,6 +527,7 @@ class Asking:
 
     def _sum(self, of: WeightedSum, window: Window | None, alpha: float) -> Iterator[Term]:
         """Yield the terms of a sum: one for a metric's values or a table's cells in a window, one for any other."""
+        found: dict[CountedAt, Sums] = {}
         plain: dict[CountedAt, Floats] = {}
         ratios: dict[CountedAt, list[tuple[float, Floats, Floats]]] = {}
         for factor, asked in of.terms:
@@ -525,7 +536,7 @@ class Asking:
             if not (resolved.listed or resolved.table):
                 yield self._row(resolved, asked, at.days, alpha).times(float(factor))
                 continue
-            sums = self.sums(at)
+            sums = found[at] = found[at] if at in found else self.sums(at)
             part, whole = resolved.sides(asked, sums)
             if whole is None:
                 plain[at] = plain[at] + float(factor) * part if at in plain else float(factor) * part
@@ -533,9 +544,9 @@ class Asking:
                 ratios.setdefault(at, []).append((float(factor), part, whole))
         for at in {**plain, **ratios}:
             if at in ratios:
-                yield self._ratios(at, ratios[at], plain.get(at), alpha)
+                yield self._ratios(at, found[at], ratios[at], plain.get(at), alpha)
             else:
-                yield self._functional(at, plain[at], alpha)
+                yield self._functional(at, found[at], plain[at], alpha)
 
     def _place(self, asked: Figure, window: Window | None) -> CountedAt:
         resolved = self.resolve(asked)
@@ -589,8 +600,7 @@ class Asking:
         self.progress(done, of)
         tell_progress(f"fit {done} of {of} done")
 
-    def _functional(self, at: CountedAt, weights: Floats, alpha: float) -> Term:
-        sums = self.sums(at)
+    def _functional(self, at: CountedAt, sums: Sums, weights: Floats, alpha: float) -> Term:
         bare = self.bare(at, sums.n)
         if not weights.any():
             return bare
@@ -609,10 +619,14 @@ class Asking:
         return Untold(f"{of}: too few for an interval that holds", bare)
 
     def _ratios(
-        self, at: CountedAt, ratios: Sequence[tuple[float, Floats, Floats]], beside: Floats | None, alpha: float
+        self,
+        at: CountedAt,
+        sums: Sums,
+        ratios: Sequence[tuple[float, Floats, Floats]],
+        beside: Floats | None,
+        alpha: float,
     ) -> Term:
         """Return the sum of rates, each as factor, part and whole, and of weights beside them."""
-        sums = self.sums(at)
         bare = self.bare(at, sums.n)
         if beside is None and len(ratios) == 1:
             ((factor, part, whole),) = ratios

@@ -81,7 +81,7 @@ def examples(asking: Asking, most: int = EXAMPLES_MAX) -> list[str]:
 def analyses(asking: Asking) -> list[str]:
     """Return an analysis of each kind that some metric can answer."""
     drafts = [text for stored in asking.plans.values() for text in _analyses(stored)]
-    found = []
+    found = list[str]()
     for kind in ANALYSES:
         of_kind = islice((text for text in drafts if text.startswith(kind)), DRAFTS_MAX)
         found += islice(_askable(asking, of_kind), 1)

@@ -120,5 +120,8 @@ def told(asking: Asking, question: Query, alone: int | None = None) -> str:
         raise error.placed(question.text, 0) from None
     if found is None:
         return "No number of devices is known from which on this would tell something."
+    if question.analysis and question.analysis.kind == "clusters":
+        few = f"It tells nothing of fewer than {found[0]:,} reports in a window, which {found[1]:,} devices send"
+        return f"{few}, and may need far more: as many as leave its clusters apart."
     many = f"about {found[0]:,} reports in a window on, which {found[1]:,} devices send"
     return f"It would tell something from {many}, if all answers were equally frequent."
