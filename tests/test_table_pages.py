@@ -45,6 +45,9 @@ STATES = {
     "/metrics/stability/time?values=crashed = yes": "days",
     "/compare?metric=stability": "What moved",
     "/changes": "What moved",
+    "/ask?q=regress(stability.crashed+%3D+%22yes%22+on+stability.version)": "the first of",
+    "/ask?q=share(stability.crashed+in+%22*%22+%7C+version+%3D+%22157%22)+-+mean(load)": "answer",
+    "/ask?q=regress(still.crashed+%3D+%22yes%22+on+nothing)": "This cannot be asked",
     "/s/stability": "a snapshot: it never changes",
 }
 """Addresses of all states with what each of them says; a snapshot is addressed by its metric."""

@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -200,6 +200,11 @@ class Computing(Keeper):
         self._keep_made(asked, value, tries)
         return self._remember(asked.key, value)
 
+    def keep_figure(self, name: str, value: int) -> None:
+        """Keep a figure of the last sealed day."""
+        day = self.store.sealed()
+        self._keep(KeptReading(_figure_key(name, day), day, False, b"%d" % value))
+
     def _keep_made(self, asked: AskedReading, value: object, tries: int) -> None:
         whole = asked.whole if getattr(value, "left_out", None) == 0 else ""
         for key in dict.fromkeys(filter(None, (asked.key, whole))):
@@ -273,6 +278,24 @@ def once(
 def keeper_of(store: Store | None) -> Keeper | None:
     """Return the keeper of this process; None where everything is read here and now."""
     return cast("Keeper | None", getattr(store, "keeper", None))
+
+
+def keep_figure(store: Store, name: str, value: int) -> None:
+    """Keep a figure of the last sealed day for monitors, if this process computes; else nobody waits for it."""
+    if isinstance(keeper := keeper_of(store), Computing):
+        keeper.keep_figure(name, value)
+
+
+def kept_figure(store: Store, name: str) -> int | None:
+    """Return a figure of the last sealed day, or of the one before while that is not computed; None without one."""
+    sealed = store.sealed()
+    entries = (store.kept_reading(_figure_key(name, sealed - timedelta(days=back))) for back in (0, 1))
+    entry = next(filter(None, entries), None)
+    return int(entry.content) if entry and entry.content.isdigit() else None
+
+
+def _figure_key(name: str, day: date) -> str:
+    return f"figure {name} {day}"
 
 
 def refuse_slow(store: Store, *, slow: bool) -> None:

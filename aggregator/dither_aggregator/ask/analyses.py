@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import prod
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ MODEL_COEFFICIENTS_MAX = 30
 ALPHA_MIN = 1e-290
 TIED_SHOWN = 3
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class AnalysisRow:
@@ -44,6 +46,8 @@ class AnalysisRow:
     upper: float | None = None
     note: str = ""
     untold: str = ""
+    unit: str | None = None
+    """Of its own, such as that of a column; None where it is the question's."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
 
 
@@ -74,9 +78,13 @@ class ResolvedName(Protocol):
 class Asks(Protocol):
     """The store that is asked (`answering.Asking`)."""
 
-    @property
-    def progress(self) -> Callable[[int, int], None]:
-        """Return who is told how much of a slow analysis is done."""
+    def once(
+        self, what: str, at: CountedAt, view: Sequence[object], make: Callable[[], T], records: Sequence[type]
+    ) -> T:
+        """Return what a slow analysis makes of some counts; raise NotReady where it is not made here and now."""
+
+    def tell_progress(self, done: int, of: int) -> None:
+        """Tell how much of it is done."""
 
     @property
     def tables(self) -> Mapping[str, TableAsked]:
@@ -172,7 +180,7 @@ def _items(asking: Asks, analysis: Analysis) -> Mapping[str, Floats]:
             name = family_of(value) if analysis.grouping == "family" else value
             members[name] = (*members.get(name, ()), value)
     if analysis.grouping == "saved":
-        saved = {name: Condition(analysis.metric, tuple(each)) for name, each in analysis.groups.items()}
+        saved = {name: Condition(analysis.metric, each.patterns, group=each) for name, each in analysis.groups.items()}
         members = {name: each.among(tuple(values)) for name, each in saved.items()}
     return {
         name: np.isin(np.array(values, dtype=object), own).astype(np.float64) for name, own in members.items() if own
@@ -282,6 +290,8 @@ def _regression(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -
     rows = []
     for number, each in enumerate(found.coefficients):
         note = model or ("log odds" if analysis.kind == "logistic" else "")
+        if each.name == regression.INTERCEPT:
+            note = "; ".join(filter(None, [note, f"{outcome.name} among devices in none of these groups"]))
         own = [] if number else found.queries
         if each.weights is None:
             rows.append(AnalysisRow(each.name, each.estimate, note=note, queries=own))
@@ -322,19 +332,25 @@ def _clusters(asking: Asks, analysis: Analysis, at: CountedAt) -> tuple[int, lis
     assert isinstance(sums, CellSums)
     names = [asking.tables[analysis.metric].domain.names[column] for column in columns]
     seed = int.from_bytes(sha256(f"{at} {analysis.count} {sums.shares.tobytes()!r}".encode()).digest()[:8], "big")
-    try:
-        pairs = pair_tables(sums.questions, columns)
-        found = k_means.clusters(
-            names,
-            domains,
-            k_means.numbered(sums.questions, columns),
-            pairs,
-            analysis.count,
-            np.random.default_rng(seed),
-            asking.progress,
-        )
-    except (NotTold, TooFew, ValueError) as why:
-        raise Untold(str(why), asking.bare(at, sums.n)) from None
+
+    def make() -> k_means.Clusters | str:
+        """Cluster, or say why that cannot be told."""
+        try:
+            return k_means.clusters(
+                names,
+                domains,
+                k_means.numbered(sums.questions, columns),
+                pair_tables(sums.questions, columns),
+                analysis.count,
+                np.random.default_rng(seed),
+                asking.tell_progress,
+            )
+        except (NotTold, TooFew, ValueError) as why:
+            return str(why)
+
+    found = asking.once("clusters", at, (analysis.count,), make, (k_means.Clusters, k_means.Clustering))
+    if isinstance(found, str):
+        raise Untold(found, asking.bare(at, sums.n))
     if not found.is_stable:
         moved = 1 - float(np.sort(found.same)[1])
         raise Untold(
@@ -344,11 +360,13 @@ def _clusters(asking: Asks, analysis: Analysis, at: CountedAt) -> tuple[int, lis
     return sums.n, list(_centres(found, domains))
 
 
-def _centres(found: "k_means.Clusters", domains: Sequence[Buckets]) -> Iterator[AnalysisRow]:
+def _centres(found: k_means.Clusters, domains: Sequence[Buckets]) -> Iterator[AnalysisRow]:
     places, moved = found.in_unit(found.found.centres), found.in_unit(found.spread, difference=True)
     for cluster, share in enumerate(found.found.shares.tolist()):
         own = found.queries if not cluster else ()
-        yield AnalysisRow(f"cluster {cluster + 1}: share", share, note="a model, without an interval", queries=own)
+        yield AnalysisRow(
+            f"cluster {cluster + 1}: share", share, note="a model, without an interval", queries=own, unit=""
+        )
         for name, domain, place, by in zip(found.names, domains, places[cluster], moved[cluster], strict=True):
             note = f"noise moves it by about {domain.with_unit(f'{by:.2g}')}"
-            yield AnalysisRow(f"cluster {cluster + 1}: {name}", float(place), note=note)
+            yield AnalysisRow(f"cluster {cluster + 1}: {name}", float(place), note=note, unit=domain.unit or "1")

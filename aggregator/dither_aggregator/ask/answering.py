@@ -8,7 +8,7 @@ of alpha:
     pair       each difference, sum or ratio of two of them: in one window, or of one name in two windows
     free       all weighted sums and ratios of one metric's listed values, or of the cells of some columns of a table
                (Scheffe), for each metric, set of columns and window
-    model      each coefficient of each regression that can be asked of a table, over each window (Bonferroni)
+    regression each coefficient of each regression that can be asked of a table, over each window (Bonferroni)
 
 Questions that were all written before the first answer pay for their own number alone (Bonferroni).
 
@@ -23,17 +23,18 @@ from fractions import Fraction
 from functools import cached_property
 from math import isnan, sqrt
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import chdtri, ndtr
 
-from dither_aggregator.analysis.estimands import estimand_of, read, tally_of
+from dither_aggregator.analysis.estimands import days_of, estimand_of, read, tally_of
 from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES
 from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading_cache import Codec, once, tell_progress
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
 from dither_aggregator.analysis.tables.cell_sums import CellSums
 from dither_aggregator.analysis.tables.questions import QuestionTally
@@ -57,6 +58,7 @@ from dither_aggregator.ask.language import (
 from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, columns_line, listed, names_asked
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
+from dither_aggregator.store.dashboard import ValueGroup
 from dither_shared.domains import Columns, Domain
 from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.kinds.kind import Asked as KindAsked
@@ -75,15 +77,20 @@ RATE_PARTS = 2
 """A rate in a table counts as so many."""
 ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50}
 """An analysis counts as so many."""
-Family = Literal["single", "pair", "free", "model", "asked"]
+T = TypeVar("T")
+Family = Literal["single", "pair", "free", "regression", "asked"]
 HOLDS_WITH: Mapping[Family, str] = {
     "single": "all questions of one name together",
     "pair": "all questions of two names together",
     "free": "all questions of one metric's values together",
-    "model": "all coefficients of regressions together",
+    "regression": "all coefficients of regressions together",
     "asked": "the questions that were asked together",
 }
 """The questions that the intervals of a family hold for, in words."""
+
+
+ALL_OF: Mapping[Family, str] = {"free": "all weighted sums at once", "regression": "all that can be asked at once"}
+"""The intervals of families that have no number, in words."""
 
 
 class Guard(NamedTuple):
@@ -149,6 +156,8 @@ class QueryAnswer:
     """The noisy sums that an analysis asked for, step after step; of its first row."""
     together: int | None = None
     """How many intervals hold at once; None for all sums of a metric's values, in all metrics and windows."""
+    unit: str | None = None
+    """The unit of this row of an analysis; None where it is the question's."""
     error_of: Literal["population"] = field(default="population", init=False)
 
 
@@ -190,10 +199,9 @@ class Asking:
     @cached_property
     def groups(self) -> Groups:
         """The dashboard's groups of values, by metric: a question may name them."""
-        found: dict[str, dict[str, Sequence[str]]] = {}
+        found: dict[str, dict[str, ValueGroup]] = {}
         for each in dashboard_of(self.store).groups:
-            if each.patterns:
-                found.setdefault(each.metric, {})[each.name] = each.patterns
+            found.setdefault(each.metric, {})[each.name] = each
         return found
 
     @cached_property
@@ -208,6 +216,16 @@ class Asking:
 
     def guard(self, expression: Expression, alone: int | None) -> Guard:
         """Return how sure an interval must be: of so many that were all fixed before, or whatever is asked next."""
+        if (expression, alone) not in self._guards:
+            self._guards[expression, alone] = self._guard(expression, alone)
+        return self._guards[expression, alone]
+
+    @cached_property
+    def _guards(self) -> dict[tuple[Expression, int | None], Guard]:
+        """Those that were asked for before: all windows of a question have the same."""
+        return {}
+
+    def _guard(self, expression: Expression, alone: int | None) -> Guard:
         alpha = 1 - self.confidence
         if alone is not None:
             return Guard("asked", alpha / alone, alone)
@@ -239,10 +257,10 @@ class Asking:
         together = self.names * WINDOWS
         return Guard("single", (1 - self.confidence) / FAMILIES / together, together)
 
-    def model(self, regressions: float) -> Guard:
+    def regression(self, regressions: float) -> Guard:
         """Return how sure an interval must be, of so many coefficients that can be asked over each window."""
         alpha = (1 - self.confidence) / FAMILIES / (regressions * WINDOWS)
-        return Guard("model", max(alpha, analyses.ALPHA_MIN))
+        return Guard("regression", max(alpha, analyses.ALPHA_MIN))
 
     def _guard_of(self, analysis: Analysis, alone: int | None) -> Guard:
         """Return how sure each interval of an analysis must be."""
@@ -250,7 +268,7 @@ class Asking:
             return self.single(alone)
         if analysis.kind == "top":
             return self.free(analyses.freedom(self, analysis))
-        return self.model(max(1, sum(map(analyses.regressions, self.tables.values()))))
+        return self.regression(max(1, sum(map(analyses.regressions, self.tables.values()))))
 
     def _is_single(self, asked: Figure) -> bool:
         """Tell whether a name is asked that the registry fixes: of at most two values, one of each column."""
@@ -410,6 +428,7 @@ class Asking:
                 row.note,
                 row.queries,
                 guard.together,
+                row.unit,
             )
 
     def change(self, question: Query, before: Window, after: Window, alone: int | None = None) -> QueryAnswer:
@@ -508,6 +527,7 @@ class Asking:
 
     def _sum(self, of: WeightedSum, window: Window | None, alpha: float) -> Iterator[Term]:
         """Yield the terms of a sum: one for a metric's values or a table's cells in a window, one for any other."""
+        found: dict[CountedAt, Sums] = {}
         plain: dict[CountedAt, Floats] = {}
         ratios: dict[CountedAt, list[tuple[float, Floats, Floats]]] = {}
         for factor, asked in of.terms:
@@ -516,7 +536,7 @@ class Asking:
             if not (resolved.listed or resolved.table):
                 yield self._row(resolved, asked, at.days, alpha).times(float(factor))
                 continue
-            sums = self.sums(at)
+            sums = found[at] = found[at] if at in found else self.sums(at)
             part, whole = resolved.sides(asked, sums)
             if whole is None:
                 plain[at] = plain[at] + float(factor) * part if at in plain else float(factor) * part
@@ -524,9 +544,9 @@ class Asking:
                 ratios.setdefault(at, []).append((float(factor), part, whole))
         for at in {**plain, **ratios}:
             if at in ratios:
-                yield self._ratios(at, ratios[at], plain.get(at), alpha)
+                yield self._ratios(at, found[at], ratios[at], plain.get(at), alpha)
             else:
-                yield self._functional(at, plain[at], alpha)
+                yield self._functional(at, found[at], plain[at], alpha)
 
     def _place(self, asked: Figure, window: Window | None) -> CountedAt:
         resolved = self.resolve(asked)
@@ -560,8 +580,27 @@ class Asking:
         arm = (at.metric, at.arm) if at.arm else ("", "")
         return Term(0.0, 0.0, 0.0, at.days, n, _devices(self.plans[at.metric], n, at.days), arm=arm)
 
-    def _functional(self, at: CountedAt, weights: Floats, alpha: float) -> Term:
-        sums = self.sums(at)
+    def once(
+        self, what: str, at: CountedAt, view: Sequence[object], make: Callable[[], T], records: Sequence[type]
+    ) -> T:
+        """Return what a slow analysis makes of some counts: where readings are kept, the one that is kept.
+
+        Raises NotReady where it is not made here and now.
+        """
+        if self.suppose:
+            return make()
+        stored, days = self.plans[at.metric], at.days
+        finals = self.store.finals(stored.plan, days.first, days.last)
+        with_reports = days_of(self.store, stored, days, finals)
+        asked = (days, *view)
+        return once(self.store, stored, what, with_reports, asked, make, Codec(records, stored), slow=True, noun=what)
+
+    def tell_progress(self, done: int, of: int) -> None:
+        """Tell how much of a slow analysis is done."""
+        self.progress(done, of)
+        tell_progress(f"fit {done} of {of} done")
+
+    def _functional(self, at: CountedAt, sums: Sums, weights: Floats, alpha: float) -> Term:
         bare = self.bare(at, sums.n)
         if not weights.any():
             return bare
@@ -580,10 +619,14 @@ class Asking:
         return Untold(f"{of}: too few for an interval that holds", bare)
 
     def _ratios(
-        self, at: CountedAt, ratios: Sequence[tuple[float, Floats, Floats]], beside: Floats | None, alpha: float
+        self,
+        at: CountedAt,
+        sums: Sums,
+        ratios: Sequence[tuple[float, Floats, Floats]],
+        beside: Floats | None,
+        alpha: float,
     ) -> Term:
         """Return the sum of rates, each as factor, part and whole, and of weights beside them."""
-        sums = self.sums(at)
         bare = self.bare(at, sums.n)
         if beside is None and len(ratios) == 1:
             ((factor, part, whole),) = ratios
@@ -609,7 +652,7 @@ class Asking:
         view = View(days=days.days, confidence=1 - told, values=(name,))
         stored = resolved.stored
         if self.suppose:
-            return self._supposed_row(stored, days)
+            return self._supposed_row(stored, days, alpha)
         reading = read(self.store, stored, days.last, view)
         bare = Term(0.0, 0.0, 0.0, days, reading.n, _devices(stored, reading.n, days))
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
@@ -628,14 +671,18 @@ class Asking:
         )
         return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
 
-    def _supposed_row(self, stored: StoredPlan, days: Window) -> Term:
-        """Return a term without an interval, if pages would tell one of so many reports."""
+    def _supposed_row(self, stored: StoredPlan, days: Window, alpha: float) -> Term:
+        """Return the term of a text that nobody has, or of a number one without an interval, if pages would tell it."""
         assert self.suppose
         bare = self.bare(CountedAt(stored.plan.metric, days), self.suppose(stored).n)
         least = stored.plan.kind.reports_min(KindAsked(stored.plan.domain, stored.plan.cells))
         if bare.devices < least:
             raise Untold(f"{least:,} devices are needed", bare)
-        return bare
+        if isinstance(stored.plan.domain, NumberDomain):
+            return bare
+        own = bare.devices if stored.plan.cells.memoized else bare.n
+        far = Guard("single", alpha).z * sqrt(stored.plan.kind.noise_variance(stored.plan.cells) / max(own, 1))
+        return replace(bare, below=far, above=far)
 
     def _ratio(self, part: WeightedSum, whole: WeightedSum, window: Window | None, alpha: float) -> Term:
         """Return one sum over another: Fieller's of one metric and window, else from the ends of both."""

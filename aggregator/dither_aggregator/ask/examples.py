@@ -1,8 +1,8 @@
 """Questions that a registry's metrics can answer, to begin with, and the names that questions are made of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, permutations
 
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.numbers import MEAN
@@ -15,6 +15,9 @@ from dither_shared.domains.number_ranges import NumberDomain
 
 EXAMPLES_MAX = 8
 EXAMPLES_EACH = 3
+ANALYSES = ("top", "regress", "logistic", "clusters")
+DRAFTS_MAX = 20
+"""So many analyses of a kind are tried before none is offered."""
 METRICS_MAX = 200
 VALUES_MAX = 30
 """So many metrics, and values of each, are offered: others are typed."""
@@ -75,14 +78,49 @@ def examples(asking: Asking, most: int = EXAMPLES_MAX) -> list[str]:
     return list(islice(in_turn, most))
 
 
+def analyses(asking: Asking) -> list[str]:
+    """Return an analysis of each kind that some metric can answer."""
+    drafts = [text for stored in asking.plans.values() for text in _analyses(stored)]
+    found = list[str]()
+    for kind in ANALYSES:
+        of_kind = islice((text for text in drafts if text.startswith(kind)), DRAFTS_MAX)
+        found += islice(_askable(asking, of_kind), 1)
+    return found
+
+
 def _of_metric(asking: Asking, stored: StoredPlan) -> Iterator[str]:
     """Yield questions of one metric that can be asked."""
-    for text in _drafts(stored):
+    yield from _askable(asking, _drafts(stored))
+
+
+def _askable(asking: Asking, drafts: Iterable[str]) -> Iterator[str]:
+    for text in drafts:
         try:
             asking.windows(parse(text))
         except BadQuestion:
             continue
         yield text
+
+
+def _analyses(stored: StoredPlan) -> Iterator[str]:
+    """Yield analyses of one metric, of which some may not be asked."""
+    metric, found = stored.plan.metric, list(_names(stored))
+    if isinstance(stored.plan.domain, Columns):
+        yield f"clusters({metric}, k = 3)"
+        columns = [each for each in found if each.values]
+        for outcome, group in islice(permutations(columns, 2), DRAFTS_MAX):
+            on = f"({outcome.name} = {quoted(outcome.values[-1])} on {group.name})"
+            yield from (f"regress{on}", f"logistic{on}")
+    elif values := found[0].values:
+        if _families(values):
+            yield f"top({metric} group by family, 5)"
+        yield f"top({metric}, 5)"
+
+
+def _families(values: Sequence[str]) -> list[str]:
+    """Return the first words that several values have."""
+    begins = [value.split(" ")[0] for value in values if " " in value]
+    return [each for each in dict.fromkeys(begins) if begins.count(each) > 1]
 
 
 def _drafts(stored: StoredPlan) -> Iterator[str]:
@@ -103,9 +141,7 @@ def _drafts(stored: StoredPlan) -> Iterator[str]:
         yield from (f"share({each.name} = {quoted(each.values[0])})" for each in found if each.values)
     elif values := found[0].values:
         yield f"share({metric} = {quoted(values[0])}) by week"
-        begins = [value.split(" ")[0] for value in values if " " in value]
-        common = [each for each in dict.fromkeys(begins) if begins.count(each) > 1 and not set(each) & set("*?[")]
-        if common:
+        if common := [each for each in _families(values) if not set(each) & set("*?[")]:
             yield f"share({metric} in {quoted(f'{common[0]} *')})"
         if len(values) > 1:
             yield f"share({metric} = {quoted(values[0])}) / share({metric} = {quoted(values[1])})"

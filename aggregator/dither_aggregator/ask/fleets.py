@@ -2,11 +2,12 @@
 
 A supposed window has the reports that are expected where all answers are equally frequent. It tells something if there
 is an interval, and one of shares or coefficients is shorter than 1: some value between 0 and 1 is then beyond it.
-Numbers and clusters are told from as many reports as pages tell numbers, and each question of a table, from. Devices
+Numbers and clusters are told from as many reports as pages tell numbers, and each question of a table, from. The
+interval of a text is that of one that nobody has. Devices
 are counted as if reports came evenly over the year (`installs`): each sends so many in a window, and all answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import ceil, inf
 
@@ -25,6 +26,8 @@ REPORTS_MIN, REPORTS_MAX = 16, 10**10
 FINE = 1.02
 """A smaller step than this part is not searched for."""
 DEVICES = 10**6
+NEEDED_MAX = 5
+"""It is computed of so many questions at once: each takes a fifth of a second at most."""
 
 
 def supposed_tally(n: int, stored: StoredPlan) -> Tally:
@@ -101,17 +104,24 @@ def of_question(asking: Asking, question: Query, alone: int | None = None) -> tu
     return reports, max(devices(each, reports, window or default_window(asking.store, each)) for each in stored)
 
 
-def needed(asking: Asking, question: Query, answers: Sequence[QueryAnswer], alone: int | None = None) -> str:
-    """Return the same in words where nothing was told of a question; "" where something was."""
-    return "" if any(answer.estimate is not None for answer in answers) else told(asking, question, alone)
+def needed(
+    asking: Asking, answered: Sequence[tuple[Query, Sequence[QueryAnswer]]], alone: int | None = None
+) -> Mapping[str, str]:
+    """Return the same in words of the first questions of which nothing was told, by question."""
+    untold = [question for question, answers in answered if all(answer.estimate is None for answer in answers)]
+    return {question.text: told(asking, question, alone) for question in untold[:NEEDED_MAX]}
 
 
 def told(asking: Asking, question: Query, alone: int | None = None) -> str:
-    """Say it of any question."""
+    """Say it of any question; raise BadQuestion for one that cannot be asked."""
     try:
         found = of_question(asking, question, alone)
-    except (BadQuestion, TypeError):
-        found = None
+    except BadQuestion as error:
+        raise error.placed(question.text, 0) from None
     if found is None:
         return "No number of devices is known from which on this would tell something."
-    return f"It would tell something from about {found[0]:,} reports in a window on, which {found[1]:,} devices send."
+    if question.analysis and question.analysis.kind == "clusters":
+        few = f"It tells nothing of fewer than {found[0]:,} reports in a window, which {found[1]:,} devices send"
+        return f"{few}, and may need far more: as many as leave its clusters apart."
+    many = f"about {found[0]:,} reports in a window on, which {found[1]:,} devices send"
+    return f"It would tell something from {many}, if all answers were equally frequent."

@@ -13,8 +13,9 @@ is refused with its place, for its error has no stated bound. Or it is one analy
 """
 
 import re
+import unicodedata
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -28,6 +29,7 @@ import lark
 from lark.visitors import Transformer_NonRecursive
 
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.store.dashboard import ValueGroup
 from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible
 
@@ -116,7 +118,14 @@ class BadQuestion(DitherError):
         if self.at is None:
             return self.why
         before, after = self.around
-        return f"at character {self.at + 1}: {self.why}\n  {before}{after}\n  {' ' * len(before)}^"
+        return f"at character {self.at + 1}: {self.why}\n  {before}{after}\n  {''.join(map(_blank, before))}^"
+
+
+def _blank(character: str) -> str:
+    """Return as much space as a character takes on a terminal."""
+    if unicodedata.combining(character):
+        return ""
+    return "\N{IDEOGRAPHIC SPACE}" if unicodedata.east_asian_width(character) in "WF" else " "
 
 
 class Untold(DitherError):
@@ -157,6 +166,8 @@ class Condition:
     above: bool | None = None
     number: Decimal | None = None
     unit: str = ""
+    group: ValueGroup | None = None
+    """The saved group whose values it means, which decides of each value itself."""
     at: int = field(default=0, compare=False)
     """Its place in the question."""
 
@@ -166,8 +177,8 @@ class Condition:
             wild = sum(any(each in pattern.replace("[*]", "") for each in "*?") for pattern in self.patterns)
             if wild * len(names) > MATCHES_MAX:
                 raise BadQuestion(f"{wild:,} patterns are too many for {len(names):,} values")
-            pattern = re.compile("|".join(map(translate, self.patterns)))
-            self._found[names] = tuple(filter(pattern.fullmatch, names))
+            means = self.group.has if self.group else re.compile("|".join(map(translate, self.patterns))).fullmatch
+            self._found[names] = tuple(filter(means, names))
         return self._found[names]
 
     @cached_property
@@ -180,9 +191,7 @@ class Condition:
         """Whether it names one thing: a number's edge, or a value without a pattern."""
         if self.number is not None:
             return True
-        return len(self.patterns) == 1 and not any(
-            each in self.patterns[0].replace("[*]", "").replace("[?]", "") for each in "*?"
-        )
+        return len(self.patterns) == 1 and not set("*?[") & set(re.sub(r"\[[*?[]\]", "", self.patterns[0]))
 
     def __str__(self) -> str:
         if self.number is not None:
@@ -274,8 +283,8 @@ class Analysis:
     count: int = 0
     """How many of the largest values, or clusters."""
     grouping: Literal["", "family", "saved"] = ""
-    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Saved groups of the metric's values, and the patterns of each."""
+    groups: Mapping[str, ValueGroup] = field(default_factory=dict)
+    """Saved groups of the metric's values, by name."""
     parts: tuple[Condition, ...] = ()
     """The outcome of a regression, then its groups. One without a pattern means all values of its column."""
 
@@ -294,8 +303,8 @@ class Query:
     analysis: Analysis | None = None
 
 
-Groups = Mapping[str, Mapping[str, Sequence[str]]]
-"""By metric, or by column as TABLE.COLUMN, saved names for values, and the values or patterns of each."""
+Groups = Mapping[str, Mapping[str, ValueGroup]]
+"""By metric, the groups of the dashboard, by name."""
 
 
 def parse(text: str, groups: Groups = MappingProxyType({})) -> Query:
@@ -423,7 +432,14 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
             raise BadQuestion(
                 f"{name} has no saved group {text!r}; it has {', '.join(sorted(saved)) or 'none'}", _place(name)
             )
-        return Condition(str(name), tuple(saved[text]), at=_place(name))
+        group = saved[text]
+        if group.patterns:
+            return Condition(str(name), group.patterns, group=group, at=_place(name))
+        if group.lower is not None and group.below is not None:
+            both = f"share({name} > {group.lower}) - share({name} > {group.below})"
+            raise BadQuestion(f"the group {text!r} has two edges: ask {both}", _place(name))
+        edge = group.below if group.lower is None else group.lower
+        return Condition(str(name), above=group.lower is not None, number=edge, at=_place(name))
 
     def whole(self, name: lark.Token) -> Condition:
         return Condition(str(name), at=_place(name))
@@ -438,7 +454,8 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
         return "saved"
 
     def top(self, name: str, grouping: Literal["family", "saved"] | None, count: str) -> Analysis:
-        groups = self.groups.get(name, {}) if grouping == "saved" else {}
+        saved = self.groups.get(name, {}) if grouping == "saved" else {}
+        groups = {name: each for name, each in saved.items() if each.patterns}
         return Analysis("top", str(name), _counted(count, 1, TOP_MAX), grouping or "", groups)
 
     def clusters(self, name: str, count: str) -> Analysis:

@@ -56,18 +56,20 @@ def run(args: argparse.Namespace) -> int:
         try:
             questions = [parse(line, asking.groups) for line in lines]
             if args.fleet:
+                for each in questions:
+                    asking.windows(each)
                 print("\n".join(f"{each.text}\n  {fleets.told(asking, each)}" for each in questions))
                 return 0
             answered = list(zip(questions, asking.answer_all(questions, fixed=bool(args.file)), strict=True))
             alone = sum(map(asking.intervals, questions)) if args.file else None
-            needed = [fleets.needed(asking, *each, alone) for each in answered]
+            needed = fleets.needed(asking, answered, alone)
         except BadQuestion as error:
             raise ConfigurationError(str(error)) from None
     if args.json:
         documents = [_document(*each, queries=args.queries) for each in answered]
         print(json.dumps({"answers": documents}, default=str))
     else:
-        shown = [_sentences(*each, fleet, queries=args.queries) for each, fleet in zip(answered, needed, strict=True)]
+        shown = [_sentences(*each, needed.get(each[0].text, ""), queries=args.queries) for each in answered]
         print("\n\n".join(map("\n".join, shown)))
     return 0 if any(answer.estimate is not None for _, answers in answered for answer in answers) else 1
 

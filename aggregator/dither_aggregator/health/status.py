@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 
+from dither_aggregator.analysis.reading_cache import kept_figure
 from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store
 from dither_aggregator.store.day_reset import WrongClock
 from dither_aggregator.store.records import Counted, ShardStatus, TallyKey, total_of
+
+MOVED = "questions moved"
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ class Audit:
     backup_age_s: float | None
     """How long ago the latest backup was made, when this was read; None without one."""
     ids: Ids
+    questions_moved: int
+    """The saved questions whose answers moved, as far as that is computed."""
     began: float
     """When reading it began, by `time.monotonic`."""
 
@@ -122,4 +127,5 @@ class Audit:
             reports[refusal.reason] += refused.reports
         age_s = store.backup_age_s()
         ids = Ids.of(store)
-        return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, age_s, ids, began)
+        moved = kept_figure(store, MOVED) or 0
+        return cls(total_of(totals.values()), sum(map(bool, off)), sum(off), groups, reports, age_s, ids, moved, began)

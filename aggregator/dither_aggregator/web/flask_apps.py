@@ -59,7 +59,7 @@ def _refuse_other_spellings() -> None:
 
 
 def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
-    """Answer a request; LONG where its list of candidates is too long for here."""
+    """Answer a request; LONG where its list of candidates is too long for here, or no address has all that it asks."""
     environ = _environ_of(asked)
     try:
         answer = pack(Response.from_app(app, environ, buffered=True))
@@ -70,7 +70,8 @@ def respond(app: Flask, asked: ReadRequest) -> ReadAnswer:
     keeper = keeper_of(app.extensions.get("store"))
     if not (keeper and keeper.wanted):
         return answer
-    return replace(answer, wanted=True) if Address.of(asked).is_short else LONG
+    can_be_computed = asked.method == "GET" and Address.of(asked).is_short
+    return replace(answer, wanted=True) if can_be_computed else LONG
 
 
 def _environ_of(asked: ReadRequest) -> dict[str, Any]:

@@ -83,6 +83,7 @@ def _of_audit(audit: Audit) -> Iterator[Metric]:
     yield _counter("dither_reports_folded", "Accepted reports that are counted.", total.folded)
     yield _gauge("dither_reports_pending", "Accepted reports that wait to be folded.", total.pending)
     yield _counter("dither_reports_dropped", "Accepted reports that an operator gave up.", total.dropped)
+    yield _gauge("dither_questions_moved", "Saved questions whose answers moved.", audit.questions_moved)
     groups = CounterMetricFamily("dither_groups_refused", "Groups refused since midnight (UTC).", labels=["reason"])
     reports = CounterMetricFamily(
         "dither_reports_refused", "Reports in groups refused since midnight (UTC).", labels=["reason"]

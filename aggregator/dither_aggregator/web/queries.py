@@ -14,6 +14,7 @@ from dither_aggregator.analysis.estimands import estimand_of, read, tail
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.quality.verdict import Quality, days
 from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.reading_cache import keep_figure
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
 from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.windows import Window, default_window
@@ -21,6 +22,7 @@ from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.ask.saved import SavedQuestion, saved_questions
 from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.health.status import MOVED
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import refuse_long, too_long
 from dither_aggregator.web.query_parameters import (
@@ -180,6 +182,8 @@ def saved(store: Store) -> list[SavedQuestion]:
         found = saved_questions(Asking(store), windows, too_long)
         if not any(one.open for one in found):
             kept[key] = found
+            if not sees_all(store):  # monitors are told what every reader is
+                keep_figure(store, MOVED, sum(bool(one.verdict) for one in found))
     return found
 
 
@@ -195,9 +199,15 @@ def answered(asking: Asking, texts: Sequence[str], *, fixed: bool) -> list[tuple
     """
     if len(texts) > QUESTIONS_MAX:
         raise BadQuestion(f"at most {QUESTIONS_MAX} questions are asked at once, got {len(texts):,}")
+    questions = parsed(asking, texts)
+    return list(zip(questions, asking.answer_all(questions, fixed=fixed), strict=True))
+
+
+def parsed(asking: Asking, texts: Sequence[str]) -> list[Query]:
+    """Read questions that can be asked here; raise BadQuestion for any other, and LongList."""
     questions = [parse(text, asking.groups) for text in texts]
     for question in questions:
         asking.windows(question)
         for stored in asking.asked_plans(question):
             refuse_long(stored)
-    return list(zip(questions, asking.answer_all(questions, fixed=fixed), strict=True))
+    return questions

@@ -1,7 +1,8 @@
 """Analyses: ranks that intervals tell, clusters that noise leaves alone, regressions, and readers who choose."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.store import Tally
+from dither_aggregator.store.dashboard import ValueGroup
 from dither_shared.registry import Registry
 from tests.support.aggregators import sqlite_store
 from tests.support.drawn_tables import draw_table, shape_of
@@ -106,7 +108,8 @@ def test_families_and_saved_groups_are_ranked(asking: Asking) -> None:
     families = answered(window, "top(browser group by family, 5)")
     assert {row.name for row in families} == {"Chrome", "Firefox", "Safari"}
     assert {row.family for row in families} == {"single"}
-    groups = {"browser": {"100": ("* 100",), "all others": ("* 101", "* 102", "* 103")}}
+    saved = {"100": ("* 100",), "all others": ("* 101", "* 102", "* 103")}
+    groups = {"browser": {name: ValueGroup("browser", name, patterns) for name, patterns in saved.items()}}
     rows = list(window.answer(parse("top(browser group by saved, 5)", groups)))
     assert {row.name for row in rows} == {"100", "all others"}
     assert {row.family for row in rows} == {"free"}
@@ -240,6 +243,46 @@ def test_a_reader_who_adds_up_all_surprises_is_not_misled(asking: Asking) -> Non
             answer = _one(window, terms.replace("(-", "(0 -"), alone)
             missed[alone] += not (answer.lower or 0) <= weights.sum() / 64 <= (answer.upper or 0)
     assert missed == {None: 0, 1: sessions, 101: sessions}
+
+
+def test_a_reader_who_asks_for_any_regression_is_not_misled(asking: Asking) -> None:
+    """Of 60 regressions of drawn groups none misses; intervals of one question alone nearly always do somewhere."""
+    missed = {None: 0, 1: 0}
+    sessions = scaled(2, 50)
+    for seed in range(sessions):
+        rng = np.random.default_rng(seed)
+        shape = shape_of(asking.plans["stability"].plan)
+        shares = rng.dirichlet(np.full(int(np.prod(shape)), 0.5)).reshape(shape)
+        window = of_table(asking, "stability", 20_000, rng, shares)
+        regressions = [_drawn_groups(rng) for _ in range(60)]
+        for alone in missed:
+            missed[alone] += any(_misses(window, shares, each, alone) for each in regressions)
+    assert missed[None] <= binom.isf(ALARM, sessions, 0.05)
+    assert missed[1] > sessions / 2
+
+
+COLUMNS = cast("Mapping[str, list[str]]", METRICS["stability"]["columns"])
+DrawnGroups = list[tuple[str, list[str]]]
+
+
+def _drawn_groups(rng: np.random.Generator) -> DrawnGroups:
+    """Draw an outcome and one or two groups, each of some values of a column."""
+    names = rng.permutation(list(COLUMNS))[: rng.integers(2, 4)].tolist()
+    return [(name, rng.permutation(COLUMNS[name])[: rng.integers(1, len(COLUMNS[name]))].tolist()) for name in names]
+
+
+def _misses(window: Asking, shares: Floats, groups: DrawnGroups, alone: int | None) -> bool:
+    """Tell whether any interval of a regression misses the coefficient that least squares of true records have."""
+    outcome, *others = (f"{name} in ({', '.join(f'{chr(34)}{each}{chr(34)}' for each in own)})" for name, own in groups)
+    rows = list(window.answer(parse(f"regress({outcome} on {', '.join(others)}) last 1 days"), alone))
+    if rows[0].estimate is None:
+        return False
+    places = np.indices(shares.shape).reshape(shares.ndim, -1)
+    has = [np.isin(np.array([*COLUMNS[name], "other"]), own)[places[[*COLUMNS].index(name)]] for name, own in groups]
+    y, design = has[0], np.stack([np.ones(shares.size), *has[1:]], axis=1)
+    weighted = design * shares.ravel()[:, np.newaxis]
+    truth, *_ = np.linalg.lstsq(design.T @ weighted, weighted.T @ y, rcond=None)
+    return any(not (row.lower or 0) <= true <= (row.upper or 0) for row, true in zip(rows, truth, strict=True))
 
 
 def _one(asking: Asking, text: str, alone: int | None = None) -> QueryAnswer:

@@ -1,6 +1,7 @@
 """The smallest fleet that tells something: it does, and three quarters of it do not."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,9 +11,11 @@ import pytest
 
 from dither_aggregator.ask import answering, fleets
 from dither_aggregator.ask.answering import Asking
-from dither_aggregator.ask.language import parse
+from dither_aggregator.ask.language import BadQuestion, parse
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_analyses import METRICS
+from tests.aggregator.ask.test_asking import PAGE
+from tests.aggregator.ask.test_questions_page import KINDS
 from tests.support.aggregators import sqlite_store
 from tests.support.registries import metrics_text
 
@@ -21,6 +24,15 @@ from tests.support.registries import metrics_text
 def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
     registry = Registry.parse(metrics_text(METRICS, device_epsilon=400))
     with sqlite_store(registry, tmp_path_factory.mktemp("store")) as store:
+        yield Asking(store)
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+    """A metric of each kind, and those of the page."""
+    with sqlite_store(
+        Registry.parse(metrics_text(KINDS, device_epsilon=400)), tmp_path_factory.mktemp("forms")
+    ) as store:
         yield Asking(store)
 
 
@@ -48,6 +60,30 @@ def test_the_smallest_fleet_tells_and_less_does_not(asking: Asking, text: str) -
     assert widths[0] < 1 or "/" in text
 
 
+@pytest.mark.parametrize("text", [line.strip() for line in PAGE.read_text().splitlines() if line.startswith("    ")])
+def test_every_form_of_the_page_says_its_smallest_fleet(forms: Asking, text: str) -> None:
+    said = fleets.told(forms, parse(text))
+    assert re.match(r"It (would tell something from about|tells nothing of fewer than) [\d,]+ reports", said)
+
+
+def test_a_text_needs_an_interval_that_leaves_something_out(forms: Asking) -> None:
+    """Any five reports were said to tell a text: its reading has an interval, which was not asked for."""
+    question = parse('share(typed = "one") last 1 days')
+    reports = fleets.smallest(forms, question)
+    assert reports
+    widths = []
+    for n in (reports * 3 // 4, reports):
+        supposed = replace(forms, suppose=partial(fleets.supposed_tally, n))
+        (row,) = supposed.answers_in(question, forms.windows(question)[0], None)
+        widths.append((row.upper or 0.0) - (row.lower or 0.0))
+    assert widths[1] < 1 < widths[0]
+
+
+def test_what_cannot_be_asked_has_no_fleet(forms: Asking) -> None:
+    with pytest.raises(BadQuestion, match="at character 7: dark has no value"):
+        fleets.told(forms, parse('share(dark = "no way")'))
+
+
 def test_a_number_needs_as_many_as_its_page(asking: Asking) -> None:
     assert fleets.smallest(asking, parse("mean(load_time) last 1 days")) == pytest.approx(3_000, rel=fleets.FINE - 1)
 
@@ -55,11 +91,12 @@ def test_a_number_needs_as_many_as_its_page(asking: Asking) -> None:
 def test_what_tells_nothing_says_how_many_devices_would(asking: Asking, tmp_path: Path) -> None:
     question = parse('share(browser = "Chrome 100") last 7 days')
     answers = list(asking.answer(question))
-    said = fleets.needed(asking, question, answers)
+    said = fleets.needed(asking, [(question, answers)])[question.text]
     reports, devices = fleets.of_question(asking, question) or (0, 0)
     assert (
         said
-        == f"It would tell something from about {reports:,} reports in a window on, which {devices:,} devices send."
+        == f"It would tell something from about {reports:,} reports in a window on, which {devices:,} devices send, "
+        "if all answers were equally frequent."
     )
     assert reports < devices < 10 * reports  # of 365 days a device answers on 30
 

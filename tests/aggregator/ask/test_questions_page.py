@@ -8,6 +8,7 @@ import json
 import random
 import re
 import sys
+import unicodedata
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -24,6 +25,7 @@ from dither_aggregator.notebook import NotAnswered
 from dither_aggregator.operations.scopes import READ
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
+from dither_shared.safe_output import visible
 from tests.aggregator.ask.test_asking import METRICS, PAGE
 from tests.support.aggregators import aggregator, operators_app, sqlite_store
 from tests.support.registries import metrics_text
@@ -316,7 +318,7 @@ PIECES = (
         '"',
         "\\",
         "\x00",
-        "é",
+        *("é", "時", "\uff57", "e\u0301"),
     ),
 )
 
@@ -349,10 +351,33 @@ def test_any_text_is_asked_or_refused_with_its_place(tmp_path: Path) -> None:
             refused = refusal(asking, text)
             asked += refused is None
             if refused:
-                assert refused.at is not None, text
-                assert f"at character {refused.at + 1}: " in str(refused), text
-                assert 0 <= refused.at <= len(text)
+                assert_place(asking, text, refused)
     assert asked > 10
+
+
+def assert_place(asking: Asking, text: str, refused: BadQuestion) -> None:
+    """The caret is below the character that cannot stand there; what is before it could begin a question."""
+    assert refused.at is not None, text
+    message, shown, caret = str(refused).rsplit("\n", 2)
+    assert message.startswith(f"at character {refused.at + 1}: "), text
+    assert 0 <= refused.at <= len(text)
+    before, after = refused.around
+    assert shown == f"  {before}{after}"
+    assert width(caret) == width(f"  {before}") + 1
+    assert visible(text[refused.at : refused.at + 20]) in f"{after} ", text
+    if refused.why.startswith(("expected", "this cannot be read")):
+        earlier = refusal(asking, text[: refused.at])
+        assert earlier is None or (earlier.at or 0) >= len(text[: refused.at].rstrip()) or is_meant(earlier), text
+
+
+def is_meant(refused: BadQuestion) -> bool:
+    """Tell whether a text can be read, and means what cannot be asked."""
+    return not refused.why.startswith(("expected", "this cannot be read"))
+
+
+def width(shown: str) -> int:
+    """Return how many places a text takes on a terminal."""
+    return sum(0 if unicodedata.combining(each) else 1 + (unicodedata.east_asian_width(each) in "WF") for each in shown)
 
 
 # From a notebook.

@@ -14,12 +14,15 @@ import requests
 from scipy.stats import binom
 
 from dither_aggregator.analysis.groups import dashboard_of
+from dither_aggregator.analysis.reading_cache import Computing
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask import answering, saved
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.saved import intervals_of_fixed, saved_questions
+from dither_aggregator.health.status import Audit
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store.dashboard import Dashboard
+from dither_aggregator.web.flask_apps import reading_app
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_asking import BROWSERS, METRICS, World
 from tests.support.aggregators import dither, sqlite_store
@@ -104,6 +107,17 @@ def test_what_moved_is_told_on_the_first_page_and_among_changes(one: Site) -> No
     changes = one.client.get("/changes").text
     assert re.search(r"Dark &lt;b&gt;</bdi></a> rose by", changes)
     assert "First model" not in changes
+
+
+def test_monitors_are_told_how_many_moved(one: Site) -> None:
+    """The process that computes pages keeps the figure of what readers are told; a server only reads it."""
+    assert Audit.of(one.store).questions_moved == 0
+    try:
+        one.store.keeper = Computing(one.store, lambda made: one.store.keep_readings([made]), alone=True)
+        assert reading_app(one.store).test_client().get("/").status_code == 200
+    finally:
+        one.store.keeper = None
+    assert Audit.of(one.store).questions_moved == 1
 
 
 def test_the_command_tells_what_moved(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_little_room_is_told_before_it_is_gone(monitored: Monitored) -> None:
 def test_a_ledger_that_was_not_read_for_long_is_told() -> None:
     total, now = Counted(5, 5), time.monotonic()
     early, late = (
-        checks._ledger.find(Observed(audit=Audit(total, 0, 0, {}, {}, None, Ids([], 33), now - age)))
+        checks._ledger.find(Observed(audit=Audit(total, 0, 0, {}, {}, None, Ids([], 33), 0, now - age)))
         for age in (5.0, 2 * checks.AUDIT_AGE_MAX_S)
     )
     assert early.well

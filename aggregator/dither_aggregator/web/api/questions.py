@@ -19,9 +19,6 @@ from dither_aggregator.web.queries import QUESTIONS_MAX, answered, lines, saved
 from dither_aggregator.web.query_parameters import Body, QueryParameters, about, body_parameters, one_of
 from dither_shared.wire.problems import Problem
 
-NEEDED_MAX = 5
-"""The smallest fleet is computed of so many questions that tell nothing."""
-
 
 class QueryAsked(RowsAsked):
     """In which form answers are wanted."""
@@ -93,7 +90,7 @@ class AnswerRow(msgspec.Struct, frozen=True):
         Family,
         says(
             "what holds together: all questions of a single name, of a pair of names, or free sums of one metric's "
-            "values or columns, all regressions (model); asked: those that were fixed together before any answer"
+            "values or columns, all coefficients of regressions; asked: those fixed together before any answer"
         ),
     ]
     together: Annotated[
@@ -193,8 +190,7 @@ def _rows(store: Store, asked: QueryParameters, questions: list[str], *, fixed: 
     except BadQuestion as error:
         raise Problem("malformed", f"{'questions' if fixed else 'q'}: {error}") from None
     alone = sum(asking.intervals(question) for question, _ in found) if fixed else None
-    untold = [each for each in found if all(answer.estimate is None for answer in each[1])]
-    needed = [fleets.needed(asking, *each, alone) for each in untold[:NEEDED_MAX]]
+    needed = fleets.needed(asking, found, alone).values()
     rows = [
         AnswerRow(
             question.text,
@@ -205,7 +201,7 @@ def _rows(store: Store, asked: QueryParameters, questions: list[str], *, fixed: 
             answer.estimate,
             answer.lower,
             answer.upper,
-            asking.unit(question),
+            asking.unit(question) if answer.unit is None else answer.unit,
             answer.error_of,
             answer.family,
             answer.together,

@@ -12,9 +12,11 @@ from marshmallow import fields, validate
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.series import Point
+from dither_aggregator.analysis.tables.regression import INTERCEPT
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer
-from dither_aggregator.ask.examples import Name, examples, names
+from dither_aggregator.ask.answering import ALL_OF, HOLDS_WITH, Asking, QueryAnswer
+from dither_aggregator.ask.examples import Name, analyses, examples, names
+from dither_aggregator.ask.fleets import NEEDED_MAX, needed, told
 from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion, Query
 from dither_aggregator.ask.saved import SavedQuestion
 from dither_aggregator.store import Store
@@ -24,11 +26,12 @@ from dither_aggregator.web.charts.series import SeriesChart, draw_series
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.forms import as_typed
 from dither_aggregator.web.pages.words import count, lagging, sentence_of
-from dither_aggregator.web.queries import answered, lines, saved
-from dither_aggregator.web.query_parameters import Parameters, about, query_parameters
+from dither_aggregator.web.queries import answered, lines, parsed, saved
+from dither_aggregator.web.query_parameters import Parameters, about, one_of, query_parameters
 from dither_shared.wire.problems import Problem
 
 INVITATION = "Ask in one line; any question costs no privacy, and its interval holds whatever you ask next."
+FLEETS = "Nothing was asked: these are the smallest fleets that would tell something."
 STEP_DAYS = {"day": 1, "week": 7, "month": 31}
 """Points that are at most so many days apart have no period between them."""
 
@@ -41,8 +44,11 @@ class AskAsked(Parameters):
         validate=validate.Length(max=CHARACTERS_MAX),
         metadata=about("the question, or several, a line each"),
     )
+    fleet = one_of(("false", "true"), "true says from how many devices on it would tell something, and asks nothing")
 
 
+MODEL_DIGITS = 30
+"""An estimate without an interval is rounded as one with an error of so small a part of it: to three digits."""
 ROWS_OPEN = 14
 """A table of more rows is opened on demand."""
 
@@ -92,8 +98,13 @@ class Answered:
 
     @property
     def told(self) -> list[Row]:
-        """The rows of what can be told."""
-        return [row for answer in self.answers if (row := self.row(answer))]
+        """The rows of what can be told, but for an intercept: it is no difference, as a regression's others are."""
+        return [row for answer in self.answers if not self.is_intercept(answer) and (row := self.row(answer))]
+
+    def is_intercept(self, answer: QueryAnswer) -> bool:
+        """Tell whether an answer is what a regression says of devices in none of its groups."""
+        analysis = self.question.analysis
+        return analysis is not None and analysis.kind in ("regress", "logistic") and answer.name == INTERCEPT
 
     def row(self, answer: QueryAnswer) -> Row | None:
         """Return an answer as a row, None where nothing can be told."""
@@ -104,10 +115,16 @@ class Answered:
 
     def words(self, answer: QueryAnswer) -> str:
         """Return an answer with its interval, or that it cannot be told."""
-        row = self.row(answer)
+        row, measure = self.row(answer), self.measure
+        if isinstance(measure, Points) and self.is_intercept(answer):
+            measure = SHARES
+        if answer.unit is not None:
+            measure = Measure(answer.unit)
+        if answer.estimate is None:
+            return f"This cannot be told: {answer.untold}"
         if row is None:
-            return f"This cannot be told: {answer.untold}" if answer.estimate is None else f"{answer.estimate:.4g}"
-        return self.measure.about(row.estimate, row.lower, row.upper)
+            return measure.precise(answer.estimate, abs(answer.estimate) / MODEL_DIGITS)
+        return measure.about(row.estimate, row.lower, row.upper)
 
 
 @dataclass(frozen=True)
@@ -122,16 +139,20 @@ class AskPage:
     wrong: tuple[str, str, str] | None = None
     """The question before the place of what is wrong, the word there, and all behind it."""
     found: Sequence[Answered] = ()
+    fleets: Mapping[str, str] = field(default_factory=dict)
+    """From how many devices on a question would tell something, by the question."""
     plot: Plot | None = None
     series: Sequence[tuple[Answered, SeriesChart]] = ()
     rows_open: int = ROWS_OPEN
     holds_with: Mapping[Any, str] = field(default_factory=lambda: HOLDS_WITH)
+    all_of: Mapping[Any, str] = field(default_factory=lambda: ALL_OF)
     characters_max: int = CHARACTERS_MAX
 
     @property
     def families(self) -> Sequence[QueryAnswer]:
-        """An answer of each family that there is."""
-        return list({(one.family, one.z): one for each in self.found for one in each.answers}.values())
+        """An answer of each family that there is an interval of."""
+        told = [one for each in self.found for one in each.answers if one.lower is not None]
+        return list({(one.family, one.z): one for one in told}.values())
 
     @property
     def rows(self) -> int:
@@ -147,11 +168,13 @@ class AskPage:
 def show(store: Store) -> tuple[str, int]:
     """Return the page that a request asks for, and its status: 400 for a question that cannot be asked."""
     asking = Asking(store)
-    page, status = AskPage("", INVITATION, examples(asking), names(asking), lagging(store)), 400
+    page, status = AskPage("", INVITATION, [*examples(asking), *analyses(asking)], names(asking), lagging(store)), 400
     try:
-        asked = query_parameters(AskAsked)["q"]
-        page = replace(page, q=asked)
-        page, status = _answered(asking, page) if asked.strip() else page, 200
+        asked = query_parameters(AskAsked)
+        page = replace(page, q=asked["q"])
+        if asked["q"].strip():
+            page = _fleets(asking, page) if asked["fleet"] == "true" else _answered(asking, page)
+        status = 200
     except BadQuestion as error:
         page = replace(page, headline=f"This cannot be asked: {error.why}.", wrong=_wrong(error))
     except NotReady as error:
@@ -170,14 +193,28 @@ def _wrong(error: BadQuestion) -> tuple[str, str, str] | None:
     return before, word[0], after[word.end() :]
 
 
+def _fleets(asking: Asking, page: AskPage) -> AskPage:
+    """Say from how many devices on questions would tell something; no count is read."""
+    questions = parsed(asking, lines(page.q))
+    if len(questions) > NEEDED_MAX:
+        raise BadQuestion(f"fleets are computed of at most {NEEDED_MAX} questions at once, got {len(questions)}")
+    said = {question.text: told(asking, question) for question in questions}
+    return replace(page, headline=FLEETS, fleets=said)
+
+
 def _answered(asking: Asking, page: AskPage) -> AskPage:
     made = answered(asking, lines(page.q), fixed=False)
     found = [presented(asking, question, answers) for question, answers in made]
     rows = [row for each in found if not each.question.step for row in each.told]
     measures = {each.measure for each in found if not each.question.step}
-    plot = draw(rows, 0.0, measure=measures.pop()) if rows and len(measures) == 1 else None
+    plot = _plot(rows, measures.pop()) if rows and len(measures) == 1 else None
     series = [(each, chart) for each in found if each.question.step and (chart := _series(each))]
-    return replace(page, headline=_headline(found), found=found, plot=plot, series=series)
+    said = needed(asking, made)
+    return replace(page, headline=_headline(found), found=found, fleets=said, plot=plot, series=series)
+
+
+def _plot(rows: Sequence[Row], measure: Measure) -> Plot:
+    return draw(rows, 0.0, signed=isinstance(measure, Points), measure=measure)
 
 
 def presented(asking: Asking, question: Query, answers: Sequence[QueryAnswer]) -> Answered:
@@ -264,7 +301,7 @@ def _headline(found: Sequence[Answered]) -> str:
     if len(found) > 1:
         return f"{told:,} of {count(len(answers), 'answer')} can be told."
     if one.question.analysis:
-        first = answers[0][1]
+        first = next((answer for answer in one.answers if not one.is_intercept(answer)), answers[0][1])
         return f"{first.name}: {one.words(first)}, the first of {count(told, one.each)}."
     days = f"{last.window.first} to {last.window.last}" if last.window.days > 1 else f"{last.window.last}"
     return f"{one.words(last)} in {days}, the last of {count(told, one.each)} that can be told."
