@@ -84,6 +84,19 @@ class SharesPart:
         return self.significance.noun != "value" and any(row.value == OTHER for row in self.significance.unlisted)
 
 
+@dataclass(frozen=True)
+class ChosenPart:
+    """The part of the page for values that a reader chose."""
+
+    rows: Sequence[tuple[Row, str]]
+    """Each with a verdict; their intervals hold at once with those of all other values."""
+    absent: Sequence[str]
+    """Values that were chosen, and that the reading does not have."""
+    plot: Plot | None
+    template: str = "chosen.html"
+    intervals: str = RAW
+
+
 class SharesShown(Presentation[R]):
     """How shares are shown of which some stand out from the noise."""
 
@@ -128,6 +141,8 @@ class SharesShown(Presentation[R]):
     def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
         """Return a page of the values that stand out, those that are searched for, and the rest."""
         significance = _significance_of(reading)
+        if chosen := tuple(dict.fromkeys(asked.get("values") or ())):
+            return self._chosen(significance, reading, chosen)
         search, page = asked["search"].strip(), asked["page"]
         found = _found(significance, search, provisional=reading.provisional)
         shown, matching = found[:FOUND_MAX], len(found)
@@ -154,6 +169,14 @@ class SharesShown(Presentation[R]):
             "" if reading.provisional or self.alone else reach_of(significance),
             _tail_in_words(tail, reading, significance) if tail else "",
         )
+
+    def _chosen(self, significance: Significance, reading: R, values: Sequence[str]) -> ChosenPart:
+        """Return the rows of some values, by intervals that hold all at once, whether they stand out or not."""
+        judged = {each.row.value: each.verdict or "" for each in significance.tell(provisional=reading.provisional)}
+        there = {row.value: row for row in reading.rows}
+        rows = [(there[value], judged.get(value, "")) for value in values if value in there]
+        plot = self._draw([row for row, _ in rows], reading, None) if rows else None
+        return ChosenPart(rows, [value for value in values if value not in there], plot)
 
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
         """Return the values that stand out, the first of them, and the rest."""
