@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import shares as shares_module
 from dither_aggregator.analysis.pure import estimate_shares
+from tests.support.number_pages import words
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Site, share, site, zipf
 from tests.support.soaking import scaled, thinned
@@ -259,3 +260,45 @@ def test_who_has_nothing_to_say_is_shown_beside_yes(tmp_path: Path) -> None:
         seen = one.page(metric="dark")
         assert list(seen.rows) == ["yes", "none"]
         assert "those included that have nothing to say" in seen.headline
+
+
+def test_values_are_chosen_by_address_and_no_interval_is_narrower_for_it(tmp_path: Path) -> None:
+    """The choice goes along to the other views and the files; what is not there is said."""
+    with site(tmp_path, 30, 'mechanism = "oue"') as one:
+        for back in range(1, 15):
+            one.put((zipf(30) * 400).astype(np.int64), np.random.default_rng(back), back)
+        whole, query = one.page().rows, "values=model+2&values=model+28"
+        seen = one.page(query)
+        assert list(seen.rows) == ["model 2 stands out", "model 28 cannot be told from zero"]
+        assert seen.rows["model 2 stands out"][1:] == whole["model 2"][1:]
+        assert "2 chosen values" in words(seen.html)
+        chosen = "values=model+2&amp;values=model+28"
+        for view in ("Answer", "Day by day", "What moved"):
+            assert re.search(f'<a href="[^"]*{re.escape(chosen)}[^"]*"[^>]*>{view}</a>', seen.html), view
+        assert re.search(f'<a href="/v1/[^"]*{re.escape(chosen)}[^"]*format=csv"', seen.html)
+        page = one.client.get("/compare?metric=color&values=model+2&values=model+28").text
+        compared = {row["value"]: row for row in one.client.get("/v1/compare?metric=color").get_json()["rows"]}
+        both = one.client.get("/v1/compare?metric=color&values=model+28&values=model+2").get_json()["rows"]
+        assert both == [compared["model 28"], compared["model 2"]]
+        assert len(re.findall("<bdi>model ", page.split('<table class="shown">')[1])) == 2
+        found = one.page("search=model+2").html
+        (link,) = re.findall(r'<a href="([^"]*)">Show these alone</a>', found)
+        assert len(one.page(unescape(link).partition("?")[2]).rows) == 10  # 2, and 20 to 28
+
+
+@pytest.mark.parametrize(
+    ("address", "detail"),
+    [
+        ("/metrics/dark?values=yes", "values are of metrics with a list"),
+        ("/metrics/color?values=model+2&group=x", "values and group do not go together"),
+        ("/metrics/color?" + "&".join(f"values={number}" for number in range(51)), "may be given 50 times at most"),
+        ("/metrics/color?values=nobody", "there is no value"),
+        ("/compare?metric=color&values=nobody", "there is no value"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_refused(address: str, detail: str, tmp_path: Path) -> None:
+    with site(tmp_path, 30) as one:
+        for back in (1, 2):
+            one.put((zipf(30) * 20_000).astype(np.int64), np.random.default_rng(back), back)
+        answer = one.client.get(address)
+        assert (answer.status_code, detail in answer.text) == (400, True), answer.text

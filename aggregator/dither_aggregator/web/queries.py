@@ -164,14 +164,19 @@ def chosen_differences(comparison: Comparison, values: Sequence[str]) -> list[Di
 
     A value that the windows do not both tell, but could have, is left out.
     """
-    stored, rows = comparison.after.stored, {row.value: row for row in (*comparison.rows, *comparison.untold)}
-    for value in values:
-        if value not in rows and not estimand_of(stored.plan).knows(stored, value):
-            metric = stored.plan.metric
-            raise Problem(
-                "malformed", f"values: there is no value {value!r} here; GET /v1/metrics/{metric}/values lists them"
-            )
+    rows = {row.value: row for row in (*comparison.rows, *comparison.untold)}
+    refuse_unknown(comparison.after.stored, [value for value in values if value not in rows])
     return [rows[value] for value in dict.fromkeys(values) if value in rows]
+
+
+def refuse_unknown(stored: StoredPlan, values: Sequence[str]) -> None:
+    """Raise Problem for a value that no reading of a plan can have."""
+    unknown = next((value for value in values if not estimand_of(stored.plan).knows(stored, value)), None)
+    if unknown is not None:
+        metric = stored.plan.metric
+        raise Problem(
+            "malformed", f"values: there is no value {unknown!r} here; GET /v1/metrics/{metric}/values lists them"
+        )
 
 
 def asked_quality(store: Store, metric: str, asked: QueryParameters) -> tuple[StoredPlan, Window, list[Quality]]:

@@ -17,7 +17,18 @@ from dither_shared.wire import PATH
 
 ADDRESSES = (
     *("/", "/metrics/<>", "/metrics/<>/time", "/metrics/<>/privacy", "/changes", "/compare", "/ask", "/plan"),
-    *("/pipeline", "/help/reading", "/s/<>", "/s/<>.csv", "/s/<>.svg", "/login", "/logout", "/static/<>"),
+    *(
+        "/pipeline",
+        "/help/reading",
+        "/s/<>",
+        "/s/<>.csv",
+        "/s/<>.svg",
+        "/embed/<>",
+        "/embed/<>.svg",
+        "/login",
+        "/logout",
+        "/static/<>",
+    ),
     *("/openapi.json", PATH),
     *(
         "/v1/metrics",
@@ -36,6 +47,8 @@ ADDRESSES = (
     *(f"/v1/admin/keys{part}" for part in ("", "/create", "/revoke")),
 )
 """All of them, `<>` for a name: a server knows which there are without what it takes to answer them."""
+EMBED = "/embed/"
+"""Below it nobody shows a key: the rest of an address is a signed link."""
 BASE_PATH_CHARACTERS_MAX = 200
 _FIRST_PARTS = frozenset(each.split("/")[1] for each in ADDRESSES)
 _KNOWN = re.compile("|".join(re.escape(each).replace("<>", "[^/]+") for each in ADDRESSES))

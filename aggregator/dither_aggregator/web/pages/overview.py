@@ -328,13 +328,14 @@ def _answer(store: Store, stored: StoredPlan, window: Window, confidence: float 
     key = store.generation, stored.id, stored.candidates, stored.reservation, window, confidence
     answer = kept.get(key)
     if answer is None:
-        answer = _read_answer(store, stored, window, confidence)
+        answer = read_answer(store, stored, window, confidence)
         if answer.n:  # what could not be read may be mended
             kept[key] = answer
     return answer
 
 
-def _read_answer(store: Store, stored: StoredPlan, window: Window, confidence: float) -> ReadingAnswer:
+def read_answer(store: Store, stored: StoredPlan, window: Window, confidence: float) -> ReadingAnswer:
+    """Return the answer of a window, or why there is none."""
     if too_long(stored):
         return ReadingAnswer(0, "Too many candidates to be looked for here.")
     try:

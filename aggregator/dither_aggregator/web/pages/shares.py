@@ -27,7 +27,7 @@ from dither_aggregator.web.pages.presentation import (
     reach_in_words,
 )
 from dither_aggregator.web.pages.words import DEVICES, count, in_words, rank_in_words
-from dither_aggregator.web.queries import readable_tail
+from dither_aggregator.web.queries import readable_tail, refuse_unknown
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER
 from dither_shared.safe_output import visible
@@ -175,8 +175,10 @@ class SharesShown(Presentation[R]):
         judged = {each.row.value: each.verdict or "" for each in significance.tell(provisional=reading.provisional)}
         there = {row.value: row for row in reading.rows}
         rows = [(there[value], judged.get(value, "")) for value in values if value in there]
+        absent = [value for value in values if value not in there]
+        refuse_unknown(reading.stored, absent)
         plot = self._draw([row for row, _ in rows], reading, None) if rows else None
-        return ChosenPart(rows, [value for value in values if value not in there], plot)
+        return ChosenPart(rows, absent, plot)
 
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
         """Return the values that stand out, the first of them, and the rest."""
