@@ -139,31 +139,33 @@ def answer_of_numbers(reading: NumbersReading) -> ReadingAnswer:
 def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
     """Return what is to be known of the rows: what ranges leave open, what is cut, what is no number or not told."""
     measure = words.measure
-    sentences = [f"{words.cut} The mean is of these."]
+    sentences = [f"{words.cut} The mean uses them so."]
     mean = next(row for row in reading.rows if row.value == MEAN)
     if mean.low is not None and mean.high is not None:
-        low, high = (measure.precise(number, mean.std_error) for number in (mean.low, mean.high))
+        whole, left_open = mean.upper - mean.lower, mean.high - mean.low
+        wide, ranges, noise = (measure.precise(part, mean.std_error) for part in (whole, left_open, whole - left_open))
         sentences.append(
-            f"Ranges do not tell where in them a number lies. That alone leaves the mean open from {low} to {high}; "
-            "noise is the rest of its interval."
+            f"The interval of the mean is {wide} wide: {noise} is noise, which more reports make smaller; {ranges} is "
+            "left open by the ranges, which do not tell where in them a number lies."
         )
     sentences += [f"{_about(row)} {row.value}." for row in reading.of("share") if row.low is None or row.high is None]
     for row in reading.of("share_of_reports"):
         share = precise(row.estimate, row.std_error)
         lower, upper = (end(each, row.std_error) for each in (row.lower, row.upper))
-        sentences.append(
-            f"{share} ({lower} to {upper}) of the reports are of a number: all else on this page is of these alone."
-        )
+        held = f"{share} ({lower} to {upper})" if row.upper < 1 else f"Nearly all (at least {lower})"
+        sentences.append(f"{held} of the reports held a number; everything else on this page is about those.")
     if reading.untold:
         names = ", ".join(measure.called(row.value) for row in reading.untold)
-        sentences.append(f"Not told, because each may lie anywhere in more than a third of the axis: {names}.")
+        sentences.append(
+            f"Too few reports to say more of these, each of which may lie in a third of the axis or more: {names}."
+        )
     plan = reading.stored.plan
     if plan.cells.memoized:
         sentences.append(
-            "Each device says one bit: peaks of a single value cannot be told. Ask for such a value by a flag."
+            "Each device says one bit, so a peak at a single value cannot be told. A flag can ask for such a value."
         )
     elif not reading.of("share"):
-        sentences.append("This metric asks for the mean alone: its reports are made for that, and tell no quantiles.")
+        sentences.append("This metric asks for the mean alone: its reports tell no quantiles.")
     return sentences
 
 

@@ -45,7 +45,7 @@ NAME_EM = 24.0
 SHOWN = 0.1
 """An answer that can tell nothing names as many reports as show a value of this share."""
 RAW = (
-    "Estimates are raw and unbiased: what nobody has scatters around zero, below it as often as above. "
+    "Estimates are raw: that of a value nobody has is as often below zero as above. "
     "The intervals are of the share among"
 )
 
@@ -280,8 +280,8 @@ def reach_of(significance: Significance) -> str:
     told = f"{out:,} of {values:,} {significance.noun}s stand{'s' * (out == 1)}" if out else ""
     told = told or f"None of {values:,} {significance.noun}s stands"
     reach = significance.detectable_share
-    found = f": one that {rough(reach)} have would be found four times in five" if reach is not None else ""
-    return f"{told} out from the noise{found}."
+    found = f" One that {rough(reach)} have would be found four times in five." if reach is not None else ""
+    return f"{told} out from the noise.{found}"
 
 
 def _too_few(reading: Reading) -> str:
@@ -309,8 +309,9 @@ def _tail_in_words(tail: Tail, reading: Reading, significance: Significance) -> 
     apart = " and ".join(f"“{row.value}”" for row in significance.unlisted)
     without = f" That leaves out {apart}." if apart else ""
     return (
-        f"Before these days ({in_words(tail.window)}) {had}: {level} from {lower} to {upper}.{without} "
-        "The days shown cannot tell it: low noise kept some of these values from standing out, so their sum is too low."
+        f"Before these days ({in_words(tail.window)}) {had}; {level} from {lower} to {upper}.{without} "
+        "The days shown cannot tell this: of values with equal shares the lucky ones stood out, so the rest add up to "
+        "too little."
     )
 
 
