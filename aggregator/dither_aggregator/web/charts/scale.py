@@ -157,7 +157,7 @@ class Measure:
     def ends(self, lower: float, upper: float) -> str:
         """Return the ends of a difference, as 4 to 6 points, or of an interval in the unit; rounded outward."""
         lower, upper = (each * (1 if self.unit else 100) for each in (lower, upper))
-        words = _outward(lower, upper, _steps(lower, upper))
+        words = _outward(lower, upper, min(_steps(lower, upper), max(map(_decimals_of, (lower, upper)))))
         return words if self.unit == UNITLESS else f"{words}\N{NO-BREAK SPACE}{visible(self.unit or 'points')}"
 
     @property

@@ -45,7 +45,9 @@ class NumbersPart:
     """The statistic of the shape."""
     shape: Shape | None = None
     plot: Plot | None = None
-    """Median and 90 % alone, where reports are too few for bars."""
+    """Median and 90 % alone, where reports are too few for bars; or the mean, where it is all that is asked."""
+    plotted: str = ""
+    """The words for them."""
     cumulative: Cumulative | None = None
     """The other view of the same ranges: how many numbers are below each edge."""
     shares: Sequence[NumberRow] = ()
@@ -246,7 +248,7 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
     drawn = "share" if reading.blocks else "share_above" if above else ""
     below = reading.of("share_above") if reading.of("share") else ()
     quantiles = [row for row in reading.of("quantile") if row.value in PARTS]
-    shape, plot = None, None
+    shape, plot, plotted = None, None, ""
     if reading.blocks:
         domain = NumberDomain.of(reading.stored.plan.domain)
         edges = [edge / 10**domain.decimals for edge in domain.edges]
@@ -254,8 +256,9 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
         shape = draw_shape(reading.blocks, reading.cuts, told)
     elif above:
         shape = draw_shape(above)
-    elif quantiles:
-        plot = draw(quantiles, 0.0, ends=(words.first, words.last), measure=words.measure)
+    elif quantiles or reading.of("mean"):
+        plotted = "The ends of half and of nine in ten of the numbers" if quantiles else "The mean"
+        plot = draw(quantiles or reading.of("mean"), 0.0, ends=(words.first, words.last), measure=words.measure)
     return NumbersPart(
         [
             ToldStatistic(words.measure.called(row.value), words.seems(row), words.interval(row))
@@ -266,6 +269,7 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
         drawn,
         shape,
         plot,
+        plotted,
         draw_cumulative(below) if len(below) > 1 else None,
         [row for row in reading.rows if row.statistic in SHAPES],
     )

@@ -37,6 +37,8 @@ ROWS_A_PAGE = 50
 FOUND_MAX = 20
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
+CROWD_MIN = 8
+"""Fewer values that do not stand out are named, in place of a histogram of as many bars."""
 CITED_MAX = 50
 NAMED_MAX = 3
 """Values that a sentence names side by side."""
@@ -71,6 +73,8 @@ class SharesPart:
     """How much stands out, and how much would, in small type."""
     tail: str = ""
     """The share of all the rest, in sentences; "" where that cannot be told."""
+    few: Sequence[str] = ()
+    """The rest in their own order, where they are too few to be drawn as a crowd."""
     template: str = "shares.html"
 
     @property
@@ -140,6 +144,7 @@ class SharesShown(Presentation[R]):
         listed = significance.rest if reading.provisional and len(significance.rest) <= LISTED_MAX else ()
         drawn = [*(ranked.row for ranked in rows), *listed, *significance.unlisted]
         critical = None if reading.provisional else significance.critical_share
+        crowd = len(significance.rest) >= CROWD_MIN and not listed
         tail = readable_tail(store, reading)
         return SharesPart(
             significance,
@@ -150,9 +155,10 @@ class SharesShown(Presentation[R]):
             shown,
             matching,
             self._draw(drawn, reading, critical) if drawn else None,
-            draw_histogram(significance.bins, significance.scores) if significance.bins and not listed else None,
+            draw_histogram(significance.bins, significance.scores) if significance.bins and crowd else None,
             "" if reading.provisional or self.alone else reach_of(significance),
             _tail_in_words(tail, reading, significance) if tail else "",
+            () if crowd or listed else [shorten(row.value, NAME_EM) for row in significance.rest],
         )
 
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
@@ -236,7 +242,8 @@ def leaders_in_words(out: Sequence[Row], ceiling: float, noun: str = "value") ->
             return f"{_called(out[0])} has {_about(out[0])}; no other {noun} can be told from zero."
         return f"{len(out):,} {noun}s stand out, none told to lead: {_called(out[0])} has {_about(out[0])}."
     if len(first) > NAMED_MAX:
-        return f"{len(first):,} {noun}s lead, not told apart: {_called(first[0])} has {_about(first[0])}."
+        named, more = ", ".join(map(_called, first[: NAMED_MAX - 1])), len(first) - NAMED_MAX + 1
+        return f"{named} and {more:,} more lead, not told apart: {_called(first[0])} has {_about(first[0])}."
     if len(first) > 1:
         return f"{_listed(map(_called, first))} lead, not told apart, with {_listed(map(_about, first))}."
     leads = f"{_called(first[0])} leads with {_about(first[0])}"
