@@ -141,7 +141,7 @@ def answer_of_numbers(reading: NumbersReading) -> ReadingAnswer:
 def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
     """Return what is to be known of the rows: what ranges leave open, what is cut, what is no number or not told."""
     measure = words.measure
-    sentences = [f"{words.cut} The mean uses them so."]
+    sentences = [f"{words.cut} The mean is of numbers cut in this way."]
     mean = next(row for row in reading.rows if row.value == MEAN)
     if mean.low is not None and mean.high is not None:
         whole, left_open = mean.upper - mean.lower, mean.high - mean.low
@@ -158,9 +158,7 @@ def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
         sentences.append(f"{held} of the reports held a number; everything else on this page is about those.")
     if reading.untold:
         names = ", ".join(measure.called(row.value) for row in reading.untold)
-        sentences.append(
-            f"Too few reports to say more of these, each of which may lie in a third of the axis or more: {names}."
-        )
+        sentences.append(f"Too few reports to tell: {names}. Each may lie anywhere in more than a third of the axis.")
     plan = reading.stored.plan
     if plan.cells.memoized:
         sentences.append(

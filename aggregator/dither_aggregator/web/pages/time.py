@@ -118,7 +118,11 @@ def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence
     name = shorten(shown.measure.called(first.value))
     before, after = (f"{_about(shown.measure, point)} on {point.epoch}" for point in (first, last))
     way = "rose" if last.lower > first.upper else "fell" if last.upper < first.lower else ""
-    return f"{name} {way} from {before} to {after}." if way else f"{name}: {before}, {after}; no change can be told."
+    return (
+        f"{name} {way} from {before} to {after}."
+        if way
+        else f"{name}: {before}, {after}. Two days alone do not tell that it moved."
+    )
 
 
 def _about(measure: Measure, point: Point) -> str:
