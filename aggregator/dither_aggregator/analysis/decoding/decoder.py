@@ -248,7 +248,7 @@ def _about_the_fit(found: Found) -> list[str]:
         )
     if low > 0:
         sentences.append(
-            f"Texts that are not in the list make up about {100 * found.unlisted:.1f} % of the reports (95 % interval: "
-            f"{100 * low:.1f} % to {100 * high:.1f} %)."
+            f"Strings that are not in the list hold about {found.unlisted:.1%} of the reports (95 % interval: "
+            f"{low:.1%} to {high:.1%})."
         )
     return sentences
