@@ -22,6 +22,8 @@ PARTS = {MEDIAN: "Half of the numbers", "q90": "nine in ten"}
 MARKED = {MEDIAN: "half", "q90": "90\N{NO-BREAK SPACE}%"}
 """The same beside their marks."""
 TO = "\N{NO-BREAK SPACE}to "
+NEARLY_ALL = 0.9
+"""If at least this part of the reports held a number, and perhaps all, they are called nearly all."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
     for row in reading.of("share_of_reports"):
         share = precise(row.estimate, row.std_error)
         lower, upper = (end(each, row.std_error) for each in (row.lower, row.upper))
-        held = f"{share} ({lower} to {upper})" if row.upper < 1 else f"Nearly all (at least {lower})"
+        nearly_all = row.lower >= NEARLY_ALL and row.upper >= 1
+        held = f"Nearly all (at least {lower})" if nearly_all else f"{share} ({lower} to {upper})"
         sentences.append(f"{held} of the reports held a number; everything else on this page is about those.")
     if reading.untold:
         names = ", ".join(measure.called(row.value) for row in reading.untold)
