@@ -115,11 +115,11 @@ def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_col
 
 def test_what_goes_together_is_named_the_clearest_first(one: Site) -> None:
     page = one.page(metric="stability")
-    (named,) = re.findall(r"Told, the clearest first: (.*?)\.</p>", page.html, re.DOTALL)
+    (named,) = re.findall(r"These go together, the clearest first: (.*?)\.</p>", page.html, re.DOTALL)
     pairs = re.findall(r"(\w+) and (\w+)", text(named))
     assert len(pairs) == 3
     assert f"most clearly {pairs[0][0]} and {pairs[0][1]}." in page.headline
-    assert "Told, the clearest first" not in one.page(metric="still").html
+    assert "These go together, the clearest first" not in one.page(metric="still").html
 
 
 def test_the_clearest_pair_is_shown_and_each_pair_can_be_asked_for(one: Site) -> None:
@@ -157,7 +157,7 @@ def test_a_place_of_the_matrix_that_is_empty_is_explained(one: Site) -> None:
 
 def test_where_nothing_goes_together_the_page_says_so_and_has_no_verdict(one: Site) -> None:
     page = one.page(metric="still")
-    assert page.headline.startswith("By arm, no column can be told to differ. a and b cannot be told to go together.")
+    assert page.headline.startswith("No column can be told to differ by arm. a and b cannot be told to go together.")
     assert {cells[-1] for cells in lines(page.html)} == {""}
 
 

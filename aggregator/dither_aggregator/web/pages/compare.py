@@ -178,7 +178,7 @@ def _untold(page: ComparePage, comparison: Comparison) -> Iterator[str]:
         for row in comparison.untold
     )
     if names:
-        yield f"Not told, as one of the windows leaves them open in more than a third of the axis: {names}."
+        yield f"Not told, because in one of the windows each may lie in a third of the axis or more: {names}."
 
 
 def _histogram(rows: Sequence[Difference]) -> Histogram:
@@ -206,7 +206,7 @@ def _window_state(chosen: bool, provisional: bool) -> list[str]:
         sentences.append("Provisional: more reports may come.")
     if chosen:
         sentences.append(
-            "These days were chosen. Days chosen because they look different make every verdict here too sure: "
-            "who looks at many windows finds something in nothing."
+            "These days were chosen. If they were chosen because they look different, every verdict here is too sure: "
+            "somebody who tries many windows finds something in pure noise."
         )
     return sentences

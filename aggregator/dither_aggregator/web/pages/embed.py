@@ -53,4 +53,5 @@ def _page(store: Store, signed: str) -> EmbedPage:
     link, store = EmbedLink.read(store, signed), for_readers(store)
     stored, window = asked_plan(store, link.metric, {}), link.window(store)
     answer, shown = read_answer(store, stored, window, CONFIDENCE), presentation_of(stored.plan)
-    return EmbedPage(stored, window, answer, draw_rows(answer.rows, shown.measure, shown.axis) if answer.rows else ())
+    measure = answer.measure or shown.measure
+    return EmbedPage(stored, window, answer, draw_rows(answer.rows, measure, shown.axis) if answer.rows else ())

@@ -46,9 +46,9 @@ from dither_shared.wire.problems import Problem
 
 CHOSEN = (
     "These days were chosen. The error rates stated here hold for the days that a page opens with: "
-    "somebody who looks at many windows finds something in nothing."
+    "somebody who tries many windows finds something in pure noise."
 )
-TOO_LITTLE_SHOWN = "With a read key, too little of these days is told to show anything."
+TOO_LITTLE_SHOWN = "A read key sees too little of these days to show anything."
 
 
 class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked):

@@ -12,7 +12,7 @@ from flask import current_app, render_template
 from marshmallow import fields
 
 from dither_aggregator.analysis.changes import Changes
-from dither_aggregator.analysis.differences import Comparison, Difference
+from dither_aggregator.analysis.differences import Comparison
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE
@@ -28,7 +28,6 @@ from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
-from dither_aggregator.web.charts.scale import Measure, shorten
 from dither_aggregator.web.long_lists import too_long
 from dither_aggregator.web.pages.asking import SavedCard, saved_cards
 from dither_aggregator.web.pages.forms import FormField, form
@@ -88,7 +87,9 @@ class Line:
         if self.answer.p_value is None or self.stands_out:
             return self.answer.sentence
         if self.answer.rows:
-            return f"Nothing stands out among all metrics, though {self.answer.out:,} on its own page."
+            return (
+                f"Its own page shows {count(self.answer.out, 'value')}, but among so many metrics that may be chance."
+            )
         return self.answer.sentence
 
     @property
@@ -258,23 +259,17 @@ def _card(store: Store, line: Line, marks: Sequence[DayMark]) -> Card:
         kept[key] = draw_weeks(weeks(store, stored, line.window.last, answer.leads), shown.measure)
     drawn = kept[key]
     at = drawn.places(mark.day for mark in marks) if drawn else ()
-    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), drawn, moves_of(line), at)
+    rows = draw_rows(answer.rows, answer.measure or shown.measure, shown.axis)
+    return Card(line, rows, drawn, moves_of(line), at)
 
 
 def moves_of(line: Line) -> Sequence[str]:
     """Return what moved, by the verdicts of all metrics together."""
     if line.moved is None:
         return ()
-    measure, moved = presentation_of(line.stored.plan).measure, line.moved.moved
-    words = [
-        f"{shorten(measure.called(row.value))} {row.verdict} by {_amount(measure, row)}" for row in moved[:MOVES_SHOWN]
-    ]
+    shown, moved = presentation_of(line.stored.plan), line.moved.moved
+    words = [shown.move(row) for row in moved[:MOVES_SHOWN]]
     return [*words, f"{len(moved) - MOVES_SHOWN:,} more moved"] if len(moved) > MOVES_SHOWN else words
-
-
-def _amount(measure: Measure, row: Difference) -> str:
-    """Return how far a row moved at least and at most."""
-    return measure.ends(*sorted((abs(row.lower), abs(row.upper))))
 
 
 def _first(store: Store, stored: StoredPlan) -> int:

@@ -15,7 +15,7 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.charts.scale import SHARES, Measure, measure_of
+from dither_aggregator.web.charts.scale import SHARES, Measure, measure_of, shorten
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
 from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import Presentation
@@ -97,7 +97,9 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     told = [point for point in points if not point.untold]
     chart = draw_series(told, window, shown, measure) if told else None
     dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)
-    headline = _headline(store, stored, window, values, told)
+    headline = _headline(store, stored, window, values, told, measure)
+    if told and headline != (days_told := _days_in_words(presentation_of(stored.plan), told)):
+        state = [days_told, *state]
     page = TimePage(stored, window, asked["level"], values, state, headline, fields, chart, table, dated, left_out)
     return _with_choices(store, page, asked)
 
@@ -122,8 +124,10 @@ def _form(
     return form(SeriesAsked, {**asked, **shown, "window": None}, {"values": offers}, ("first", "last"))
 
 
-def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point]) -> str:
-    """Return how many days there are to see, and how to tell them apart."""
+def _headline(
+    store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point], measure: Measure
+) -> str:
+    """Return how the first value was on the first and the last closed day, or why no day is to be seen."""
     if not values:
         return "Nothing stands out of the last window under this rev: name a value to see its days."
     shown = presentation_of(stored.plan)
@@ -131,6 +135,30 @@ def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence
         return "No single day tells enough, or its counts are no longer kept."
     if not points:
         return "No reports of these days are counted, or their counts are no longer kept."
+    closed = [point for point in points if point.value == points[0].value and not point.provisional]
+    same_rev = [point for point in closed if point.plan == closed[-1].plan]
+    if len(same_rev) < 2:
+        return _days_in_words(shown, points)
+    first, last = same_rev[0], same_rev[-1]
+    name = shorten(measure.called(first.value))
+    before, after = (f"{_about(measure, point)} on {point.epoch}" for point in (first, last))
+    way = "rose" if last.lower > first.upper else "fell" if last.upper < first.lower else ""
+    return (
+        f"{name} {way} from {before} to {after}."
+        if way
+        else f"{name}: {before}, {after}. Two days alone do not tell that it moved."
+    )
+
+
+def _about(measure: Measure, point: Point) -> str:
+    """Return a share with its interval, or the interval alone of what has a unit."""
+    if measure.unit:
+        return measure.ends(point.lower, point.upper)
+    return measure.about(point.estimate, point.lower, point.upper)
+
+
+def _days_in_words(shown: Presentation[Any], points: Sequence[Point]) -> str:
+    """Return how many days there are to see, and how to tell them apart."""
     days = count(len({point.epoch for point in points}), "day")
     there = "with reports" if shown.readable_daily else "can be told"
     return f"{days} {there}. If the bands of two days do not meet, the {shown.same} was not the same."
