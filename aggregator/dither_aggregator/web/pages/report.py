@@ -55,7 +55,7 @@ class WeeklyReport:
 
         `id` is the same whenever the same is told of the same days; `text` is what chats show.
         """
-        moves = [
+        moved = [
             {
                 "metric": line.stored.plan.metric,
                 "question": line.stored.question,
@@ -72,9 +72,9 @@ class WeeklyReport:
             "base_from": f"{self.before.first}",
             "base_to": f"{self.before.last}",
             "metrics": len(self.entries),
-            "moved": moves,
+            "moved": moved,
         }
-        says = [f"{visible(each['question'])} {'; '.join(each['moves'])}." for each in moves]
+        says = [f"{visible(line.stored.question)} {'; '.join(moves)}." for line, moves in self.entries if moves]
         text = "\n".join([f"{self.title}: {self.headline}", *says, self.foot])
         return {"id": sha256(canonical_json(told)).hexdigest()[:32], **told, "text": text}
 
