@@ -13,7 +13,7 @@ from scipy.stats import binom
 from dither_aggregator.analysis import shares as shares_module
 from dither_aggregator.analysis.pure import estimate_shares
 from tests.support.registries import registry
-from tests.support.sites import EXPIRES, Site, share, site, zipf
+from tests.support.sites import EXPIRES, Seen, Site, share, site, zipf
 from tests.support.soaking import scaled, thinned
 
 
@@ -259,3 +259,37 @@ def test_who_has_nothing_to_say_is_shown_beside_yes(tmp_path: Path) -> None:
         seen = one.page(metric="dark")
         assert list(seen.rows) == ["yes", "none"]
         assert "those included that have nothing to say" in seen.headline
+
+
+def test_a_few_values_that_do_not_stand_out_are_named(tmp_path: Path) -> None:
+    with site(tmp_path, 5) as one:
+        one.put(np.array([2_000, 0, 0, 0, 0]), np.random.default_rng(1))
+        seen = one.page()
+        assert "3 more listed values, not ranked" in seen.html
+        assert "None of these can be told from zero: model 1, model 2, model 3." in seen.html
+        assert "histogram" not in seen.html
+
+
+@pytest.mark.parametrize(
+    ("last", "says"),
+    [
+        ((200, 1_800, 0), r"model 0 fell from 90 % \(\d+ to \d+\) on {first} to 10 % \(\d+ to \d+\) on {last}\."),
+        (
+            (1_790, 210, 0),
+            r"model 0: 90 % .* on {first}, 90 % .* on {last}\. Two days alone do not tell that it moved\.",
+        ),
+    ],
+)
+def test_days_open_with_the_first_and_the_last_of_them(last: tuple[int, ...], says: str, tmp_path: Path) -> None:
+    """Of closed days: today, which is another, is not over."""
+    with site(tmp_path, 3) as one:
+        for back, counts in ((3, (1_800, 200, 0)), (2, (1_000, 1_000, 0)), (1, last), (0, (1_000, 1_000, 0))):
+            one.put(np.array(counts), np.random.default_rng(back), days_ago=back)
+        seen = Seen(one.client.get("/metrics/color/time?values=model 0").text)
+        pattern = (
+            says.format(first=one.day(3), last=one.day(1))
+            .replace("90 %", r"(?:89|90|91) %")
+            .replace("10 %", r"(?:9|10|11) %")
+        )
+        assert re.fullmatch(pattern, re.sub(r"(\d)\.\d", r"\1", seen.headline))
+        assert "4 days with reports. If the bands of two days do not meet, the share was not the same." in seen.states

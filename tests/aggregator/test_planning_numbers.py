@@ -183,3 +183,12 @@ def test_the_lines_compile_to_even_ranges_and_the_cells_that_are_shown(d: int) -
 def test_lines_of_other_forms_compile_to_the_cells_that_are_shown(question: NumberQuestion) -> None:
     planned = plan(question, 30_000, Decimal("1.5"), None)
     assert metric_of(planned).plan.cells == planned.cells
+
+
+@pytest.mark.parametrize(("d", "n", "epsilon"), [(4, 20_000, "2"), (100, 20_000, "2"), (20, 10_000, "0.5")])
+def test_as_many_ranges_as_a_plan_names_leave_as_much_open_as_noise(d: int, n: int, epsilon: str) -> None:
+    alike = NumberQuestion("number", d).alike(n, Decimal(epsilon))
+    assert alike
+    planned = plan(NumberQuestion("number", alike), n, Decimal(epsilon), None)
+    assert planned.figures["mean_width"] == pytest.approx(2 / alike, rel=0.1)
+    assert [question.alike(n, Decimal(epsilon)) for question in (MEMOIZED, MEAN)] == [None, None]

@@ -113,6 +113,11 @@ def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_col
     )
 
 
+def test_a_card_writes_a_mean_in_its_unit_beside_its_arm(one: Site) -> None:
+    html = one.client.get("/").text
+    assert re.search(r"<bdi>arm treatment</bdi><svg.*?</svg><b>\d\.\d+\N{NO-BREAK SPACE}s</b>", html)
+
+
 def test_what_goes_together_is_named_the_clearest_first(one: Site) -> None:
     page = one.page(metric="stability")
     (named,) = re.findall(r"These go together, the clearest first: (.*?)\.</p>", page.html, re.DOTALL)
