@@ -64,7 +64,7 @@ def test_nothing_stands_out_of_noise(tmp_path: Path) -> None:
         for _ in range(pages):
             one.put(counts, rng)
             seen = one.page()
-            alone = seen.headline.startswith("None of 299 values stands out from the noise: one that ")
+            alone = seen.headline.startswith("None of 299 values stands out from the noise. One that ")
             assert alone == (list(seen.rows) == ["other"])
             out += not alone
     assert out <= binom.isf(3.1e-6, pages, 0.05)

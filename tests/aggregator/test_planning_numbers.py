@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
-from statistics import NormalDist
 from unittest.mock import PropertyMock, patch
 
 import numpy as np
@@ -128,8 +127,7 @@ def test_a_planned_width_is_that_of_readings(name: str) -> None:
 def test_a_plan_of_intervals_that_hold_each_on_its_own_would_be_seen() -> None:
     """Planted: the z of a single interval, 1.96 in place of 2.77."""
     question, n, epsilon = QUESTIONS["memoized"]
-    alone = -NormalDist().inv_cdf(0.025)
-    with patch.object(NumberQuestion, "z", PropertyMock(return_value=alone)):
+    with patch.object(NumberQuestion, "alpha", PropertyMock(return_value=0.05)):
         planned = plan(question, n, Decimal(epsilon), None)
     assert not mean_is_right(planned, seen(planned))
 
