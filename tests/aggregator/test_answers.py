@@ -55,6 +55,7 @@ A, B, C, D, E = (
         ([A, C, B, D], 0.3, "a leads with 45 % (40 to 50); 3 more stand out."),
         ([A, E, D], 0.1, "a and e lead, not told apart, with 45 % (40 to 50) and 43 % (40 to 46)."),
         ([A, E, D], 0.41, "3 values stand out, none told to lead: a has 45 % (40 to 50)."),
+        ([A] * 7, 0.1, "7 values lead, not told apart: a has 45 % (40 to 50)."),
         ([A, E, A, E], 0.1, "a, e and 2 more lead, not told apart: a has 45 % (40 to 50)."),
     ],
 )

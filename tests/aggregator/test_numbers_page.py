@@ -254,7 +254,7 @@ def test_quantiles_that_cannot_be_told_have_rows_in_comparisons_and_series(tmp_p
             assert (row["estimate"] is None) == (row["verdict"] == "untold")
             assert row["lower"] < row["upper"]
         assert "untold (" in words(made.client.get(f"/metrics/load/time?{names}").text)
-        assert "Not told, as one of the windows" in words(made.client.get("/compare?metric=load").text)
+        assert "Not told, because in one of the windows" in words(made.client.get("/compare?metric=load").text)
 
 
 # Sentences for every state.

@@ -42,6 +42,8 @@ CROWD_MIN = 8
 CITED_MAX = 50
 NAMED_MAX = 3
 """Values that a sentence names side by side."""
+COUNTED_MAX = 6
+"""Of so many at most some are named, and the others counted."""
 NAME_EM = 24.0
 """How wide a name is at most in a sentence."""
 SHOWN = 0.1
@@ -266,6 +268,8 @@ def leaders_in_words(out: Sequence[Row], ceiling: float, noun: str = "value") ->
         if len(out) == 1:
             return f"{_called(out[0])} has {_about(out[0])}; no other {noun} can be told from zero."
         return f"{len(out):,} {noun}s stand out, none told to lead: {_called(out[0])} has {_about(out[0])}."
+    if len(first) > COUNTED_MAX:
+        return f"{len(first):,} {noun}s lead, not told apart: {_called(first[0])} has {_about(first[0])}."
     if len(first) > NAMED_MAX:
         named, more = ", ".join(map(_called, first[: NAMED_MAX - 1])), len(first) - NAMED_MAX + 1
         return f"{named} and {more:,} more lead, not told apart: {_called(first[0])} has {_about(first[0])}."

@@ -236,7 +236,7 @@ def _matrix(reading: TablesReading) -> dict[tuple[str, str], Together]:
 def _pair(
     reading: TablesReading, asked: QueryParameters, matrix: Mapping[tuple[str, str], Together]
 ) -> tuple[str, str]:
-    """Return the column that is told and the one that groups: those asked for, else the clearest pair.
+    """Return the column that is told and the one that groups: those asked for, else the headline's, or the clearest.
 
     The second is empty where no other column groups.
     """
