@@ -663,7 +663,7 @@ class Walk:
     ids: Mapping[str, str]
     """The id of a snapshot, by metric."""
     links: Mapping[str, str]
-    """What a link for other sites has signed, by metric."""
+    """The signed part of a link for other sites, by metric."""
     seen: set[tuple[str, str]] = field(default_factory=set)
     """Methods and addresses that were answered with what was asked for, as the description has them."""
 

@@ -137,7 +137,7 @@ def test_text_and_html_are_printed(tmp_path: Path) -> None:
     assert html.startswith("<!doctype html>")
 
 
-# What moved, to a webhook and to Prometheus.
+# Moves, told to a webhook and to Prometheus.
 
 
 @pytest.fixture

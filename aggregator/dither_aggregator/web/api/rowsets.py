@@ -32,7 +32,7 @@ class CsvAsked(Parameters):
     )
 
 
-class Columns(fields.String):
+class ColumnNames(fields.String):
     """Names of columns with commas between them: none has a comma."""
 
     def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> Any:
@@ -43,7 +43,7 @@ class RowsAsked(CsvAsked):
     """In which form rows are wanted."""
 
     format = one_of(("json", "csv"), "of the answer; CSV has the rows alone")
-    row_fields = Columns(
+    row_fields = ColumnNames(
         data_key="fields",
         metadata={"description": "the columns to return, with commas between them; by default all"},
     )

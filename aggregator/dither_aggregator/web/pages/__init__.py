@@ -121,7 +121,7 @@ def _bound(show: Page, store: Store) -> Page:
 def guard(response: Response) -> Response:
     """Let a page load its own style sheet and script and nothing else, from nowhere else, and no site use it.
 
-    What a signed link shows has no script, and any site may use it.
+    The answer of a signed link has no script, and any site may use it.
     """
     embedded = request.path.startswith(EMBED)
     if (response.mimetype or "").startswith(("text/", "image/")):

@@ -117,7 +117,7 @@ class OverviewPage:
     sections: Sequence[tuple[str, Sequence[Card]]]
     """The cards of each heading; all of them under "" where there are no headings."""
     by: str
-    """What the headings are of; "" where there are none."""
+    """The kind of the headings, owner or tag; "" where there are none."""
     total: int
     matching: int
     headline: str

@@ -51,7 +51,7 @@ class WeeklyReport:
 
     @property
     def moved(self) -> dict[str, object]:
-        """What moved, as a JSON document, with the same verdicts: corrected over all metrics.
+        """The moves as a JSON document, with the same verdicts: corrected over all metrics.
 
         `id` is the same whenever the same is told of the same days; `text` is what chats show.
         """
