@@ -11,6 +11,7 @@ from dither.sending import connection as sending
 from dither.sending.upload_thread import LOG_BYTES_MAX
 from dither_aggregator.arguments import key_files, sources
 from dither_aggregator.ask import answering, language
+from dither_aggregator.commands import report
 from dither_aggregator.health import capacity, diagnosis
 from dither_aggregator.ingest import request_limits, service
 from dither_aggregator.operations import registry_process
@@ -19,6 +20,7 @@ from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, MARKS_MA
 from dither_aggregator.web import (
     client_addresses,
     connection_bounds,
+    embed_links,
     http_connection,
     login,
     process_messages,
@@ -79,6 +81,14 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} values by name", NAMED_MAX),
         ("{} s until its turn", reader_pool.WAIT_WITHIN_S),
         ("{} s for an answer", reader_pool.ANSWER_WITHIN_S),
+    ],
+    "`/embed`": [
+        ("a head of {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
+        ("at most {} days", embed_links.DAYS_MAX),
+    ],
+    "the webhook that `dither report` posts to": [
+        ("{} KiB", sending.ANSWER_BYTES_MAX / KIB),
+        ("attempts of {} s", report.POST_WITHIN_S),
     ],
     "questions: `/ask`, `/v1/query`": [
         ("a head of {} KiB", http_connection.HEADER_BYTES_MAX / KIB),

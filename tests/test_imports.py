@@ -50,6 +50,8 @@ MAY_IMPORT = {
     "aggregator/dither_aggregator/commands/rappor.py": {"dither", "dither_aggregator", "dither_shared"},
     # The doctor asks a server's health as a monitor does, and bounds its answer as devices do.
     "aggregator/dither_aggregator/health/diagnosis.py": {"dither", "dither_aggregator", "dither_shared"},
+    # A webhook's answer is bounded as a server's is to devices.
+    "aggregator/dither_aggregator/commands/report.py": {"dither", "dither_aggregator", "dither_shared"},
     # A notebook's client of the API asks as devices do: https, or loopback. Only a frame takes pandas.
     "aggregator/dither_aggregator/notebook.py": {"dither", "dither_aggregator", "dither_shared", "pandas"},
     # The demo compares what the simulated devices know with what the API says.

@@ -46,11 +46,12 @@ from dither_aggregator.operations.scopes import ADMIN, READ
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.invariants import check
 from dither_aggregator.web.api import administering
+from dither_aggregator.web.embed_links import EmbedLink
 from dither_aggregator.web.pages.presentation import RowsShown
 from dither_aggregator.web.pages.presentations import PRESENTATIONS
 from dither_aggregator.web.plan_request import PLANNERS, Planner
 from dither_aggregator.web.query_parameters import QueryParameters
-from dither_aggregator.web.url_paths import ADDRESSES
+from dither_aggregator.web.url_paths import ADDRESSES, EMBED
 from dither_shared.cells import Cells, Part, one_cell
 from dither_shared.domains import DOMAINS, OTHER, Domain, Values
 from dither_shared.errors import ConfigurationError
@@ -593,10 +594,10 @@ OF_EACH = (
         "/compare?metric={metric}",
         "/plan?kind={kind}&n=2000&epsilon=2",
     ),
-    *("/s/{id_}", "/s/{id_}.csv", "/s/{id_}.svg"),
+    *("/s/{id_}", "/s/{id_}.csv", "/s/{id_}.svg", "/embed/{link}", "/embed/{link}.svg"),
 )
 OPERATIONS_OF_EACH = (
-    *("metrics", "marks", "changes", "snapshots/{id_}", "plan?kind={kind}&n=2000&epsilon=2"),
+    *("metrics", "estimates", "marks", "changes", "snapshots/{id_}", "plan?kind={kind}&n=2000&epsilon=2"),
     *(f"metrics/{{metric}}/{each}" for each in ("values", "estimates", "groups", "snapshots", "series", "quality")),
     *(f"metrics/{{metric}}/estimates?{each}" for each in ("window=today", "intervals=each", "level=80")),
     *(
@@ -661,12 +662,14 @@ class Walk:
     described: dict[str, Any]
     ids: Mapping[str, str]
     """The id of a snapshot, by metric."""
+    links: Mapping[str, str]
+    """The signed part of a link for other sites, by metric."""
     seen: set[tuple[str, str]] = field(default_factory=set)
     """Methods and addresses that were answered with what was asked for, as the description has them."""
 
     def ask(self, pattern: str, metric: str, method: str = "get", body: object = None) -> requests.Response:
         """Return the answer of an address. It is no failure of the server, and as it is described."""
-        names = {"metric": metric, "id_": self.ids[metric], "kind": OF_TOYS[metric]}
+        names = {"metric": metric, "id_": self.ids[metric], "kind": OF_TOYS[metric], "link": self.links[metric]}
         url = self.url + pattern.format(**names)
         answer = requests.request(method, url, json=body, headers=bearer(self.key), timeout=30)
         assert answer.status_code < 500, (url, answer.text)
@@ -702,9 +705,12 @@ def test_toys_are_on_every_page_and_in_every_operation(
         server = http_server(web_app(service))
         with server.in_background():
             described = requests.get(f"{server.url}/openapi.json", headers=bearer(key), timeout=30).json()
-            walk = Walk(server.url, key, described, ids)
+            behind = store.create_key(READ, "of links")[0].id
+            paths = {metric: EmbedLink(metric, store.today(), 7).path(store, behind) for metric in ids}
+            links = {metric: path.removeprefix(EMBED) for metric, path in paths.items()}
+            walk = Walk(server.url, key, described, ids, links)
             pages = {(each, metric): walk.ask(each, metric) for each in (*OF_ALL, *OF_EACH) for metric in ids}
-            reader = Walk(server.url, store.create_key(READ, "who is told less")[1], described, ids)
+            reader = Walk(server.url, store.create_key(READ, "who is told less")[1], described, ids, links)
             assert [each for each in OF_EACH for metric in ids if not reader.ask(each, metric).ok] == []
             for each in OPERATIONS_OF_EACH:
                 for metric in ids:

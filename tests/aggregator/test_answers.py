@@ -1,7 +1,9 @@
 """Answers: sentences that state only what intervals tell, and are as rarely false as these."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from unittest.mock import patch
 
@@ -9,16 +11,27 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.estimands import estimand_of, estimate
+from dither_aggregator.analysis.numbers import LEADING, Statistics, fit_tally
+from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.shares import Shares
+from dither_aggregator.analysis.tables.reading import TablesReading
+from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.web.charts.scale import Measure
 from dither_aggregator.web.pages import overview
 from dither_aggregator.web.pages.presentation import ReadingAnswer
+from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.shares import leaders_in_words
 from dither_shared.registry import Registry
+from tests.aggregator.words.test_reading import tally_of
+from tests.support.drawn_numbers import DAY, Population, draw_numbers, population, stored_number
+from tests.support.drawn_tables import alone, draw_table, stored_table
+from tests.support.registries import metrics_text, registry
 from tests.support.sites import EXPIRES, Site, site, site_of
 from tests.support.soaking import scaled
+from tests.support.tables import table
+from tests.support.tallies import draw_tally
 
 ALARM = 1e-6
 
@@ -42,7 +55,8 @@ A, B, C, D, E = (
         ([A, C, B, D], 0.3, "a leads with 45 % (40 to 50); 3 more stand out."),
         ([A, E, D], 0.1, "a and e lead, not told apart, with 45 % (40 to 50) and 43 % (40 to 46)."),
         ([A, E, D], 0.41, "3 values stand out, none told to lead: a has 45 % (40 to 50)."),
-        ([A, E, A, E], 0.1, "4 values lead, not told apart: a has 45 % (40 to 50)."),
+        ([A] * 7, 0.1, "7 values lead, not told apart: a has 45 % (40 to 50)."),
+        ([A, E, A, E], 0.1, "a, e and 2 more lead, not told apart: a has 45 % (40 to 50)."),
     ],
 )
 def test_a_sentence_names_what_intervals_tell_apart_and_no_more(out: list[Row], ceiling: float, sentence: str) -> None:
@@ -175,3 +189,142 @@ def test_cards_that_lead_with_noise_are_at_most_5_percent_on_average(tmp_path: P
         alone = lambda _, days, confidence=0.95: View(days=days, confidence=confidence)  # noqa: E731
         with patch.object(overview, "_stand_out", each_by_itself), patch.object(Shares, "opening", alone):
             assert false_parts(one, worlds) > limit
+
+
+# The same, of the other kinds. Listed values, cards and groups (`test_groups.py`) have tests of their own.
+
+SURE, UNSURE = 0.95, 0.2
+"""The confidence of a page, and one that must be caught."""
+
+
+def reading_of(stored: StoredPlan, tally: Tally, confidence: float, values: tuple[str, ...] | None = None) -> Reading:
+    """Return what a metric's page opens with, or some of its rows."""
+    view = estimand_of(stored.plan).opening(1, confidence)
+    return estimate(stored, DAY, tally, replace(view, values=values, simultaneous=view.simultaneous))
+
+
+def says(reading: Reading) -> str:
+    """Return the sentence of a reading, its spaces plain."""
+    return presentation_of(reading.stored.plan).answered(reading).sentence.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def is_beside(sentence: str, truth: float) -> bool:
+    """Tell whether a sentence's one interval, in parentheses, misses the truth."""
+    ((lower, upper),) = re.findall(r"\((\S+) to (\S+?)\)", sentence)
+    return not float(lower) <= truth <= float(upper)
+
+
+def quantile_is_beside(words: str, truth: float) -> bool:
+    """Tell whether "are below 2 to 3 s", "reach 9 s or more" or "are at most 1 s" misses a quantile."""
+    numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", words)]
+    if "or more" in words:
+        return truth < numbers[0]
+    return not (0.0 if "at most" in words else numbers[0]) <= truth <= numbers[-1]
+
+
+def one_share(seed: int, confidence: float) -> bool:
+    """A flag: 31 of 100 say yes."""
+    metric = registry(epsilon="1").metrics["dark"]
+    stored = StoredPlan(0, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
+    rng = np.random.default_rng([seed, 1])
+    counts = rng.multinomial(900, [0.69, 0.31])
+    drawn = np.concatenate([[900], draw_tally(metric.plan.mechanism, counts, rng)])
+    return is_beside(says(reading_of(stored, Tally(900, drawn), confidence)), 31.0)
+
+
+WAITS = population(np.exp(np.linspace(-2.5, 2.5, 201)) * 3, np.exp(-(np.linspace(-2.5, 2.5, 201) ** 2) / 2))
+
+
+def drawn_numbers(stored: StoredPlan, whole: Population, n: int, seed: int) -> Tally:
+    return draw_numbers(stored.plan, whole.places(stored.plan), n, np.random.default_rng([seed, 2]))
+
+
+def quantiles(seed: int, confidence: float) -> bool:
+    """Half, and nine in ten, of numbers in 40 ranges."""
+    stored = stored_number('low = 0.1\nhigh = 60\nbuckets = 40\nscale = "log"', epsilon="4")
+    sentence = says(reading_of(stored, drawn_numbers(stored, WAITS, 20_000, seed), confidence, LEADING))
+    half, most = sentence.removesuffix(".").split("; ")
+    assert half.startswith("Half of the numbers are below ")
+    return quantile_is_beside(half, WAITS.quantile(0.5)) or quantile_is_beside(most, WAITS.quantile(0.9))
+
+
+def a_mean(seed: int, confidence: float) -> bool:
+    """A mean that is all that is asked."""
+    stored = stored_number('low = 0\nhigh = 60\nasks = ["mean"]', epsilon="2")
+    sentence = says(reading_of(stored, drawn_numbers(stored, WAITS, 3_000, seed), confidence))
+    return is_beside(sentence, WAITS.mean(0, 60))
+
+
+def bars(seed: int, confidence: float) -> bool:
+    """Neighbouring ranges that are one bar, by a rule of the plan and n."""
+    stored = stored_number("low = 0\nhigh = 64\nbuckets = 64", epsilon="4")
+    tally, view = drawn_numbers(stored, WAITS, 5_000, seed), replace(VIEW, confidence=confidence)
+    told = list(Statistics(stored.plan, fit_tally(stored, tally, view), view, ()).blocks())
+    assert len(told) == 16
+    return any(
+        not row.lower <= WAITS.share(row.low if place else None, row.high if place < 15 else None) <= row.upper
+        for place, row in enumerate(told)
+    )
+
+
+VIEW = View(simultaneous=True, error_of="population")
+EFFECTS = (
+    alone((0.7, 0.29, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
+    alone((0.8, 0.19, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
+)
+DIFFERENCE = r"(\S+) is (\S+) (more|less) often with arm (\d): .* \(by (\S+) to (\S+) points\)"
+
+
+def an_effect(seed: int, confidence: float) -> bool:
+    """An experiment of two arms: one column differs by 10 points, two do not, and no columns go together."""
+    stored = stored_table(table("a = ['n', 'y'], b = ['n', 'y'], c = ['n', 'y']".replace("'", '"'), 'arm = ["1", "2"]'))
+    tally = draw_table(stored.plan, EFFECTS, (20_000, 20_000), np.random.default_rng([seed, 3]))
+    reading = reading_of(stored, tally, confidence)
+    assert isinstance(reading, TablesReading)
+    found = {frozenset((row.column, row.group_column)) for row in reading.of("association") if row.verdict != ""}
+    told = {
+        frozenset((row.column, row.group_column)) for row in reading.of("association") if row.verdict == "associated"
+    }
+    assert {frozenset(pair) for pair in combinations("abc", 2)} <= found
+    if any("arm" not in pair for pair in told):
+        return True
+    if not (told_of := re.match(DIFFERENCE, says(reading))):
+        return False
+    column, label, way, arm, lower, upper = told_of.groups()
+    truth = {("n", "1"): -10.0, ("y", "1"): 10.0, ("n", "2"): 10.0, ("y", "2"): -10.0}[label, arm]
+    least, most = sorted(float(end) for end in (lower, upper))
+    return column != "a" or (truth > 0) != (way == "more") or not least <= abs(truth) <= most
+
+
+TEXTS = {"opera": 0.3, "chrome": 0.2, "firefox": 0.2, "lynx": 0.1}
+
+
+def texts(seed: int, confidence: float) -> bool:
+    """Texts, looked for in a list in which some are missing and others are nobody's."""
+    lines = {"kind": "text", "candidates": ["opera", "chrome", "firefox", *map(str, range(20))], "epsilon": 3}
+    metric = Registry.parse(metrics_text({"site": {**lines, "reports": 1, "expires": EXPIRES}})).metrics["site"]
+    stored = StoredPlan(
+        0, metric.plan, metric.question, metric.candidates, metric.reservation, metric.expires, current=True
+    )
+    sentence = says(reading_of(stored, tally_of(metric, 1_500, TEXTS, seed + 2), confidence))
+    return is_false(sentence, {name: TEXTS.get(name, 0.0) for name in metric.candidates})
+
+
+PAGES = {
+    one_share: (150, 1_500),
+    quantiles: (60, 1_000),
+    a_mean: (150, 1_500),
+    bars: (100, 1_500),
+    an_effect: (60, 1_000),
+    texts: (60, 1_000),
+}
+"""How many pages of each kind are drawn, in `make test` and in a soak."""
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_a_sentence_of_any_kind_is_false_on_at_most_5_percent_of_pages(kind: Callable[[int, float], bool]) -> None:
+    """A false alarm of 1e-6 for each kind; the sentences of intervals that hold too rarely are caught."""
+    pages = scaled(*PAGES[kind])
+    most = binom.isf(ALARM, pages, 0.05)
+    assert sum(kind(seed, SURE) for seed in range(pages)) <= most
+    assert sum(kind(seed, UNSURE) for seed in range(pages)) > most

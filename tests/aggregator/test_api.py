@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.reading import COLUMNS
-from dither_aggregator.web.api import OPERATIONS
+from dither_aggregator.analysis.reading_cache import NotReady
+from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.web.api import OPERATIONS, all_metrics
 from dither_aggregator.web.api.rowsets import RowSet, respond
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.safe_output import to_csv
@@ -297,3 +299,61 @@ def test_numbers_of_numpy_are_numbers(one: Site) -> None:
         assert respond(made, {"format": "csv"}).data == b"a,b\r\n0.25,\r\n"
         with pytest.raises(TypeError, match="object is nothing that JSON has"):
             respond(RowSet({}, Pair, [Pair(object(), None)], "file"), {"format": "json"})
+
+
+# All metrics at once.
+
+
+def test_one_request_has_the_estimates_of_all_metrics_and_those_without_say_why(one: Site) -> None:
+    meta, rows = ask(one, "", "/v1/estimates").values()
+    assert (meta["metrics"], meta["metrics_missing"], meta["level"]) == (2, 0, 95)
+    for metric in ("color", "dark"):
+        mine = [row for row in rows if row["metric"] == metric]
+        alone = ask(one, "", f"/v1/metrics/{metric}/estimates")["rows"]
+        assert [{name: row[name] for name in mine[0] if name in row} for row in alone] == [
+            {name: each for name, each in row.items() if name in alone[0]} for row in mine
+        ]
+    csv_rows = list(csv.DictReader(io.StringIO(one.client.get("/v1/estimates?format=csv").text)))
+    assert [row["value"] for row in csv_rows] == [row["value"] for row in rows]
+    missing = ask(one, "from=2026-01-01&to=2026-01-02", "/v1/estimates")
+    assert missing["meta"]["metrics_missing"] == 2
+    assert [(row["metric"], row["value"], row["missing"]) for row in missing["rows"]] == [
+        ("color", None, "no reports"),
+        ("dark", None, "no reports"),
+    ]
+
+
+def test_what_cannot_be_read_is_a_row_that_says_so(one: Site) -> None:
+    whole = len(ask(one, "", "/v1/estimates")["rows"])
+    for error, says in (
+        (TallyGone(one.day(1), "x"), "gone"),
+        (BadTally("x"), "damaged"),
+        (NotReady("x", 0, 1), "being computed"),
+    ):
+        with patch.object(all_metrics, "read", side_effect=error):
+            assert {row["missing"] for row in ask(one, "", "/v1/estimates")["rows"]} == {says}
+    with patch.object(all_metrics, "ROWS_MAX", whole - 1):
+        assert "ask for one metric at a time" in refused(one, "", "/v1/estimates")
+
+
+def test_some_columns_of_any_answer_can_be_asked_for(one: Site) -> None:
+    for address in (ADDRESS, "/v1/estimates", "/v1/metrics"):
+        rows = ask(one, "", address)["rows"]
+        some = ask(one, "fields=from,metric", address)["rows"]
+        assert some == [{"from": row["from"], "metric": row["metric"]} for row in rows]
+        assert list(some[0]) == ["from", "metric"]
+    assert one.client.get(f"{ADDRESS}?format=csv&fields=value").text.startswith("value\r\nmodel 0\r\n")
+    assert re.fullmatch("fields: there is no 'moon' here, only: metric, rev, .*", refused(one, "fields=value,moon"))
+
+
+def test_no_window_may_begin_after_today(one: Site) -> None:
+    days = (one.store.today() + timedelta(days=1)).isoformat()
+    for address, names in (
+        (ADDRESS, "from to"),
+        ("/v1/estimates", "from to"),
+        ("/v1/metrics/color/series", "from to"),
+        ("/v1/metrics/color/groups", "epoch"),
+        ("/v1/compare", "base_from base_to"),
+    ):
+        query = "&".join(["metric=color"] * address.endswith("compare") + [f"{name}={days}" for name in names.split()])
+        assert "days must not begin after today" in refused(one, query, address)

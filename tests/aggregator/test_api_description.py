@@ -283,7 +283,8 @@ def test_a_column_is_declared_once_for_json_csv_and_the_description(one: Site) -
     document = description._document((Operation("/toys", toys, "planets"),), ())
     meta, row = (document["components"]["schemas"][each] for each in ("ToyMeta", "ToyRow"))
     assert meta["properties"] == {"moons": {"type": "integer", "description": "of all planets"}}
-    assert (row["required"], row["additionalProperties"]) == (["planet", "from"], False)
+    assert (meta["required"], "required" in row) == (["moons"], False)  # `fields` may ask for one column alone
+    assert row["additionalProperties"] is False
     assert row["properties"]["planet"] == {"type": "string"}
     assert row["properties"]["from"]["description"] == "the day that it was found"
     with one.client.application.test_request_context():
@@ -303,6 +304,7 @@ def test_a_column_of_two_estimands_is_described_by_both(described: dict[str, Any
 
 QUERIES = (
     *("", "intervals=each", "window=today", "epoch=2020-01-01", "top=2", "values=other", "level=80"),
+    "fields=value,upper",
     *("normalised=mle", "error_of=population", "offset=100"),
 )
 
@@ -317,7 +319,7 @@ def test_every_kind_of_answer_is_as_described(one: Site, texts: Client, describe
     body = json.dumps({"candidates": ["alpha", "epsilon"]})
     posted = texts.session.post(f"{texts.url}{ADDRESS}?epoch=2026-11-20", data=body, timeout=30).json()
     assert faults(described, path, "post", posted) == []
-    for each in ("metrics", "metrics/{metric}/values", "metrics/{metric}/snapshots"):
+    for each in ("metrics", "estimates", "metrics/{metric}/values", "metrics/{metric}/snapshots"):
         answer = texts.get("/v1/" + each.replace("{metric}", "color")).json()
         assert faults(described, f"/v1/{each}", "get", answer) == []
     one.store.put(DayMark(one.store.today(), "version 158"))

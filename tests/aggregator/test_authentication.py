@@ -21,6 +21,7 @@ from dither_aggregator.web import problems
 from dither_aggregator.web.flask_apps import reading_app
 from dither_aggregator.web.login import COOKIE, SESSION_S
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
+from dither_aggregator.web.url_paths import EMBED
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from tests.support.aggregators import dither, serve
@@ -51,14 +52,14 @@ def addresses(directory: Path) -> list[tuple[str, str]]:
     found = []
     for rule in rules:
         path = rule.rule.replace("<path:filename>", "dither.css").replace("<id_>", "0" * 64)
-        path = path.replace("<name>", "color").replace("<metric>", "color")
+        path = path.replace("<signed>", "x").replace("<name>", "color").replace("<metric>", "color")
         assert "<" not in path
         found += [(method, path) for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"})]
     return found
 
 
 def test_every_address_wants_a_key_that_is_for_it(locked: Locked, tmp_path: Path) -> None:
-    """The addresses that are open to everybody are listed here: the login page, and what it is drawn with."""
+    """The addresses that need no key are listed here: the login page, what it is drawn with, and signed links."""
     found = addresses(tmp_path / "other")
     assert len(found) > 30
     assert {(method, path) for method, path in found if path.startswith(ADMIN_ADDRESS)}
@@ -69,6 +70,9 @@ def test_every_address_wants_a_key_that_is_for_it(locked: Locked, tmp_path: Path
             status, told = answer.status_code, f"{method} {path} with {key}: {answer.status_code}"
             if (method, path) == ("POST", "/logout"):
                 assert (status, answer.headers["Location"]) == (303, "/login"), told
+            elif path.startswith(EMBED):  # whatever key is shown: the link is the key
+                assert (status, "this link was changed" in answer.text) == (403, True), told
+                continue
             elif path in ("/login", "/static/dither.css"):
                 assert status == 200, told
             elif path == PATH:

@@ -141,7 +141,7 @@ def test_few_devices_that_report_numbers_often_are_told_to_be_too_few() -> None:
         reading = read_numbers(kept, tally, View(days=days))
         assert not reading.rows
         most = int(tally.n / reports_max(kept, days))
-        said = f"may be of only {most:,} devices. To tell numbers takes 3,000 of them."
+        said = f"may come from only {most:,} devices: numbers need 3,000 devices."
         assert said in reading.nothing_to_show
     assert read_numbers(kept, tally_of(kept.plan, [np.array([3_500, 3_500]) for _ in range(8)]), View(days=7)).rows
 

@@ -9,7 +9,7 @@ from scipy.stats import binom, norm
 
 from dither_aggregator.analysis import groups as groups_module
 from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.groups import dashboard_of, read_groups
+from dither_aggregator.analysis.groups import dashboard_of, group_differences, read_groups
 from dither_aggregator.analysis.reading import View, WantedSum
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.operations.administration import Administration
@@ -234,3 +234,68 @@ def test_a_group_of_too_few_reports_is_said_and_has_no_number(tmp_path: Path) ->
         one.hold(stored.plan, draw_numbers(stored.plan, hump(stored.plan), 100, np.random.default_rng(1)))
         _, (row,) = ask(one, "/v1/metrics/wait/groups")
         assert (row["n"], row["estimate"], row["lower"]) == (100, None, None)
+
+
+def test_a_group_has_the_same_numbers_by_day_and_between_two_weeks_on_pages_and_in_the_api(tmp_path: Path) -> None:
+    """A group falls from 85 % to 60 %; its days and its move hold the truth, and pages show what the API says."""
+    before, after = zipf(D), np.full(D, 1 / D)
+    with site(tmp_path, D, 'mechanism = "oue"') as one:
+        load(one, DASHBOARD)
+        for back in range(1, 15):
+            shares = after if back <= 7 else before
+            one.put((shares * 20_000).astype(np.int64), np.random.default_rng(back), back)
+        truths = [each[:10].sum() for each in (before, after)]
+        meta, rows = ask(one, "/v1/metrics/color/series?group=Low&window=7")
+        assert (meta["values"], meta["unit"], {row["value"] for row in rows}, len(rows)) == (["Low"], "", {"Low"}, 7)
+        assert all(row["lower"] <= truths[1] <= row["upper"] for row in rows)
+        meta, (low,) = ask(one, "/v1/compare?metric=color&group=Low")
+        assert (low["value"], low["verdict"], meta["unit"]) == ("Low", "fell", "")
+        assert low["lower"] <= truths[1] - truths[0] <= low["upper"]
+        page = one.client.get("/metrics/color/time?group=Low&window=7").text
+        for row in rows:
+            assert f"{100 * row['estimate']:.1f}" in page
+        (link,) = re.findall(r'<a href="([^"]*)"[^>]*>What moved</a>', page)
+        assert "group=Low" in link
+        page = one.client.get(link.replace("&amp;", "&")).text
+        section = re.search(r'<section class="groups">(.*?)</section>', page, re.DOTALL)
+        assert section
+        assert "fell" in section[1]
+        assert f"{100 * low['before']:.1f}" in section[1]
+        shown = re.search(r'<table class="shown">(.*?)</table>', page, re.DOTALL)
+        assert shown
+        assert len(re.findall("<bdi>model ", shown[1])) == 10
+        assert "<bdi>Two</bdi>" in one.client.get("/compare?metric=color").text
+        for query in ("group=Low&values=model+1", "group=Nobody"):
+            for address in ("/metrics/color/time?", "/v1/metrics/color/series?", "/compare?metric=color&"):
+                assert one.client.get(f"{address}{query}").status_code == 400, address + query
+
+
+def test_nothing_is_told_of_a_group_in_a_week_that_is_not_over(tmp_path: Path) -> None:
+    with site(tmp_path, D, 'mechanism = "oue"') as one:
+        load(one, DASHBOARD)
+        for back in (0, 1, 2):
+            one.put((zipf(D) * 20_000).astype(np.int64), np.random.default_rng(back), back)
+        assert ask(one, "/v1/compare?metric=color&group=Low&window=today")[1] == []
+        assert "cannot be told" in one.client.get(f"/compare?metric=color&epoch={one.day(1)}").text
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_group_that_did_not_move_is_hardly_ever_told_to_have(late: bool, tmp_path: Path) -> None:
+    """Fewer than 37 of 300 pairs with a verdict (5 % each: 1e-6); of a real move one is told every time."""
+    shares = (zipf(D) * 20_000).astype(np.int64)
+    told = 0
+    with site(tmp_path, D, 'mechanism = "oue"', epsilon="2.0") as one:
+        stored, rng = one.store.plans("color")[0], np.random.default_rng(5)
+        if late:
+            one.put(shares, rng)
+        load(one, DASHBOARD)
+        windows = [Window(one.day(back), one.day(back)) for back in (2, 1)]
+        for _ in range(RUNS):
+            for back in (2, 1):
+                one.put(rng.multinomial(20_000, zipf(D)).astype(np.int64), rng, back)
+            moves = group_differences(one.store, stored, *windows, 0.95)
+            assert len(moves) == 2
+            told += any(each.verdict for each in moves)
+        assert told <= MISSES_MAX
+        one.put(shares[::-1].copy(), rng, 1)
+        assert all(each.verdict for each in group_differences(one.store, stored, *windows, 0.95)[:1])

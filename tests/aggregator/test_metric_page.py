@@ -12,8 +12,9 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import shares as shares_module
 from dither_aggregator.analysis.pure import estimate_shares
+from tests.support.number_pages import words
 from tests.support.registries import registry
-from tests.support.sites import EXPIRES, Site, share, site, zipf
+from tests.support.sites import EXPIRES, Seen, Site, share, site, zipf
 from tests.support.soaking import scaled, thinned
 
 
@@ -64,7 +65,7 @@ def test_nothing_stands_out_of_noise(tmp_path: Path) -> None:
         for _ in range(pages):
             one.put(counts, rng)
             seen = one.page()
-            alone = seen.headline.startswith("None of 299 values stands out from the noise: one that ")
+            alone = seen.headline.startswith("None of 299 values stands out from the noise. One that ")
             assert alone == (list(seen.rows) == ["other"])
             out += not alone
     assert out <= binom.isf(3.1e-6, pages, 0.05)
@@ -259,3 +260,79 @@ def test_who_has_nothing_to_say_is_shown_beside_yes(tmp_path: Path) -> None:
         seen = one.page(metric="dark")
         assert list(seen.rows) == ["yes", "none"]
         assert "those included that have nothing to say" in seen.headline
+
+
+def test_values_are_chosen_by_address_and_no_interval_is_narrower_for_it(tmp_path: Path) -> None:
+    """The choice goes along to the other views and the files; what is not there is said."""
+    with site(tmp_path, 30, 'mechanism = "oue"') as one:
+        for back in range(1, 15):
+            one.put((zipf(30) * 400).astype(np.int64), np.random.default_rng(back), back)
+        whole, query = one.page().rows, "values=model+2&values=model+28"
+        seen = one.page(query)
+        assert list(seen.rows) == ["model 2 stands out", "model 28 cannot be told from zero"]
+        assert seen.rows["model 2 stands out"][1:] == whole["model 2"][1:]
+        assert "2 chosen values" in words(seen.html)
+        chosen = "values=model+2&amp;values=model+28"
+        for view in ("Answer", "Day by day", "What moved"):
+            assert re.search(f'<a href="[^"]*{re.escape(chosen)}[^"]*"[^>]*>{view}</a>', seen.html), view
+        assert re.search(f'<a href="/v1/[^"]*{re.escape(chosen)}[^"]*format=csv"', seen.html)
+        page = one.client.get("/compare?metric=color&values=model+2&values=model+28").text
+        compared = {row["value"]: row for row in one.client.get("/v1/compare?metric=color").get_json()["rows"]}
+        both = one.client.get("/v1/compare?metric=color&values=model+28&values=model+2").get_json()["rows"]
+        assert both == [compared["model 28"], compared["model 2"]]
+        assert len(re.findall("<bdi>model ", page.split('<table class="shown">')[1])) == 2
+        found = one.page("search=model+2").html
+        (link,) = re.findall(r'<a href="([^"]*)">Show these alone</a>', found)
+        assert len(one.page(unescape(link).partition("?")[2]).rows) == 10  # 2, and 20 to 28
+
+
+@pytest.mark.parametrize(
+    ("address", "detail"),
+    [
+        ("/metrics/dark?values=yes", "values are of metrics with a list"),
+        ("/metrics/color?values=model+2&group=x", "values and group do not go together"),
+        ("/metrics/color?" + "&".join(f"values={number}" for number in range(51)), "may be given 50 times at most"),
+        ("/metrics/color?values=nobody", "there is no value"),
+        ("/compare?metric=color&values=nobody", "there is no value"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_refused(address: str, detail: str, tmp_path: Path) -> None:
+    with site(tmp_path, 30) as one:
+        for back in (1, 2):
+            one.put((zipf(30) * 20_000).astype(np.int64), np.random.default_rng(back), back)
+        answer = one.client.get(address)
+        assert (answer.status_code, detail in answer.text) == (400, True), answer.text
+
+
+def test_a_few_values_that_do_not_stand_out_are_named(tmp_path: Path) -> None:
+    with site(tmp_path, 5) as one:
+        one.put(np.array([2_000, 0, 0, 0, 0]), np.random.default_rng(1))
+        seen = one.page()
+        assert "3 more listed values, not ranked" in seen.html
+        assert "None of these can be told from zero: model 1, model 2, model 3." in seen.html
+        assert "histogram" not in seen.html
+
+
+@pytest.mark.parametrize(
+    ("last", "says"),
+    [
+        ((200, 1_800, 0), r"model 0 fell from 90 % \(\d+ to \d+\) on {first} to 10 % \(\d+ to \d+\) on {last}\."),
+        (
+            (1_790, 210, 0),
+            r"model 0: 90 % .* on {first}, 90 % .* on {last}\. Two days alone do not tell that it moved\.",
+        ),
+    ],
+)
+def test_days_open_with_the_first_and_the_last_of_them(last: tuple[int, ...], says: str, tmp_path: Path) -> None:
+    """Only closed days count: today, which is another, is not over."""
+    with site(tmp_path, 3) as one:
+        for back, counts in ((3, (1_800, 200, 0)), (2, (1_000, 1_000, 0)), (1, last), (0, (1_000, 1_000, 0))):
+            one.put(np.array(counts), np.random.default_rng(back), days_ago=back)
+        seen = Seen(one.client.get("/metrics/color/time?values=model 0").text)
+        pattern = (
+            says.format(first=one.day(3), last=one.day(1))
+            .replace("90 %", r"(?:89|90|91) %")
+            .replace("10 %", r"(?:9|10|11) %")
+        )
+        assert re.fullmatch(pattern, re.sub(r"(\d)\.\d", r"\1", seen.headline))
+        assert "4 days with reports. If the bands of two days do not meet, the share was not the same." in seen.states

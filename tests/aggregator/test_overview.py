@@ -68,3 +68,17 @@ def test_one_metric_is_no_metrics(tmp_path: Path) -> None:
             one.put(np.full(12, 500), np.random.default_rng(back), back)
         said = words(one.client.get("/changes").text)
         assert "1 metric looked at" in said
+
+
+def test_cards_stand_under_their_owner_or_first_tag_and_what_has_none_comes_last(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        assert "<h3>" not in one.client.get("/").text
+        Administration(one.store).show(Dashboard.parse('[metric.dark]\ntags = ["web", "<b>"]'))
+        html = one.client.get("/?by=tag").text
+        assert re.findall("<h2>(.*?)</h2>", html) == ["<bdi>web</bdi>", "No tag"]
+        assert re.findall('<h3><a href="/metrics/(.*?)"', html) == ["dark", "color"]
+        owners = one.store.plans("color")[0].owners
+        assert owners
+        assert re.findall("<h2><bdi>(.*?)</bdi></h2>", one.client.get("/?by=owner").text) == [owners[0]]
+        assert re.findall("<h2>", one.client.get("/?by=owner&search=nobody").text) == []
+        assert one.client.get("/?by=moon").status_code == 400

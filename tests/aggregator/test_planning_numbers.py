@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
-from statistics import NormalDist
 from unittest.mock import PropertyMock, patch
 
 import numpy as np
@@ -128,8 +127,7 @@ def test_a_planned_width_is_that_of_readings(name: str) -> None:
 def test_a_plan_of_intervals_that_hold_each_on_its_own_would_be_seen() -> None:
     """Planted: the z of a single interval, 1.96 in place of 2.77."""
     question, n, epsilon = QUESTIONS["memoized"]
-    alone = -NormalDist().inv_cdf(0.025)
-    with patch.object(NumberQuestion, "z", PropertyMock(return_value=alone)):
+    with patch.object(NumberQuestion, "alpha", PropertyMock(return_value=0.05)):
         planned = plan(question, n, Decimal(epsilon), None)
     assert not mean_is_right(planned, seen(planned))
 
@@ -183,3 +181,12 @@ def test_the_lines_compile_to_even_ranges_and_the_cells_that_are_shown(d: int) -
 def test_lines_of_other_forms_compile_to_the_cells_that_are_shown(question: NumberQuestion) -> None:
     planned = plan(question, 30_000, Decimal("1.5"), None)
     assert metric_of(planned).plan.cells == planned.cells
+
+
+@pytest.mark.parametrize(("d", "n", "epsilon"), [(4, 20_000, "2"), (100, 20_000, "2"), (20, 10_000, "0.5")])
+def test_as_many_ranges_as_a_plan_names_leave_as_much_open_as_noise(d: int, n: int, epsilon: str) -> None:
+    alike = NumberQuestion("number", d).alike(n, Decimal(epsilon))
+    assert alike
+    planned = plan(NumberQuestion("number", alike), n, Decimal(epsilon), None)
+    assert planned.figures["mean_width"] == pytest.approx(2 / alike, rel=0.1)
+    assert [question.alike(n, Decimal(epsilon)) for question in (MEMOIZED, MEAN)] == [None, None]

@@ -46,7 +46,7 @@ def rows_of(text: str) -> str:
 def test_odds_of_a_report_and_a_life_are_said(tmp_path: Path) -> None:
     with site(tmp_path, 12, epsilon="2.0") as one:
         text = box(one)
-    assert "at 1 : 1 can become at most 88.1 % sure from one report" in text
+    assert "fifty-fifty can become at most 88.1 % sure from one report" in text
     assert "sure from all that the device ever reports" not in text
     assert rows_of(text).startswith(
         "a guess of one report 1 : 1 (50 %) 88.1 % 1 : 9 (10 %) 45.1 % 1 : 99 (1 %) 7.0 % ε 2 "

@@ -84,4 +84,4 @@ def test_the_words_of_tables_and_numbers_are_explained_by_the_limits_that_pages_
     assert numbers.WIDEST == 1 / 3
     assert "more than a third of the axis" in said["quantile"]
     assert f"needs {NUMBERS_MIN:,} reports for quantiles" in html
-    assert f"and {MEANS_MIN} where the mean is all" in html
+    assert f"and {MEANS_MIN} where only the mean is asked" in html

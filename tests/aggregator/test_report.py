@@ -1,10 +1,15 @@
 """The weekly report: the first page's sentences as text, as HTML and as a mail, by TLS beyond this machine."""
 
+import json
 import re
 import smtplib
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from html import unescape
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -12,6 +17,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from dither.cli import main
+from dither_aggregator.commands import report as report_command
 from dither_aggregator.web.pages.report import weekly
 from tests.support.aggregators import dither, sqlite_store
 from tests.support.number_pages import words
@@ -128,3 +135,114 @@ def test_text_and_html_are_printed(tmp_path: Path) -> None:
     html = dither("report", "--weekly", "--data", tmp_path, "--html").stdout
     assert text.startswith("example, ")
     assert html.startswith("<!doctype html>")
+
+
+# Moves, told to a webhook and to Prometheus.
+
+
+@pytest.fixture
+def moved(one: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Let the command report of a store in which a value rose."""
+    monkeypatch.setattr("dither_aggregator.web.pages.report.weekly", lambda _, url="": weekly(one.store, url))
+    monkeypatch.setattr(report_command, "PAUSES_S", (0.0, 0.0))
+    return one
+
+
+@contextmanager
+def webhook(*statuses: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Serve a webhook that answers so, one after the other; yield its address and what it was told."""
+    told: list[dict[str, Any]] = []
+    answers = iter(statuses)
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.headers["Content-Type"] == "application/json"
+            assert "Authorization" not in self.headers
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(next(answers))
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/secret", told
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def run_report(tmp_path: Path, *arguments: str) -> int:
+    with sqlite_store(registry(), tmp_path / "empty"):
+        pass
+    return main(["report", "--weekly", "--data", str(tmp_path / "empty"), *arguments])
+
+
+def test_a_webhook_is_told_what_moved_by_the_verdicts_of_all_metrics(
+    moved: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with webhook(204) as (url, told):
+        assert run_report(tmp_path, "--webhook", url, "--url", "https://example.org") == 0
+    assert capsys.readouterr().out == "posted what moved\n"
+    (document,) = told
+    rows = moved.client.get("/v1/changes").get_json()["rows"]
+    (one,) = document["moved"]
+    assert (one["metric"], one["url"]) == ("color", "https://example.org/metrics/color")
+    assert one["moves"][0].startswith(f"{rows[0]['value']} {rows[0]['verdict']} by ")
+    assert (document["from"], document["to"]) == (str(moved.day(7)), str(moved.day(1)))
+    assert document["metrics"] == 2
+    assert one["moves"][0] in document["text"]
+    assert weekly(moved.store, "https://example.org").moved["id"] == document["id"]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "fails", "posts"),
+    [
+        ((500, 429, 200), None, 3),
+        ((500, 500, 500), "it answered 500", 3),
+        ((404,), "it answered 404", 1),
+        ((302,), "it answered 302", 1),
+    ],
+)
+def test_a_webhook_is_tried_again_a_few_times_and_never_elsewhere(
+    statuses: tuple[int, ...],
+    fails: str | None,
+    posts: int,
+    moved: Site,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with webhook(*statuses) as (url, told):
+        assert run_report(tmp_path, "--webhook", url) == (2 if fails else 0)
+    assert (len(told), len({each["id"] for each in told})) == (posts, 1)
+    said = capsys.readouterr().err
+    assert (fails or "") in said
+    assert "secret" not in said  # the address of a webhook is often its key
+
+
+def test_a_webhook_is_left_alone_where_nothing_moved_and_refused_in_plain_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with webhook() as (url, told):
+        assert run_report(tmp_path, "--webhook", url) == 0
+    assert (told, capsys.readouterr().out) == ([], "nothing moved, so nothing is posted\n")
+    for wrong in ("http://example.org/x", "ftp://example.org", "https://", "example.org", "https://é.org"):
+        assert main(["report", "--weekly", "--data", str(tmp_path / "empty"), "--webhook", wrong]) == 2, wrong
+        assert "--webhook must be https://" in capsys.readouterr().err
+
+
+def test_prometheus_is_told_of_each_metric_whether_it_moved(
+    moved: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_report(tmp_path, "--prometheus") == 0
+    said = capsys.readouterr().out
+    assert 'dither_metric_moved{app="example",metric="color"} 1.0\n' in said
+    assert 'dither_metric_moved{app="example",metric="dark"} 0.0\n' in said
+    end = re.search(r'dither_moves_end_timestamp_seconds\{app="example"\} (\S+)', said)
+    assert end
+    assert datetime.fromtimestamp(float(end[1]), UTC).date() == moved.store.today()

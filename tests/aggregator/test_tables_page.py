@@ -113,18 +113,23 @@ def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_col
     )
 
 
+def test_a_card_writes_a_mean_in_its_unit_beside_its_arm(one: Site) -> None:
+    html = one.client.get("/").text
+    assert re.search(r"<bdi>arm treatment</bdi><svg.*?</svg><b>\d\.\d+\N{NO-BREAK SPACE}s</b>", html)
+
+
 def test_what_goes_together_is_named_the_clearest_first(one: Site) -> None:
     page = one.page(metric="stability")
-    (named,) = re.findall(r"Told, the clearest first: (.*?)\.</p>", page.html, re.DOTALL)
+    (named,) = re.findall(r"These go together, the clearest first: (.*?)\.</p>", page.html, re.DOTALL)
     pairs = re.findall(r"(\w+) and (\w+)", text(named))
     assert len(pairs) == 3
     assert f"most clearly {pairs[0][0]} and {pairs[0][1]}." in page.headline
-    assert "Told, the clearest first" not in one.page(metric="still").html
+    assert "These go together, the clearest first" not in one.page(metric="still").html
 
 
-def test_the_clearest_pair_is_shown_and_each_pair_can_be_asked_for(one: Site) -> None:
+def test_the_pair_of_the_headline_is_shown_and_each_can_be_asked_for(one: Site) -> None:
     shown = text(one.page(metric="stability").html)
-    assert "crashed by version" in shown or "version by crashed" in shown or "load by version" in shown
+    assert "load by arm" in shown  # what the headline is of
     page = one.page("of=crashed&by=version", "stability").html
     assert next(cells for cells in lines(page) if cells[:2] == ["158", "yes"])[-1] == "higher than all others"
     means = lines(one.page("of=load&by=version", "stability").html)
@@ -157,7 +162,7 @@ def test_a_place_of_the_matrix_that_is_empty_is_explained(one: Site) -> None:
 
 def test_where_nothing_goes_together_the_page_says_so_and_has_no_verdict(one: Site) -> None:
     page = one.page(metric="still")
-    assert page.headline.startswith("By arm, no column can be told to differ. a and b cannot be told to go together.")
+    assert page.headline.startswith("No column can be told to differ by arm. a and b cannot be told to go together.")
     assert {cells[-1] for cells in lines(page.html)} == {""}
 
 
@@ -238,7 +243,7 @@ def test_a_column_that_no_other_one_groups_has_a_page(tmp_path: Path, columns: s
         plan = made.store.plans("alone")[0].plan
         shares = alone(*(np.full(size, 1 / size) for size in shape_of(plan)))
         made.hold(plan, draw_table(plan, (shares,), (9_000,), np.random.default_rng(6)))
-        assert "No other column has groups to tell a by" in text(made.page(query, "alone").html)
+        assert "a cannot be told by group: no other column has groups." in text(made.page(query, "alone").html)
 
 
 def test_a_point_beyond_a_cut_interval_is_on_the_axis() -> None:

@@ -266,7 +266,8 @@ def test_prometheus_takes_the_file_for_containers(tmp_path: Path) -> None:
 
 
 def test_alerts_fire_where_something_is_wrong_and_only_there() -> None:
-    assert "SUCCESS" in run(tool("promtool"), "test", "rules", Path(__file__).with_name("alerts.test.yaml"))
+    for file in ("alerts.test.yaml", "moves.test.yaml"):
+        assert "SUCCESS" in run(tool("promtool"), "test", "rules", Path(__file__).with_name(file))
 
 
 def alerts() -> dict[str, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Advice: where other questions, or another schedule, show more for the same price, one line each with its figures.
 
     spread or early     all installs answer an early metric in the first days after a release, a spread one in a year
+    more ranges         where in its range a number lies is left open, which makes the interval of a mean wider
     a table or flags    a share of one half has the variance V by a flag, and another one by a column of a table
 
         V = 1/4 coth(epsilon / 2)^2     a flag by GRR: s (1 - s) / (p - q)^2 with s = 1/2
@@ -30,13 +31,15 @@ from dither_aggregator.analysis.installs import (
     outlook_of,
     reports_of,
 )
+from dither_aggregator.analysis.planning_numbers import mean_parts, ranges_alike
 from dither_aggregator.analysis.planning_tables import column_variance, effect_of_one, tests_of
-from dither_shared.domains import OTHER, Columns, Values
+from dither_shared.domains import OTHER, Buckets, Columns, NumberDomain, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import DitherError
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.frozen import replaced
 from dither_shared.kinds import TableKind
+from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.precision import ALPHA, POWER, SIDES
 from dither_shared.registry import Metric
 
@@ -52,6 +55,8 @@ def advice(now: Outlook, quiet_days: int, reread: Reread, today: date | None = N
         yield from _of_spread(now, quiet_days, reread, today)
     if isinstance(now.metric.asked.domain, Columns):
         yield from _of_table(now, now.metric.asked.domain, quiet_days)
+    if isinstance(now.metric.asked.domain, Buckets):
+        yield from _of_ranges(now, now.metric.asked.domain, reread)
 
 
 def advice_together(outlooks: Sequence[Outlook]) -> Iterator[str]:
@@ -98,6 +103,30 @@ def _of_spread(now: Outlook, quiet_days: int, reread: Reread, today: date | None
         yield (
             f'schedule = "early" shows {early.week} in the {first}, "spread" {now.whole} in {whole}, at the same '
             f'price: take "early" for one answer, "spread" to follow it over the year'
+        )
+
+
+def _of_ranges(now: Outlook, domain: Buckets, reread: Reread) -> Iterator[str]:
+    n = int(now.week.reports)
+    if now.week.told is None or now.week.short > 1:
+        return
+    whole = (domain.edges[-1] - domain.edges[0]) / 10**domain.decimals
+
+    def parts(ranges: int) -> tuple[float, float]:
+        asked = reread({"buckets": ranges})
+        return mean_parts(NumberDomain.of(asked.asked.domain), asked.cells, n)
+
+    try:
+        before, ranges = mean_parts(domain, now.metric.cells, n), ranges_alike(parts, len(domain.edges) - 1)
+        after = parts(ranges)
+    except DitherError:
+        return  # compiled, or its edges are listed
+    if ranges > len(domain.edges) - 1 and sum(after) <= WORTH_A_LINE * sum(before):
+        noise, left_open, wide, narrow = (_percent(each / whole) for each in (*before, sum(before), sum(after)))
+        yield (
+            f"of low to high, ranges leave {left_open} open in the mean and noise {noise} in a week: "
+            f"buckets = {ranges} {'makes both alike' if ranges < BUCKETS_MAX else 'is the most there are'}, "
+            f"with an interval {narrow} wide, not {wide}, at the same price"
         )
 
 
@@ -151,6 +180,10 @@ def _shared_out(metric: Metric, columns: int) -> tuple[Decimal, PlannedLife]:
 def _of_flag(epsilon: Decimal) -> float:
     """Return n times the variance of a flag's share of one half."""
     return 0.25 / tanh(float(epsilon) / 2) ** 2
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.2g} %"
 
 
 def _points(part: float) -> str:

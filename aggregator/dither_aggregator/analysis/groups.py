@@ -9,6 +9,10 @@
              the metric's values at once, z^2 = the 1 - alpha quantile of chi^2 with d degrees of freedom
 
 The variance is that of the whole sum (`functional.py`): values that one report supports together are no surprise to it.
+
+Day by day each of m days has alpha / m. A difference of two windows has an interval from the ends of both, squared and
+added, as values' differences have (`differences.py`), and it moved where that does not hold zero: so all verdicts of
+the family hold at once, without a further test.
 """
 
 from collections.abc import Sequence
@@ -19,10 +23,15 @@ from typing import Literal
 
 from scipy.special import chdtri, ndtr
 
+from dither_aggregator.analysis.differences import Difference
 from dither_aggregator.analysis.estimands import estimand_of, tally_of
+from dither_aggregator.analysis.functional import apart
+from dither_aggregator.analysis.inference import beyond_zero
 from dither_aggregator.analysis.reading import View, WantedSum
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.series import Point
+from dither_aggregator.analysis.windows import Window, may_return
+from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.dashboard import Dashboard, ValueGroup
 from dither_shared.domains import Buckets
@@ -47,6 +56,8 @@ class GroupReading:
     n: int
     row: Row | None
     """None where it cannot be told."""
+    left_out: int | None = 0
+    """Reports of these days that are not among the n."""
 
 
 def dashboard_of(store: Store) -> Dashboard:
@@ -86,9 +97,71 @@ def read_groups(
             each,
             tally.n,
             next(told) if wanted.alpha >= ALPHA_MIN else None,
+            tally.left_out,
         )
         for (group, places), each, wanted in zip(found, z, sums, strict=True)
     ]
+
+
+def group_series(
+    store: Store, plans: Sequence[StoredPlan], window: Window, names: Sequence[str], confidence: float
+) -> list[Point]:
+    """Return the points of some groups under the plans that have them, by group, then by plan and day.
+
+    Intervals hold together for all days of all plans. Days that are no longer kept are left out.
+    """
+    days = sum(len(store.epochs(stored.plan, window.first, window.last)) for stored in plans)
+    each_day = 1 - (1 - confidence) / max(days, 1)
+    points: list[Point] = []
+    for stored in plans:
+        for epoch in reversed(store.epochs(stored.plan, window.first, window.last)):
+            try:
+                found = read_groups(store, stored, Window.ending(epoch, 1), each_day, names)
+            except TallyGone:
+                continue
+            points += [
+                Point(
+                    *(row.value, row.estimate, row.std_error, row.lower, row.upper, row.told_error is not None),
+                    *(stored.plan.digest, stored.plan.rev, epoch, each.n, epoch > store.sealed(), each.left_out),
+                )
+                for each in found
+                if (row := each.row)
+            ]
+    return sorted(points, key=lambda point: names.index(point.value))
+
+
+def group_differences(
+    store: Store, stored: StoredPlan, before: Window, after: Window, confidence: float, names: Sequence[str] = ()
+) -> list[Difference]:
+    """Return how the shares of a plan's groups, or of those of some names, differ between two windows, with verdicts.
+
+    There is none while the later window is not over, and none of a group that one of them does not tell. Raises
+    TallyGone.
+    """
+    if max(before.last, after.last) > store.sealed():
+        return []
+    old, new = (
+        {each.group.name: each.row for each in read_groups(store, stored, window, confidence, names) if each.row}
+        for window in (before, after)
+    )
+    opposed = float(may_return(stored))
+    return [_difference(old[name], row, opposed) for name, row in new.items() if name in old]
+
+
+def _difference(old: Row, new: Row, opposed: float) -> Difference:
+    moved, error = new.estimate - old.estimate, float(apart(old.std_error, new.std_error, opposed))
+    lower = moved - float(apart(new.estimate - new.lower, old.upper - old.estimate, opposed))
+    upper = moved + float(apart(new.upper - new.estimate, old.estimate - old.lower, opposed))
+    way, has_error = beyond_zero(lower, upper), old.told_error is not None and new.told_error is not None
+    verdict: Literal["rose", "fell"] | None = "rose" if way > 0 else "fell" if way < 0 else None
+    p_value = 2 * float(ndtr(-abs(moved) / error)) if error else 1.0
+    return Difference(new.value, moved, error, lower, upper, has_error, old.estimate, new.estimate, p_value, verdict)
+
+
+def group_names(store: Store, stored: StoredPlan) -> Sequence[str]:
+    """Return the names of the groups that have something of a plan, in the order of the dashboard."""
+    groups = dashboard_of(store).groups_of(stored.plan.metric)
+    return [group.name for group in groups if _places(group, stored.plan)]
 
 
 def members_of(store: Store, stored: StoredPlan, names: Sequence[str]) -> Sequence[str]:

@@ -187,9 +187,9 @@ class NumbersReading(Reading):
         """Say how many reports are needed."""
         least, devices = _least(self.stored.plan), int(_effective(self.stored, self.view, self.n))
         if devices >= least:
-            return "Too few of these reports are of numbers, or one of their cells has hardly any: nothing can be told."
+            return "Too few of these reports hold a number, or hardly any are in one of the cells: nothing can be told."
         if self.n >= least:
-            return f"{self.n:,} reports may be of only {devices:,} devices. To tell numbers takes {least:,} of them."
+            return f"{self.n:,} reports may come from only {devices:,} devices: numbers need {least:,} devices."
         return f"{self.n:,} reports are too few to tell: numbers need {least:,}."
 
     def own_document(self) -> NumbersFacts:
@@ -339,9 +339,12 @@ class Statistics:
         places = self.places
         return np.tril(np.ones((places.numbers, places.numbers + len(places.others))))
 
+    def _alpha(self, together: int) -> float:
+        """Return how often an interval may miss, of so many that hold together."""
+        return (1 - self.view.confidence) / (together * self.view.together if self.view.simultaneous else 1)
+
     def _z(self, together: int) -> float:
-        alpha = (1 - self.view.confidence) / (together * self.view.together if self.view.simultaneous else 1)
-        return -NormalDist().inv_cdf(alpha / 2)
+        return -NormalDist().inv_cdf(self._alpha(together) / 2)
 
     # The mean and quantiles.
 
@@ -372,6 +375,18 @@ class Statistics:
         answers = self.repeats / self.channel.n * float(shares @ ((values - mean) ** 2 * is_number))
         return min(1.0, sqrt(answers) / float(self.fit.raw @ is_number) / std_error)
 
+    def _mean_z(self) -> float:
+        """Return how many standard errors the interval of the mean reaches beyond what ranges leave open.
+
+        At most one of its two ends can miss where ranges leave much open (`open_z`). How much they do is estimated, too
+        (ranges may differ in width), so the least that it may be counts.
+        """
+        (low, high), z = self.mean_ends, self._z(len(self.names))
+        width = self._values(self.places.mean_upper - self.places.mean_lower)
+        (left_open,), (error,) = self._ratios(width[np.newaxis], z)
+        least = max(0.0, float(left_open - z * error))
+        return open_z(self._alpha(len(self.names)), least / max(low.std_error, high.std_error))
+
     def _mean(self) -> NumberRow:
         """Return the mean: between the means of lower and of upper ends of ranges, by strict bounds."""
         places, z = self.places, self._z(len(self.names))
@@ -382,7 +397,7 @@ class Statistics:
         (estimate,), (error,) = (each.tolist() for each in self._ratios(middle[np.newaxis], z))
         if len(self.names) == 1:  # nothing is rounded to ranges, and the estimate is linear: its own law is the normal
             return NumberRow(MEAN, estimate, error, estimate - z * error, estimate + z * error, "mean")
-        bounds = self.bounds
+        bounds = replace(self.bounds, z=self._mean_z())
         least, most = ratio_bounds(bounds, lower, upper, places.is_number)
         possible = bounds.nearest / (bounds.nearest @ places.is_number)
         low, fitted, high = (float(values @ possible) for values in (lower, middle, upper))

@@ -4,7 +4,8 @@ Widths are parts of the range from low to high, at the 95 % level, with as many 
 metric's page. With h the width of one of the d ranges, s the standard error of a report, and z that of the level:
 
     mean alone, memoized mean    2 z s / sqrt(n)
-    mean of ranges               2 z s / sqrt(n) + h       where in its range a number lies is left open
+    mean of ranges               2 C s / sqrt(n) + h       where in its range a number lies is left open; C is less than
+                                                           z, as `inference.open_z` says
     median of ranges             2 z s / sqrt(n) + h       an interval is made of whole ranges: it reaches half a range
                                                            further at either end, on average
     memoized median              2 z s / sqrt(n) + 2 h     a device's own threshold rounds to one of a step's two ends
@@ -15,14 +16,15 @@ are about as narrow as the narrowest of those that 1, 4, 16 ... ranges taken tog
 what is planned. A median is not told where its interval would hold more than a third of the ranges.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from itertools import pairwise
 from math import sqrt
 from statistics import NormalDist
 
-from dither_aggregator.analysis.inference import CONFIDENCE
+from dither_aggregator.analysis.inference import CONFIDENCE, open_z
 from dither_aggregator.analysis.numbers import QUANTILES, SURE_OF_NUMBERS, WIDEST
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_shared.cells import DEVICE, Cells, Part
@@ -42,6 +44,35 @@ TOGETHER = 4
 """How many ranges are taken together at a time."""
 COARSEST = 4
 """Fewer ranges than this are not taken together: the middle would be all that they tell."""
+TOGETHER_ON_A_PAGE = 1 + len(QUANTILES)
+"""The intervals of the mean and of all quantiles hold together."""
+ALIKE_STEPS_MAX = 5
+"""The noise of a mean hardly depends on the number of ranges, so that two steps are usual."""
+
+
+def _parts(std_error: float, left_open: float, alpha: float) -> tuple[float, float]:
+    return 2 * open_z(alpha, left_open / std_error) * std_error, left_open
+
+
+def mean_parts(domain: NumberDomain, cells: Cells, n: int) -> tuple[float, float]:
+    """Return how much of the width of the mean's interval on a page is noise, and how much ranges leave open.
+
+    It is of n reports of numbers that are spread evenly, in the domain's unit.
+    """
+    widths = [high - low for low, high in pairwise(domain.edges)]
+    left_open = sum(width**2 for width in widths) / sum(widths) / 10**domain.decimals
+    return _parts(std_errors(domain, cells, n, ("mean",))["mean"], left_open, (1 - CONFIDENCE) / TOGETHER_ON_A_PAGE)
+
+
+def ranges_alike(parts: Callable[[int], tuple[float, float]], d: int) -> int:
+    """Return how many ranges make both parts of the mean's interval alike, at most BUCKETS_MAX; d is tried first."""
+    for _ in range(ALIKE_STEPS_MAX):
+        noise, left_open = parts(d)
+        better = min(max(round(d * left_open / noise), 2), BUCKETS_MAX)
+        if better == d:
+            break
+        d = better
+    return d
 
 
 @dataclass(frozen=True)
@@ -61,8 +92,11 @@ class _Numbers(Design["NumberQuestion"]):
         return self._mean_width(n) if self.question.mean_alone else self._median_width(n)
 
     def _mean_width(self, n: int) -> float | None:
-        width = 2 * self.question.z * self._mean / sqrt(n) + self.question.left_open
-        return min(width, 1.0) if self._tells(n) else None
+        return min(sum(self.mean_parts(n)), 1.0) if self._tells(n) else None
+
+    def mean_parts(self, n: int) -> tuple[float, float]:
+        """Return how much of the width of the mean's interval is noise, and how much ranges leave open."""
+        return _parts(self._mean / sqrt(n), self.question.left_open, self.question.alpha)
 
     def _median_width(self, n: int) -> float | None:
         question = self.question
@@ -142,10 +176,20 @@ class NumberQuestion(Question):
         return MEANS_MIN if self.mean_alone else NUMBERS_MIN * self.repeats
 
     @property
+    def alpha(self) -> float:
+        """How often an interval may miss: mean and quantiles hold together."""
+        return (1 - CONFIDENCE) / (1 if self.mean_alone else TOGETHER_ON_A_PAGE)
+
+    @property
     def z(self) -> float:
-        """Half the width of an interval in standard errors: mean and quantiles hold together."""
-        together = 1 if self.mean_alone else 1 + len(QUANTILES)
-        return -NormalDist().inv_cdf((1 - CONFIDENCE) / 2 / together)
+        """Half the width of an interval in standard errors."""
+        return -NormalDist().inv_cdf(self.alpha / 2)
+
+    def alike(self, n: int, epsilon: Decimal) -> int | None:
+        """Return how many ranges leave as much of the mean open as noise does; None where numbers are not in ranges."""
+        if self.all_numbers:
+            return None
+        return ranges_alike(lambda d: mean_parts(*self._of(d, epsilon), n), self.d)
 
     @property
     def left_open(self) -> float:

@@ -1,16 +1,19 @@
-"""`dither report`: the week's answers and what moved, of all metrics, as text, as HTML, or by mail.
+"""`dither report`: the week's answers and what moved, of all metrics, as text, as HTML, by mail or to a webhook.
 
 They are the sentences of the first page, with verdicts that count that all metrics are looked at.
 """
 
 import argparse
+import json
 import smtplib
 import ssl
+import time
 from contextlib import ExitStack
 from email.message import EmailMessage
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from dither.sending.connection import post
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.arguments.values import LOOPBACK
@@ -21,6 +24,10 @@ if TYPE_CHECKING:
 
 EXAMPLE = "dither report --weekly --data /var/lib/dither"
 SEND_WITHIN_S = 30
+POST_WITHIN_S = 10
+"""For one attempt, from the connection to the answer's last byte."""
+PAUSES_S = (2.0, 10.0)
+"""Seconds before each further attempt."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weekly", action="store_true", required=True, help="the last seven closed days, beside the seven before"
     )
-    parser.add_argument("--html", action="store_true", help="print HTML, not text")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--html", action="store_true", help="print HTML, not text")
+    form.add_argument(
+        "--prometheus", action="store_true", help="print whether each metric moved, for node_exporter's text files"
+    )
     parser.add_argument(
         "--to", action="append", default=[], metavar="ADDRESS", help="mail it, with both forms; may be repeated"
+    )
+    parser.add_argument(
+        "--webhook", metavar="URL", help="post what moved to an https address, as JSON; nothing where nothing moved"
     )
     parser.add_argument("--sender", metavar="ADDRESS", help="the mail's From; needed with --to")
     parser.add_argument("--url", metavar="URL", default="", help="where the pages are, for links")
@@ -42,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the report, or send it."""
     if args.to and not (args.sender and args.smtp):
         raise ConfigurationError("--to needs --sender, and --smtp or DITHER_SMTP: the mail server")
+    if args.webhook:
+        _check_webhook(args.webhook)
     from dither_aggregator.web.pages.report import weekly
 
     with opened(args, read_only=True) as store:
@@ -49,9 +65,39 @@ def run(args: argparse.Namespace) -> int:
     if args.to:
         _send(mail(report, args.sender, args.to), args.smtp)
         print(f"sent to {', '.join(args.to)}")
-    else:
-        print(report.html if args.html else report.text, end="")
+    if args.webhook:
+        document = report.moved
+        if document["moved"]:
+            _post(args.webhook, json.dumps(document).encode("utf-8"))
+        print("posted what moved" if document["moved"] else "nothing moved, so nothing is posted")
+    if not (args.to or args.webhook):
+        print(report.prometheus if args.prometheus else report.html if args.html else report.text, end="")
     return 0
+
+
+def _check_webhook(url: str) -> None:
+    """Refuse an address to which verdicts would go in plain text; its own words may be a secret, so none is told."""
+    place = urlsplit(url)
+    here = place.scheme == "http" and place.hostname in (LOOPBACK, "localhost", "::1")
+    if not (place.hostname and url.isascii() and url.isprintable() and (place.scheme == "https" or here)):
+        raise ConfigurationError("--webhook must be https://..., or http:// on this machine")
+
+
+def _post(url: str, body: bytes) -> None:
+    """Post a document, again after a pause where it did not arrive or is to come later; no redirect is followed."""
+    headers = {"Content-Type": "application/json"}
+    for pause in (*PAUSES_S, None):
+        try:
+            status = post(url, body, headers, POST_WITHIN_S)
+            if status < 300:
+                return
+            fault = f"it answered {status}"
+            again = status == 429 or status >= 500
+        except Exception as error:  # whatever answers there says what it likes
+            fault, again = f"no answer ({type(error).__name__})", True
+        if pause is None or not again:
+            raise ConfigurationError(f"the webhook was not told what moved: {fault}")
+        time.sleep(pause)
 
 
 def mail(report: "WeeklyReport", sender: str, to: list[str]) -> EmailMessage:

@@ -167,6 +167,7 @@ def document_of(registry: Registry) -> dict[str, Any]:
             {
                 "plan": metric.plan.to_document(),
                 "question": metric.question,
+                "owners": list(metric.owners),
                 "candidates": metric.asked.candidates,
                 "reservation": metric.reservation,
                 "expires": metric.expires.isoformat(),

@@ -40,6 +40,8 @@ class StoredPlan(Document):
     """Whether its reports are refused from now on."""
     period_days: int = 1
     """How often a device is asked."""
+    owners: tuple[str, ...] = ()
+    """Who answers for the question."""
 
     @property
     def document_id(self) -> int:
@@ -79,6 +81,7 @@ class StoredPlan(Document):
             "current": self.current,
             "retired": self.retired,
             "period_days": self.period_days,
+            "owners": list(self.owners),
         }
 
     @classmethod
@@ -93,6 +96,7 @@ class StoredPlan(Document):
             fields["current"],
             fields["retired"],
             fields.get("period_days", 1),  # plans of older stores were read as if asked every day
+            tuple(fields.get("owners", ())),  # which older stores do not have
         )._checked()
 
     @classmethod
@@ -109,9 +113,9 @@ class StoredPlan(Document):
         numbers = (self.id, self.plan.rev, self.reservation, self.period_days)
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
             raise ValueError(f"an id, a rev, a reservation and a period must be numbers, got {numbers}")
-        texts = (self.plan.metric, self.plan.presence, self.question, *self.candidates, *self.plan.values)
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("a metric, its presence, its question, its candidates and its values must be texts")
+        own = (self.question, *self.owners, *self.candidates)
+        if not all(isinstance(text, str) for text in (self.plan.metric, self.plan.presence, *own, *self.plan.values)):
+            raise ValueError("a metric, its presence, question, owners, candidates and values must be texts")
         if not (type(self.current) is type(self.retired) is bool):
             raise ValueError("a plan must be current or not, and retired or not")
         return self

@@ -14,7 +14,7 @@ from dither_aggregator.web.http_messages import App, HttpAnswer, Scope, headers_
 from dither_aggregator.web.login import LOGIN, LOGOUT, TRIES, Login, to_login
 from dither_aggregator.web.problems import API, DOCUMENT, nowhere
 from dither_aggregator.web.process_messages import LIVE, SESSION
-from dither_aggregator.web.url_paths import is_known
+from dither_aggregator.web.url_paths import EMBED, is_known
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
@@ -57,6 +57,8 @@ class Authentication:
             return self._form(scope, headers, body)
         if path.startswith(STATIC) or path == PATH:  # other methods than POST are told so
             return await reading(scope, body)
+        if looks and path.startswith(EMBED):  # the link is the key, and the page reads it
+            return unstored(await reading(scope, body))
         if self._is_open(scope):
             return await reading({**scope, LIVE: True}, body)
         if looks and (key := self._logged_in(headers)):

@@ -36,6 +36,13 @@ PAGE_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
+EMBED_HEADERS = {
+    **{name: value for name, value in PAGE_HEADERS.items() if name != "X-Frame-Options"},
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors *"
+    ),
+}
+"""The same of what other sites show in a frame."""
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>

@@ -8,10 +8,10 @@ from flask import current_app
 from marshmallow import fields, validate
 
 from dither_aggregator.analysis.changes import Changes, changes, side_by_side, windows_beside
-from dither_aggregator.analysis.differences import Comparison, compare
+from dither_aggregator.analysis.differences import Comparison, Difference, compare
 from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.estimands import estimand_of, read, tail
-from dither_aggregator.analysis.groups import dashboard_of
+from dither_aggregator.analysis.groups import dashboard_of, group_series
 from dither_aggregator.analysis.quality.verdict import Quality, days
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.reading_cache import keep_figure
@@ -26,6 +26,7 @@ from dither_aggregator.health.status import MOVED
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.long_lists import refuse_long, too_long
 from dither_aggregator.web.query_parameters import (
+    CHOSEN_MAX,
     Day,
     LevelAsked,
     PlanAsked,
@@ -33,9 +34,13 @@ from dither_aggregator.web.query_parameters import (
     Value,
     WindowAsked,
     about,
+    asked_members,
     asked_plan,
     asked_window,
     between,
+    chosen,
+    refuse_both,
+    refuse_future,
 )
 from dither_shared.wire.problems import Problem
 
@@ -54,28 +59,38 @@ class SeriesAsked(WindowAsked, LevelAsked):
         validate=validate.Length(max=VALUES_MAX, error=f"may be given {VALUES_MAX} times at most"),
         metadata=about(f"up to {VALUES_MAX} values; by default those that stand out of the last window", "value"),
     )
+    group = fields.List(
+        Value(),
+        validate=validate.Length(max=VALUES_MAX, error=f"may be given {VALUES_MAX} times at most"),
+        metadata=about(f"up to {VALUES_MAX} groups of the operator's dashboard, in place of values"),
+    )
 
 
 def asked_series(
     store: Store, name: str, asked: QueryParameters
 ) -> tuple[StoredPlan, Window, Sequence[str], list[Point]]:
-    """Return the plan, the days, the values and the points that a request asks for. Raises NotReady."""
+    """Return the plan, the days, the values or groups, and the points that a request asks for. Raises NotReady."""
     stored, window = series_asked(store, name, asked)
-    values = tuple(dict.fromkeys(asked.get("values") or ())) or _standing_out(store, stored)
     unit = stored.plan.domain.unit  # numbers of another unit have no place on the same axis
     plans = [each for each in store.plans(name) if each.plan.domain.unit == unit]
+    level = int(asked["level"]) / 100
+    if asked_members(store, stored, asked) is not None:
+        groups = tuple(dict.fromkeys(asked["group"]))
+        return stored, window, groups, group_series(store, plans, window, groups, level)
+    values = tuple(dict.fromkeys(asked.get("values") or ())) or _standing_out(store, stored)
     for value in values:
         if not any(estimand_of(each.plan).knows(each, value) for each in plans):
             raise Problem(
                 "malformed", f"the metric {name!r} has no value {value!r}; GET /v1/metrics/{name}/values lists them"
             )
-    return stored, window, values, series(store, plans, window, values, int(asked["level"]) / 100)
+    return stored, window, values, series(store, plans, window, values, level)
 
 
 def series_asked(store: Store, name: str, asked: QueryParameters) -> tuple[StoredPlan, Window]:
     """Return the plan and the days that a request asks for, without a look at them."""
     stored = asked_plan(store, name, asked)
     refuse_long(stored)
+    refuse_both(asked)
     return stored, asked_window(store, asked) or _last_days(store, name)
 
 
@@ -117,6 +132,12 @@ class CompareAsked(WindowAsked, PlanAsked, LevelAsked):
     metric = fields.String(metadata=about("the metric's name", "metric"))
     base_first = Day(data_key="base_from", metadata=about("the first day of the window before", "before, from"))
     base_last = Day(data_key="base_to", metadata=about("its last day", "to"))
+    values = chosen("a value: those that are given alone, with intervals that hold for all")
+    group = fields.List(
+        Value(),
+        validate=validate.Length(max=CHOSEN_MAX, error=f"may be given {CHOSEN_MAX} times at most"),
+        metadata=about("a group of the operator's dashboard: the differences of groups, in place of values"),
+    )
 
 
 def asked_comparison(store: Store, asked: QueryParameters) -> tuple[StoredPlan, Window, Window]:
@@ -125,6 +146,9 @@ def asked_comparison(store: Store, asked: QueryParameters) -> tuple[StoredPlan, 
     usual = side_by_side(store.epochs(stored.plan), store.sealed(), store.tallies_from())
     after = asked_window(store, asked) or usual[1]
     before = between(asked, "base_first", "base_last") or Window.ending(_day_before(after.first), after.days)
+    refuse_future(store, before)
+    refuse_both(asked)
+    asked_members(store, stored, asked)
     refuse_long(stored)
     return stored, before, after
 
@@ -135,6 +159,26 @@ def compared(store: Store, stored: StoredPlan, before: Window, after: Window, le
         return compare(store, stored, before, after, 1 - int(level) / 100)
     except BadView as error:
         raise Problem("malformed", str(error)) from None
+
+
+def chosen_differences(comparison: Comparison, values: Sequence[str]) -> list[Difference]:
+    """Return the differences of some values, in that order; raise Problem for one that no window can have.
+
+    A value that the windows do not both tell, but could have, is left out.
+    """
+    rows = {row.value: row for row in (*comparison.rows, *comparison.untold)}
+    refuse_unknown(comparison.after.stored, [value for value in values if value not in rows])
+    return [rows[value] for value in dict.fromkeys(values) if value in rows]
+
+
+def refuse_unknown(stored: StoredPlan, values: Sequence[str]) -> None:
+    """Raise Problem for a value that no reading of a plan can have."""
+    unknown = next((value for value in values if not estimand_of(stored.plan).knows(stored, value)), None)
+    if unknown is not None:
+        metric = stored.plan.metric
+        raise Problem(
+            "malformed", f"values: there is no value {unknown!r} here; GET /v1/metrics/{metric}/values lists them"
+        )
 
 
 def asked_quality(store: Store, metric: str, asked: QueryParameters) -> tuple[StoredPlan, Window, list[Quality]]:

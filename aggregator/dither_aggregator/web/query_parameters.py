@@ -138,6 +138,15 @@ GROUP = fields.List(
 )
 
 
+CHOSEN_MAX = 50
+
+
+def chosen(says: str) -> "fields.List[str]":
+    """Return the parameter by which a reader of a page chooses values."""
+    length = validate.Length(max=CHOSEN_MAX, error=f"may be given {CHOSEN_MAX} times at most")
+    return fields.List(Value(), validate=length, metadata=about(says))
+
+
 class WindowAsked(Parameters):
     """The days that are asked for, in one of three ways."""
 
@@ -238,6 +247,12 @@ def asked_plan(store: Store, metric: str, asked: QueryParameters) -> StoredPlan:
     return stored
 
 
+def refuse_both(asked: QueryParameters) -> None:
+    """Raise Problem where a request chooses values and groups at once."""
+    if asked.get("values") and asked.get("group"):
+        raise Problem("malformed", "values and group do not go together: choose by one of them")
+
+
 def asked_members(store: Store, stored: StoredPlan, asked: QueryParameters) -> Sequence[str] | None:
     """Return the values or ranges of the groups that a request names; None where it names none."""
     names = asked.get("group") or ()
@@ -261,9 +276,15 @@ def asked_window(store: Store, asked: QueryParameters) -> Window | None:
     Raises Problem for one that begins after today.
     """
     window = _named_window(store, asked)
-    if window and window.first > store.today():
-        raise Problem("malformed", f"days must not begin after today, {store.today()} (UTC), got {window.first}")
+    if window:
+        refuse_future(store, window)
     return window
+
+
+def refuse_future(store: Store, window: Window) -> None:
+    """Raise Problem for a window that begins after today."""
+    if window.first > store.today():
+        raise Problem("malformed", f"days must not begin after today, {store.today()} (UTC), got {window.first}")
 
 
 def _named_window(store: Store, asked: QueryParameters) -> Window | None:

@@ -17,9 +17,29 @@ from dither_shared.wire import PATH
 
 ADDRESSES = (
     *("/", "/metrics/<>", "/metrics/<>/time", "/metrics/<>/privacy", "/changes", "/compare", "/ask", "/plan"),
-    *("/pipeline", "/help/reading", "/s/<>", "/s/<>.csv", "/s/<>.svg", "/login", "/logout", "/static/<>"),
+    *(
+        "/pipeline",
+        "/help/reading",
+        "/s/<>",
+        "/s/<>.csv",
+        "/s/<>.svg",
+        "/embed/<>",
+        "/embed/<>.svg",
+        "/login",
+        "/logout",
+        "/static/<>",
+    ),
     *("/openapi.json", PATH),
-    *("/v1/metrics", "/v1/compare", "/v1/changes", "/v1/plan", "/v1/query", "/v1/questions", "/v1/marks"),
+    *(
+        "/v1/metrics",
+        "/v1/estimates",
+        "/v1/compare",
+        "/v1/changes",
+        "/v1/plan",
+        "/v1/query",
+        "/v1/questions",
+        "/v1/marks",
+    ),
     "/v1/snapshots/<>",
     *(f"/v1/metrics/<>/{part}" for part in ("values", "estimates", "groups", "snapshots", "series", "quality")),
     *(f"/v1/admin/{part}" for part in ("registry/load", "plans/retire", "marks/add", "marks/remove", "journal")),
@@ -27,6 +47,8 @@ ADDRESSES = (
     *(f"/v1/admin/keys{part}" for part in ("", "/create", "/revoke")),
 )
 """All of them, `<>` for a name: a server knows which there are without what it takes to answer them."""
+EMBED = "/embed/"
+"""Below it nobody shows a key: the rest of an address is a signed link."""
 BASE_PATH_CHARACTERS_MAX = 200
 _FIRST_PARTS = frozenset(each.split("/")[1] for each in ADDRESSES)
 _KNOWN = re.compile("|".join(re.escape(each).replace("<>", "[^/]+") for each in ADDRESSES))

@@ -70,9 +70,12 @@ def draw_rows(axes: Axes, series: Sequence[Series]) -> str:
     """Return a figure of single shares, a row each, with their names above."""
     height = ROW_TOP + ROW * len(series) + FOOT - 16
     parts = []
+    bottom = height - FOOT + 22
     for share in _shares(0.0):
-        at, bottom = 100 * share, height - FOOT + 22
-        parts.append(f'<line class="grid" x1="{at:.2f}%" x2="{at:.2f}%" y1="0" y2="{bottom}"/>\n')
+        at = 100 * share
+        for place in range(len(series)):  # beside each mark alone: through the plot they would cross the names
+            y = ROW_TOP + ROW * place + 32
+            parts.append(f'<line class="grid" x1="{at:.2f}%" x2="{at:.2f}%" y1="{y - 8}" y2="{y + 8}"/>\n')
         parts.append(
             f'<text class="axis" x="{at:.2f}%" y="{bottom + 18}" text-anchor="middle">{_percent(share)}</text>\n'
         )

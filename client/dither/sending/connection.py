@@ -89,12 +89,19 @@ class Connection:
 
 def get(url: str, within_s: float) -> bytes:
     """Return what a server answers without a key, proxy or redirect, on the same terms. Raises whatever happens."""
-    request = requests.Request("GET", url, {"Accept-Encoding": "identity"}).prepare()
+    return _exchanged(requests.Request("GET", url, {"Accept-Encoding": "identity"}), within_s)[1]
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], within_s: float) -> int:
+    """Send a body likewise; return the answer's status."""
+    return _exchanged(requests.Request("POST", url, dict(headers), data=body), within_s)[0]
+
+
+def _exchanged(asked: requests.Request, within_s: float) -> tuple[int, bytes]:
     adapter = _Adapter()
     try:
-        with _Exchange(lambda: None, within_s), adapter.send(request, timeout=within_s) as response:
-            content: bytes = response.raw.read(ANSWER_BYTES_MAX, decode_content=False)
-            return content
+        with _Exchange(lambda: None, within_s), adapter.send(asked.prepare(), timeout=within_s) as response:
+            return response.status_code, response.raw.read(ANSWER_BYTES_MAX, decode_content=False)
     finally:
         adapter.close()
 

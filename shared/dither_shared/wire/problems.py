@@ -9,6 +9,7 @@ PROBLEMS: dict[str, tuple[int, str]] = {
     "key-wrong": (401, "The key is not one that this aggregator knows"),
     "key-scope": (403, "The key is not for this"),
     "origin-not-allowed": (403, "No page of this origin may send reports"),
+    "link-refused": (403, "This link shows nothing"),
     "not-found": (404, "There is nothing at this address"),
     "method-not-allowed": (405, "This address does not take this method"),
     "upload-conflict": (409, "This id came before with another body"),

@@ -20,6 +20,7 @@ from dither_aggregator.analysis.numeric.fit import NumberFit
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import Buckets
 from dither_shared.mechanisms import MemoizedTwoLevel
 from dither_shared.mechanisms.memoized import MemoizedPure
 from tests.benchmarks.numbers import coverage
@@ -46,7 +47,7 @@ MEAN_ALONE = stored_number('low = 0\nhigh = 100\nasks = ["mean"]', epsilon="2", 
 EVEN = population(np.arange(0.5, 100))
 SEEDS, PAIRS, SPOILED_PAIRS = scaled(16, 60), scaled(30, 400), scaled(30, 150)
 
-SHARES = scaled(100, 200)
+SHARES, SEEDS_OPEN = scaled(100, 200), scaled(60, 1_000)
 
 
 def misses_max(tried: int, part: float = 0.05) -> int:
@@ -112,6 +113,47 @@ def test_shares_of_few_hold(epsilon: str, memo: str) -> None:
         assert seed or last == read_numbers(stored, tally).of("share_above")[-2]
         missed += not last.lower <= 0.005 <= last.upper
     assert missed <= misses_max(SHARES)
+
+
+# The part that ranges leave open.
+
+OPEN = (
+    ("low = 0\nhigh = 100\nbuckets = 4", "1", 3_000),
+    ("low = 0\nhigh = 100\nbuckets = 16", "2", 20_000),
+    ('low = 1\nhigh = 1000\nbuckets = 6\nscale = "log"', "4", 20_000),
+)
+"""Few wide ranges of one width, more of them, and ranges of very different widths."""
+
+
+def missed_at_the_ends_of_ranges(lines: str, epsilon: str, n: int, first: int = 0) -> tuple[int, int]:
+    """How many intervals miss the mean where all numbers are the least of their ranges, and where they are the largest.
+
+    Nothing is nearer to an end of what the same counts leave open. Devices send the same in both worlds.
+    """
+    stored = stored_number(lines, epsilon=epsilon)
+    domain = stored.plan.domain
+    edges = np.array(Buckets.of(domain).edges) / 10.0**domain.decimals
+    weights = np.exp(-2.0 * np.arange(len(edges) - 1) / len(edges))
+    inside = 1e-9 * (edges[-1] - edges[0])
+    least, most = (population(ends, weights) for ends in (edges[:-1] + inside, edges[1:] - inside))
+    assert (least.places(stored.plan) == most.places(stored.plan)).all()
+    rows = [
+        row(read_numbers(stored, drawn(stored, least, n, seed), View(values=(MEAN,))), MEAN)
+        for seed in range(first, first + SEEDS_OPEN)
+    ]
+    truths = (whole.mean(edges[0], edges[-1]) for whole in (least, most))
+    low, high = (sum(not each.lower <= truth <= each.upper for each in rows) for truth in truths)
+    return low, high
+
+
+@pytest.mark.parametrize(("lines", "epsilon", "n"), OPEN)
+def test_the_mean_holds_wherever_in_their_ranges_numbers_lie(lines: str, epsilon: str, n: int) -> None:
+    assert max(missed_at_the_ends_of_ranges(lines, epsilon, n)) <= misses_max(SEEDS_OPEN)
+
+
+def test_an_interval_of_the_ranges_with_hardly_any_noise_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers_module, "open_z", lambda alpha, open_part: 0.3)
+    assert max(missed_at_the_ends_of_ranges(*OPEN[0], first=SEEDS_OPEN)) > misses_max(SEEDS_OPEN)
 
 
 # Devices that report repeatedly.
@@ -216,7 +258,7 @@ def test_a_quantile_on_a_tie_is_within_its_range() -> None:
 def test_nothing_is_told_where_everybody_says_other(stored: StoredPlan) -> None:
     reading = read_numbers(stored, drawn(stored, population(np.array([1.0]), other=1.0), 50_000, 8))
     assert not reading.rows
-    assert "Too few of these reports are of numbers" in reading.nothing_to_show
+    assert "Too few of these reports hold a number" in reading.nothing_to_show
 
 
 @pytest.mark.parametrize(("stored", "least"), [(FRESH, 3_000), (MEMO, 3_000), (MEAN_ALONE, 300)])

@@ -33,9 +33,9 @@ def words(**keys: object) -> Metric:
     return registry(kind="words", reports=1, epsilon="4", color="", **keys).metrics["color"]
 
 
-def tally_of(metric: Metric, n: int, shares: Shares = SHARES) -> Tally:
+def tally_of(metric: Metric, n: int, shares: Shares = SHARES, seed: int = 1) -> Tally:
     """Return the tally of n devices, through the real randomizer."""
-    chance = random.Random(1)
+    chance = random.Random(seed)
     rng = Rng(chance.getrandbits)
     said = chance.choices([*shares, ...], [*shares.values(), max(1 - sum(shares.values()), 0.0)], k=n)
     reports: dict[int, list[int]] = {}

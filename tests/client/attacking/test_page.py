@@ -47,7 +47,7 @@ def test_the_page_fits_and_axe_finds_nothing(tab: Tab, file: Path) -> None:
     for summary in seen.locator("summary").all():
         summary.click()
     assert seen.evaluate(TALL) == []
-    check_looks(tab, marks=False)
+    check_looks(tab)
     assert tab.complaints == []
 
 

@@ -43,6 +43,7 @@ OUTCOMES = {
     "key-wrong": STOPPED,
     "key-scope": STOPPED,
     "origin-not-allowed": STOPPED,
+    "link-refused": STOPPED,
     "not-found": KEPT,
     "method-not-allowed": KEPT,
     "upload-conflict": DROPPED,

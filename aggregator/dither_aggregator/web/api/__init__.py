@@ -12,6 +12,7 @@ from flask import Flask
 from dither_aggregator.store import Store
 from dither_aggregator.web.api import description, tables
 from dither_aggregator.web.api.administering import CHANGES
+from dither_aggregator.web.api.all_metrics import AllAsked, all_estimates
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.estimates import (
     CandidatesBody,
@@ -30,6 +31,7 @@ __all__ = ["CHANGES", "OPERATIONS", "register"]
 
 OPERATIONS = (
     Operation("/metrics", metrics, "every plan of every metric"),
+    Operation("/estimates", all_estimates, "the estimates of all metrics in one window, a table for all", AllAsked),
     Operation("/metrics/<metric>/values", values, "the values that there are estimates of", ValuesAsked),
     Operation(
         "/metrics/<metric>/estimates",

@@ -115,6 +115,9 @@ def _document(operations: tuple[Operation, ...], estimands: tuple[Estimand[Any],
     described["components"] = {"schemas": schemas, "securitySchemes": SECURITY}
     schemas.update(_schemas([ProblemDocument, *(each for operation in operations for each in operation.types)]))
     del schemas[ProblemDocument.__name__]["additionalProperties"]
+    for operation in operations:
+        for row in operation.types[1:]:
+            schemas[row.__name__].pop("required", None)  # a request may ask for some `fields` alone
     for estimand in estimands:
         reading = get_type_hints(type(estimand).read)["return"]
         facts = get_type_hints(reading.own_document, include_extras=True)["return"]

@@ -237,7 +237,7 @@ def _estimates(
 
 def _choose(reading: Reading, significance: Significance | None, asked: QueryParameters) -> Sequence[JudgedRow]:
     """Return the rows that are asked for: in the plan's order or, of the largest, the largest first."""
-    judged: Sequence[JudgedRow] = _tell(reading, significance)
+    judged: Sequence[JudgedRow] = told_rows(reading, significance)
     if "values" in asked:
         judged = _named(reading, judged, asked["values"])
     judged = with_part(judged, asked["search"], lambda each: each.row.value)
@@ -252,7 +252,7 @@ def _choose(reading: Reading, significance: Significance | None, asked: QueryPar
     return sorted((each for each in judged if each.rank_lower), key=lambda each: -each.row.estimate)
 
 
-def _tell(reading: Reading, significance: Significance | None) -> list[JudgedRow]:
+def told_rows(reading: Reading, significance: Significance | None) -> list[JudgedRow]:
     """Return each row of a reading with what is told of it."""
     if significance is None:
         return [*(JudgedRow(row) for row in reading.rows), *(JudgedRow(row, "untold") for row in reading.untold)]

@@ -4,9 +4,9 @@ A row is a msgspec.Struct: its fields are the columns. `meta`, of all rows, is a
 names both, and /openapi.json describes them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Generic, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, TypedDict, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -18,6 +18,7 @@ from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, one_of
 from dither_shared.safe_output import file_name, to_csv
+from dither_shared.wire.problems import Problem
 
 JSON, CSV = "application/json", "text/csv; charset=utf-8"
 
@@ -31,10 +32,21 @@ class CsvAsked(Parameters):
     )
 
 
+class ColumnNames(fields.String):
+    """Names of columns with commas between them: none has a comma."""
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> Any:
+        return tuple(dict.fromkeys(str(value).split(",")))
+
+
 class RowsAsked(CsvAsked):
     """In which form rows are wanted."""
 
     format = one_of(("json", "csv"), "of the answer; CSV has the rows alone")
+    row_fields = ColumnNames(
+        data_key="fields",
+        metadata={"description": "the columns to return, with commas between them; by default all"},
+    )
 
 
 Unit = Annotated[str, says('the unit of numbers; "" for shares')]
@@ -89,10 +101,17 @@ class RowSet(Generic[M, R]):
 
 
 def respond(made: RowSet[M, R], asked: QueryParameters) -> Response:
-    """Return rows as JSON, {"meta": {...}, "rows": [{...}, ...]}, or as a file of CSV."""
+    """Return rows as JSON, {"meta": {...}, "rows": [{...}, ...]}, or as a file of CSV, with the columns asked for."""
+    there = made.row.__struct_encode_fields__
+    columns = asked.get("row_fields", there)
+    if unknown := [name for name in columns if name not in there]:
+        raise Problem("malformed", f"fields: there is no {unknown[0]!r} here, only: {', '.join(there)}")
+    places = [there.index(name) for name in columns]
+    rows = ([cells[place] for place in places] for cells in map(msgspec.structs.astuple, made.rows))
     if asked["format"] == "csv":
-        return csv_file(made.row.__struct_encode_fields__, map(msgspec.structs.astuple, made.rows), made.name, asked)
-    return Response(_encoder.encode({"meta": made.meta, "rows": list(made.rows)}), content_type=JSON)
+        return csv_file(columns, rows, made.name, asked)
+    whole = list(made.rows) if columns == there else [dict(zip(columns, cells, strict=True)) for cells in rows]
+    return Response(_encoder.encode({"meta": made.meta, "rows": whole}), content_type=JSON)
 
 
 def csv_file(columns: Sequence[str], rows: Iterable[Sequence[object]], name: str, asked: QueryParameters) -> Response:

@@ -1,6 +1,6 @@
 """The results of pages as rows: days of a few values, two windows side by side, changes, a plan of a metric."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from math import isnan
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 import msgspec
 from marshmallow import fields
 
-from dither_aggregator.analysis.differences import Comparison
+from dither_aggregator.analysis.differences import Comparison, Difference
+from dither_aggregator.analysis.groups import group_differences
 from dither_aggregator.analysis.installs import described
 from dither_aggregator.analysis.planning import Computed, Planned, Unplannable, neighbours
 from dither_aggregator.analysis.reading import EstimateRow
@@ -17,7 +18,15 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import EpsilonOfOne, MetricMeta, RowsAsked, RowSet, StoredPlanMeta, Unit, meta_of
 from dither_aggregator.web.plan_request import EXPIRES_AFTER, PlanningAsked, of_installs
-from dither_aggregator.web.queries import CompareAsked, SeriesAsked, asked_comparison, asked_series, changed, compared
+from dither_aggregator.web.queries import (
+    CompareAsked,
+    SeriesAsked,
+    asked_comparison,
+    asked_series,
+    changed,
+    chosen_differences,
+    compared,
+)
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.wire.problems import Problem
 
@@ -230,15 +239,21 @@ def series(store: Store, asked: QueryParameters, metric: str) -> RowSet[SeriesMe
         "values": list(values),
         "level": int(asked["level"]),
         "error_of": "population",
-        "unit": stored.plan.domain.unit,
+        "unit": "" if asked.get("group") else stored.plan.domain.unit,
     }
     return RowSet(meta, SeriesRow, rows, f"{metric}-days-{window.first}-{window.last}")
 
 
 def compare(store: Store, asked: QueryParameters) -> RowSet[CompareMeta, DifferenceRow]:
-    """Return the difference of each value between two windows."""
+    """Return the difference of each value between two windows, of some, or of groups of them."""
     comparison = compared(store, *asked_comparison(store, asked), asked["level"])
     before, after = comparison.before, comparison.after
+    unit, rows = after.stored.plan.domain.unit, [*comparison.rows, *comparison.untold]
+    if groups := asked.get("group"):
+        confidence = int(asked["level"]) / 100
+        rows, unit = group_differences(store, after.stored, before.window, after.window, confidence, groups), ""
+    elif values := asked.get("values"):
+        rows = chosen_differences(comparison, values)
     meta: CompareMeta = {
         **meta_of(store, after.stored),
         **_windows(before.window, after.window),
@@ -249,17 +264,17 @@ def compare(store: Store, asked: QueryParameters) -> RowSet[CompareMeta, Differe
         "provisional": before.provisional or after.provisional,
         "level": int(asked["level"]),
         "error_of": "population",
-        "unit": after.stored.plan.domain.unit,
+        "unit": unit,
         "detectable_difference": comparison.detectable,
     }
     name = f"{after.stored.plan.metric}-{before.window.first}-{after.window.last}-compared"
-    return RowSet(meta, DifferenceRow, _differences(comparison, moved=False), name)
+    return RowSet(meta, DifferenceRow, _differences(comparison, rows, unit), name)
 
 
 def changes(store: Store, asked: QueryParameters) -> RowSet[ChangesMeta, DifferenceRow]:
     """Return what moved between the last two windows, of all metrics, the surest metric first."""
     found, left_out = changed(store)
-    rows = [row for one in found.moved for row in _differences(one, moved=True)]
+    rows = [row for one in found.moved for row in _differences(one, one.moved, one.after.stored.plan.domain.unit)]
     meta: ChangesMeta = {
         "app": store.app,
         **_windows(found.before, found.after),
@@ -297,10 +312,10 @@ def _windows(before: Window, after: Window) -> BaseMeta:
     return {**after.ends, "base_from": before.first, "base_to": before.last}
 
 
-def _differences(comparison: Comparison, *, moved: bool) -> Iterator[DifferenceRow]:
+def _differences(comparison: Comparison, rows: Iterable[Difference], unit: str) -> Iterator[DifferenceRow]:
     before, after = comparison.before, comparison.after
     plan = after.stored.plan
-    for row in comparison.moved if moved else (*comparison.rows, *comparison.untold):
+    for row in rows:
         yield DifferenceRow(
             *(plan.metric, plan.rev, after.window.first, after.window.last, row.value, after.n),
             *(None if row.untold else row.estimate, row.told_error, row.lower, row.upper, "population"),
@@ -310,7 +325,7 @@ def _differences(comparison: Comparison, *, moved: bool) -> Iterator[DifferenceR
             None if isnan(row.before) else row.before,
             None if isnan(row.after) else row.after,
             None if row.untold else row.p_value,
-            plan.domain.unit,
+            unit,
         )
 
 

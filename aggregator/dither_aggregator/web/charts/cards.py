@@ -9,7 +9,7 @@ from dither_aggregator.web.charts.scale import Measure, shorten
 
 WIDTH, HEIGHT = 200, 40
 """Units of a line's picture, which is stretched over the width of its card."""
-LABEL_EM = 9.0
+LABEL_EM = 11.5
 WEEKS_LEAST = 2
 
 
@@ -57,12 +57,10 @@ def draw_rows(rows: Sequence[Row], measure: Measure, ends: tuple[float, float] |
 
 
 def _figure(row: Row, measure: Measure) -> str:
-    """Return the estimate, or both ends where these are all that is told."""
-    return (
-        measure.ends(row.lower, row.upper)
-        if row.is_range
-        else measure.precise(row.estimate, (row.upper - row.lower) / 4)
-    )
+    """Return the estimate, as sentences have it, or both ends where these are all that is told."""
+    if row.is_range:
+        return measure.ends(row.lower, row.upper)
+    return measure.rounded(row.estimate, row.lower, row.upper)
 
 
 def draw_weeks(weeks: Sequence[tuple[date, Row]], measure: Measure) -> Weeks | None:

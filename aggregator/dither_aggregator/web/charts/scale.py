@@ -135,22 +135,29 @@ class Measure:
             return end_in_points(number, std_error)
         return self._in_unit(number, std_error, "+", least=DIGITS_LEAST)
 
+    def rounded(self, estimate: float, lower: float, upper: float) -> str:
+        """Return an estimate with the digits that its interval leaves it."""
+        ends = self._ends_of(lower, upper)
+        return in_unit(estimate, _steps(*ends), self.unit) if self.unit else percent(estimate, _steps(*ends))
+
     def about(self, estimate: float, lower: float, upper: float) -> str:
         """Return an estimate and its interval, as 22 % (20 to 24): ends are rounded outward, so what holds still does.
 
         Shares end at none and at all.
         """
+        ends = self._ends_of(lower, upper)
+        return f"{self.rounded(estimate, lower, upper)} ({_outward(*ends, _steps(*ends))})"
+
+    def _ends_of(self, lower: float, upper: float) -> tuple[float, float]:
+        """Return an interval as it is written: in the unit, or in percent from none to all."""
         if self.unit:
-            decimals = _steps(lower, upper)
-            return f"{in_unit(estimate, decimals, self.unit)} ({_outward(lower, upper, decimals)})"
-        lower, upper = (100 * min(max(share, 0.0), 1.0) for share in (lower, upper))
-        decimals = _steps(lower, upper)
-        return f"{percent(estimate, decimals)} ({_outward(lower, upper, decimals)})"
+            return lower, upper
+        return 100 * min(max(lower, 0.0), 1.0), 100 * min(max(upper, 0.0), 1.0)
 
     def ends(self, lower: float, upper: float) -> str:
         """Return the ends of a difference, as 4 to 6 points, or of an interval in the unit; rounded outward."""
         lower, upper = (each * (1 if self.unit else 100) for each in (lower, upper))
-        words = _outward(lower, upper, _steps(lower, upper))
+        words = _outward(lower, upper, min(_steps(lower, upper), max(map(_decimals_of, (lower, upper)))))
         return words if self.unit == UNITLESS else f"{words}\N{NO-BREAK SPACE}{visible(self.unit or 'points')}"
 
     @property

@@ -21,6 +21,7 @@ from dither_aggregator.web.pages import (
     asking,
     changes,
     compare,
+    embed,
     login,
     metric,
     overview,
@@ -31,9 +32,10 @@ from dither_aggregator.web.pages import (
     time,
 )
 from dither_aggregator.web.pages.words import WHOSE, count, in_words, rank_in_words
-from dither_aggregator.web.problems import PAGE_HEADERS, REFRESH_S
+from dither_aggregator.web.problems import EMBED_HEADERS, PAGE_HEADERS, REFRESH_S
 from dither_aggregator.web.process_messages import LIVE, SESSION
 from dither_aggregator.web.query_parameters import seen
+from dither_aggregator.web.url_paths import EMBED
 from dither_shared.safe_output import visible
 from dither_shared.wire.problems import Problem
 
@@ -53,6 +55,8 @@ ADDRESSES: dict[str, Page] = {
     "/s/<id_>": snapshot.show,
     "/s/<id_>.csv": snapshot.csv,
     "/s/<id_>.svg": snapshot.svg,
+    "/embed/<signed>": embed.show,
+    "/embed/<signed>.svg": embed.svg,
 }
 """The function that shows each page, called with the store and with the parts of its address."""
 MENU = (
@@ -108,17 +112,22 @@ def _bound(show: Page, store: Store) -> Page:
     def shown(**named: str) -> str | tuple[str, int] | Response:
         if _endpoint(show) in OPERATORS and not request.environ.get(LIVE):
             raise Problem("key-scope", "this page shows what comes at the moment: an admin key is needed")
-        return show(seen(store), **named)
+        by_link = request.path.startswith(EMBED)  # such a page looks for its key, and reads what that may see
+        return show(store if by_link else seen(store), **named)
 
     return shown
 
 
 def guard(response: Response) -> Response:
-    """Let a page load its own style sheet and script and nothing else, from nowhere else, and no site use it."""
+    """Let a page load its own style sheet and script and nothing else, from nowhere else, and no site use it.
+
+    The answer of a signed link has no script, and any site may use it.
+    """
+    embedded = request.path.startswith(EMBED)
     if (response.mimetype or "").startswith(("text/", "image/")):
-        response.headers.update(PAGE_HEADERS)
+        response.headers.update(EMBED_HEADERS if embedded else PAGE_HEADERS)
     response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+    response.headers["Cross-Origin-Resource-Policy"] = "cross-origin" if embedded else "same-origin"
     return _tagged(response)
 
 

@@ -10,9 +10,11 @@ from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.pages.asking import saved_cards
+from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, lagging
 from dither_aggregator.web.queries import changed
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
+from dither_shared.safe_output import visible
 
 VALUES_SHOWN = 5
 METRICS_SHOWN = 100
@@ -57,4 +59,9 @@ def headline(found: Changes) -> str:
         return "Nothing can be compared yet: no metric has reports of both windows."
     if not found.moved:
         return f"Nothing can be told to have moved, in any of {count(compared, 'metric')}."
-    return f"Something moved in {len(found.moved):,} of {count(compared, 'metric')}."
+    surest = found.moved[0]
+    stored, (row, *_) = surest.after.stored, surest.moved
+    return (
+        f"Something moved in {len(found.moved):,} of {count(compared, 'metric')}. The surest: "
+        f"{visible(stored.question)} {presentation_of(stored.plan).move(row)}."
+    )

@@ -9,6 +9,7 @@ from flask import render_template
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.differences import Comparison, Difference
+from dither_aggregator.analysis.groups import group_differences
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.significance import BINS, bin_estimates
 from dither_aggregator.analysis.windows import Window
@@ -22,8 +23,17 @@ from dither_aggregator.web.pages.forms import FormField, form, plans_of
 from dither_aggregator.web.pages.presentation import Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import lagging, other_revs, plan_state, sentence_of
-from dither_aggregator.web.queries import CompareAsked, asked_comparison, compared
-from dither_aggregator.web.query_parameters import SEARCH, Day, QueryParameters, Whole, about, query_parameters
+from dither_aggregator.web.queries import CompareAsked, asked_comparison, chosen_differences, compared
+from dither_aggregator.web.query_parameters import (
+    CHOSEN_MAX,
+    SEARCH,
+    Day,
+    QueryParameters,
+    Whole,
+    about,
+    asked_members,
+    query_parameters,
+)
 from dither_shared.wire.problems import Problem
 
 ROWS_A_PAGE = 50
@@ -66,6 +76,13 @@ class ComparePage:
     """How many values match; the first of them are shown."""
     plot: Plot | None = None
     histogram: Histogram | None = None
+    values: Sequence[str] = ()
+    """The values that the reader chose: these are the rows."""
+    group: str | None = None
+    """The group that the reader chose: of the values only its own are rows."""
+    groups: Sequence[Difference] = ()
+    """The differences of groups, or of the chosen one."""
+    group_plot: Plot | None = None
 
     @property
     def shown(self) -> Presentation[Any]:
@@ -99,28 +116,38 @@ def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     }
     shown = {**asked, **days, **others, "metric": None, "window": None}
     fields = form(ComparePageAsked, shown, {"plan": plans}, (*days, "plan"))
+    values, names = asked.get("values") or (), asked.get("group") or ()
     page = ComparePage(stored, before, after, level, search, state, "", fields, chosen=chosen)
+    page = replace(page, values=values, group=next(iter(names), None))
     try:
         comparison = compared(store, stored, before, after, level)
     except TallyGone as gone:
         return replace(page, headline=f"{gone}".capitalize())
     except NotReady as error:
         return replace(page, headline=sentence_of(error), open=True)
-    return _shown(page, comparison, asked["page"])
+    groups = group_differences(store, stored, before, after, int(level) / 100, names)
+    members = asked_members(store, stored, asked)
+    if members is not None:
+        told = {row.value for row in comparison.rows}
+        values = [value for value in members if value in told][:CHOSEN_MAX]
+    shown_page = _shown(page, comparison, asked["page"], values if names or values else None)
+    drawn = draw(groups, 0.0, signed=True) if groups else None
+    return replace(shown_page, groups=groups, group_plot=drawn)
 
 
-def _shown(page: ComparePage, comparison: Comparison, number: int) -> ComparePage:
-    moved = comparison.moved
+def _shown(page: ComparePage, comparison: Comparison, number: int, values: Sequence[str] | None) -> ComparePage:
+    chosen = None if values is None else chosen_differences(comparison, values)
+    moved = comparison.moved if chosen is None else [row for row in chosen if not row.untold]
     pages = max(-(-len(moved) // ROWS_A_PAGE), 1)
     if number > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {number}")
     rows = moved[(number - 1) * ROWS_A_PAGE : number * ROWS_A_PAGE]
     few = page.shown.moves_few
-    if few:
+    if few and values is None:
         rows = list(comparison.rows)
     wanted = page.search.casefold()
     found = [row for row in comparison.rows if wanted and wanted in row.value.casefold()]
-    still = [row for row in comparison.rows if not row.verdict]
+    still = [row for row in comparison.rows if not row.verdict] if values is None else []
     return replace(
         page,
         headline=headline(comparison),
@@ -151,7 +178,7 @@ def _untold(page: ComparePage, comparison: Comparison) -> Iterator[str]:
         for row in comparison.untold
     )
     if names:
-        yield f"Not told, as one of the windows leaves them open in more than a third of the axis: {names}."
+        yield f"Not told, because in one of the windows each may lie in a third of the axis or more: {names}."
 
 
 def _histogram(rows: Sequence[Difference]) -> Histogram:
@@ -179,7 +206,7 @@ def _window_state(chosen: bool, provisional: bool) -> list[str]:
         sentences.append("Provisional: more reports may come.")
     if chosen:
         sentences.append(
-            "These days were chosen. Days chosen because they look different make every verdict here too sure: "
-            "who looks at many windows finds something in nothing."
+            "These days were chosen. If they were chosen because they look different, every verdict here is too sure: "
+            "somebody who tries many windows finds something in pure noise."
         )
     return sentences

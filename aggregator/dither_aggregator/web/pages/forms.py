@@ -70,7 +70,7 @@ def _fields(declared: fields.Field[Any], value: Any, choices: Collection[str] | 
     words = choices if isinstance(choices, Mapping) or choices is None else {each: each for each in choices}
     if isinstance(declared, fields.List):
         assert isinstance(declared.validate, validate.Length)
-        slots = [*value, *[""] * (declared.validate.max or 0)][: declared.validate.max]
+        slots = [*value, ""][: declared.validate.max]  # one more than are named
         size = min(max(LIST_SIZE_LEAST, *map(len, slots)), LIST_SIZE_MOST)
         for place, each in enumerate(slots, 1):
             offers = words if place == len(slots) else None

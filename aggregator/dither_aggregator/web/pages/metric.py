@@ -38,14 +38,17 @@ from dither_aggregator.web.query_parameters import (
     asked_members,
     asked_plan,
     asked_window,
+    chosen,
     query_parameters,
+    refuse_both,
 )
+from dither_shared.wire.problems import Problem
 
 CHOSEN = (
     "These days were chosen. The error rates stated here hold for the days that a page opens with: "
-    "somebody who looks at many windows finds something in nothing."
+    "somebody who tries many windows finds something in pure noise."
 )
-TOO_LITTLE_SHOWN = "With a read key, too little of these days is told to show anything."
+TOO_LITTLE_SHOWN = "A read key sees too little of these days to show anything."
 
 
 class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked):
@@ -53,6 +56,7 @@ class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked):
 
     search = SEARCH
     page = Whole(1, 99_999, load_default=1)
+    values = chosen("a value: those that are given alone")
     group = fields.List(
         Value(),
         validate=validate.Length(max=1),
@@ -69,6 +73,10 @@ class Controls:
     """Whether the window is another one than the usual."""
     level: str
     search: str
+    values: Sequence[str] = ()
+    """The values that the reader chose; none for all."""
+    group: str | None = None
+    """The group that the reader chose."""
     presets: Sequence[tuple[str, str, bool]] = ()
     """The windows on offer: words, name, and whether it is shown."""
 
@@ -148,6 +156,9 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     window = asked_window(store, asked) or default_window(store, stored)
     controls = _controls(store, stored, window, asked)
     view = estimand_of(stored.plan).opening(window.days, int(asked["level"]) / 100)
+    refuse_both(asked)
+    if controls.values and not presentation_of(stored.plan).searchable:
+        raise Problem("malformed", f"values are of metrics with a list: {name} has none to choose")
     refuse_long(stored)
     try:
         reading = read(store, stored, window.last, view)
@@ -205,7 +216,8 @@ def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryPara
     shown["plan"] = stored.plan.digest if plans else None
     shown["search"] = search if presentation_of(stored.plan).searchable else None
     fields = form(MetricAsked, shown, {"plan": plans}, ("first", "last", "plan"))
-    return Controls(fields, window != usual, level, search, presets)
+    values, groups = tuple(asked.get("values") or ()), asked.get("group") or ()
+    return Controls(fields, window != usual, level, search, values, next(iter(groups), None), presets)
 
 
 # Sentences.

@@ -22,6 +22,8 @@ PARTS = {MEDIAN: "Half of the numbers", "q90": "nine in ten"}
 MARKED = {MEDIAN: "half", "q90": "90\N{NO-BREAK SPACE}%"}
 """The same beside their marks."""
 TO = "\N{NO-BREAK SPACE}to "
+NEARLY_ALL = 0.9
+"""If at least this part of the reports held a number, and perhaps all, they are called nearly all."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ class NumbersPart:
     """The statistic of the shape."""
     shape: Shape | None = None
     plot: Plot | None = None
-    """Median and 90 % alone, where reports are too few for bars."""
+    """Median and 90 % alone, where reports are too few for bars; or the mean, where it is all that is asked."""
+    plotted: str = ""
+    """The words for them."""
     cumulative: Cumulative | None = None
     """The other view of the same ranges: how many numbers are below each edge."""
     shares: Sequence[NumberRow] = ()
@@ -139,31 +143,32 @@ def answer_of_numbers(reading: NumbersReading) -> ReadingAnswer:
 def _sentences(reading: NumbersReading, words: NumberWords) -> list[str]:
     """Return what is to be known of the rows: what ranges leave open, what is cut, what is no number or not told."""
     measure = words.measure
-    sentences = [f"{words.cut} The mean is of these."]
+    sentences = [f"{words.cut} The mean is of numbers cut in this way."]
     mean = next(row for row in reading.rows if row.value == MEAN)
     if mean.low is not None and mean.high is not None:
-        low, high = (measure.precise(number, mean.std_error) for number in (mean.low, mean.high))
+        whole, left_open = mean.upper - mean.lower, mean.high - mean.low
+        wide, ranges, noise = (measure.precise(part, mean.std_error) for part in (whole, left_open, whole - left_open))
         sentences.append(
-            f"Ranges do not tell where in them a number lies. That alone leaves the mean open from {low} to {high}; "
-            "noise is the rest of its interval."
+            f"The interval of the mean is {wide} wide: {noise} is noise, which more reports make smaller; {ranges} is "
+            "left open by the ranges, which do not tell where in them a number lies."
         )
     sentences += [f"{_about(row)} {row.value}." for row in reading.of("share") if row.low is None or row.high is None]
     for row in reading.of("share_of_reports"):
         share = precise(row.estimate, row.std_error)
         lower, upper = (end(each, row.std_error) for each in (row.lower, row.upper))
-        sentences.append(
-            f"{share} ({lower} to {upper}) of the reports are of a number: all else on this page is of these alone."
-        )
+        nearly_all = row.lower >= NEARLY_ALL and row.upper >= 1
+        held = f"Nearly all (at least {lower})" if nearly_all else f"{share} ({lower} to {upper})"
+        sentences.append(f"{held} of the reports held a number; everything else on this page is about those.")
     if reading.untold:
         names = ", ".join(measure.called(row.value) for row in reading.untold)
-        sentences.append(f"Not told, because each may lie anywhere in more than a third of the axis: {names}.")
+        sentences.append(f"Too few reports to tell: {names}. Each may lie anywhere in more than a third of the axis.")
     plan = reading.stored.plan
     if plan.cells.memoized:
         sentences.append(
-            "Each device says one bit: peaks of a single value cannot be told. Ask for such a value by a flag."
+            "Each device says one bit, so a peak at a single value cannot be told. A flag can ask for such a value."
         )
     elif not reading.of("share"):
-        sentences.append("This metric asks for the mean alone: its reports are made for that, and tell no quantiles.")
+        sentences.append("This metric asks for the mean alone: its reports tell no quantiles.")
     return sentences
 
 
@@ -244,7 +249,7 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
     drawn = "share" if reading.blocks else "share_above" if above else ""
     below = reading.of("share_above") if reading.of("share") else ()
     quantiles = [row for row in reading.of("quantile") if row.value in PARTS]
-    shape, plot = None, None
+    shape, plot, plotted = None, None, ""
     if reading.blocks:
         domain = NumberDomain.of(reading.stored.plan.domain)
         edges = [edge / 10**domain.decimals for edge in domain.edges]
@@ -252,8 +257,9 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
         shape = draw_shape(reading.blocks, reading.cuts, told)
     elif above:
         shape = draw_shape(above)
-    elif quantiles:
-        plot = draw(quantiles, 0.0, ends=(words.first, words.last), measure=words.measure)
+    elif quantiles or reading.of("mean"):
+        plotted = "The ends of half and of nine in ten of the numbers" if quantiles else "The mean"
+        plot = draw(quantiles or reading.of("mean"), 0.0, ends=(words.first, words.last), measure=words.measure)
     return NumbersPart(
         [
             ToldStatistic(words.measure.called(row.value), words.seems(row), words.interval(row))
@@ -264,6 +270,7 @@ def numbers_part(reading: NumbersReading) -> NumbersPart:
         drawn,
         shape,
         plot,
+        plotted,
         draw_cumulative(below) if len(below) > 1 else None,
         [row for row in reading.rows if row.statistic in SHAPES],
     )

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
+from itertools import groupby
 
 import numpy as np
 from cachetools import LRUCache
@@ -10,7 +12,7 @@ from flask import current_app, render_template
 from marshmallow import fields
 
 from dither_aggregator.analysis.changes import Changes
-from dither_aggregator.analysis.differences import Comparison, Difference
+from dither_aggregator.analysis.differences import Comparison
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE
@@ -26,7 +28,6 @@ from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
-from dither_aggregator.web.charts.scale import Measure, shorten
 from dither_aggregator.web.long_lists import too_long
 from dither_aggregator.web.pages.asking import SavedCard, saved_cards
 from dither_aggregator.web.pages.forms import FormField, form
@@ -43,6 +44,8 @@ FIRST_CELLS_MAX = 1_000_000
 """A larger tally is not read to say how many reports an open day has."""
 SORTS = {"moved": "moved", "newest": "newest", "name": "name"}
 """The words of each order of the cards."""
+HEADINGS = {"none": "nothing", "owner": "owner", "tag": "tag"}
+"""The words of what cards may be grouped by."""
 MOVES_SHOWN = 2
 """Moves that a card says."""
 
@@ -54,6 +57,7 @@ class OverviewAsked(Parameters):
         load_default="", metadata=about("a part of a metric's name or question", "search", type="search", size=18)
     )
     sort = one_of(SORTS, "by what the cards are sorted", "sort by", SORTS)
+    by = one_of(HEADINGS, "what the headings are of, under which the cards stand", "group by", HEADINGS)
     page = Whole(1, 9_999, load_default=1)
     tag = Value(load_default="", metadata=about("a tag of the operator's dashboard: its metrics alone"))
 
@@ -83,7 +87,9 @@ class Line:
         if self.answer.p_value is None or self.stands_out:
             return self.answer.sentence
         if self.answer.rows:
-            return f"Nothing stands out among all metrics, though {self.answer.out:,} on its own page."
+            return (
+                f"Its own page shows {count(self.answer.out, 'value')}, but among so many metrics that may be chance."
+            )
         return self.answer.sentence
 
     @property
@@ -102,14 +108,16 @@ class Card:
     moves: Sequence[str]
     marks: Sequence[int] = ()
     """The places of days that the operator marked on the line of its weeks."""
-    tags: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class OverviewPage:
     """All that the template shows of the list."""
 
-    cards: Sequence[Card]
+    sections: Sequence[tuple[str, Sequence[Card]]]
+    """The cards of each heading; all of them under "" where there are no headings."""
+    by: str
+    """The kind of the headings, owner or tag; "" where there are none."""
     total: int
     matching: int
     headline: str
@@ -128,9 +136,14 @@ class OverviewPage:
     """All tags that metrics have."""
 
     @property
+    def bands(self) -> bool:
+        """Whether a card has a line of weeks."""
+        return any(card.weeks for _, cards in self.sections for card in cards)
+
+    @property
     def form(self) -> Sequence[FormField]:
         """The form."""
-        return form(OverviewAsked, {"search": self.search, "sort": self.sort})
+        return form(OverviewAsked, {"search": self.search, "sort": self.sort, "by": self.by or "none"})
 
 
 def show(store: Store) -> str:
@@ -148,18 +161,21 @@ def show(store: Store) -> str:
         and (not tag or tag in tags.get(line.stored.plan.metric, ()))
     ]
     found.sort(key=_ORDERS[sort])
+    heading = partial(_heading, by=asked["by"], tags=tags)
+    found.sort(key=lambda line: (not heading(line), heading(line)))  # within a heading the order stays
     pages = max(-(-len(found) // CARDS_A_PAGE), 1)
     if page > pages:
         raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
     marks = store.documents(DayMark)
-    shown = [
-        _card(store, line, marks, tags.get(line.stored.plan.metric, ()))
-        for line in found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]
+    shown = found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]
+    sections = [
+        (named, [_card(store, line, marks) for line in lines_of]) for named, lines_of in groupby(shown, heading)
     ]
     state = [*lagging(store), *_over(store)]
     used = sorted({tag for line in lines for tag in tags.get(line.stored.plan.metric, ())})
     made = OverviewPage(
-        shown,
+        sections,
+        "" if asked["by"] == "none" else asked["by"],
         len(lines),
         len(found),
         headline(lines),
@@ -175,6 +191,12 @@ def show(store: Store) -> str:
         used,
     )
     return render_template("overview.html", page=made)
+
+
+def _heading(line: Line, by: str, tags: Mapping[str, Sequence[str]]) -> str:
+    """Return the heading that a card stands under, of several owners or tags the first; "" where it has none."""
+    named = {"owner": line.stored.owners, "tag": tags.get(line.stored.plan.metric, ())}.get(by, ())
+    return named[0] if named else ""
 
 
 def all_lines(store: Store, changes: Changes) -> list[Line]:
@@ -225,35 +247,29 @@ def _stand_out(
     return {name: told[name] for name in out}
 
 
-def _card(store: Store, line: Line, marks: Sequence[DayMark], tags: Sequence[str]) -> Card:
+def _card(store: Store, line: Line, marks: Sequence[DayMark]) -> Card:
     """Return a metric with its charts."""
     stored, answer = line.stored, line.answer
     shown = presentation_of(stored.plan)
     if not line.told:
-        return Card(line, (), None, moves_of(line), (), tags)
+        return Card(line, (), None, moves_of(line))
     kept: LRUCache[object, Weeks | None] = current_app.extensions.setdefault("weeks", LRUCache(SUMMARIES_MAX))
     key = store.generation, stored.id, stored.reservation, line.window, answer.leads
     if key not in kept:  # sealed days do not change
         kept[key] = draw_weeks(weeks(store, stored, line.window.last, answer.leads), shown.measure)
     drawn = kept[key]
     at = drawn.places(mark.day for mark in marks) if drawn else ()
-    return Card(line, draw_rows(answer.rows, shown.measure, shown.axis), drawn, moves_of(line), at, tags)
+    rows = draw_rows(answer.rows, answer.measure or shown.measure, shown.axis)
+    return Card(line, rows, drawn, moves_of(line), at)
 
 
 def moves_of(line: Line) -> Sequence[str]:
     """Return what moved, by the verdicts of all metrics together."""
     if line.moved is None:
         return ()
-    measure, moved = presentation_of(line.stored.plan).measure, line.moved.moved
-    words = [
-        f"{shorten(measure.called(row.value))} {row.verdict} by {_amount(measure, row)}" for row in moved[:MOVES_SHOWN]
-    ]
+    shown, moved = presentation_of(line.stored.plan), line.moved.moved
+    words = [shown.move(row) for row in moved[:MOVES_SHOWN]]
     return [*words, f"{len(moved) - MOVES_SHOWN:,} more moved"] if len(moved) > MOVES_SHOWN else words
-
-
-def _amount(measure: Measure, row: Difference) -> str:
-    """Return how far a row moved at least and at most."""
-    return measure.ends(*sorted((abs(row.lower), abs(row.upper))))
 
 
 def _first(store: Store, stored: StoredPlan) -> int:
@@ -307,13 +323,14 @@ def _answer(store: Store, stored: StoredPlan, window: Window, confidence: float 
     key = store.generation, stored.id, stored.candidates, stored.reservation, window, confidence
     answer = kept.get(key)
     if answer is None:
-        answer = _read_answer(store, stored, window, confidence)
+        answer = read_answer(store, stored, window, confidence)
         if answer.n:  # what could not be read may be mended
             kept[key] = answer
     return answer
 
 
-def _read_answer(store: Store, stored: StoredPlan, window: Window, confidence: float) -> ReadingAnswer:
+def read_answer(store: Store, stored: StoredPlan, window: Window, confidence: float) -> ReadingAnswer:
+    """Return the answer of a window, or why there is none."""
     if too_long(stored):
         return ReadingAnswer(0, "Too many candidates to be looked for here.")
     try:

@@ -23,6 +23,7 @@ from dither_aggregator.web.plan_request import (
     of_installs,
 )
 from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
+from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.wire.problems import Problem
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
@@ -50,6 +51,7 @@ class PlanningPage:
     quantiles: int = len(QUANTILES)
     arm_reports_min: int = REPORTS_MIN
     usual_bits: int = USUAL_BITS
+    ranges_max: int = BUCKETS_MAX
 
     @property
     def kind(self) -> str:

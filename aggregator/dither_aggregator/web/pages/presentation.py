@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from dither_aggregator.analysis.differences import Comparison
+from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.significance import Significance
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.histogram import Histogram
-from dither_aggregator.web.charts.scale import measure_of
+from dither_aggregator.web.charts.scale import Measure, measure_of, shorten
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages.words import DEVICES, count
 from dither_aggregator.web.query_parameters import QueryParameters
@@ -57,6 +57,8 @@ class ReadingAnswer:
     """How often noise alone makes something stand out so far; None where nothing is asked so, or none can."""
     out: int = 0
     """How many values stand out on the metric's own page."""
+    measure: Measure | None = None
+    """How the rows are written, where not as the metric's are: a table's column may have a unit."""
     open: bool = False
     """Whether it is not computed yet."""
 
@@ -150,7 +152,15 @@ class Presentation(ABC, Generic[R]):
     def moved(self, comparison: Comparison) -> str:
         """Return in a sentence or two what moved, of two windows that are compared."""
         moved, of = comparison.moved, count(len(comparison.rows), self.noun)
-        return f"{len(moved):,} of {of} moved." if moved else f"None of {of} can be told to have moved."
+        if not moved:
+            return f"None of {of} can be told to have moved."
+        which = "The largest move seen: " if len(moved) > 1 else ""
+        return f"{len(moved):,} of {of} moved. {which}{self.move(moved[0])}."
+
+    def move(self, row: Difference) -> str:
+        """Return which way a row moved, and by how much at least and at most."""
+        by = self.measure.ends(*sorted((abs(row.lower), abs(row.upper))))
+        return f"{shorten(self.measure.called(row.value))} {row.verdict} by {by}"
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,19 @@
-"""The weekly report: answers and moves of all metrics, as on the first page, in a text and in HTML of its own."""
+"""The weekly report: answers and moves of all metrics, as on the first page, as text, HTML, JSON and gauges."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 from flask import render_template
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.pages.overview import Line, all_lines, by_moves, headline, moves_of
 from dither_aggregator.web.pages.words import count, in_words
 from dither_aggregator.web.queries import changed
+from dither_shared.canonical_json import canonical_json
 from dither_shared.safe_output import visible
 
 
@@ -44,6 +48,55 @@ class WeeklyReport:
             "At most 5 % of these sentences are wrong, on average, and 5 % of the moves. "
             f"Moves are since {in_words(self.before)}. n counts reports, not people."
         )
+
+    @property
+    def moved(self) -> dict[str, object]:
+        """The moves as a JSON document, with the same verdicts: corrected over all metrics.
+
+        `id` is the same whenever the same is told of the same days; `text` is what chats show.
+        """
+        moved = [
+            {
+                "metric": line.stored.plan.metric,
+                "question": line.stored.question,
+                "moves": list(moves),
+                **({"url": f"{self.url}/metrics/{line.stored.plan.metric}"} if self.url else {}),
+            }
+            for line, moves in self.entries
+            if moves
+        ]
+        told = {
+            "app": self.app,
+            "from": f"{self.window.first}",
+            "to": f"{self.window.last}",
+            "base_from": f"{self.before.first}",
+            "base_to": f"{self.before.last}",
+            "metrics": len(self.entries),
+            "moved": moved,
+        }
+        says = [f"{visible(line.stored.question)} {'; '.join(moves)}." for line, moves in self.entries if moves]
+        text = "\n".join([f"{self.title}: {self.headline}", *says, self.foot])
+        return {"id": sha256(canonical_json(told)).hexdigest()[:32], **told, "text": text}
+
+    @property
+    def prometheus(self) -> str:
+        """Whether each metric moved, in the text format of Prometheus."""
+        end = datetime.combine(self.window.last, datetime.min.time(), UTC) + timedelta(days=1)
+        names = {"app": self.app}
+        registry = CollectorRegistry()
+        moved = Gauge(
+            "dither_metric_moved",
+            "Whether a metric moved since the week before: verdicts are corrected over all metrics.",
+            ["app", "metric"],
+            registry=registry,
+        )
+        for line, moves in self.entries:
+            moved.labels(**names, metric=line.stored.plan.metric).set(bool(moves))
+        told = Gauge(
+            "dither_moves_end_timestamp_seconds", "The end of the week that this is of.", ["app"], registry=registry
+        )
+        told.labels(**names).set(end.timestamp())
+        return generate_latest(registry).decode("utf-8")
 
     def _lines(self) -> Iterator[str]:
         yield self.title

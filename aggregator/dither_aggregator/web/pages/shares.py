@@ -27,7 +27,7 @@ from dither_aggregator.web.pages.presentation import (
     reach_in_words,
 )
 from dither_aggregator.web.pages.words import DEVICES, count, in_words, rank_in_words
-from dither_aggregator.web.queries import readable_tail
+from dither_aggregator.web.queries import readable_tail, refuse_unknown
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER
 from dither_shared.safe_output import visible
@@ -37,15 +37,19 @@ ROWS_A_PAGE = 50
 FOUND_MAX = 20
 LISTED_MAX = 25
 """While a day is not over, so many values at most are listed, in their own order."""
+CROWD_MIN = 8
+"""Fewer values that do not stand out are named, in place of a histogram of as many bars."""
 CITED_MAX = 50
 NAMED_MAX = 3
 """Values that a sentence names side by side."""
+COUNTED_MAX = 6
+"""Some of so many at most are named, and the others counted."""
 NAME_EM = 24.0
 """How wide a name is at most in a sentence."""
 SHOWN = 0.1
 """An answer that can tell nothing names as many reports as show a value of this share."""
 RAW = (
-    "Estimates are raw and unbiased: what nobody has scatters around zero, below it as often as above. "
+    "Estimates are raw: that of a value nobody has is as often below zero as above. "
     "The intervals are of the share among"
 )
 
@@ -71,6 +75,8 @@ class SharesPart:
     """How much stands out, and how much would, in small type."""
     tail: str = ""
     """The share of all the rest, in sentences; "" where that cannot be told."""
+    few: Sequence[str] = ()
+    """The rest in their own order, where they are too few to be drawn as a crowd."""
     template: str = "shares.html"
 
     @property
@@ -82,6 +88,19 @@ class SharesPart:
     def unlisted_other(self) -> bool:
         """Whether "other" is shown beside texts: a reader might take it for the sum of all that are left out."""
         return self.significance.noun != "value" and any(row.value == OTHER for row in self.significance.unlisted)
+
+
+@dataclass(frozen=True)
+class ChosenPart:
+    """The part of the page for values that a reader chose."""
+
+    rows: Sequence[tuple[Row, str]]
+    """Each with a verdict; their intervals hold at once with those of all other values."""
+    absent: Sequence[str]
+    """Values that were chosen, and that the reading does not have."""
+    plot: Plot | None
+    template: str = "chosen.html"
+    intervals: str = RAW
 
 
 class SharesShown(Presentation[R]):
@@ -128,6 +147,8 @@ class SharesShown(Presentation[R]):
     def part(self, store: Store, reading: R, asked: QueryParameters) -> PagePart:
         """Return a page of the values that stand out, those that are searched for, and the rest."""
         significance = _significance_of(reading)
+        if chosen := tuple(dict.fromkeys(asked.get("values") or ())):
+            return self._chosen(significance, reading, chosen)
         search, page = asked["search"].strip(), asked["page"]
         found = _found(significance, search, provisional=reading.provisional)
         shown, matching = found[:FOUND_MAX], len(found)
@@ -140,6 +161,7 @@ class SharesShown(Presentation[R]):
         listed = significance.rest if reading.provisional and len(significance.rest) <= LISTED_MAX else ()
         drawn = [*(ranked.row for ranked in rows), *listed, *significance.unlisted]
         critical = None if reading.provisional else significance.critical_share
+        crowd = len(significance.rest) >= CROWD_MIN and not listed
         tail = readable_tail(store, reading)
         return SharesPart(
             significance,
@@ -150,10 +172,21 @@ class SharesShown(Presentation[R]):
             shown,
             matching,
             self._draw(drawn, reading, critical) if drawn else None,
-            draw_histogram(significance.bins, significance.scores) if significance.bins and not listed else None,
+            draw_histogram(significance.bins, significance.scores) if significance.bins and crowd else None,
             "" if reading.provisional or self.alone else reach_of(significance),
             _tail_in_words(tail, reading, significance) if tail else "",
+            () if crowd or listed else [shorten(row.value, NAME_EM) for row in significance.rest],
         )
+
+    def _chosen(self, significance: Significance, reading: R, values: Sequence[str]) -> ChosenPart:
+        """Return the rows of some values, by intervals that hold all at once, whether they stand out or not."""
+        judged = {each.row.value: each.verdict or "" for each in significance.tell(provisional=reading.provisional)}
+        there = {row.value: row for row in reading.rows}
+        rows = [(there[value], judged.get(value, "")) for value in values if value in there]
+        absent = [value for value in values if value not in there]
+        refuse_unknown(reading.stored, absent)
+        plot = self._draw([row for row, _ in rows], reading, None) if rows else None
+        return ChosenPart(rows, absent, plot)
 
     def cited(self, reading: R, snapshot: Snapshot) -> Cited:
         """Return the values that stand out, the first of them, and the rest."""
@@ -235,8 +268,11 @@ def leaders_in_words(out: Sequence[Row], ceiling: float, noun: str = "value") ->
         if len(out) == 1:
             return f"{_called(out[0])} has {_about(out[0])}; no other {noun} can be told from zero."
         return f"{len(out):,} {noun}s stand out, none told to lead: {_called(out[0])} has {_about(out[0])}."
-    if len(first) > NAMED_MAX:
+    if len(first) > COUNTED_MAX:
         return f"{len(first):,} {noun}s lead, not told apart: {_called(first[0])} has {_about(first[0])}."
+    if len(first) > NAMED_MAX:
+        named, more = ", ".join(map(_called, first[: NAMED_MAX - 1])), len(first) - NAMED_MAX + 1
+        return f"{named} and {more:,} more lead, not told apart: {_called(first[0])} has {_about(first[0])}."
     if len(first) > 1:
         return f"{_listed(map(_called, first))} lead, not told apart, with {_listed(map(_about, first))}."
     leads = f"{_called(first[0])} leads with {_about(first[0])}"
@@ -280,8 +316,8 @@ def reach_of(significance: Significance) -> str:
     told = f"{out:,} of {values:,} {significance.noun}s stand{'s' * (out == 1)}" if out else ""
     told = told or f"None of {values:,} {significance.noun}s stands"
     reach = significance.detectable_share
-    found = f": one that {rough(reach)} have would be found four times in five" if reach is not None else ""
-    return f"{told} out from the noise{found}."
+    found = f" One that {rough(reach)} have would be found four times in five." if reach is not None else ""
+    return f"{told} out from the noise.{found}"
 
 
 def _too_few(reading: Reading) -> str:
@@ -309,8 +345,9 @@ def _tail_in_words(tail: Tail, reading: Reading, significance: Significance) -> 
     apart = " and ".join(f"“{row.value}”" for row in significance.unlisted)
     without = f" That leaves out {apart}." if apart else ""
     return (
-        f"Before these days ({in_words(tail.window)}) {had}: {level} from {lower} to {upper}.{without} "
-        "The days shown cannot tell it: low noise kept some of these values from standing out, so their sum is too low."
+        f"Before these days ({in_words(tail.window)}) {had}; {level} from {lower} to {upper}.{without} "
+        "The days shown cannot tell this: of values with equal shares the lucky ones stood out, so the rest add up to "
+        "too little."
     )
 
 

@@ -70,10 +70,15 @@ def csv(store: Store, id_: str) -> Response:
 def svg(store: Store, id_: str) -> Response:
     """Return a snapshot's plot as a file of its own."""
     snapshot = _asked(store, id_)
-    drawn = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", render_template("snapshot.svg", page=snapshot_page(snapshot)))
-    response = Response(drawn, content_type="image/svg+xml")
-    response.headers["Content-Disposition"] = f'inline; filename="{file_name(_name(snapshot), "svg")}"'
-    return immutable(response, id_)
+    drawn = render_template("snapshot.svg", page=snapshot_page(snapshot))
+    return immutable(svg_of(drawn, _name(snapshot)), id_)
+
+
+def svg_of(drawn: str, name: str) -> Response:
+    """Return a picture as a file, called so: characters that XML does not have are replaced."""
+    response = Response(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", drawn), content_type="image/svg+xml")
+    response.headers["Content-Disposition"] = f'inline; filename="{file_name(name, "svg")}"'
+    return response
 
 
 def _asked(store: Store, id_: str) -> Snapshot:

@@ -125,7 +125,7 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
     verdicts = {
         (row.group, row.label): row for row in reading.of("difference") if (row.column, row.group_column) == (of, by)
     }
-    measure = Measure(reading.unit_of(of)) if rates and rates[0].statistic == "mean" else SHARES
+    measure = _measure_of(reading, rates[0]) if rates else SHARES
     lines = [
         RateLine(_cut(row.group), _cut(row.label), row, _verdict(verdicts.get((row.group, row.label)))) for row in rates
     ]
@@ -157,9 +157,17 @@ def answer_of_tables(reading: TablesReading) -> ReadingAnswer:
     sentences = [difference_in_words(reading, *clearest)] if clearest else []
     public = columns_of(reading.stored.plan).public[:1]
     if public and not (clearest and clearest[0].group_column == public[0]):
-        sentences.append(f"By {visible(public[0])}, no column can be told to differ.")
+        sentences.append(f"No column can be told to differ by {visible(public[0])}.")
     sentences.append(_together(reading.of("association"), _associated(reading)))
-    return ReadingAnswer(reading.n, " ".join(sentences), clearest[1:] if clearest else ())
+    if not clearest:
+        return ReadingAnswer(reading.n, " ".join(sentences))
+    _, rate = clearest
+    row = replace(rate, value=f"{rate.group_column} {rate.group}")
+    return ReadingAnswer(reading.n, " ".join(sentences), (row,), measure=_measure_of(reading, rate))
+
+
+def _measure_of(reading: TablesReading, rate: TableRow) -> Measure:
+    return Measure(reading.unit_of(rate.column)) if rate.statistic == "mean" else SHARES
 
 
 def _clearest(reading: TablesReading) -> tuple[TableRow, TableRow] | None:
@@ -185,15 +193,18 @@ def _clearest(reading: TablesReading) -> tuple[TableRow, TableRow] | None:
 
 def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) -> str:
     """Return a group's rate beside that of all others, with the interval of their difference."""
-    measure = Measure(reading.unit_of(rate.column)) if rate.statistic == "mean" else SHARES
+    measure = _measure_of(reading, rate)
     group, column = visible(f"{_cut(less.group_column)} {_cut(less.group)}"), _cut(rate.column)
-    ours, theirs = (measure.precise(each, less.std_error) for each in (rate.estimate, rate.estimate - less.estimate))
+    ours, theirs = (
+        measure.rounded(each, each + less.lower - less.estimate, each + less.upper - less.estimate)
+        for each in (rate.estimate, rate.estimate - less.estimate)
+    )
     by = measure.ends(*sorted((abs(less.lower), abs(less.upper))))
     if rate.label is None:
         other = "higher" if less.estimate > 0 else "lower"
-        return f"The mean of {column} is {other} with {group}: {ours} against {theirs} of all others ({by})."
+        return f"The mean of {column} is {other} with {group}: {ours} against {theirs} of all others (by {by})."
     way = "more" if less.estimate > 0 else "less"
-    return f"{column} is {_cut(rate.label)} {way} often with {group}: {ours} against {theirs} of all others ({by})."
+    return f"{column} is {_cut(rate.label)} {way} often with {group}: {ours} against {theirs} of all others (by {by})."
 
 
 def _associated(reading: TablesReading) -> list[TableRow]:
@@ -225,7 +236,7 @@ def _matrix(reading: TablesReading) -> dict[tuple[str, str], Together]:
 def _pair(
     reading: TablesReading, asked: QueryParameters, matrix: Mapping[tuple[str, str], Together]
 ) -> tuple[str, str]:
-    """Return the column that is told and the one that groups: those asked for, else the clearest pair.
+    """Return the column that is told and the one that groups: those asked for, else the headline's, or the clearest.
 
     The second is empty where no other column groups.
     """
@@ -236,7 +247,9 @@ def _pair(
     if asked.get("of") and asked.get("of") == asked.get("by"):
         raise Problem("malformed", "of and by must be two columns")
     clearest = sorted(matrix.items(), key=lambda item: (item[1].row.p_value or 0.0, -item[1].row.estimate))
-    pairs = [pair for pair, _ in clearest if pair[1] in reading.groupings]
+    told = _clearest(reading)
+    pairs = [(told[1].column, told[1].group_column or "")] if told else []  # the headline's
+    pairs += [pair for pair, _ in clearest if pair[1] in reading.groupings]
     pairs += [(of, by) for by in reading.groupings for of in names if of != by]
     fits = (
         pair for pair in pairs if pair[0] == (asked.get("of") or pair[0]) and pair[1] == (asked.get("by") or pair[1])

@@ -8,13 +8,14 @@ from typing import Any
 from flask import render_template
 
 from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.groups import group_names
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.charts.scale import measure_of
+from dither_aggregator.web.charts.scale import SHARES, Measure, measure_of, shorten
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
 from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import Presentation
@@ -44,11 +45,22 @@ class TimePage:
     """Marks of these days that are too many to show."""
     chosen: bool = False
     """Whether the reader chose the days."""
+    chosen_values: Sequence[str] = ()
+    """The values that the reader chose, if any."""
+    groups: Sequence[str] = ()
+    """The groups that the reader chose, if any."""
+    offered: Sequence[str] = ()
+    """All groups that there are."""
 
     @property
     def shown(self) -> Presentation[Any]:
         """How its readings are shown."""
         return presentation_of(self.stored.plan)
+
+    @property
+    def measure(self) -> Measure:
+        """The measure of what is drawn: groups are shares, also of numbers."""
+        return SHARES if self.groups else measure_of(self.stored.plan)
 
 
 LISTED_MAX = 1_000
@@ -71,7 +83,8 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
         values, state = asked.get("values") or (), [*plan_state(store, stored), *lagging(store)]
         fields = _form(stored, window, asked, values, ())
         page = TimePage(stored, window, asked["level"], values, state, sentence_of(error), fields)
-        return replace(page, chosen=asked_window(store, asked) is not None)
+        return _with_choices(store, page, asked)
+    measure = SHARES if asked.get("group") else measure_of(stored.plan)
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
     fields = _form(stored, window, asked, values, listed)
     state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *_by_day(store)]
@@ -82,11 +95,23 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     marks = [mark for mark in store.documents(DayMark) if mark.day in window]
     shown = marks[-MARKS_SHOWN_MAX:]
     told = [point for point in points if not point.untold]
-    chart = draw_series(told, window, shown, measure_of(stored.plan)) if told else None
+    chart = draw_series(told, window, shown, measure) if told else None
     dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)
-    headline = _headline(store, stored, window, values, told)
+    headline = _headline(store, stored, window, values, told, measure)
+    if told and headline != (days_told := _days_in_words(presentation_of(stored.plan), told)):
+        state = [days_told, *state]
     page = TimePage(stored, window, asked["level"], values, state, headline, fields, chart, table, dated, left_out)
-    return replace(page, chosen=asked_window(store, asked) is not None)
+    return _with_choices(store, page, asked)
+
+
+def _with_choices(store: Store, page: TimePage, asked: QueryParameters) -> TimePage:
+    return replace(
+        page,
+        chosen=asked_window(store, asked) is not None,
+        chosen_values=tuple(asked.get("values") or ()),
+        groups=tuple(asked.get("group") or ()),
+        offered=group_names(store, page.stored),
+    )
 
 
 def _form(
@@ -95,12 +120,14 @@ def _form(
     """Return the form, with values on offer."""
     measure = measure_of(stored.plan)
     offers = {value: measure.called(value) if measure.unit else "" for value in listed}
-    ends = {"first": window.first, "last": window.last}
-    return form(SeriesAsked, {**asked, **ends, "window": None, "values": values}, {"values": offers}, tuple(ends))
+    shown = {"first": window.first, "last": window.last, "values": None if asked.get("group") else values}
+    return form(SeriesAsked, {**asked, **shown, "window": None}, {"values": offers}, ("first", "last"))
 
 
-def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point]) -> str:
-    """Return how many days there are to see, and how to tell them apart."""
+def _headline(
+    store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point], measure: Measure
+) -> str:
+    """Return how the first value was on the first and the last closed day, or why no day is to be seen."""
     if not values:
         return "Nothing stands out of the last window under this rev: name a value to see its days."
     shown = presentation_of(stored.plan)
@@ -108,6 +135,30 @@ def _headline(store: Store, stored: StoredPlan, window: Window, values: Sequence
         return "No single day tells enough, or its counts are no longer kept."
     if not points:
         return "No reports of these days are counted, or their counts are no longer kept."
+    closed = [point for point in points if point.value == points[0].value and not point.provisional]
+    same_rev = [point for point in closed if point.plan == closed[-1].plan]
+    if len(same_rev) < 2:
+        return _days_in_words(shown, points)
+    first, last = same_rev[0], same_rev[-1]
+    name = shorten(measure.called(first.value))
+    before, after = (f"{_about(measure, point)} on {point.epoch}" for point in (first, last))
+    way = "rose" if last.lower > first.upper else "fell" if last.upper < first.lower else ""
+    return (
+        f"{name} {way} from {before} to {after}."
+        if way
+        else f"{name}: {before}, {after}. Two days alone do not tell that it moved."
+    )
+
+
+def _about(measure: Measure, point: Point) -> str:
+    """Return a share with its interval, or the interval alone of what has a unit."""
+    if measure.unit:
+        return measure.ends(point.lower, point.upper)
+    return measure.about(point.estimate, point.lower, point.upper)
+
+
+def _days_in_words(shown: Presentation[Any], points: Sequence[Point]) -> str:
+    """Return how many days there are to see, and how to tell them apart."""
     days = count(len({point.epoch for point in points}), "day")
     there = "with reports" if shown.readable_daily else "can be told"
     return f"{days} {there}. If the bands of two days do not meet, the {shown.same} was not the same."
