@@ -43,7 +43,8 @@ def test_check_and_privacy_say_the_same(path: str, capsys: pytest.CaptureFixture
         ", ".join(f"{written(shown)} in {name}" for name, shown in now.windows.items())
         for written in (lambda shown: f"{shown.reports:,.0f}", str)
     )
-    assert f"color: reports: {reports}\n  detectable share: {shares}\n  {now.verdict}\n" in shown
+    assert f"color: reports: {reports}\n  detectable share: {shares}\n  a share near one half: +- " in shown
+    assert f" from 1.4 times that\n  {now.verdict}\n" in shown
     assert "  reports = 4: a week " in shown
     assert "a guess may become 98.3 % sure over a life, not 88.1 %\n" in shown
     documents = [
