@@ -79,6 +79,15 @@ def test_a_new_registry_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert shown[: shown.index("reports are averages")] in said(capsys, "metrics", "check", path, "--installs", "2000")
 
 
+@pytest.mark.parametrize(("kind", "stands_in"), [("flag", False), ("choice", True), ("number", True)])
+def test_a_new_registry_s_figures_are_said_to_be_of_what_stands_in(
+    kind: str, stands_in: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "metrics.toml")
+    shown = said(capsys, "metrics", "new", path, "--app", "notes", "--metric", f"a={kind}", "--installs", "2000")
+    assert ("these figures are of the values that stand in the file for yours: " in shown) is stands_in
+
+
 def test_a_compiled_registry_has_figures_and_no_changes(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     compiled = f"{path.removesuffix('.toml')}.json"
     assert main(["metrics", "compile", path, "--out", compiled]) == 0

@@ -138,7 +138,7 @@ class Shown:
 
     @property
     def words(self) -> str:
-        """The least that it tells; if that is nothing, the width that an interval would have, and the reports needed."""
+        """The least that it tells; if nothing, the width that an interval would have, and the reports needed."""
         if self.told is None or (self.told.what == DETECTABLE and self.enough):
             return f"{self}"
         lacking = "" if self.enough else f"not told below {ceil(self.reports * self.short):,} reports"
