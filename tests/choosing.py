@@ -19,7 +19,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
     "a list of 7 values": ("choice", {"values": LISTED}),
     "a list of 50 values": ("choice", {"values": [f"value {number}" for number in range(1, 51)]}),
     "several of 7 values, at most 2": ("choices", {"values": LISTED, "ticks_max": 2}),
-    "a number: its mean": ("number", {}),
+    "a number: its mean alone": ("number", {"asks": ["mean"], "buckets": None, "scale": None}),
 }
 KEYS: tuple[dict[str, object], ...] = (
     {"epsilon": 1, "reports": 3, "schedule": "spread"},

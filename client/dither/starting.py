@@ -41,8 +41,8 @@ def start(
     and has no quiet days. `consent` is the person's answer if the app asked for it, and counts until `set_consent` is
     called. Without either nothing is recorded, kept or sent. `public` is the device's value of the registry's public
     column, {"arm": "b"}, which reports of tables say in the clear: it must not come from an answer. `development` is
-    for a developer's machine: metrics answer from the first period on, the device's file is in a folder `development`
-    of its own, and the endpoint must be on loopback. `proxy` is the address of an HTTP proxy,
+    for a developer's machine: metrics answer at once, without quiet days and drawn periods, the device's file is in a
+    folder `development` of its own, and the endpoint must be on loopback. `proxy` is the address of an HTTP proxy,
     "http://proxy.example.org:3128", and `ca_file` a PEM file of the certificate authorities to trust in place of the
     usual ones; without them the environment's count, HTTPS_PROXY, NO_PROXY and REQUESTS_CA_BUNDLE. The environment goes
     before everything else: `client/consent.md` has the variables.

@@ -42,7 +42,10 @@ def estimate_shares(plan: Plan, reports: Iterable[int]) -> list[Share]:
     mechanism = plan.cells.parts[0].mechanism
     values = plan.domain.values
     if plan.cells.several or not values or not isinstance(mechanism, PureMechanism):
-        raise InvalidParameter(f"metric {plan.metric} must be a flag or a list, got {plan.kind.name}")
+        raise InvalidParameter(
+            f"metric {plan.metric} must be a flag or a list, whose shares are told here, got {plan.kind.name}: that is "
+            f"read by the aggregator, and `dither metrics check --installs N` says how widely"
+        )
     counts, n = [0] * len(values), 0
     for report in reports:
         n += 1

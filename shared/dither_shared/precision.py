@@ -41,9 +41,20 @@ class Told:
 
     what: str
     part: float
+    least: float = 0.0
+    """The part that no number of reports goes below."""
+
+    def times_as_many(self, part: float) -> float | None:
+        """Return how many times as many reports tell a part so small; None where none do."""
+        return ((self.part - self.least) / (part - self.least)) ** 2 if part > self.least else None
 
     def __str__(self) -> str:
-        return "nothing" if self.part > 1 else f"{100 * self.part:.2g} %" if self.part < 0.995 else "100 %"
+        return "nothing" if self.part > 1 else percent(self.part)
+
+
+def percent(part: float) -> str:
+    """Return a part of 1 in percent, with two digits that count."""
+    return "100 %" if 0.995 <= part < 1.005 else f"{100 * part:.2g} %" if part < 1 else f"{100 * part:,.0f} %"
 
 
 class Noisy(Protocol):

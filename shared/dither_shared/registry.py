@@ -260,6 +260,8 @@ class Registry:
     def reread(cls, path: StrPath, metric: str, changes: Mapping[str, object]) -> Metric:
         """Return a metric of a registry in TOML with some keys changed, whatever it may then cost a device.
 
+        A key whose value is None is left out.
+
         Raises RegistryError, for a registry that is compiled, too.
         """
         source = os.path.join("", path)
@@ -272,7 +274,7 @@ class Registry:
     def changed(cls, text: str, metric: str, changes: Mapping[str, object], directory: str | None = None) -> Metric:
         """Return the same of a registry's text."""
         data = parse_toml(text)
-        table = {**data["metric"][metric], **changes}
+        table = {key: value for key, value in {**data["metric"][metric], **changes}.items() if value is not None}
         head = {**data["registry"], "device_epsilon": DEVICE_EPSILON_MAX}
         if not KINDS[table["kind"]].takes_public:
             head.pop("public", None)

@@ -138,6 +138,21 @@ def test_today_has_no_verdicts(one: Site) -> None:
     assert ask(one, "window=today&top=5")["rows"] == []
 
 
+def test_a_flag_is_one_row_and_no_is_its_complement_for_who_asks(one: Site) -> None:
+    address = "/v1/metrics/dark/estimates"
+    whole = ask(one, address=address)
+    (yes,) = whole["rows"]
+    assert yes["value"] == "yes"
+    (no,) = ask(one, "values=no", address)["rows"]
+    both = ask(one, "values=yes&values=no", address)
+    assert (both["rows"], both["meta"]["rows_total"]) == ([no, yes], 2)
+    assert no["estimate"] == pytest.approx(1 - yes["estimate"], abs=1e-12)
+    assert (no["lower"], no["upper"]) == pytest.approx((1 - yes["upper"], 1 - yes["lower"]), abs=1e-9)
+    assert both["meta"]["answer"] == whole["meta"]["answer"]
+    normalised = ask(one, "normalised=norm_sub&values=no", address)["rows"]
+    assert [row["value"] for row in normalised] == ["no"]
+
+
 def test_a_flags_intervals_hold_each_on_its_own_unless_told_otherwise(one: Site) -> None:
     address = "/v1/metrics/dark/estimates"
     each, together = ask(one, address=address), ask(one, "intervals=simultaneous", address)

@@ -111,7 +111,7 @@ def keys_of(one: Locked) -> list[dict[str, Any]]:
     ("text", "says"),
     [
         ("secret", "is too weak: it must have 160 random bits, which are 40 hexadecimal digits or 27 characters"),
-        ("", "is too weak"),
+        ("", "there is no key: "),
         ("two words of a key that is long enough 9f3c07b1e5d28a46", "printable ASCII characters without spaces"),
         (None, "cannot be read: No such file or directory"),
     ],

@@ -10,12 +10,22 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 
+from dither.commands.metrics.new import OWNER
+from dither.commands.metrics.new import registry_text as starter_text
 from dither.device.days import EPOCH, answers_always, day_number, draw_periods, period_start
 from dither_aggregator.analysis.functional import share_variance
-from dither_aggregator.analysis.installs import USEFUL, Installs, changes, outlook_of, periods_of_year, reports_of
+from dither_aggregator.analysis.installs import (
+    USEFUL,
+    Installs,
+    Shown,
+    changes,
+    outlook_of,
+    periods_of_year,
+    reports_of,
+)
 from dither_shared.errors import RegistryError
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import NUMBERS_MIN
+from dither_shared.precision import NUMBERS_MIN, SIDES, Told
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock
@@ -238,6 +248,39 @@ def test_where_nobody_comes_an_early_metric_speaks_in_its_first_days_alone() -> 
     assert reports_of(metric, Installs(100), 1, 7) == reports_of(metric, Installs(100), 1, 365) == 300
 
 
+@pytest.mark.parametrize("changed", [{}, {"epsilon": "1", "epsilon_permanent": "4", "period": "1d"}], ids=str)
+def test_an_interval_around_one_half_is_as_wide_as_its_pages(changed: dict[str, object]) -> None:
+    metric = asked(**changed)
+    now, mechanism = outlook_of(metric, Installs(10_000), 0), PureMechanism.of(metric.mechanism)
+    for shown, days in ((now.week, 7), (now.whole, 365)):
+        repeats = days if metric.memoized else 1
+        page = share_variance(mechanism, np.full(1, 0.5), int(shown.reports), "population", repeats)[0]
+        assert shown.half == pytest.approx(SIDES / 2 * sqrt(page), rel=1e-3)
+
+
+def test_a_width_that_is_not_told_is_said_with_what_lacks() -> None:
+    few, none = (
+        Shown(7, reports, Told("width of the mean's interval", part), short)
+        for reports, part, short in ((96, 0.67, 3_000 / 96), (400, 1.4, 0.75))
+    )
+    assert few.words == "nothing (67 % wide; not told below 3,000 reports)"
+    assert none.words == "nothing (140 % wide)"
+    assert f"{few} {none}" == "nothing nothing"
+    assert Shown(7, 400, Told("width of the mean's interval", 0.4), 0.75).words == "40 %"
+
+
+def test_buckets_that_are_too_wide_are_not_mended_by_installs() -> None:
+    """A mean's interval has where in its bucket a number lies left open."""
+    text = starter_text("planned", [("asked", "number")], OWNER).replace("buckets = 32", "buckets = 6")
+    now = outlook_of(Registry.parse(text).metrics["asked"], Installs(10**9), 1)
+    assert now.needed is None
+    assert now.verdict.startswith("useless: buckets so wide leave ")
+    mean = outlook_of(
+        Registry.changed(text, "asked", {"asks": ["mean"], "buckets": None, "scale": None}), Installs(10**9), 1
+    )
+    assert mean.verdict == "useful"
+
+
 # Other keys.
 
 
@@ -265,7 +308,10 @@ def test_each_other_key_is_read_again_and_has_its_price(path: Path) -> None:
     more = "a guess may become 98.3 % sure over a life, not 88.1 %"
     assert found["reports = 4"] == (f"{then.week}", f"{then.whole}", more)
     assert found["epsilon = 2"][2] == more
-    assert found['schedule = "early"'][2].startswith("no price in privacy; numbers are about new installs")
+    assert found['schedule = "early"'][2] == (
+        "a guess becomes no surer over a life; every install, old or new, is asked in its first 2 periods with the "
+        "question, and never again"
+    )
 
 
 def test_a_memoized_metric_is_told_its_period_and_both_epsilons(path: Path) -> None:

@@ -43,7 +43,8 @@ def test_check_and_privacy_say_the_same(path: str, capsys: pytest.CaptureFixture
         ", ".join(f"{written(shown)} in {name}" for name, shown in now.windows.items())
         for written in (lambda shown: f"{shown.reports:,.0f}", str)
     )
-    assert f"color: reports: {reports}\n  detectable share: {shares}\n  {now.verdict}\n" in shown
+    assert f"color: reports: {reports}\n  detectable share: {shares}\n  a share near one half: +- " in shown
+    assert f" from 1.4 times that\n  {now.verdict}\n" in shown
     assert "  reports = 4: a week " in shown
     assert "a guess may become 98.3 % sure over a life, not 88.1 %\n" in shown
     documents = [
@@ -76,6 +77,15 @@ def test_a_new_registry_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = str(tmp_path / "metrics.toml")
     shown = said(capsys, "metrics", "new", path, "--app", "notes", "--metric", "a=flag", "--installs", "2000")
     assert shown[: shown.index("reports are averages")] in said(capsys, "metrics", "check", path, "--installs", "2000")
+
+
+@pytest.mark.parametrize(("kind", "stands_in"), [("flag", False), ("choice", True), ("number", True)])
+def test_a_new_registry_s_figures_are_said_to_be_of_what_stands_in(
+    kind: str, stands_in: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "metrics.toml")
+    shown = said(capsys, "metrics", "new", path, "--app", "notes", "--metric", f"a={kind}", "--installs", "2000")
+    assert ("these figures are of the values that stand in the file for yours: " in shown) is stands_in
 
 
 def test_a_compiled_registry_has_figures_and_no_changes(path: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.snapshots import _document
+from dither_aggregator.analysis.snapshots import Snapshot, _document
 from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
@@ -32,6 +32,7 @@ from dither_aggregator.store.records import Final
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.long_lists import LongList
+from dither_aggregator.web.pages.snapshot import _agrees
 from dither_shared.canonical_json import canonical_json
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible
@@ -379,11 +380,23 @@ def test_the_digest_of_a_tally_is_pinned() -> None:
     assert TALLY.digest == plain == "59e45d64842b28f05e0c7a31c95940d50e9d7e657b746fa337f4becbfd2b08c2"
 
 
+def test_a_flags_earlier_snapshot_which_has_the_row_of_no_too_agrees() -> None:
+    day = date(2026, 11, 22)
+    document = _document("example", STORED, day, TALLY)
+    estimates: Any = document["estimates"]
+    (yes,) = estimates["rows"]
+    no = {**yes, "value": "no", "estimate": 1 - yes["estimate"]}
+    reading = estimate(STORED, day, TALLY, View(error_of=estimates["error_of"]))
+    for rows, agrees in (([no, yes], True), ([yes], True), ([no, {**yes, "estimate": 0.9}], False), ([no], False)):
+        earlier = Snapshot("", {**document, "estimates": {**estimates, "rows": rows}}, STORED, day, TALLY)
+        assert _agrees(reading, earlier) is agrees
+
+
 def test_the_content_of_a_snapshot_is_pinned() -> None:
     """But for the estimates, whose last digits are those of numpy and scipy, and the versions of these."""
     document = _document("example", STORED, date(2026, 11, 22), TALLY)
     assert set(document.pop("made_with")) == {"dither", "numpy", "scipy"}  # type: ignore[call-overload]
-    assert [row["value"] for row in document.pop("estimates")["rows"]] == ["no", "yes"]  # type: ignore[index]
+    assert [row["value"] for row in document.pop("estimates")["rows"]] == ["yes"]  # type: ignore[index]
     assert document["plan"] == METRIC.plan.to_document()
     assert (
         hashlib.sha256(canonical_json(document)).hexdigest()

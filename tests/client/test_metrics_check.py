@@ -152,6 +152,34 @@ def test_all_reports_of_a_memoized_answer_have_a_line_of_their_own(
     assert "2 different answers x epsilon_permanent 4 = 8, and e^8 is 2,981 : 1" in shown
 
 
+def test_hidden_presence_says_what_it_does_not_hide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, words = (
+        tmp_path / "metrics.toml",
+        "not hidden is who runs the app in a period, as each device that does",
+    )
+    for presence, lines in (("hidden", 2), ("public", 0)):  # of both metrics
+        path.write_text(registry_text(presence=presence, device_epsilon="90"), encoding="utf-8")
+        for command in (["metrics", "check"], ["privacy"]):
+            assert main([*command, str(path)]) == 0
+            assert capsys.readouterr().out.count(words) == (lines if command[0] == "metrics" else min(lines, 1))
+
+
+def test_an_answer_that_stays_for_ever_is_said_where_it_is_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "answers = 1: a device repeats its first answer for ever, also where it has changed; 2 tell one change"
+    for answers, said in ((1, True), (2, False)):
+        text = registry_text(epsilon="1", epsilon_permanent="2", device_epsilon="9").replace(
+            "answers = 2", f"answers = {answers}"
+        )
+        (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
+        assert main(["metrics", "check", str(tmp_path / "metrics.toml")]) == 0
+        shown = capsys.readouterr().out
+        assert (words in shown) is said
+        life = "1 answer" if answers == 1 else "2 different answers"
+        assert f"2 an answer, however often it is repeated, and {2 * answers} for life of {life}, plan " in shown
+
+
 def test_a_compiled_registry_keeps_what_is_known(tmp_path: Path) -> None:
     for known in ("", "nearly_certain = true\n"):
         path = certain(tmp_path, device_epsilon="12", epsilon="1", reports=6, known=known)

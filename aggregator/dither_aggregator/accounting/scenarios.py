@@ -136,6 +136,10 @@ class Scenario:
     def show(self) -> None:
         """Print it."""
         print(f"{self._title()}\n")
+        print(
+            f"After all of it a guess of 1 : 1 about these answers together can be {_sure(self.event.micro)} sure, no "
+            f"surer.\n"
+        )
         self._show_metrics()
         self._show_bounds()
         self._show_guesses()
@@ -169,11 +173,14 @@ class Scenario:
         return f"{_counted(times, 'different answer')}, memoized: {copies}"
 
     def _show_bounds(self) -> None:
+        print("What is proven of all these answers together; the sum, with delta 0, is what a device is charged:\n")
         print(f"{'epsilon':>9}  {'delta':>6}  proven by")
         for bound in self.event.bounds(self.delta):
+            if bound.delta and bound.micro > self.event.micro:
+                continue  # it says less than the sum, which needs no delta
             print(f"{_epsilon(bound.micro):>9}  {_delta_shown(bound.delta):>6}  {bound.proof}")
         if len(self.metrics) > 1:
-            print(f"{_epsilon(self.apart.micro):>9}  {0:>6}  parallel composition, if each device answered only one")
+            print(f"{_epsilon(self.apart.micro):>9}  {0:>6}  of a device that answers only one of them, if all do")
         best = self.event.bounds(self.delta)[0]
         if best.micro > (1 - LITTLE) * self.event.micro:
             print(f"A delta of {self.delta:e} gains next to nothing here: the sum is what counts.\n")

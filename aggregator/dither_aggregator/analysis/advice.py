@@ -15,6 +15,7 @@ is told four times in five. A table's is that of `planning_tables`. Flags in pla
 table's loss for a life, epsilon times reports, in reports of at most its epsilon.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -29,30 +30,39 @@ from dither_aggregator.analysis.installs import (
     PlannedLife,
     Reread,
     outlook_of,
+    plain,
     reports_of,
 )
 from dither_aggregator.analysis.planning_numbers import mean_parts, ranges_alike
 from dither_aggregator.analysis.planning_tables import column_variance, effect_of_one, tests_of
+from dither_shared.accounting.odds import NEARLY_CERTAIN, sure
 from dither_shared.domains import OTHER, Buckets, Columns, NumberDomain, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
 from dither_shared.errors import DitherError
-from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
+from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, exp_of_micro, from_micro
 from dither_shared.frozen import replaced
 from dither_shared.kinds import TableKind
 from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.precision import ALPHA, POWER, SIDES
-from dither_shared.registry import Metric
+from dither_shared.registry import LINKED_MAX, Metric
 
 WORTH_A_LINE = 0.95
 """Other questions are named if their error is at most this part of the present one."""
 _POWER = NormalDist().inv_cdf(POWER)
 _CENT = Decimal("0.01")
+MEMO_ANSWERS = 2
+"""A memoized state that may change once."""
+ARM_CHARACTERS_MAX = 20
 
 
 def advice(now: Outlook, quiet_days: int, reread: Reread, today: date | None = None) -> Iterator[str]:
     """Yield a line for each thing that the metric's owner may want to decide otherwise."""
-    if now.metric.schedule == "spread" and not now.metric.memoized:
-        yield from _of_spread(now, quiet_days, reread, today)
+    if not now.metric.memoized:
+        if now.metric.schedule == "spread":
+            yield from _of_spread(now, quiet_days, reread, today)
+        elif now.installs.stay is not None:
+            yield from _of_study(now, quiet_days, today)
+        yield from _of_state(now, quiet_days, reread, today)
     if isinstance(now.metric.asked.domain, Columns):
         yield from _of_table(now, now.metric.asked.domain, quiet_days)
     if isinstance(now.metric.asked.domain, Buckets):
@@ -67,17 +77,28 @@ def advice_together(outlooks: Sequence[Outlook]) -> Iterator[str]:
         if tuple(metric.values) == ("no", "yes") and not metric.memoized:
             alike[metric.epsilon, metric.charges, metric.schedule, metric.period_days].append(now)
     for found in alike.values():
-        metric, names = found[0].metric, ", ".join(each.metric.name for each in found)
+        metric, names = found[0].metric, [each.metric.name for each in found]
         epsilon, n = metric.epsilon * len(found), found[0].week.reports
-        if not (COLUMNS_MIN <= len(found) <= COLUMNS_MAX and epsilon <= EPSILON_MAX and n >= 1):
+        if not (COLUMNS_MIN <= len(found) <= COLUMNS_MAX and epsilon <= EPSILON_MAX and n >= 1) or _of_arms(names):
             continue
         asked = TableKind.asked_of({each.metric.name: Values(("no", "yes", OTHER)) for each in found}, epsilon)
         table, flag = column_variance(Columns.of(asked.domain), asked.cells, 0), _of_flag(metric.epsilon)
         yield (
-            f"nothing tells which of {names} go together, or compares arms of an experiment: a table of them with "
-            f"epsilon = {epsilon:f} would for the same price; a share of one half has an interval "
-            f"{_points(SIDES * sqrt(table / n))} wide in it in a week, not {_points(SIDES * sqrt(flag / n))}"
+            f"keep {', '.join(names)} as flags, unless you ask which of them go together or compare arms of an "
+            f"experiment: then a table of them with epsilon = {plain(epsilon)} is as private, and a share of one half "
+            f"has an interval {_points(SIDES * sqrt(table / n))} wide in it in a week, not "
+            f"{_points(SIDES * sqrt(flag / n))}"
         )
+
+
+def _of_arms(names: Sequence[str]) -> bool:
+    """Tell whether flags are of the arms of an experiment, as `_of_table` names them: no device answers two arms'."""
+    for place in (found.end() for found in re.finditer("_", names[0])):
+        arms = {name[place:] for name in names if name.startswith(names[0][:place])}
+        columns = {name.removesuffix(arm) for name in names for arm in arms if name.endswith(f"_{arm}")}
+        if len(arms) > 1 and {f"{column}{arm}" for column in columns for arm in arms} == set(names):
+            return True
+    return False
 
 
 def _of_spread(now: Outlook, quiet_days: int, reread: Reread, today: date | None) -> Iterator[str]:
@@ -130,6 +151,41 @@ def _of_ranges(now: Outlook, domain: Buckets, reread: Reread) -> Iterator[str]:
         )
 
 
+def _of_study(now: Outlook, quiet_days: int, today: date | None) -> Iterator[str]:
+    together = outlook_of(now.metric, replaced(now.installs, stay=None), quiet_days, today)
+    if now.week.reports < HALF_LOST * together.week.reports:
+        yield (
+            f"--stay counts installs that come as others go; in a study that all join at once, and just after a first "
+            f"release, leave it out: all of them answer at once, and the first week shows {together.week}"
+        )
+
+
+def _of_state(now: Outlook, quiet_days: int, reread: Reread, today: date | None) -> Iterator[str]:
+    """Yield a line where devices are asked again and memoized answers of a state would show more for the same loss."""
+    metric = now.metric
+    if metric.charges < 2 or metric.hidden:
+        return
+    permanent = metric.epsilon * metric.charges / MEMO_ANSWERS
+    epsilon = metric.epsilon if metric.epsilon < permanent else permanent / 2
+    asked = {"reports": None, "schedule": None, "memoize": True, "answers": MEMO_ANSWERS}
+    try:
+        memo = reread({**asked, "epsilon": epsilon, "epsilon_permanent": permanent})
+    except DitherError:  # of a kind that has no memos, or compiled
+        return
+    if (memo.linked or 0) > LINKED_MAX:
+        return
+    then = outlook_of(memo, now.installs, quiet_days, today)
+    if then.week.told and then.week.enough and now.week.told:
+        if now.week.enough and then.week.told.part > WORTH_A_LINE * now.week.told.part:
+            return
+        lines = f"answers = {MEMO_ANSWERS}, epsilon = {plain(epsilon)}, epsilon_permanent = {plain(permanent)}"
+        yield (
+            f"where it is a state that lasts, such as a theme, memoize = true, {lines} in place of reports and "
+            f"schedule show {then.week} in a week, not {now.week}, and a guess becomes no surer; that an answer "
+            f"changed is not hidden then, and repeated noise links a device's reports"
+        )
+
+
 def _of_table(now: Outlook, domain: Columns, quiet_days: int) -> Iterator[str]:
     metric, n = now.metric, now.week.reports
     flags = all(isinstance(each, Values) and len(each.values) == len(("no", "yes", OTHER)) for each in domain.domains)
@@ -149,23 +205,39 @@ def _of_table(now: Outlook, domain: Columns, quiet_days: int) -> Iterator[str]:
         keys, error = flag_error(columns)
         if error <= WORTH_A_LINE * sqrt(table / n):
             yield (
-                f"a flag for each column with {keys} costs the same: a share of one half has an interval "
-                f"{_points(SIDES * error)} wide in a week, not {_points(SIDES * sqrt(table / n))}; only a table tells "
-                f"which answers go together"
+                f"keep the table if you ask which answers go together; if not, a flag for each column with {keys} is "
+                f"as private, and a share of one half has an interval {_points(SIDES * error)} wide in a week, not "
+                f"{_points(SIDES * sqrt(table / n))}"
             )
         return
     effect, arm = effect_of_one(table, arms, tests_of(domain, arms)) / sqrt(n), domain.public[0]
-    yield f"a difference of {_points(effect)} between {arm} and the others is told in a week"
+    whole = effect * sqrt(n / now.whole.reports)
+    in_all = f", and of {_points(whole)} in {list(now.windows)[-1]}" if whole < WORTH_A_LINE * effect else ""
+    if whole > 1:
+        yield f"no difference between {arm} and the others is told, however large"
+        return
+    least = f"a difference of {_points(effect)}" if effect <= 1 else "no difference"
+    yield f"{least} between {arm} and the others is told in a week{in_all}"
+    together = metric.reservation * len(domain.public[1:])  # the registry counts all arms' flags
+    if sure(exp_of_micro(together)) > NEARLY_CERTAIN:
+        return
     for asked, whose in ((1, "one of its columns alone"), (columns, "each of its columns")):
         keys, error = flag_error(asked)
         told = (-2 * NormalDist().inv_cdf(ALPHA / 2 / asked) + sqrt(2) * _POWER) * error
         if flags and told <= WORTH_A_LINE * effect:
-            names = ", ".join(f"{domain.names[0]}_{value}" for value in domain.public[1:])
+            names = ", ".join(f"{domain.names[0]}_{value}" for value in _as_names(domain.public[1:]))
             yield (
-                f"for {whose} a flag for each {arm} ({names}, which only its {arm} answers) with {keys} costs a device "
-                f"the same, and two differ by {_points(told)} if dither ask is to tell it; device_epsilon must hold "
-                f"all of them"
+                f"keep the table if you ask which answers go together; if not, for {whose} a flag for each {arm} "
+                f"({names}, which only its {arm} answers) with {keys} costs a device the same, and dither ask tells a "
+                f"difference of {_points(told)}; device_epsilon then holds all arms': {from_micro(together):g}"
             )
+
+
+def _as_names(arms: Sequence[str]) -> Sequence[str]:
+    """Return arms as parts of a metric's name, all different."""
+    names = [re.sub("[^a-z0-9]+", "_", arm.lower()).strip("_")[:ARM_CHARACTERS_MAX] for arm in arms]
+    plain_ = len(set(names)) == len(names) and all(names)
+    return names if plain_ else [f"arm_{number}" for number in range(1, len(arms) + 1)]
 
 
 def _shared_out(metric: Metric, columns: int) -> tuple[Decimal, PlannedLife]:

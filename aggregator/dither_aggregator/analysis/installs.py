@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from math import ceil
+from math import ceil, sqrt
 from typing import Protocol
 
 from dither_aggregator.analysis.windows import reports_possible
@@ -32,7 +32,7 @@ from dither_shared.errors import DitherError
 from dither_shared.exact import exp_of_micro
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.precision import DETECTABLE, Told
+from dither_shared.precision import DETECTABLE, SIDES, Told, percent
 from dither_shared.registry import Metric
 
 MONTH_DAYS, WEEK_DAYS, QUARTER_DAYS, YEAR_DAYS = 30, 7, 91, 365
@@ -114,10 +114,17 @@ class Shown:
     """None where not even one report is expected."""
     short: float = 1.0
     """How many times as many devices anything needs to be told; at most 1 where there are enough."""
+    half: float | None = None
+    """Half the width of a 95 % interval of a listed value that half of all have; None of other metrics."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough reports for anything to be told."""
+        return self.told is not None and self.short <= 1
 
     def shows(self, part: float) -> bool:
         """Tell whether it shows so small a part."""
-        return self.told is not None and self.told.part <= part and self.short <= 1
+        return self.told is not None and self.enough and self.told.part <= part
 
     def to_document(self) -> Mapping[str, object]:
         """Return it as plain numbers."""
@@ -129,8 +136,18 @@ class Shown:
             "part": told and told.part,
         }
 
+    @property
+    def words(self) -> str:
+        """The least that it tells; if nothing, the width that an interval would have, and the reports needed."""
+        if self.told is None or (self.told.what == DETECTABLE and self.enough):
+            return f"{self}"
+        lacking = "" if self.enough else f"not told below {ceil(self.reports * self.short):,} reports"
+        wide = f"{percent(self.told.part)} wide" if lacking or self.told.part > 1 else ""
+        reasons = "; ".join(filter(None, (wide, lacking)))
+        return f"nothing ({reasons})" if reasons else f"{self}"
+
     def __str__(self) -> str:
-        return "nothing" if self.told is None or self.short > 1 else f"{self.told}"
+        return f"{self.told}" if self.enough else "nothing"
 
 
 @frozen
@@ -174,7 +191,8 @@ class Outlook:
     def _needed(self, shown: Shown) -> int | None:
         if shown.told is None:
             return None
-        return ceil(self.installs.count * max(shown.short, (shown.told.part / self.wanted) ** 2))
+        times = shown.told.times_as_many(self.wanted)
+        return None if times is None else ceil(self.installs.count * max(shown.short, times))
 
     @property
     def life(self) -> str:
@@ -187,9 +205,16 @@ class Outlook:
         names = list(self.windows)
         enough = [name for name, shown in self.windows.items() if shown.shows(self.wanted)]
         looked_for = f"a share of {100 * self.wanted:g} %" if self.shares and self.installs.smallest else ""
+        if self.whole.told and self.whole.told.least >= self.wanted:
+            return (
+                f"useless: buckets so wide leave {percent(self.whole.told.least)} of the range open, however many "
+                f'installs there are; take more of them, or asks = ["mean"]'
+            )
         if not enough:
             verb = "is" if self.whole.days == YEAR_DAYS else "are"
             begin = f"{looked_for} does not show" if looked_for else "useless"
+            if self.metric.asked.domain.columns:
+                begin = "a rate in a tenth of all is not told"
             return f"{begin} with so few installs, even if {names[-1]} {verb} read as one{_would_do(self.needed)}"
         if not looked_for:
             if enough[0] != names[0]:
@@ -246,7 +271,27 @@ def _shown(metric: Metric, installs: Installs, quiet_days: int, days: int) -> Sh
     n = int(reports * _effective(metric, repeats))
     if not n:
         return Shown(days, reports, None)
-    return Shown(days, reports, metric.tells(n), metric.kind.reports_min(metric.asked) * repeats / reports)
+    told, short = metric.tells(n), metric.kind.reports_min(metric.asked) * repeats / reports
+    return Shown(
+        days,
+        reports,
+        told,
+        short,
+        _of_half(metric, reports, repeats) if told.what == DETECTABLE and metric.values else None,
+    )
+
+
+def _of_half(metric: Metric, reports: float, repeats: int) -> float:
+    """Return half the width of the interval of a listed value that half of all have; a device sends so many reports."""
+    mechanism = PureMechanism.of(metric.mechanism)
+    again = (repeats - 1) * _half_variance(PureMechanism.of(mechanism.first_stage)) if repeats > 1 else 0
+    return SIDES / 2 * sqrt((_half_variance(mechanism) + again) / reports)
+
+
+def _half_variance(mechanism: PureMechanism) -> Fraction:
+    """Return the variance of a share of one half, of one report: of its noise, and of the devices that are drawn."""
+    support = (mechanism.p + mechanism.q) / 2
+    return support * (1 - support) / (mechanism.p - mechanism.q) ** 2
 
 
 def _effective(metric: Metric, repeats: int) -> float:
@@ -301,7 +346,7 @@ def changes(now: Outlook, quiet_days: int, reread: Reread, today: date | None = 
 def _differ(now: Outlook, then: Outlook) -> bool:
     """Tell whether a window shows more or less by a part that matters."""
     parts = [
-        [1.0 if shown.told is None or shown.short > 1 else min(shown.told.part, 1.0) for shown in each.windows.values()]
+        [min(shown.told.part, 1.0) if shown.told and shown.enough else 1.0 for shown in each.windows.values()]
         for each in (now, then)
     ]
     return any(abs(after / before - 1) > MATTERS for before, after in zip(*parts, strict=True))
@@ -321,15 +366,15 @@ def described(now: Outlook, others: Iterable[Change], advice: Iterable[str]) -> 
 
 
 def _others(metric: Metric) -> Iterator[Mapping[str, object]]:
-    permanent = {"epsilon_permanent": _plain(Decimal(2 * metric.charge).scaleb(-6))} if metric.memoized else {}
+    permanent = {"epsilon_permanent": plain(Decimal(2 * metric.charge).scaleb(-6))} if metric.memoized else {}
     if not metric.memoized:
         yield {"reports": 2 * metric.charges}
         yield {"schedule": "early" if metric.schedule == "spread" else "spread"}
     yield {"period": "1d" if metric.period_days > 1 else "7d"}
-    yield {"epsilon": _plain(2 * metric.epsilon), **permanent}
+    yield {"epsilon": plain(2 * metric.epsilon), **permanent}
 
 
-def _plain(number: Decimal) -> Decimal:
+def plain(number: Decimal) -> Decimal:
     """Return a number without needless zeros, and without an exponent."""
     return Decimal(f"{number.normalize():f}")
 
@@ -337,8 +382,17 @@ def _plain(number: Decimal) -> Decimal:
 def _price(now: Outlook, then: Outlook, changed: Mapping[str, object]) -> str:
     if then.metric.reservation != now.metric.reservation:
         return f"a guess may become {then.life} % sure over a life, not {now.life} %"
+    alike = "a guess becomes no surer over a life"
     if changed.get("schedule") == "early":
-        return "no price in privacy; numbers are about new installs, and then they are silent"
+        return f"{alike}; {early_asks(then.metric)}"
     if changed.get("schedule") == "spread":
-        return "no price in privacy; numbers come evenly over the year, and are about all installs"
-    return "no price in privacy"
+        return f"{alike}; every install is asked on days drawn by lot from the year"
+    return alike
+
+
+def early_asks(metric: Metric) -> str:
+    """Say whom an early metric asks, and when."""
+    periods = "period" if metric.charges == 1 else f"{metric.charges} periods"
+    asked = "answers for" if metric.hidden else "is asked in"
+    happened = ", also where nothing happened" if metric.hidden else ""
+    return f"every install, old or new, {asked} its first {periods} with the question{happened}, and never again"

@@ -364,6 +364,10 @@ class Estimand(ABC, Generic[R]):
         """Tell whether a name can be shown day by day."""
         return name in self.names(stored)
 
+    def opposite(self, stored: StoredPlan) -> str:
+        """Return the name whose row only a reader gets who asks for it, as others say the same; "" if there is none."""
+        return ""
+
     def shares(self, stored: StoredPlan) -> Sequence[str]:
         """Return the names of further rows, which are shares: they are of windows, and not shown day by day."""
         return ()

@@ -32,7 +32,7 @@ from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts, support_of
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import NONE, OTHER
-from dither_shared.kinds.flag import YES
+from dither_shared.kinds.flag import NO, YES
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
 
@@ -144,7 +144,7 @@ class SharesReading(Reading):
 
 
 class OneShareReading(SharesReading):
-    """The shares of no, of yes, and perhaps of nothing to say: that of yes says what the one of no does."""
+    """The share of yes, and perhaps of nothing to say; that of no, which says the same again, if it was asked for."""
 
     @property
     def asked(self) -> str:
@@ -247,15 +247,19 @@ class Shares(Estimand[SharesReading]):
             snapshot,
             estimates.noise_floor,
             estimates.method,
-            rows=_rows(values, estimates, normalised),
+            rows=self._told(stored, view, _rows(values, estimates, normalised)),
             critical_share=critical,
             detectable_share=detectable,
             normalised=normalised,
         )
 
+    def _told(self, stored: StoredPlan, view: View, rows: tuple[ShareRow, ...]) -> tuple[ShareRow, ...]:
+        """Return the rows that a reading has."""
+        return rows
+
 
 class OneShare(Shares):
-    """The share of yes, where nothing else is asked."""
+    """The share of yes, where nothing else is asked: one row, one estimate, one interval."""
 
     name = "one share"
     simultaneous = False
@@ -266,6 +270,14 @@ class OneShare(Shares):
     def leading(self, stored: StoredPlan) -> Sequence[str]:
         """Return yes."""
         return (stored.plan.values[YES],)
+
+    def opposite(self, stored: StoredPlan) -> str:
+        """Return no."""
+        return stored.plan.values[NO]
+
+    def _told(self, stored: StoredPlan, view: View, rows: tuple[ShareRow, ...]) -> tuple[ShareRow, ...]:
+        """Return all but the row of no, which is the same estimate again, unless it was asked for by name."""
+        return tuple(row for row in rows if view.values or row.value != self.opposite(stored))
 
 
 @lru_cache(1024)

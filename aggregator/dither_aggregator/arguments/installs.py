@@ -28,9 +28,9 @@ _MEANING = """\
 reports are averages, if every install's app runs each day and records each metric. The detectable share stands out from
 noise four times in five: a value that fewer have looks like one that nobody has, and --smallest 2% says when one of 2 %
 shows. Intervals are those of 95 %: of a mean as a part of its range, of a rate of one half in a group that is a tenth
-of all. A quarter, 13 weeks, and a year are their reports read as one. --on says in how many installs telemetry is on,
---stay how many of them are there a month later"""
-_NOBODY_COMES = "; of an early metric, without --stay, the first week of all installs: then it is silent"
+of all. A quarter, 13 weeks, and a year are their reports read as one. --on says in how many installs telemetry is on.
+--stay says how many of them are there a month later, as many come as go. Without it all are there from the beginning to
+the end, as in a study that all join at once: then an early metric has its reports in its first periods, none later"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +96,10 @@ class AskedInstalls:
             told = now.whole.told
             yield f"{now.metric.name}: reports: {_of_windows(now, lambda shown: f'{shown.reports:,.0f}')}"
             if told:
-                yield f"  {told.what}: {_of_windows(now, str)}"
+                yield f"  {told.what}: {_of_windows(now, lambda shown: shown.words)}"
+            if now.whole.half is not None:
+                differ = "a change between two windows shows from 1.4 times that"
+                yield f"  a share near one half: {_of_windows(now, _around_half)}; {differ}"
             yield f"  {now.verdict}"
             yield from (f"  advice: {line}" for line in self._advice(registry, now))
             others = self._changes(registry, now)
@@ -105,7 +108,7 @@ class AskedInstalls:
                 yield f"  what would help: {help_ or 'to ask for less: fewer values, a flag, a mean alone'}"
             yield from (f"  {change}" for change in others)
         yield from (f"advice: {line}" for line in advice_together(outlooks))
-        yield _MEANING + _NOBODY_COMES * (self.installs.stay is None)
+        yield _MEANING
 
     def documents(self, registry: Registry, metrics: Sequence[Metric]) -> list[dict[str, object]]:
         """Return the same as plain numbers."""
@@ -133,6 +136,10 @@ def _in_words(installs: Installs) -> str:
     on = "" if installs.on == 1 else f", telemetry on in {100 * installs.on:g} % of them"
     stay = "" if installs.stay is None else f", of which {100 * installs.stay:g} % are there a month later"
     return f"{installs.count:,} installs{on}{stay}"
+
+
+def _around_half(shown: Shown) -> str:
+    return "nothing" if shown.half is None else f"+- {100 * shown.half:.2g} points"
 
 
 def _of_windows(now: Outlook, written: Callable[[Shown], str]) -> str:

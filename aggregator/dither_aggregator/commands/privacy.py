@@ -12,6 +12,7 @@ from itertools import groupby
 from math import sqrt
 from pathlib import Path
 
+from dither.commands.metrics.check import HIDES
 from dither_aggregator.accounting import scenarios
 from dither_aggregator.accounting.scenarios import DELTA, SCENARIOS
 from dither_aggregator.arguments import installs
@@ -96,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
         _print_read(metrics)
         _print_choices(metrics)
         _print_odds(metrics)
+        _print_hidden(metrics)
         _print_poisoning(metrics)
         _print_integers(metrics)
     return 0
@@ -238,6 +240,12 @@ def _print_odds(metrics: list[Metric]) -> None:
             linked = hundredths(linked_share((metric.cells,)))
             print(f"{metric.name}: R({DEVICES}) is {linked} of {metric.d:,} values; it would be {', '.join(fewer)}")
     print(f"\n{_ODDS}\n")
+
+
+def _print_hidden(metrics: list[Metric]) -> None:
+    """Say what presence that is hidden does not hide."""
+    if hidden := ", ".join(metric.name for metric in metrics if metric.hidden):
+        print(f"{hidden}: {HIDES}\n")
 
 
 def _poisoning(metric: Metric, worth: Worth) -> dict[str, object]:

@@ -242,12 +242,15 @@ def _origins(seen: Observed) -> HealthFinding:
     unread=Teller.SERVER,
 )
 def _keys(seen: Observed) -> HealthFinding:
-    """Tell how many keys were refused. It is always well: any stranger can show any key."""
+    """Tell how many keys were refused. It is always well: any stranger can show any key, so only the doctor judges."""
     wrong, other = process_counters.refused_keys()
     if not wrong + other:
         return found("none refused")
     scopes = f", {other:,} with one that may not do this" if other else ""
-    return found(f"{wrong:,} request{'s' * (wrong != 1)} with a key that is not known{scopes}, since the start")
+    taken = f"{process_counters.taken():,} uploads taken"
+    return found(
+        f"{wrong:,} request{'s' * (wrong != 1)} with a key that is not known{scopes}, {taken}, since the start"
+    )
 
 
 # The store.

@@ -22,15 +22,18 @@ from dither_aggregator.health.expiry import SOON, Expiries
 from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.store import Store, open_store
 from dither_aggregator.store.opening import is_redis
-from dither_aggregator.store.records import OtherLayout
+from dither_aggregator.store.records import OtherLayout, sum_refused
 from dither_aggregator.store.sqlite.directory import NAMES
 from dither_aggregator.web import connection_bounds
+from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
 from dither_shared import file_permissions
 from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible
 
 _UNREADABLE = (DitherError, ValueError)
 FAULTS_SHOWN = 3
+REFUSED_DAYS = 2
+"""Today and the day before."""
 ASK_WITHIN_S = 10.0
 SERVERS_WORDS_MAX = 500
 """Characters of each of a server's words that are shown."""
@@ -156,6 +159,31 @@ def _quality(seen: Observed) -> HealthFinding:
     return found(f"nothing found in {len(least):,} tallies of {window.last}")
 
 
+@HealthCheck(
+    "refusals",
+    "less than half of what comes",
+    "Load the registry that the app ships: `dither metrics load metrics.toml`. The page /pipeline has the metrics.",
+    Teller.DOCTOR,
+    unread=Teller.DOCTOR,
+)
+def _refusals(seen: Observed) -> HealthFinding:
+    """Tell of which reports groups were refused since yesterday, by reason, and whether these are most of what came."""
+    store = seen.store
+    since = Window.ending(store.today(), REFUSED_DAYS)
+    refused = sum_refused(
+        {key.reason: count} for key, count in store.refused(since.first, since.last).items()
+    )  # strangers without a key are not among them
+    accepted = sum(count.accepted for (_, epoch), count in store.counted().items() if epoch in since)
+    reports = sum(count.reports for count in refused.values())
+    most = sorted(refused.items(), key=lambda each: -each[1].reports)
+    parts = [f"{count.reports:,} {REASONS_IN_WORDS.get(reason, (reason,))[0]}" for reason, count in most]
+    hint = REASONS_IN_WORDS[most[0][0]][1] if most and most[0][0] in REASONS_IN_WORDS else ""
+    value = (
+        f"{', '.join(parts)}, of {reports + accepted:,} reports since yesterday" if parts else "none since yesterday"
+    )
+    return found(value, reports <= accepted, hint=hint)
+
+
 # The machine.
 
 
@@ -205,8 +233,12 @@ def _server(health: str) -> Iterator[HealthFinding]:
     hint = "Is it the address of --health, and does the server run? Its log says why it does not answer."
     try:
         ready, versions = _asked(health, "/readyz"), _asked(health, "/version")
+        foreign = int(ready["keys"]["wrong"]) > int(ready["keys"]["taken"]) if "keys" in ready else False
         waits = [
-            ([_line(check[key]) for key in ("check", "value", "limit", "hint")], bool(check["ok"]))
+            (
+                [_line(check[key]) for key in ("check", "value", "limit", "hint")],
+                bool(check["ok"]) and not (foreign and check["check"] == "keys"),
+            )
             for check in ready["checks"]
             if not check["ok"] or check["check"] in ALWAYS_TOLD
         ]

@@ -44,7 +44,7 @@ _NAMES = [
     *(("limit", limit) for limit in LIMITS),
     *(("problem", slug) for slug in PROBLEMS),
     *(("within", bucket) for bucket in _BUCKETS),
-    *(("commits", counted) for counted in ("duplicates", "failed", "seconds")),
+    *(("commits", counted) for counted in ("duplicates", "failed", "seconds", "taken")),
 ]
 _PLACES = {name: place for place, name in enumerate(_NAMES)}
 """The place of each number in a row."""
@@ -152,8 +152,14 @@ def refused_keys() -> tuple[int, int]:
     return int(_total("problem", "key-wrong")), int(_total("problem", "key-scope"))
 
 
-def committed(seconds: float, duplicates: int) -> None:
-    """Count a commit, how long it took, and how many of its uploads were known already."""
+def taken() -> int:
+    """Return how many uploads were accepted, copies included."""
+    return int(_total("commits", "taken"))
+
+
+def committed(seconds: float, taken: int, duplicates: int) -> None:
+    """Count a commit, how long it took, how many uploads it took, and how many of these were known already."""
+    _add("commits", "taken", taken)
     _add("within", _BUCKETS[bisect_left(COMMIT_BUCKETS_S, seconds)])
     _add("commits", "seconds", seconds)
     _add("commits", "duplicates", duplicates)

@@ -209,8 +209,9 @@ class Service:
             answers = [Problem(slug, "the store cannot be written") for _ in batch]
         else:
             took_s = time.perf_counter() - began
-            copies = sum(isinstance(answer, Receipt) and answer.duplicate for answer in answers)
-            process_counters.committed(took_s, copies)
+            receipts = [answer for answer in answers if isinstance(answer, Receipt)]
+            copies = sum(receipt.duplicate for receipt in receipts)
+            process_counters.committed(took_s, len(receipts), copies)
             _log.debug("a commit of %d uploads, %d of them copies, took %.0f ms", len(batch), copies, 1_000 * took_s)
         for (_, _, future), answer in zip(batch, answers, strict=True):
             future.set_result(answer)

@@ -20,7 +20,6 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats
 from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.words.reading import LONGER
 from dither_shared.domains import Buckets
-from dither_shared.kinds.flag import NO
 from dither_shared.precision import NUMBERS_MIN
 from dither_shared.registry import Metric
 
@@ -75,15 +74,6 @@ class ComparingShares(Comparing):
         if shown < len(rows):
             yield f"  ... and {len(rows) - shown} smaller values (--all prints them)"
         yield f"  {_held(rows)}"
-
-
-class ComparingOneShare(ComparingShares):
-    """The share of yes, and perhaps of nothing to say: the one of no is the same estimate again."""
-
-    def rows(self, metric: Metric, answers: Sequence[object], estimated: Sequence[Row]) -> list[Row]:
-        """Return a row for each of these."""
-        no = metric.values[NO]
-        return [row for row in super().rows(metric, answers, estimated) if row["value"] != no]
 
 
 class ComparingWords(Comparing):
@@ -261,7 +251,7 @@ def by_design(rows: Sequence[Row]) -> str:
 
 COMPARING: dict[str, Comparing] = {
     "shares": ComparingShares(),
-    "one share": ComparingOneShare(),
+    "one share": ComparingShares(),
     "texts": ComparingShares(),
     "numbers": ComparingNumbers(),
     "tables": ComparingTables(),

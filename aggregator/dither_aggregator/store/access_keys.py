@@ -193,6 +193,8 @@ def text_fault(text: str) -> str:
 
     Nobody can tell by a text how it was drawn: a refused one cannot have been drawn well.
     """
+    if not text:
+        return "there is no key: `openssl rand -hex 20` makes one"
     if not text.isascii() or not text.isprintable() or " " in text or len(text) > TEXT_BYTES_MAX:
         return f"a key must be at most {TEXT_BYTES_MAX} printable ASCII characters without spaces"
     bits = next((bits for alphabet, bits in _ALPHABETS if re.fullmatch(alphabet, text)), 0)

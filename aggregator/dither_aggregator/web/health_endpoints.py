@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 
 from dither_aggregator.health.checks import HealthFinding, Observed, Teller, findings, without_addresses
+from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import metrics_endpoint
 from dither_aggregator.web.http_messages import JSON, HttpAnswer, Scope, refusal
@@ -42,6 +43,7 @@ def _ready(service: Service) -> HttpAnswer:
         "status": "not ready" if unready else "ready",
         "trouble": unready,
         "backlog": service.backlog,
+        "keys": {"wrong": sum(process_counters.refused_keys()), "taken": process_counters.taken()},
         "checks": [finding.to_document() for finding in health_findings(service)],
     }
     return _answer(503 if unready else 200, document)

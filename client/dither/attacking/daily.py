@@ -132,7 +132,10 @@ def averaging(trial: Trial) -> Attack | None:
             "reports that it takes is small: it falls with the square of epsilon."
         ),
         source="Erlingsson, Pihur, Korolova 2014, who draw noise once and keep it, for this reason",
-        measured=f"At epsilon {metric.epsilon} a report, {found}. The first one alone: {percent(points[0].share)}.",
+        measured=(
+            f"At epsilon {metric.epsilon} a report, {found}. The first one alone: {percent(points[0].share)}. A device "
+            f"of dither sends {_reports(metric)} of {metric.name} in its life: the rest is what would come of more."
+        ),
         answer=(
             "Reports are few and counted, or they copy one memo. `dither metrics check` refuses a registry whose "
             "metrics could spend more than the device's epsilon."
@@ -143,7 +146,9 @@ def averaging(trial: Trial) -> Attack | None:
         ),
         across="reports kept of each device",
         up="devices guessed right",
-        lines=(Way(f"{metric.name}: fresh noise of epsilon {metric.epsilon}", RANDOMIZER, points, computed),),
+        lines=(
+            Way(f"{metric.name}: as if a device sent so many, not {_reports(metric)}", RANDOMIZER, points, computed),
+        ),
     )
 
 

@@ -10,6 +10,8 @@ from dither.attacking.trials import ERROR, Attack, Score, Trial
 WIDTH = 110
 HEAD = ("attack", "what the operator has", "after", "right", "95 % interval", "at most")
 LEGEND = f"""\
+assumed    whoever attacks keeps all reports of a device and knows which are its own, knows the code, and knows that
+           its answer is one of two, 1 : 1 before
 right      of the devices, measured: guessed 1 : 1 with the likeliest answer, or told, or joined, as the attack says
 at most    by the formula of the privacy loss, or R; - where nothing is promised
 verdict    attacks on sound mechanisms are above a bound in one of {1 / ERROR:,.0f} runs"""

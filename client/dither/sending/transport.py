@@ -73,7 +73,8 @@ class Answer:
 def check_key(key: str) -> str:
     """Return the key; raise ConfigurationError unless it can be sent in a header."""
     if not isinstance(key, str) or not (key.isascii() and key.isprintable() and key.split() == [key]):
-        raise ConfigurationError("key must be the one that the aggregator printed: ASCII, without spaces")
+        empty = ", got an empty one: is there a key where it is read from?" * (isinstance(key, str) and not key.strip())
+        raise ConfigurationError(f"key must be the one that the aggregator printed: ASCII, without spaces{empty}")
     return key
 
 

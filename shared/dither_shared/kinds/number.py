@@ -182,12 +182,19 @@ class NumberKind(Kind[NumberDomain, Placed]):
         return std_errors(NumberDomain.of(asked.domain), asked.cells, n)
 
     def tells(self, asked: Asked, n: int) -> "Told":
-        """Return the width of the mean's interval, as a part of the range."""
+        """Return the width of the mean's interval, as a part of the range.
+
+        In which part of its bucket a number lies is left open, by which the interval is wider: on a logarithmic scale
+        numbers that are spread evenly lie mostly in the widest.
+        """
         from dither_shared.precision import SIDES, Told
 
         domain = NumberDomain.of(asked.domain)
-        width = (domain.edges[-1] - domain.edges[0]) / 10**domain.decimals
-        return Told("width of the mean's interval", SIDES * self.std_errors(asked, n)["mean"] / width)
+        whole = domain.edges[-1] - domain.edges[0]
+        open_ = sum((high - low) ** 2 for low, high in pairwise(domain.edges)) / whole**2
+        least = open_ if isinstance(domain, Buckets) else 0.0
+        error = self.std_errors(asked, n)["mean"] * 10**domain.decimals / whole
+        return Told("width of the mean's interval", least + SIDES * error, least)
 
     def reports_min(self, asked: Asked) -> int:
         """Return that of a mean, or of quantiles, too."""

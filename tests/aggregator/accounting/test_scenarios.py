@@ -87,7 +87,8 @@ def test_the_table_says_what_the_sum_holds_for_and_what_not(path: Path) -> None:
         "year: the most that one device can answer in 366 days",
         "2 different answers, memoized: 366 reports 2 4 98.3%",
         "5.5 0 basic composition",
-        "4 0 parallel composition, if each device answered only one",
+        "After all of it a guess of 1 : 1 about these answers together can be above 99% sure, no surer.",
+        "4 0 of a device that answers only one of them, if all do",
         "whether there was anything to say: size",
         "where presence is public: load",
         "when a memoized answer changed: the promise is between lives that change at the same times: load",
@@ -96,6 +97,14 @@ def test_the_table_says_what_the_sum_holds_for_and_what_not(path: Path) -> None:
     ):
         assert words in shown
     assert max(map(len, done.stdout.splitlines())) <= 120
+
+
+def test_a_bound_that_says_less_than_the_sum_is_not_shown(path: Path) -> None:
+    asked = ("--scenario", "year", "--metric", "size", "--metric", "load")
+    above = [f"{bound['epsilon']:.6g}" for bound in document(path, *asked)["bounds"] if bound["epsilon"] > 5.5]
+    assert above
+    shown = dither("privacy", path, *asked).stdout
+    assert not any(figure in shown for figure in above)
 
 
 def test_a_small_epsilon_gains_from_a_delta_and_a_large_one_does_not(path: Path) -> None:

@@ -18,6 +18,8 @@ from dither_aggregator.health.capacity import days_until_full
 from dither_aggregator.store.sqlite import FILE_NAME, schema
 from dither_shared.safe_output import is_visible
 from dither_shared.wire import PATH
+from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import parse_upload
 from tests.pinned.files import FILES, unpack
 from tests.support.aggregators import Served, dither, serve, sqlite_store
 from tests.support.clocks import Clock
@@ -216,19 +218,38 @@ def test_a_servers_refused_origins_are_told_and_are_no_finding(served: Served, t
     assert "`--allow-origin`" in checks["server's origins"]["hint"]
 
 
-def test_a_servers_wrong_keys_are_counted_and_are_no_finding(served: Served, tmp_path: Path) -> None:
-    def told() -> str:
+def test_a_servers_wrong_keys_are_counted_and_are_a_finding_where_they_are_most(served: Served, tmp_path: Path) -> None:
+    def told() -> tuple[bool, str]:
         code, checks = examined("--data", tmp_path / "data", "--health", served.health)
-        assert code == 0
+        assert code == (not checks["server's keys"]["ok"])
         assert "`dither keys list`" in checks["server's keys"]["hint"]
-        value: str = checks["server's keys"]["value"]
-        return value
+        return checks["server's keys"]["ok"], checks["server's keys"]["value"]
 
-    assert told() == "none refused"
-    wrong = {"Authorization": "Bearer dither_write_of_another_store", "Content-Type": "application/json"}
+    def send(key: str, body: bytes) -> int:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        return requests.post(served.url + PATH, data=body, headers=headers, timeout=30).status_code
+
+    assert told() == (True, "none refused")
     for _ in range(2):
-        assert requests.post(served.url + PATH, data=b"{}", headers=wrong, timeout=30).status_code == 401
-    assert told() == "2 requests with a key that is not known, since the start"
+        assert send("dither_write_of_another_store", b"{}") == 401
+    assert told() == (False, "2 requests with a key that is not known, 0 uploads taken, since the start")
+    for _ in range(2):
+        assert send(served.key, body_of(ASKED, {"dark": [1]})) == 202
+    assert told() == (True, "2 requests with a key that is not known, 2 uploads taken, since the start")
+
+
+def test_reports_of_another_registry_are_counted_and_are_a_finding_where_they_are_most(data: Path) -> None:
+    """The same metric under another plan: as many as were taken are told, one more is a finding."""
+    other = registry(values=("red", "green", "blue", "black", "white"))
+    with sqlite_store(ASKED, data.parent / "other") as store:
+        append(store, body_of(ASKED, {"color": [1] * 3}))
+        for taken in (True, True, True, False):
+            refused = parse_upload(body_of(other, {"color": [1]}), store.find_plan)
+            assert isinstance(store.append([(refused, b"")])[0], Problem)
+            (found,) = (each for each in diagnosis._store(str(data.parent / "other")) if each.what == "refusals")
+            assert found.well is taken
+    assert found.value == "4 unknown plan of the metric, of 7 reports since yesterday"
+    assert "`dither metrics load metrics.toml`" in found.hint
 
 
 def test_a_servers_words_are_parts_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

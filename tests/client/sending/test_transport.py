@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.sending.transport import HAS_PATH, Answer, DryRun, HttpTransport, Outcome
+from dither.sending.transport import HAS_PATH, Answer, DryRun, HttpTransport, Outcome, check_key
 from dither.testing.offline_telemetry import NoNetwork
 from dither_shared.errors import ConfigurationError
 from tests.support.posting import BODY, ID, nothing, ours
@@ -73,6 +73,11 @@ def test_a_redirect_is_not_followed() -> None:
 def test_a_redirect_to_nowhere_keeps_it(location: str) -> None:
     answer, paths, _ = post(Reply(301, b"", {"Location": location}))
     assert (answer.outcome, len(paths)) == (Outcome.KEPT, 1)
+
+
+def test_an_empty_key_is_refused_with_where_to_look() -> None:
+    with pytest.raises(ConfigurationError, match="got an empty one: is there a key where it is read from"):
+        check_key(" \n")
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a\nb", "\u20ac", None, b"k"])

@@ -50,6 +50,13 @@ def test_keys_are_checked_as_in_a_registry() -> None:
         new_metric("flag", epsilon=0.0)
 
 
+def test_a_number_is_refused_with_where_it_is_read() -> None:
+    with pytest.raises(
+        InvalidParameter, match=r"must be a flag or a list, .*got number: that is read by the aggregator"
+    ):
+        ask_crowd(new_metric("number"), [3.0] * 300, bits(5))
+
+
 def test_so_few_answers_that_no_normal_law_holds_are_refused() -> None:
     with pytest.raises(InvalidParameter, match="reports for a normal law, got 3"):
         ask_crowd(new_metric("flag"), [True] * 3, bits(5))

@@ -101,8 +101,8 @@ class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
     intervals = fields.String(
         validate=validate.OneOf(INTERVALS, error=f"must be {' or '.join(INTERVALS)}, got {{input!r}}"),
         metadata={
-            "description": "hold all together, or each on its own; by default simultaneous, and each of a flag, whose "
-            "two shares say the same"
+            "description": "hold all together, or each on its own; by default simultaneous, and each of a flag, which "
+            "has one share"
         },
     )
     error_of = one_of(get_args(ErrorOf), "of these reports, or of the population that they are a sample of")
@@ -110,7 +110,10 @@ class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
     values = fields.List(
         Value(),
         validate=validate.Length(max=VALUES_MAX, error=f"is given at most {VALUES_MAX} times"),
-        metadata={"description": "a value to return; may be given several times"},
+        metadata={
+            "description": "a value to return; may be given several times. Of a flag the row is yes, and none if "
+            "presence is hidden: no, which says the same again, is returned where it is given here"
+        },
     )
     group = GROUP
 
@@ -202,7 +205,12 @@ def _estimates(
         telling = read(store, stored, window.last, replace(view, simultaneous=True))
         significance = telling.significance()
     tail = readable_tail(store, telling)
-    chosen = _choose(reading, significance, asked)
+    opposite = estimand_of(stored.plan).opposite(stored)
+    if opposite and opposite in asked.get("values", ()):
+        also = read(store, stored, window.last, replace(view, values=(opposite,), normalised=None)).rows
+        chosen = [*map(JudgedRow, also), *_choose(reading, significance, asked)]
+    else:
+        chosen = [*_choose(reading, significance, asked)]
     if (members := asked_members(store, stored, asked)) is not None:
         chosen = [each for each in chosen if each.row.value in members]
     rows, paged = page_of(chosen, asked)

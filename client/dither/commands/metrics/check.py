@@ -28,6 +28,10 @@ from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.terms import AWAY_DAYS, Evictions, evictions
 from dither_shared.toml_tables import Mistakes
 
+HIDES = (
+    'presence = "hidden" hides if a device had anything to say, as it says "none" where it had not; not hidden is who '
+    "runs the app in a period, as each device that does sends something"
+)
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
 
@@ -138,10 +142,17 @@ def _sound(path: Path) -> Registry:
 
 def _print_metric(metric: Metric) -> None:
     facts = _describe(metric)
+    answers = "1 answer" if metric.charges == 1 else f"{metric.charges} different answers"
+    memos = f", {from_micro(metric.charge):g} an answer, however often it is repeated," * metric.memoized
     print(
         f"{metric.name}: {metric.asked.domain.summary} by {facts['mechanism']}, epsilon "
-        f"{facts['epsilon_report']:g} a report and {facts['epsilon_lifetime']:g} for life, plan {facts['plan']}"
+        f"{facts['epsilon_report']:g} a report{memos} and {facts['epsilon_lifetime']:g} for life"
+        f"{f' of {answers}' * metric.memoized}, plan {facts['plan']}"
     )
+    if metric.hidden:
+        print(f"  {HIDES}")
+    if metric.memoized and metric.charges == 1:
+        print("  answers = 1: a device repeats its first answer for ever, also where it has changed; 2 tell one change")
     print(f"  after one report {_sure_of(metric.cells.charge)}")
     if metric.memoized:
         print(f"  after all reports of one answer {_sure_of(metric.charge)}")

@@ -65,6 +65,10 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigurationError(f"{args.registry} cannot be written: {error.strerror or error}") from None
     if crowd:
         print(*crowd.lines(registry, list(registry.metrics.values())), sep="\n")
+        if any("\n" in KINDS[kind].starter for _, kind in asked):
+            print(
+                "these figures are of the values that stand in the file for yours: fewer show more, and more show less"
+            )
     print(
         f"{args.registry} is written: put your questions in, then run dither metrics check {args.registry} --installs N"
     )
@@ -112,8 +116,8 @@ kind = "{kind}"
 {KINDS[kind].starter}
 epsilon = {epsilon}  # the privacy loss of one report
 reports = {reports}  # the most reports in a device's life
-schedule = "spread"  # on days drawn by lot from the year; "early": in a device's first periods
-presence = "public"  # it tells nothing that a device answers; "hidden": a device without an answer says "none"
+schedule = "spread"  # on days drawn by lot from the year; "early": in each device's first periods with the question
+presence = "public"  # it tells nothing that a device answers; "hidden": one without an answer says "none"
 period = "1d"  # at most one report in it
 owners = ["{owner}"]
 sensitivity = "low"  # how much the true answer would tell about a person: "low", "medium" or "high"
