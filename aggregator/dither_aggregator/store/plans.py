@@ -40,6 +40,9 @@ class StoredPlan(Document):
     """Whether its reports are refused from now on."""
     period_days: int = 1
     """How often a device is asked."""
+    lowered_from: int = 0
+    """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
+    still have that one."""
 
     @property
     def document_id(self) -> int:
@@ -79,6 +82,7 @@ class StoredPlan(Document):
             "current": self.current,
             "retired": self.retired,
             "period_days": self.period_days,
+            **({"lowered_from": self.lowered_from} if self.lowered_from else {}),
         }
 
     @classmethod
@@ -93,6 +97,7 @@ class StoredPlan(Document):
             fields["current"],
             fields["retired"],
             fields.get("period_days", 1),  # plans of older stores were read as if asked every day
+            fields.get("lowered_from", 0),
         )._checked()
 
     @classmethod
@@ -106,9 +111,9 @@ class StoredPlan(Document):
 
     def _checked(self) -> Self:
         """Return this if each field is of its kind, as in a backup that anybody may have written."""
-        numbers = (self.id, self.plan.rev, self.reservation, self.period_days)
+        numbers = (self.id, self.plan.rev, self.reservation, self.period_days, self.lowered_from)
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
-            raise ValueError(f"an id, a rev, a reservation and a period must be numbers, got {numbers}")
+            raise ValueError(f"an id, a rev, reservations and a period must be numbers, got {numbers}")
         texts = (self.plan.metric, self.plan.presence, self.question, *self.candidates, *self.plan.values)
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a metric, its presence, its question, its candidates and its values must be texts")
@@ -192,7 +197,9 @@ class Plans:
             id_ = self._id_for(item.plan, fresh)
             fresh = max(fresh, id_ + 1)
             known = self.by_id.get(id_)
-            plans[id_] = replace(item, id=id_, retired=bool(known and known.retired))
+            most = max(known.reservation, known.lowered_from) if known else 0
+            lowered_from = most if most > item.reservation else 0
+            plans[id_] = replace(item, id=id_, retired=bool(known and known.retired), lowered_from=lowered_from)
         return list(plans.values())
 
     def _id_for(self, plan: Plan, fresh: int) -> int:
