@@ -225,8 +225,9 @@ def check_lines(registry: "Registry") -> list[str]:
     lines = [_noise_line(metric, each) for metric, each in published]
     if published:
         lines.append(
-            f"one device: releases of any {YEAR_DAYS} days cost at most {from_micro(micro_year(published)):g} of "
-            f"publish_epsilon_year {registry.publish_epsilon_year} ({_sum(published)}), for those who see releases alone"
+            f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
+            f"{from_micro(micro_year(published)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
+            f"({_sum(published)})"
         )
     return lines
 

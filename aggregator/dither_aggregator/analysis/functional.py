@@ -42,8 +42,8 @@ where it is memoized also the noise of one shot of the permanent part. It is a b
 and V_1 + V_2 where no device is in both. The noise of a memo that repeats would make it less. Nothing is subtracted for
 that: no tally says which devices are in both windows.
 
-**Counts that were published** have noise of their own, of variance V each, and n is their sum over w, the counts to which
-a report adds. A functional moves with a count by h_y / n, and so has V (sum of h_a h_b) / n^2 more of covariance, with
+**Counts that were published** have noise of their own, of variance V each, and n is their sum over w, the counts to
+which a report adds. A functional moves with a count by h_y / n: its covariance has V (sum of h_a h_b) / n^2 more, with
 
     h_y = w(y) - g    where reports are symbols        h_v = (a_v - (g (p - q) + q A) / w) / (p - q)    where subsets
 

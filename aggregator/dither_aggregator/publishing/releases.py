@@ -15,7 +15,6 @@ If the site is lost, too, and so are reports, the window is published from what 
 kept the first release has two of that window, which cost their epsilon each.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date

@@ -127,7 +127,10 @@ class Release(Document):
             raise ValueError(f"an epsilon and numbers of reports must be numbers above 0, got {numbers}")
         if self.window not in IN_A_YEAR or window_of(self.window, self.first)[0] != self.first:
             raise ValueError(f"a release must begin with a week, month or quarter, got {self.window} {self.first}")
-        if not all(isinstance(text, str) for text in (self.question, self.commitment)) or self.plan.metric != self.metric:
+        if (
+            not all(isinstance(text, str) for text in (self.question, self.commitment))
+            or self.plan.metric != self.metric
+        ):
             raise ValueError("a question and a commitment must be texts, and the plan the metric's")
         shape = self.plan.mechanism.shape
         if self.plan.cells.count != 1 or shape.raises is None or shape.size > COUNTS_MAX:
