@@ -34,17 +34,11 @@ from dither_shared.safe_output import to_csv
 MANIFEST, ABOUT, STYLE = "manifest.json", "about.json", "style.css"
 ROWS_DRAWN_MAX = 30
 FILE_BYTES_MAX = 1 << 22
+DIGITS = 8
+"""Of numbers in CSV: beyond them machines may differ."""
 COLUMNS = (
-    "metric",
-    "window",
-    "n",
-    "value",
-    "estimate",
-    "std_error",
-    "lower",
-    "upper",
-    "together_lower",
-    "together_upper",
+    *("metric", "window", "n", "value", "estimate", "std_error"),
+    *("lower", "upper", "together_lower", "together_upper"),
 )
 
 Files = dict[str, bytes]
