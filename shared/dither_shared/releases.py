@@ -170,16 +170,20 @@ class ReleaseNoise:
         a = exp(-1 / float(self.scale))
         return 2 * a / (1 - a) ** 2
 
-    def wider(self, mechanism: PureMechanism, n: int) -> float:
-        """Return by what factor the standard error of a rare value grows with n reports: about, and for planning.
+    def of_rare(self, mechanism: PureMechanism, n: int) -> float:
+        """Return the variance that the noise adds to the estimate of a value that nobody has, of n reports.
 
-            sqrt(1 + s V / (n q (1 - q)))
-
-        A support count of s counts has s times the variance V of one. Of a subset's value s is 1.
+        The estimate moves with a count by (1 - q) / (n (p - q)) where that supports the value, and by -q / (n (p - q))
+        where not, for n is the sum of the counts. Of subsets one count of w is the value's, and q is q / w.
         """
-        q = float(mechanism.q)
-        supports = round(q * mechanism.shape.size) if mechanism.geometry else 1
-        return sqrt(1 + supports * self.variance / (n * q * (1 - q)))
+        p, q, size = float(mechanism.p), float(mechanism.q), mechanism.shape.size
+        supports, part = (round(q * size), q) if mechanism.geometry else (1, q / self.width)
+        moved = supports * (1 - part) ** 2 + (size - supports) * part**2
+        return moved * self.variance / (n * (p - q)) ** 2
+
+    def wider(self, mechanism: PureMechanism, n: int) -> float:
+        """Return by what factor that makes the standard error of n reports larger: about, and for planning."""
+        return sqrt(1 + self.of_rare(mechanism, n) * n / float(mechanism.noise_variance))
 
 
 def prove_releases(registry: "Registry", source: str) -> None:

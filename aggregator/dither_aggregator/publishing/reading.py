@@ -19,6 +19,9 @@ from dither_aggregator.analysis.significance import Ranked, rank
 from dither_aggregator.store.release_ledger import Release
 from dither_shared.mechanisms import PureMechanism
 
+SURE_OF_N = 10
+"""With fewer times its error n is too uncertain to divide by: errors are those of small changes of n."""
+
 
 @dataclass(frozen=True)
 class PublishedRow(Row):
@@ -45,7 +48,7 @@ class PublishedReading:
 
     @property
     def too_few(self) -> bool:
-        """Whether nothing can be told: every interval is wider than all that a share may be."""
+        """Whether nothing can be told: n is not sure, or every interval is wider than all that a share may be."""
         return not self.rows
 
     @property
@@ -62,14 +65,14 @@ def read(release: Release) -> PublishedReading:
     mechanism = PureMechanism.of(plan.mechanism)
     n = round(sum(release.counts) / noise.width)
     n_error = sqrt(len(release.counts) * noise.variance) / noise.width
-    if n < 1:
+    if n < max(1, SURE_OF_N * n_error):
         return PublishedReading(release, n, n_error, ())
     counts = np.array(release.counts, dtype=np.int64)
     functionals = Functionals(mechanism, counts, n, release.repeats, noise.variance)
     rows = [row for row in (_row(functionals, place, value) for place, value in enumerate(plan.values)) if row]
     if len(rows) < len(plan.values) or all(row.upper - row.lower >= 1 for row in rows):
         return PublishedReading(release, n, n_error, ())
-    floor = sqrt(float(mechanism.noise_variance) / n + _rare_noise(functionals))
+    floor = sqrt(float(mechanism.noise_variance) / n + noise.of_rare(mechanism, n))
     return PublishedReading(release, n, n_error, rows, floor)
 
 
@@ -82,11 +85,3 @@ def _row(functionals: Functionals, place: int, value: str) -> PublishedRow | Non
         return None
     estimate, error = functionals.estimate(weights), sqrt(functionals.variance(weights))
     return PublishedRow(value, estimate, error, *together, *own)
-
-
-def _rare_noise(functionals: Functionals) -> float:
-    """Return the variance of the noise in the estimate of a value that nobody has."""
-    mechanism, n = functionals.mechanism, functionals.n
-    p, q = float(mechanism.p), float(mechanism.q)
-    supports = round(q * mechanism.shape.size) if mechanism.geometry else 1
-    return supports * functionals.count_noise / (n * (p - q)) ** 2
