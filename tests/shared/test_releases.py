@@ -70,7 +70,7 @@ def test_what_is_published_is_no_part_of_a_plan_nor_of_what_a_device_is_given() 
 
 def test_a_check_says_what_a_year_costs() -> None:
     noise, year = check_lines(asked())
-    assert "at most 3 reports: with 20,000 reports standard errors are 1.01 times as wide" in noise
+    assert "at most 3 reports: with 20,000 reports standard errors are 1.00 times as wide" in noise
     assert "cost at most 13 of publish_epsilon_year 13.0 (color 13 x 1.0)" in year
 
 

@@ -69,9 +69,9 @@ def law_of(draw: Draw, first: int = 0) -> tuple[dict[int, float], float]:
     A sampler that makes its `first` choice a second time has begun anew: the law is the one of those that have not.
     """
     law: dict[int, float] = {}
-    left, waiting = 0.0, [((), 1.0)]
+    left = 0.0
+    waiting: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
     while waiting:
-        outcomes: tuple[int, ...]
         outcomes, chance = waiting.pop()
         try:
             drawn = draw(Tried(outcomes, first))
@@ -160,7 +160,7 @@ def test_a_spoiled_sampler_is_caught(spoiled: Callable[[Fraction, Rng], int], mo
 
 def test_neighbours_are_as_alike_as_is_said() -> None:
     """The ratio of the laws of a count with and without r reports of w counts each is e^epsilon at most, and is it."""
-    asked = registry(values=tuple("abcdefgh"), color='mechanism = "subset"', epsilon="1.0")
+    asked = registry(values=tuple("abcdefgh"), color='mechanism = "ss"', epsilon="1.0")
     of = ReleaseNoise.of(asked.metrics["color"].plan, 700_000, 3)
     width = pure(asked.metrics["color"].plan).shape.raises
     assert width is not None
