@@ -51,6 +51,8 @@ COMMANDS = {
     "ask": ("dither_aggregator.commands.ask", "answer a question about what was collected, with an interval"),
     "report": ("dither_aggregator.commands.report", "print or mail the week's answers and what moved, of all metrics"),
     "embed": ("dither_aggregator.commands.embed", "make a signed link by which another site shows a metric's answer"),
+    "publish": ("dither_aggregator.commands.publish", "publish noisy totals of closed windows as a static site"),
+    "verify": ("dither_aggregator.commands.verify", "compute a published site again from its noisy totals"),
     "table": ("dither_aggregator.commands.table", "write synthetic records that agree with a table's measured pairs"),
     "words": ("dither_aggregator.commands.words", "write the texts that were found without a list"),
     "rappor": ("dither_aggregator.commands.rappor", "decode RAPPOR counts, and take over google/rappor's files"),

@@ -32,6 +32,7 @@ from dither_shared.rng import Rng
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
     from dither_shared.precision import Told
+    from dither_shared.releases import Publishing
     from dither_shared.toml_tables import Mistakes, TomlTable, ValueList
 
 SENSITIVITIES = ("low", "medium", "high")
@@ -47,6 +48,9 @@ LINKED_MAX = 0.25
 """The R(200) of a registry above which it must say that it is linkable."""
 LIFETIME: Final = timedelta(days=366)
 """The longest way from today to `expires`: one year, leap years included."""
+
+PUBLISHED = frozenset({"publish", "publish_epsilon", "why"})
+"""The keys that say how a metric's totals are published: no part of its plan."""
 
 RESERVED_NAMES = frozenset(
     {"close", "flush", "flush_async", "forget", "preview", "recorded", "set_consent", "status", "terms", "travel"}
@@ -73,6 +77,8 @@ class Metric:
     owners: tuple[str, ...]
     sensitivity: str
     expires: date
+    publishing: "Publishing | None" = None
+    """How its totals are published; None where they are not, and in a registry that is compiled: no device asks."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -224,6 +230,8 @@ class Registry:
     """The shared lists of values that nothing names."""
     evicted: bool = False
     """Whether reviewers know that browsers may make new devices of one person, and people are told so."""
+    publish_epsilon_year: Decimal | None = None
+    """The most that releases may cost a device in a year; None where there are none, and where it is compiled."""
 
     @classmethod
     def load(cls, path: StrPath) -> "Registry":
@@ -274,8 +282,10 @@ class Registry:
     def changed(cls, text: str, metric: str, changes: Mapping[str, object], directory: str | None = None) -> Metric:
         """Return the same of a registry's text."""
         data = parse_toml(text)
-        table = {key: value for key, value in {**data["metric"][metric], **changes}.items() if value is not None}
+        asked = {**data["metric"][metric], **changes}
+        table = {key: value for key, value in asked.items() if value is not None and key not in PUBLISHED}
         head = {**data["registry"], "device_epsilon": DEVICE_EPSILON_MAX}
+        head.pop("publish_epsilon_year", None)
         if not KINDS[table["kind"]].takes_public:
             head.pop("public", None)
         data = {**data, "registry": head, "metric": {metric: table}}
@@ -306,6 +316,10 @@ class Registry:
         if registry.public and not any(metric.kind.takes_public for metric in metrics.values()):
             raise refusal_of(source, "registry: public is for tables, and there is none")
         prove_budget(registry, source)
+        if registry.publish_epsilon_year is not None or any(metric.publishing for metric in metrics.values()):
+            from dither_shared.releases import prove_releases  # only where something is published
+
+            prove_releases(registry, source)
         return registry
 
     def check_dates(self, today: date, source: str = "metrics.toml") -> None:
@@ -378,6 +392,8 @@ def _read_head(head: "TomlTable") -> dict[str, Any]:
         "nearly_certain": head.boolean("nearly_certain", default=False),
         "evicted": head.boolean("evicted", default=False),
     }
+    if head.has("publish_epsilon_year"):
+        read["publish_epsilon_year"] = head.epsilon("publish_epsilon_year", DEVICE_EPSILON_MAX)
     head.done()
     return read
 
@@ -452,6 +468,14 @@ def _read_metric(
         "sensitivity": table.one_of("sensitivity", SENSITIVITIES),
         "expires": table.day("expires"),
     }
+    if table.has("publish"):
+        from dither_shared.releases import read_publishing
+
+        facts["publishing"] = read_publishing(table, kind, asked)
+    else:
+        for key in ("publish_epsilon", "why"):
+            if table.has(key):
+                raise table.error(key, "is for a metric whose totals are published: say publish, too")
     if asked is None:
         return None
     if memoize and facts["schedule"] == "spread":

@@ -42,6 +42,11 @@ where it is memoized also the noise of one shot of the permanent part. It is a b
 and V_1 + V_2 where no device is in both. The noise of a memo that repeats would make it less. Nothing is subtracted for
 that: no tally says which devices are in both windows.
 
+**Counts that were published** have noise of their own, of variance V each, and n is their sum over w, the counts to
+which a report adds. A functional moves with a count by h_y / n: its covariance has V (sum of h_a h_b) / n^2 more, with
+
+    h_y = w(y) - g    where reports are symbols        h_v = (a_v - (g (p - q) + q A) / w) / (p - q)    where subsets
+
 **Everything that is shown takes its variances from here.** Elsewhere are laws of counts (`pure`, `two_binomials`),
 tests by the variance of their null (`hashed`, `tables.arms`), and residuals that show what no law knows (`decoding`).
 
@@ -72,6 +77,7 @@ from dither_aggregator.analysis.inference import (
     effective,
     normal_from,
     reach,
+    reach_of_noise,
 )
 from dither_aggregator.analysis.ratios import SURE_TO_COMPARE, Ratios
 from dither_aggregator.counting.folding import Counts
@@ -241,6 +247,8 @@ class Functionals(Sums):
     n: int
     repeats: int = 1
     """How many of the reports one device may have sent."""
+    count_noise: float = 0.0
+    """The variance of the noise that was added to each count; n is made of these counts."""
 
     @property
     def known(self) -> bool:
@@ -275,6 +283,9 @@ class Functionals(Sums):
         the answers of devices have a law each, if devices report repeatedly with fresh noise. The variance is that
         in the population, unless another one is given.
         """
+        if self.count_noise:
+            ends = replace(self, count_noise=0.0).interval(weights, alpha, variance)
+            return ends and self._widened(weights, alpha, *ends)
         estimate = self.estimate(weights)
         if self.repeats > 1 and self.mechanism.memoized:
             if not self._is_normal(weights, alpha=alpha):
@@ -288,6 +299,26 @@ class Functionals(Sums):
                 weights, alpha, self.variance(weights) if variance is None else variance
             )
         return estimate - below, estimate + above
+
+    def _widened(self, weights: Floats, alpha: float, lower: float, upper: float) -> tuple[float, float]:
+        """Return the ends of an interval that allows for the noise of published counts, too."""
+        estimate, noise = self.estimate(weights), reach_of_noise(sqrt(self._published(weights, weights)), alpha)
+        below, above = np.hypot([estimate - lower, upper - estimate], noise).tolist()
+        return estimate - below, estimate + above
+
+    def _published(self, one: Floats, other: Floats) -> float:
+        """Return the covariance that the noise of published counts adds."""
+        moves = [self._moves(weights) for weights in (one, other)]
+        return self.count_noise * float(moves[0] @ moves[1]) / self.n**2
+
+    def _moves(self, weights: Floats) -> Floats:
+        """Return n times how far the functional moves with each count."""
+        mechanism, estimate = self.mechanism, self.estimate(weights)
+        if mechanism.geometry is not None:
+            return on_points(mechanism, weights) - estimate
+        p, q, named = float(mechanism.p), float(mechanism.q), mechanism.shape.raises
+        assert named is not None  # counts of bits are not published
+        return np.asarray((weights - (estimate * (p - q) + q * weights.sum()) / named) / (p - q))
 
     def _is_normal(self, *each: Floats, alpha: float) -> bool:
         """Tell whether there are surely as many devices as a normal law of some functionals needs.
@@ -363,7 +394,8 @@ class Functionals(Sums):
         if error_of == "population":
             answers = products - self._possible(one) * self._possible(other)
             noise, again = noise + answers, again + answers
-        return np.asarray((noise + (self.repeats - 1) * again) / self.n)
+        published = self._published(one, other) if self.count_noise else 0.0
+        return np.asarray((noise + (self.repeats - 1) * again) / self.n + published)
 
     def _noise(self, mechanism: PureMechanism, one: Floats, other: Floats, products: Floats) -> Floats:
         """Return the mean of Cov(w_a, w_b | x) over answers, at each end of E[k_a k_b]."""

@@ -6,7 +6,7 @@ for the share among these reports they invert the sum of two binomials (`two_bin
 further, as far as single reports may weigh (`reach`).
 """
 
-from math import sqrt
+from math import log, sqrt
 from statistics import NormalDist
 from typing import Literal, TypeVar
 
@@ -66,6 +66,16 @@ def reach(variance: Floats, heaviest: Floats, n: float, z: float = Z) -> Floats:
     few = variance * max(n - NORMAL_MIN * (z / Z) ** 4, 0) < NORMAL_SKEWED * (z / Z) ** 4 * n * heaviest**2
     beside = max((z**2 + 2) / 3, -float(log_ndtr(-z)) - z) * heaviest
     return np.asarray(z * np.sqrt(variance + few * heaviest**2) + few * beside)
+
+
+def reach_of_noise(std_error: float, alpha: float) -> float:
+    """Return how far a weighted sum of Laplace noise lies from zero with probability alpha <= 0.1, nearly or at most.
+
+    A sum of many terms is nearly normal. Of one alone exp(-sqrt(2) x) lies beyond x standard errors: more than of any
+    sum, so far out.
+    """
+    z = -NormalDist().inv_cdf(alpha / 2)
+    return max(z, -log(alpha) / sqrt(2)) * std_error
 
 
 def beyond_zero(lower: float, upper: float) -> int:

@@ -29,11 +29,12 @@ from dither_aggregator.store.document_kinds import JOURNAL_MAX, DayMark, Documen
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
 from dither_aggregator.store.records import StoreError
+from dither_aggregator.store.release_ledger import Release, check_year
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible
 
-KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry, LastBackup, Dashboard)
+KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry, LastBackup, Dashboard, Release)
 """Every kind, plans first: what is counted names them."""
 WHAT_CHARACTERS_MAX = 500
 CHANGE_ATTEMPTS = 100
@@ -261,6 +262,45 @@ class Documents(ABC):
     def journal(self, limit: int = JOURNAL_MAX) -> list[JournalEntry]:
         """Return the last entries, the oldest of them first."""
         return self.documents(JournalEntry, limit)
+
+    # Releases: what was published, and charged for it.
+
+    def charge_release(self, entry: Release, micro_year: int) -> Release:
+        """Keep a release that is to be drawn; return the one that is kept for its window.
+
+        A window that is kept stays as it is. Raises StoreError above what releases may cost a device in a year.
+        """
+
+        def charge(kept: list[Release]) -> list[Release]:
+            if any(each.document_id == entry.document_id for each in kept):
+                return []
+            check_year(entry, kept, micro_year)
+            return [entry]
+
+        self._change(Release, charge)
+        return self.release_of(entry.document_id)
+
+    def draw_release(self, drawn: Release) -> Release:
+        """Put counts into the entry that was charged for them; return what is kept. One that has counts keeps them."""
+
+        def fill(kept: list[Release]) -> list[Release]:
+            return [drawn for each in kept if each.document_id == drawn.document_id and each.counts is None]
+
+        self._change(Release, fill)
+        return self.release_of(drawn.document_id)
+
+    def take_over_release(self, published: Release) -> None:
+        """Keep a release that was published before, whatever a year allows: its epsilon is spent."""
+
+        def keep(kept: list[Release]) -> list[Release]:
+            there = [each for each in kept if each.document_id == published.document_id and each.counts is not None]
+            return [] if there else [published]
+
+        self._change(Release, keep)
+
+    def release_of(self, id_: str) -> Release:
+        """Return the release that is kept of a window; KeyError where there is none."""
+        return {each.document_id: each for each in self.documents(Release)}[id_]
 
     # Backups.
 

@@ -42,6 +42,9 @@ class StoredPlan(Document):
     """How often a device is asked."""
     owners: tuple[str, ...] = ()
     """Who answers for the question."""
+    lowered_from: int = 0
+    """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
+    still have that one."""
 
     @property
     def document_id(self) -> int:
@@ -82,6 +85,7 @@ class StoredPlan(Document):
             "retired": self.retired,
             "period_days": self.period_days,
             "owners": list(self.owners),
+            **({"lowered_from": self.lowered_from} if self.lowered_from else {}),
         }
 
     @classmethod
@@ -97,6 +101,7 @@ class StoredPlan(Document):
             fields["retired"],
             fields.get("period_days", 1),  # plans of older stores were read as if asked every day
             tuple(fields.get("owners", ())),  # which older stores do not have
+            fields.get("lowered_from", 0),
         )._checked()
 
     @classmethod
@@ -110,9 +115,9 @@ class StoredPlan(Document):
 
     def _checked(self) -> Self:
         """Return this if each field is of its kind, as in a backup that anybody may have written."""
-        numbers = (self.id, self.plan.rev, self.reservation, self.period_days)
+        numbers = (self.id, self.plan.rev, self.reservation, self.period_days, self.lowered_from)
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
-            raise ValueError(f"an id, a rev, a reservation and a period must be numbers, got {numbers}")
+            raise ValueError(f"an id, a rev, reservations and a period must be numbers, got {numbers}")
         own = (self.question, *self.owners, *self.candidates)
         if not all(isinstance(text, str) for text in (self.plan.metric, self.plan.presence, *own, *self.plan.values)):
             raise ValueError("a metric, its presence, question, owners, candidates and values must be texts")
@@ -196,7 +201,9 @@ class Plans:
             id_ = self._id_for(item.plan, fresh)
             fresh = max(fresh, id_ + 1)
             known = self.by_id.get(id_)
-            plans[id_] = replace(item, id=id_, retired=bool(known and known.retired))
+            most = max(known.reservation, known.lowered_from) if known else 0
+            lowered_from = most if most > item.reservation else 0
+            plans[id_] = replace(item, id=id_, retired=bool(known and known.retired), lowered_from=lowered_from)
         return list(plans.values())
 
     def _id_for(self, plan: Plan, fresh: int) -> int:

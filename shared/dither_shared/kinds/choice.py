@@ -18,6 +18,7 @@ class ChoiceKind(Listed):
     aliases = ("enum", "string", "select", "category", "categorical", "radio")
     starter = 'question = "Which one do people use?"\nvalues = ["first", "second", "third"]'
     types_values = True
+    published = True
 
     def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return (*read_list(table, "values", directory, (OTHER, *unlisted)), OTHER, *unlisted)

@@ -21,6 +21,7 @@ class ChoicesKind(ChoiceKind):
     aliases = ("set", "list", "multiselect", "checkboxes", "string_list", "labeled_boolean")
     starter = 'question = "Which ones do people use?"\nvalues = ["first", "second", "third", "fourth"]\nticks_max = 2'
     several = True
+    published = False
 
     def _ticks(self, table: "TomlTable", d: int) -> int:
         return table.integer("ticks_max", 2, min(d, TICKS_MAX))

@@ -23,6 +23,7 @@ class FlagKind(Listed):
     aliases = ("bool", "boolean", "yes/no", "toggle")
     starter = 'question = "Do people use it?"'
     web_type = "boolean"
+    published = True
     estimand = "one share"
 
     def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:

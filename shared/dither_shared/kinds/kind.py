@@ -79,6 +79,8 @@ class Kind(ABC, Generic[D, A]):
     """Whether a class needs coins of its own."""
     takes_public = False
     """Whether its reports say the public column of their device."""
+    published = False
+    """Whether its totals can be published (`releases`): all that is shown of them is computed from noisy counts."""
 
     @property
     @abstractmethod

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from flask import Flask, Response, request
+from jinja2 import Environment
 
 from dither_aggregator.analysis.reading_cache import keeper_of
 from dither_aggregator.store import Store
@@ -76,14 +77,19 @@ TAGGED_BYTES_MAX = 1024 * 1024
 """The most bytes of an answer that gets a tag: larger ones cost more to compare than they save."""
 
 
+def dress(templates: Environment) -> None:
+    """Give templates the words and numbers that pages are written with."""
+    templates.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
+    templates.filters.update(rough_in_points=rough_in_points)
+    templates.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
+    templates.filters.update(whose=WHOSE.__getitem__, counted=count)
+    templates.globals.update(shares=SHARES)
+    templates.trim_blocks = templates.lstrip_blocks = True
+
+
 def register(app: Flask, store: Store) -> None:
     """Add the pages."""
-    app.jinja_env.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
-    app.jinja_env.filters.update(rough_in_points=rough_in_points)
-    app.jinja_env.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
-    app.jinja_env.filters.update(whose=WHOSE.__getitem__, counted=count)
-    app.jinja_env.globals.update(shares=SHARES)
-    app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    dress(app.jinja_env)
     app.context_processor(lambda: _of_every_page(store))
     for address, show in ADDRESSES.items():
         app.add_url_rule(address, _endpoint(show), _bound(show, store))

@@ -25,6 +25,7 @@ from dither_shared.errors import refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.releases import check_lines, micro_year, published_of
 from dither_shared.terms import AWAY_DAYS, Evictions, evictions
 from dither_shared.toml_tables import Mistakes
 
@@ -109,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
         _print_web(registry, most)
     if crowd:
         print(*crowd.lines(registry, metrics), sep="\n")
+    for line in check_lines(registry):
+        print(line)
     reserved = from_micro(sum(metric.reservation for metric in metrics))
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
     if expired:
@@ -204,6 +207,7 @@ def _document(registry: Registry, notes: list[str]) -> dict[str, object]:
         f"linked_of_{DEVICES}": registry.linked,
         "linkable": registry.linkable,
         "unused_lists": list(registry.unused),
+        "publish_epsilon_year": from_micro(micro_year(published_of(registry))),
         "metrics": [_describe(metric) for metric in metrics],
         "compiled": document_of(registry),
     }

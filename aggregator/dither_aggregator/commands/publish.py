@@ -1,0 +1,43 @@
+"""`dither publish`: noisy totals of each metric's last closed window, as a static site."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from dither_aggregator.arguments.data import add_data_argument, opened
+from dither_shared.registry import Registry
+
+EXAMPLE = "dither publish metrics.toml --data /var/lib/dither --out site/"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.add_argument(
+        "registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml, which says what to publish"
+    )
+    parser.add_argument("--out", metavar="DIRECTORY", type=Path, required=True, help="where the site is, or will be")
+    add_data_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Publish what is not published yet, and write the site of all that is; return 1 if a window is not published."""
+    registry = Registry.load(args.registry)
+    from dither_aggregator.publishing.releases import publish, sealed
+    from dither_aggregator.publishing.site import about, documents_in, render, write
+
+    with opened(args) as store:
+        releases, refused = publish(store, registry, documents_in(args.out))
+        documents = [sealed(store, release) for release in releases]
+    write(args.out, render(about(registry), documents))
+    if args.json:
+        names = [release.document_id for release in releases]
+        print(json.dumps({"app": registry.app, "releases": names, "not_published": refused}))
+    else:
+        for release in releases:
+            print(f"{release.document_id}: epsilon {release.epsilon:g}")
+        for reason in refused:
+            print(reason, file=sys.stderr)
+        print(f"{args.out / 'index.html'} has {len(releases)} releases")
+    return int(bool(refused))

@@ -1,0 +1,165 @@
+"""Releases: noisy counts of a metric's last closed window, charged, drawn once and kept.
+
+    last closed window --charge--> entry of the ledger --draw--> noisy counts, kept --> all that is published
+
+Which window it is, and of which plan, is said by the registry and the calendar alone: a metric without a report is
+published as well. The ledger is the store's (`store/release_ledger.py`). A backup that is older than a release knows
+nothing of it. Two rules hold all the same:
+
+- the noise is a function of the store's secret, which backups have, and of the tally: the same counts are published as
+  the same bytes, and no noise is ever drawn anew for them;
+- releases that a site has go into the ledger first, so no window on that site is published a second time from counts
+  that the restored store has lost a part of.
+
+If the site is lost, too, and so are reports, the window is published from what is left, with noise of its own: whoever
+kept the first release has two of that window, which cost their epsilon each.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.publishing.noise import discrete_laplace
+from dither_aggregator.store import Store, StoredPlan, StoreError
+from dither_aggregator.store.document_kinds import COMMAND_LINE
+from dither_aggregator.store.release_ledger import (
+    NotPublished,
+    Release,
+    commitment_to,
+    seal,
+    sealed_by,
+    seed_of,
+)
+from dither_shared.exact import to_micro
+from dither_shared.registry import Registry
+from dither_shared.releases import Publishing, last_window, published_of, reports_in
+from dither_shared.rng import keyed_rng
+
+SealedRelease = Mapping[str, Any]
+"""A release as a site has it, with the seal of the store that published it."""
+
+
+def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = ()) -> tuple[list[Release], list[str]]:
+    """Publish the last closed window of each metric that a registry publishes, unless it is.
+
+    `known` are the releases that a site has. Returns all releases, and why windows are not published, a sentence each:
+    what they would cost devices in a year, or counts that are not there. Raises StoreError where nothing can be
+    published, and where the site has a release that is not this store's.
+    """
+    if registry.app != store.app:
+        raise StoreError(f"the registry is of app {registry.app}, and the store of {store.app}")
+    if registry.publish_epsilon_year is None:
+        raise StoreError("no metric of the registry is published: `publish` says so, in metrics.toml")
+    micro_year, refused = to_micro(registry.publish_epsilon_year), []
+    _take_over(store, known)
+    for metric, publishing in published_of(registry):
+        try:
+            _publish(store, store.stored(metric.plan), publishing, micro_year)
+        except KeyError:
+            refused.append(f"{metric.name} is not published: its plan is not loaded; `dither metrics load` loads it")
+        except NotPublished as error:
+            refused.append(str(error))
+    return [each for each in store.documents(Release) if each.counts is not None], refused
+
+
+def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_year: int) -> None:
+    first, last = last_window(publishing.window, store.sealed())
+    days = (last - first).days + 1
+    metric = stored.plan.metric
+    entry = Release(
+        metric,
+        stored.question,
+        stored.plan,
+        publishing.window,
+        first,
+        publishing.micro,
+        device_reports(stored, days),
+        reports_max(stored, days),
+        store.clock_day(),
+    )
+    kept = {each.document_id: each for each in store.documents(Release)}.get(entry.document_id)
+    if kept is not None and kept.counts is not None:
+        return
+    if first < store.tallies_from():
+        raise NotPublished(f"{entry.document_id} is not published: its counts are kept from {store.tallies_from()} on")
+    if kept is None:
+        seed = _seed(store, entry, _raw(store, stored, first, last))
+        store.note(COMMAND_LINE, "release charge", f"{entry.document_id}, epsilon {entry.epsilon:g}")
+        kept = store.charge_release(replace(entry, commitment=commitment_to(seed)), micro_year)
+    _draw(store, kept)
+
+
+def device_reports(stored: StoredPlan, days: int) -> int:
+    """Return r: the most reports of one device under a plan in so many days, whichever registry its app ships.
+
+    See `releases.reports_in`, which has the proof.
+    """
+    cells = stored.plan.cells
+    if not stored.plan.once_a_day:
+        raise NotPublished(f"{stored.plan.metric}: devices of this plan may send several reports a day; raise its rev")
+    most = max(stored.reservation, stored.lowered_from) // cells.charge
+    return reports_in(days, memoized=cells.memoized, reports=max(most, 1))
+
+
+def _draw(store: Store, entry: Release) -> None:
+    """Draw the counts of an entry that was charged; raise StoreError where the tally is another one than then."""
+    raw = _raw(store, store.stored(entry.plan), entry.first, entry.last)
+    seed = _seed(store, entry, raw)
+    if commitment_to(seed) != entry.commitment:
+        raise NotPublished(
+            f"{entry.document_id} was charged for other counts than the store has now: its noise is not drawn"
+        )
+    store.draw_release(replace(entry, counts=noisy(raw, entry, seed)))
+
+
+def noisy(raw: Counts, entry: Release, seed: bytes) -> tuple[int, ...]:
+    """Return raw counts with the noise of a seed: discrete Laplace, of the release's scale, on each."""
+    rng, scale = keyed_rng(seed, b"release"), entry.noise.scale
+    return tuple(count + discrete_laplace(scale, rng) for count in raw.tolist())
+
+
+def _raw(store: Store, stored: StoredPlan, first: date, last: date) -> Counts:
+    """Return how often each symbol was sent, or member named, in a window: int64[size], without the number of reports.
+
+    That number is their sum, so it is published by its noisy counts alone.
+    """
+    counts = np.zeros(stored.plan.cells.tally_size, dtype=np.int64)
+    for epoch in store.epochs(stored.plan, first, last):
+        counts += store.tally(stored.plan, epoch).counts
+    ((_, table, _),) = tables(stored.plan.cells, counts)
+    return np.asarray(table[0, 1:])
+
+
+def _seed(store: Store, entry: Release, raw: Counts) -> bytes:
+    return seed_of(entry, raw.astype("<i8").tobytes(), store.signing_secret(b"release noise"))
+
+
+# Sites, which know what was published when the store does not.
+
+
+def sealed(store: Store, release: Release) -> dict[str, Any]:
+    """Return what a site has of a release."""
+    return {**release.published(), "seal": seal(release, store.signing_secret(b"release seal"))}
+
+
+def _take_over(store: Store, known: Iterable[SealedRelease]) -> None:
+    """Put into the ledger what a site has and the ledger has not."""
+    secret = store.signing_secret(b"release seal")
+    kept = {each.document_id: each for each in store.documents(Release)}
+    for document in known:
+        tag = document.get("seal")
+        release = Release.from_document({name: value for name, value in document.items() if name != "seal"})
+        if release.counts is None or not sealed_by(release, tag, secret):
+            raise StoreError(f"{release.document_id} on the site was not published by this store, or was changed")
+        here = kept.get(release.document_id)
+        if here is not None and here.counts is not None:
+            if here.published() != release.published():
+                raise StoreError(f"{release.document_id} was published before, with other counts: a site has it")
+            continue
+        store.note(COMMAND_LINE, "release take over", release.document_id)
+        store.take_over_release(replace(release, charged=store.clock_day()))

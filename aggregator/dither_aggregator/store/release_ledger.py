@@ -1,0 +1,200 @@
+"""The ledger of releases: what was charged for each published window, and its noisy counts, once and for good.
+
+An entry is stored before its noise is drawn, with a commitment to the noise, and stored again with the counts. Whoever
+asks again gets the same. What `publish_epsilon_year` says is checked in the same step as the entry is stored, over all
+metrics: several processes that publish at once charge no more than one.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from fractions import Fraction
+from typing import Any, Self
+
+from dither_aggregator.store.document_kinds import Document
+from dither_aggregator.store.records import StoreError
+from dither_shared.canonical_json import canonical_json
+from dither_shared.exact import from_micro
+from dither_shared.plan import Plan
+from dither_shared.releases import COUNTS_MAX, IN_A_YEAR, YEAR_DAYS, ReleaseNoise, name_of, window_of
+
+RELEASES_MAX = 5_000
+COUNT_MAX = 1 << 53
+"""Beyond this a count in JSON is not one number for every reader."""
+COMMITMENT_CHARACTERS = 64
+
+
+class NotPublished(StoreError):
+    """A window that is not published, and why."""
+
+
+@dataclass(frozen=True)
+class Release(Document):
+    """One window of a metric, as it is published."""
+
+    kind = "releases"
+    most = RELEASES_MAX
+    metric: str
+    question: str
+    plan: Plan
+    window: str
+    """Its length: a key of IN_A_YEAR."""
+    first: date
+    micro: int
+    """What it costs each device, in micro-epsilon."""
+    reports: int
+    """r: the most reports of one device, by which the noise is scaled."""
+    repeats: int
+    """How many of the reports one device may usually have sent, by which errors are computed."""
+    charged: date | None = None
+    """The day, by the store's clock, on which it was charged or taken over. It is not published."""
+    commitment: str = ""
+    """SHA-256 of the noise's seed, in hex; "" of one that was taken over from a site. It is not published."""
+    counts: tuple[int, ...] | None = None
+    """The noisy counts; None until they are drawn."""
+
+    @property
+    def document_id(self) -> str:
+        """The metric and the window's name. A week and the month around it have two, and are charged both."""
+        return f"{self.metric} {self.name}"
+
+    @property
+    def name(self) -> str:
+        """The window's name: 2026-W48, 2026-11 or 2026-Q4."""
+        return name_of(self.window, self.first)
+
+    @property
+    def last(self) -> date:
+        """The last day of the window."""
+        return window_of(self.window, self.first)[1]
+
+    @property
+    def noise(self) -> ReleaseNoise:
+        """The law of the noise."""
+        return ReleaseNoise.of(self.plan, self.micro, self.reports)
+
+    @property
+    def epsilon(self) -> float:
+        """What it costs each device."""
+        return from_micro(self.micro)
+
+    def published(self) -> dict[str, Any]:
+        """Return the part that leaves the house: nothing in it depends on the counts but through the noisy ones."""
+        return {name: value for name, value in self.to_document().items() if name not in ("commitment", "charged")}
+
+    def to_document(self) -> Mapping[str, Any]:
+        """Return all of it by name."""
+        return {
+            "metric": self.metric,
+            "question": self.question,
+            "plan": self.plan.to_document(),
+            "window": self.window,
+            "first": self.first.isoformat(),
+            "micro": self.micro,
+            "reports": self.reports,
+            "repeats": self.repeats,
+            "charged": self.charged and self.charged.isoformat(),
+            "commitment": self.commitment,
+            "counts": None if self.counts is None else list(self.counts),
+        }
+
+    @classmethod
+    def _of(cls, fields: Mapping[str, Any]) -> Self:
+        counts, charged = fields["counts"], fields.get("charged")
+        release = cls(
+            fields["metric"],
+            fields["question"],
+            Plan.from_document(fields["plan"]),
+            fields["window"],
+            date.fromisoformat(fields["first"]),
+            fields["micro"],
+            fields["reports"],
+            fields["repeats"],
+            None if charged is None else date.fromisoformat(charged),
+            fields.get("commitment", ""),
+            None if counts is None else tuple(counts),
+        )
+        if set(fields) - set(release.to_document()):
+            raise ValueError("a release has a field that none has")
+        return release._checked()
+
+    def _checked(self) -> Self:
+        """Return this if each field is of its kind, as on a site that anybody may have changed."""
+        numbers = (self.micro, self.reports, self.repeats)
+        if not all(type(number) is int and 0 < number < 1 << 40 for number in numbers):
+            raise ValueError(f"an epsilon and numbers of reports must be numbers above 0, got {numbers}")
+        if self.window not in IN_A_YEAR or window_of(self.window, self.first)[0] != self.first:
+            raise ValueError(f"a release must begin with a week, month or quarter, got {self.window} {self.first}")
+        if (
+            not all(isinstance(text, str) for text in (self.question, self.commitment))
+            or self.plan.metric != self.metric
+        ):
+            raise ValueError("a question and a commitment must be texts, and the plan the metric's")
+        shape = self.plan.mechanism.shape
+        if self.plan.cells.count != 1 or shape.raises is None or shape.size > COUNTS_MAX:
+            raise ValueError(f"a release is of one cell of symbols or subsets, and of at most {COUNTS_MAX:,} counts")
+        if self.counts is not None and not (
+            len(self.counts) == shape.size
+            and all(type(count) is int and -COUNT_MAX < count < COUNT_MAX for count in self.counts)
+        ):
+            raise ValueError(f"a release of this plan must have {shape.size:,} counts")
+        return self
+
+    @classmethod
+    def faults(cls, kept: Sequence[Self]) -> Iterator[str]:
+        """Yield nothing: what is damaged cannot be read."""
+        return iter(())
+
+
+def seal(release: Release, secret: bytes) -> str:
+    """Return 128 bits, in hex, by which the store that published a release knows it again."""
+    text = canonical_json(release.published())
+    return hashlib.blake2b(text, key=secret, digest_size=16, person=b"dither release").hexdigest()
+
+
+def sealed_by(release: Release, tag: object, secret: bytes) -> bool:
+    """Tell whether a store with this secret published a release."""
+    return isinstance(tag, str) and hmac.compare_digest(seal(release, secret).encode(), tag.encode())
+
+
+def seed_of(release: Release, tally: bytes, secret: bytes) -> bytes:
+    """Return the seed of a release's noise, 32 bytes: a function of the store's secret, the release and the raw tally.
+
+    The same release of the same tally has the same noise, whenever and wherever it is drawn, in a store that was
+    restored as well. Of another tally the noise is another one, independent to whoever lacks the secret: two releases
+    with one noise would tell the exact difference of their tallies.
+    """
+    facts = [release.document_id, release.plan.digest, release.micro, release.reports]
+    context = canonical_json(facts) + hashlib.sha256(tally).digest()
+    return hashlib.blake2b(context, key=secret, digest_size=32, person=b"dither noise").digest()
+
+
+def commitment_to(seed: bytes) -> str:
+    """Return what an entry keeps of a seed before anything is drawn from it."""
+    return hashlib.sha256(b"commitment " + seed).hexdigest()
+
+
+def charged_with(entry: Release, kept: Iterable[Release]) -> int:
+    """Return the most that releases cost a device in YEAR_DAYS in a row, in micro-epsilon, `entry` among them.
+
+    A release counts on the last day of its window.
+    """
+    ends = [(each.last, each.micro) for each in kept if each.document_id != entry.document_id]
+    ends.append((entry.last, entry.micro))
+    most = 0
+    for end in {last for last, _ in ends if entry.last <= last < entry.last + timedelta(days=YEAR_DAYS)}:
+        first = end - timedelta(days=YEAR_DAYS - 1)
+        most = max(most, sum(micro for last, micro in ends if first <= last <= end))
+    return most
+
+
+def check_year(entry: Release, kept: Iterable[Release], micro_year: int) -> None:
+    """Raise NotPublished where an entry would charge devices more than a year allows."""
+    charged = charged_with(entry, kept)
+    if charged > micro_year:
+        raise NotPublished(
+            f"{entry.document_id} is not published: releases of {YEAR_DAYS} days would cost a device "
+            f"{float(Fraction(charged, 1_000_000)):g}, more than publish_epsilon_year, {from_micro(micro_year):g}"
+        )

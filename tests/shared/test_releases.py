@@ -1,0 +1,107 @@
+"""What a registry says of releases: windows of the calendar, a device's year, and what cannot be published."""
+
+from datetime import date, timedelta
+
+import pytest
+
+from dither_shared.compiled import to_document
+from dither_shared.errors import RegistryError
+from dither_shared.registry import Registry
+from dither_shared.releases import (
+    IN_A_YEAR,
+    YEAR_DAYS,
+    check_lines,
+    last_window,
+    name_of,
+    published_of,
+    reports_in,
+    window_of,
+)
+from tests.support.registries import registry_text
+
+YEAR = "publish_epsilon_year = 13.0\n"
+PUBLISHED = 'publish = "month"\npublish_epsilon = 1.0\nwhy = "To draw the right one first."'
+
+
+def asked(color: str = PUBLISHED, head: str = YEAR, **changes: object) -> Registry:
+    text = registry_text(color=color, **changes)  # type: ignore[arg-type]
+    return Registry.parse(text.replace("[registry]\n", f"[registry]\n{head}"))
+
+
+@pytest.mark.parametrize("window", IN_A_YEAR)
+def test_windows_follow_each_other_and_a_year_holds_the_ends_of_as_many_as_are_said(window: str) -> None:
+    first, ends, names = date(2023, 1, 1), set(), set()
+    for day in (first + timedelta(days=after) for after in range(6 * 366)):
+        begin, end = window_of(window, day)
+        assert begin <= day <= end
+        assert window_of(window, end + timedelta(days=1))[0] == end + timedelta(days=1)
+        ends.add(end)
+        names.add(name_of(window, begin))
+    assert len(names) == len(ends)
+    within = [sum(end <= each < end + timedelta(days=YEAR_DAYS) for each in ends) for end in ends]
+    assert max(within) == IN_A_YEAR[window]
+
+
+@pytest.mark.parametrize(
+    ("window", "closed", "found"),
+    [
+        ("month", date(2026, 11, 29), (date(2026, 10, 1), date(2026, 10, 31))),
+        ("month", date(2026, 11, 30), (date(2026, 11, 1), date(2026, 11, 30))),
+        ("quarter", date(2027, 1, 1), (date(2026, 10, 1), date(2026, 12, 31))),
+        ("week", date(2026, 11, 28), (date(2026, 11, 16), date(2026, 11, 22))),
+    ],
+)
+def test_the_last_window_is_over(window: str, closed: date, found: tuple[date, date]) -> None:
+    assert last_window(window, closed) == found
+
+
+def test_a_device_has_a_report_a_day_and_as_many_as_in_its_life() -> None:
+    assert reports_in(31, memoized=False, reports=3) == 3
+    assert reports_in(7, memoized=False, reports=300) == 7
+    assert reports_in(31, memoized=True, reports=3) == 31
+
+
+def test_what_is_published_is_no_part_of_a_plan_nor_of_what_a_device_is_given() -> None:
+    with_it, without = asked(), asked("", "")
+    assert with_it.metrics["color"].plan.digest == without.metrics["color"].plan.digest
+    assert to_document(with_it, []) == to_document(without, [])
+    assert [metric.name for metric, _ in published_of(with_it)] == ["color"]
+
+
+def test_a_check_says_what_a_year_costs() -> None:
+    noise, year = check_lines(asked())
+    assert "at most 3 reports: with 20,000 reports standard errors are 1.00 times as wide" in noise
+    assert "cost at most 13 of publish_epsilon_year 13.0 (color 13 x 1.0)" in year
+
+
+@pytest.mark.parametrize(
+    ("color", "head", "why"),
+    [
+        (PUBLISHED, "", "publish_epsilon_year is missing"),
+        (PUBLISHED, "publish_epsilon_year = 12.0\n", "a year of releases costs a device 13, more than"),
+        ("", YEAR, "publish_epsilon_year is for metrics with publish"),
+        ('why = "Because."', "", "is for a metric whose totals are published"),
+        (PUBLISHED.replace('why = "To draw the right one first."', ""), YEAR, "why"),
+        (PUBLISHED.replace("month", "day"), YEAR, '"week" or "month" or "quarter"'),
+    ],
+)
+def test_a_registry_is_refused_in_words(color: str, head: str, why: str) -> None:
+    with pytest.raises(RegistryError, match=why):
+        asked(color, head)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "why"),
+    [
+        ("choices", 'ticks_max = 3\nmechanism = "oue"', "many bits, and all of them could be one device's"),
+        ("choices", 'ticks_max = 3\nmechanism = "privset"', 'kind "choices" yet'),
+        ("text", 'candidates = ["a", "b"]', 'kind "text" yet'),
+    ],
+)
+def test_other_kinds_are_refused_for_good_or_for_now(kind: str, more: str, why: str) -> None:
+    color = f"{more}\n{PUBLISHED}"
+    text = registry_text(color=color, kind=kind).replace("[registry]\n", f"[registry]\n{YEAR}")
+    if kind == "text":
+        text = "\n".join(line for line in text.splitlines() if not line.startswith("values"))
+    with pytest.raises(RegistryError, match=why):
+        Registry.parse(text)
