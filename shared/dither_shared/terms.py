@@ -25,6 +25,11 @@ from dither_shared.registry import SENSITIVITIES, Metric, Registry
 LINKED_RISE_MAX = 500
 """The most that an R(200), in ten-thousandths, rises without being asked for."""
 YEAR_DAYS = 365
+HIDES = (
+    'presence = "hidden" hides if a device had anything to say, as it says "none" where it had not; not hidden is who '
+    "runs the app in a period, as each device that does sends something"
+)
+"""For those who write or read a registry."""
 AWAY_DAYS = 7
 """Days without a visit after which Safari deletes what a page has kept (WebKit, 24 March 2020)."""
 

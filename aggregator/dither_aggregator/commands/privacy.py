@@ -12,7 +12,6 @@ from itertools import groupby
 from math import sqrt
 from pathlib import Path
 
-from dither.commands.metrics.check import HIDES
 from dither_aggregator.accounting import scenarios
 from dither_aggregator.accounting.scenarios import DELTA, SCENARIOS
 from dither_aggregator.arguments import installs
@@ -25,6 +24,7 @@ from dither_shared.exact import MICRO, exp_of_micro, from_micro
 from dither_shared.mechanisms import DEVICES, PureMechanism, choose
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.registry import Metric, Registry
+from dither_shared.terms import HIDES
 
 EXAMPLE = "dither privacy metrics.toml --scenario year --metric theme --metric tools"
 REPORTS = 1_000_000

@@ -26,13 +26,9 @@ from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.releases import check_lines, micro_year, published_of
-from dither_shared.terms import AWAY_DAYS, Evictions, evictions
+from dither_shared.terms import AWAY_DAYS, HIDES, Evictions, evictions
 from dither_shared.toml_tables import Mistakes
 
-HIDES = (
-    'presence = "hidden" hides if a device had anything to say, as it says "none" where it had not; not hidden is who '
-    "runs the app in a period, as each device that does sends something"
-)
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
 
