@@ -246,7 +246,7 @@ def test_a_reader_who_adds_up_all_surprises_is_not_misled(asking: Asking) -> Non
 
 
 def test_a_reader_who_asks_for_any_regression_is_not_misled(asking: Asking) -> None:
-    """Of 60 regressions of drawn groups none misses; intervals of one question alone nearly always do somewhere."""
+    """No one of 60 regressions of drawn groups misses; intervals of one question alone nearly always do somewhere."""
     missed = {None: 0, 1: 0}
     sessions = scaled(2, 50)
     for seed in range(sessions):
