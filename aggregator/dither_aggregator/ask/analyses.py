@@ -47,7 +47,7 @@ class AnalysisRow:
     note: str = ""
     untold: str = ""
     unit: str | None = None
-    """Of its own, such as that of a column; None where it is the question's."""
+    """The unit of this row, such as that of a column; None where it is the question's."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
 
 

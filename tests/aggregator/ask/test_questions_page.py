@@ -19,7 +19,7 @@ import pytest
 
 import dither_aggregator
 from dither_aggregator.ask.answering import Asking
-from dither_aggregator.ask.examples import examples, names
+from dither_aggregator.ask.examples import analyses, examples, names
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.notebook import NotAnswered
 from dither_aggregator.operations.scopes import READ
@@ -277,7 +277,10 @@ def test_examples_of_every_kind_can_be_asked_and_are_shown(tmp_path: Path) -> No
         kinds = {asking.resolve(figure).plan.kind.name for text in found for figure in parse(text).expression.asked}
         assert kinds >= {"choice", "flag", "number", "table", "choices", "text"}
         html = operators_app(store).test_client().get("/ask").text
-        assert [unescape(each) for each in re.findall(r'<code dir="ltr">(.*?)</code>', html)] == found
+        assert [unescape(each) for each in re.findall(r'<code dir="ltr">(.*?)</code>', html)] == [
+            *found,
+            *analyses(asking),
+        ]
         words = [word for each in re.findall(r'data-words="(.*?)"', html) for word in json.loads(unescape(each))]
         assert '"Chrome 100"' in words
         assert "stability.crashed" in words

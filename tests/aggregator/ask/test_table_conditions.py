@@ -15,6 +15,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.store import StoredPlan, Tally
+from dither_aggregator.store.dashboard import ValueGroup
 from dither_shared.registry import Registry
 from tests.support.aggregators import sqlite_store
 from tests.support.drawn_tables import draw_table
@@ -201,12 +202,13 @@ def test_two_single_values_are_a_name_and_more_are_free(plain: Asking) -> None:
 
 
 def test_saved_groups_are_values_by_a_name(plain: Asking) -> None:
-    groups = {"version": {"New ones": ("156", "157")}}
+    groups = {"version": {"New ones": ValueGroup("version", "New ones", ("156", "157"))}}
     by_name, by_list = (
         parse(f'share(version in {values} | crashed = "yes")', groups)
         for values in ('group "New ones"', '("156", "157")')
     )
-    assert by_name.expression == by_list.expression
+    (one,), (other,) = by_name.expression.asked, by_list.expression.asked
+    assert plain.resolve(one).names(one) == plain.resolve(other).names(other)
     assert plain.guard(by_name.expression, None).family == "free"
     with pytest.raises(BadQuestion, match="version has no saved group 'Old'; it has New ones"):
         parse('share(version in group "Old")', groups)
