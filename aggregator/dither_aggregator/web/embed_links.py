@@ -2,9 +2,9 @@
 
     /embed/KEY.END.METRIC.DAYS.SIGNATURE        a card        /embed/....svg        the same as a picture
 
-KEY is the id of a read key. A link shows everybody who has it what that key may see of one metric until END, and nothing else.
-Nothing is stored of a link: it ends when its day is over or its key is revoked, and a new key signs none of the old
-ones.
+KEY is the id of a read key. A link shows everybody who has it what that key may see of one metric until END, and
+nothing else. Nothing is stored of a link: it ends when its day is over or its key is revoked, and a new key signs none
+of the old ones.
 """
 
 from dataclasses import dataclass
