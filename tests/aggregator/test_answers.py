@@ -194,13 +194,15 @@ def test_cards_that_lead_with_noise_are_at_most_5_percent_on_average(tmp_path: P
 # The same, of the other kinds. Listed values, cards and groups (`test_groups.py`) have tests of their own.
 
 SURE, UNSURE = 0.95, 0.2
-"""The confidence of a page, and one that must be caught."""
+"""The confidence of a page, whose intervals hold at once; and one that must be caught, of each by itself."""
 
 
 def reading_of(stored: StoredPlan, tally: Tally, confidence: float, values: tuple[str, ...] | None = None) -> Reading:
     """Return what a metric's page opens with, or some of its rows."""
     view = estimand_of(stored.plan).opening(1, confidence)
-    return estimate(stored, DAY, tally, replace(view, values=values, simultaneous=view.simultaneous))
+    return estimate(
+        stored, DAY, tally, replace(view, values=values, simultaneous=view.simultaneous and confidence == SURE)
+    )
 
 
 def says(reading: Reading) -> str:
@@ -260,9 +262,10 @@ def bars(seed: int, confidence: float) -> bool:
     stored = stored_number("low = 0\nhigh = 64\nbuckets = 64", epsilon="4")
     tally, view = drawn_numbers(stored, WAITS, 5_000, seed), replace(VIEW, confidence=confidence)
     told = list(Statistics(stored.plan, fit_tally(stored, tally, view), view, ()).blocks())
-    assert len(told) == 16
+    assert 4 < len(told) < 64
+    last = len(told) - 1
     return any(
-        not row.lower <= WAITS.share(row.low if place else None, row.high if place < 15 else None) <= row.upper
+        not row.lower <= WAITS.share(row.low if place else None, row.high if place < last else None) <= row.upper
         for place, row in enumerate(told)
     )
 
@@ -304,10 +307,10 @@ def texts(seed: int, confidence: float) -> bool:
     lines = {"kind": "text", "candidates": ["opera", "chrome", "firefox", *map(str, range(20))], "epsilon": 3}
     metric = Registry.parse(metrics_text({"site": {**lines, "reports": 1, "expires": EXPIRES}})).metrics["site"]
     stored = StoredPlan(
-        0, metric.plan, metric.question, metric.candidates, metric.reservation, metric.expires, current=True
+        0, metric.plan, metric.question, metric.asked.candidates, metric.reservation, metric.expires, current=True
     )
     sentence = says(reading_of(stored, tally_of(metric, 1_500, TEXTS, seed + 2), confidence))
-    return is_false(sentence, {name: TEXTS.get(name, 0.0) for name in metric.candidates})
+    return is_false(sentence, {name: TEXTS.get(name, 0.0) for name in metric.asked.candidates})
 
 
 PAGES = {

@@ -289,13 +289,13 @@ def test_a_group_that_did_not_move_is_hardly_ever_told_to_have(late: bool, tmp_p
         if late:
             one.put(shares, rng)
         load(one, DASHBOARD)
-        windows = [Window(one.day(back), one.day(back)) for back in (2, 1)]
+        before, after = (Window(one.day(back), one.day(back)) for back in (2, 1))
         for _ in range(RUNS):
             for back in (2, 1):
                 one.put(rng.multinomial(20_000, zipf(D)).astype(np.int64), rng, back)
-            moves = group_differences(one.store, stored, *windows, 0.95)
+            moves = group_differences(one.store, stored, before, after, 0.95)
             assert len(moves) == 2
             told += any(each.verdict for each in moves)
         assert told <= MISSES_MAX
         one.put(shares[::-1].copy(), rng, 1)
-        assert all(each.verdict for each in group_differences(one.store, stored, *windows, 0.95)[:1])
+        assert all(each.verdict for each in group_differences(one.store, stored, before, after, 0.95)[:1])
