@@ -242,8 +242,10 @@ def drawn_numbers(stored: StoredPlan, whole: Population, n: int, seed: int) -> T
 
 
 def quantiles(seed: int, confidence: float) -> bool:
-    """Half, and nine in ten, of numbers in 40 ranges. Narrow intervals are of whole ranges, too, and hold nearly always:
-    what must be caught are the sentences of people who wait half as long again."""
+    """Half, and nine in ten, of numbers in 40 ranges.
+
+    Narrow intervals are of whole ranges, too, and hold: what must be caught are people who wait half as long again.
+    """
     asked = WAITS if confidence == SURE else replace(WAITS, numbers=WAITS.numbers * 1.5)
     stored = stored_number('low = 0.1\nhigh = 60\nbuckets = 40\nscale = "log"', epsilon="4")
     sentence = says(reading_of(stored, drawn_numbers(stored, asked, 20_000, seed), confidence, LEADING))
