@@ -323,7 +323,7 @@ PAGES = {
     a_mean: (150, 1_500),
     bars: (100, 1_500),
     an_effect: (60, 1_000),
-    texts: (60, 1_000),
+    texts: (30, 500),
 }
 """How many pages of each kind are drawn, in `make test` and in a soak."""
 
