@@ -324,7 +324,7 @@ def test_a_few_values_that_do_not_stand_out_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_days_open_with_the_first_and_the_last_of_them(last: tuple[int, ...], says: str, tmp_path: Path) -> None:
-    """Only closed days count: today, which is another, is not over."""
+    """Today is not over, and not among them."""
     with site(tmp_path, 3) as one:
         for back, counts in ((3, (1_800, 200, 0)), (2, (1_000, 1_000, 0)), (1, last), (0, (1_000, 1_000, 0))):
             one.put(np.array(counts), np.random.default_rng(back), days_ago=back)

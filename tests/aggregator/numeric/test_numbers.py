@@ -115,7 +115,7 @@ def test_shares_of_few_hold(epsilon: str, memo: str) -> None:
     assert missed <= misses_max(SHARES)
 
 
-# The part that ranges leave open.
+# Ranges leave the mean open.
 
 OPEN = (
     ("low = 0\nhigh = 100\nbuckets = 4", "1", 3_000),

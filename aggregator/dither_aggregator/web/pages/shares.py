@@ -43,7 +43,7 @@ CITED_MAX = 50
 NAMED_MAX = 3
 """Values that a sentence names side by side."""
 COUNTED_MAX = 6
-"""Some of so many at most are named, and the others counted."""
+"""Some of so many leaders are named, and the others counted; more are counted alone."""
 NAME_EM = 24.0
 """How wide a name is at most in a sentence."""
 SHOWN = 0.1
