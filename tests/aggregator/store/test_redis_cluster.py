@@ -5,6 +5,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from redis.crc import key_slot
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.invariants import check as fsck
-from dither_aggregator.store.redis import cluster, layout
+from dither_aggregator.store.redis import client, cluster, layout
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.faults.aggregator.load import REGISTRY_TEXT
@@ -206,6 +207,10 @@ def test_a_failover_keeps_what_was_acknowledged_and_knows_its_copies(
     assert store.trouble() == {}
 
 
+def _takes(store: Store, body: bytes) -> bool:
+    return not _refusal(store, body)
+
+
 def _refusal(store: Store, body: bytes) -> str:
     try:
         append(store, body)
@@ -325,7 +330,7 @@ def test_a_node_that_clients_do_not_reach_is_away_for_them_and_loses_nothing(
     tmp_path: Path, asked: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other is elected, because the nodes see each other."""
-    monkeypatch.setitem(cluster.OPTIONS, "socket_timeout", 1)
+    monkeypatch.setitem(client.OPTIONS, "socket_timeout", 1)
     with networked(tmp_path) as (network, nodes), closing(create_store(nodes.url, "example", 8)) as store:
         store.load(asked)
         bodies = [body_in(store, shard, asked, {"dark": [1]}) for shard in range(8) for _ in range(2)]
@@ -364,7 +369,6 @@ def test_a_slot_whose_move_a_dying_primary_cuts_off_is_mended_and_moved_again(
     assert _refusal(store, bodies[2])
     redis_cli("--cluster", "fix", f"127.0.0.1:{target.port}", "--cluster-replace")
     nodes.wait_for_owner(key, source)
-    move.close()
     wait_until(lambda: not _refusal(store, bodies[0]), 60, "the shard being there again")
     for _ in nodes.moving(key, target):
         pass
@@ -390,7 +394,7 @@ def test_on_valkey_disks_of_replicas_are_waited_for_and_a_slot_moves_at_once(
                 slot = key_slot(key.encode())
                 to = target.ask("CLUSTER MYID")
                 source.ask("CLUSTER MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", to)
-            wait_until(lambda body=body: not _refusal(store, body), 60, "the shard being there")
+            wait_until(partial(_takes, store, body), 60, "the shard being there")
         nodes.wait_for_owner(key, target)
         assert source.ask("INFO", "commandstats")["cmdstat_waitaof"]["calls"]
         assert all(append(store, body).duplicate for body in bodies)

@@ -3,10 +3,10 @@
 A cluster's failover takes back whatever the promoted replica did not have. So nothing is told before the replicas have
 it: behind the commands for a node goes a write that changes nothing (`SURE`), and WAIT for its replicas, on the same
 connection. WAIT counts the bytes before the connection's last write (redis.io, WAIT; redis/redis#6393), so it covers
-the effects of these commands, and of all others that they saw. A node that was cut off, or whose replica is
-away, answers nothing: the commands may have run, and are told to have failed. Where all nodes know it, WAITAOF comes
-behind WAIT, for the replicas' disks. Alone it would take a second: a replica that is asked tells what it had synced
-before the question, and then again once a second.
+the effects of these commands, and of all others that they saw. A node that was cut off, or whose replica is away,
+answers nothing: the commands may have run, and are told to have failed. WAITAOF comes behind WAIT if all nodes know it,
+for the replicas' disks. Alone it would take a second: a replica that is asked tells what it had synced before the
+question, and then again once a second.
 
 `replicas` is how many replicas each primary has, not how many suffice: WAIT is for all of them. If one more could be
 elected than was waited for, an election might choose one without the last upload: Redis prefers the replica with the
@@ -317,20 +317,20 @@ def _exchange(talks: Sequence["_Talk"]) -> list[list[Any]]:
 
 
 class _Sure(NamedTuple):
-    """What `SURE` returns."""
+    """The two texts of `SURE`."""
 
     now: bytes
     seen: bytes
 
 
 class _Wait(NamedTuple):
-    """What is waited for behind the commands for a node."""
+    """The replicas that are waited for behind the commands for a node."""
 
     replicas: int
     disks: bool
     """Whether theirs, too."""
     whole: bytes
-    """What is told to `SURE`."""
+    """The argument of `SURE`."""
 
 
 class _Talk:
