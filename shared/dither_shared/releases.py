@@ -134,9 +134,9 @@ def reports_in(days: int, *, memoized: bool, reports: int) -> int:
     a clock that strays into the future and back has days to answer for that the aggregator has not. (1) and (2) hold
     for it, for neither asks which day the device's clock reads when it records.
 
-    The proof does not cover everything. (1) is not kept by a device without a right clock and without a receipt that has a date, and
-    in the other cases that `client/device.md` lists; a copied file breaks both. A person whose browser deletes what
-    pages have kept is several devices. A device with c reports in place of r loses epsilon times c / r.
+    The proof does not cover everything. (1) is not kept by a device without a right clock and without a receipt that
+    has a date, and in the other cases that `client/device.md` lists; a copied file breaks both. A person whose browser
+    deletes what pages have kept is several devices. A device with c reports in place of r loses epsilon times c / r.
     """
     return days if memoized else min(days, reports)
 

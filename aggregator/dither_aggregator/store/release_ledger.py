@@ -1,7 +1,8 @@
 """The ledger of releases: what was charged for each published window, and its noisy counts, once and for good.
 
-An entry is stored before its noise is drawn, with a commitment to the noise, and stored again with the counts. A second request gets the same. `publish_epsilon_year` is checked in the same step as the entry is stored, over all
-metrics: several processes that publish at once charge no more than one.
+An entry is stored before its noise is drawn, with a commitment to the noise, and stored again with the counts. A second
+request gets the same. `publish_epsilon_year` is checked in the same step as the entry is stored, over all metrics:
+several processes that publish at once charge no more than one.
 """
 
 import hashlib
