@@ -1,4 +1,4 @@
-"""Releases: totals of a metric's windows, published with noise of their own. What a registry says of them.
+"""Releases: totals of a metric's windows, published with noise of their own: a registry's keys for them.
 
 A release is the tally of a closed window with discrete Laplace noise on each count, so that all reports of one device
 in that window change the probability of what is published by e^epsilon at most:
@@ -134,9 +134,9 @@ def reports_in(days: int, *, memoized: bool, reports: int) -> int:
     a clock that strays into the future and back has days to answer for that the aggregator has not. (1) and (2) hold
     for it, for neither asks which day the device's clock reads when it records.
 
-    What is not covered. (1) is not kept by a device without a right clock and without a receipt that has a date, and
-    in the other cases that `client/device.md` lists; a copied file breaks both. A person whose browser deletes what
-    pages have kept is several devices. Whoever has c reports in place of r loses epsilon times c / r.
+    The proof does not cover everything. (1) is not kept by a device without a right clock and without a receipt that
+    has a date, and in the other cases that `client/device.md` lists; a copied file breaks both. A person whose browser
+    deletes what pages have kept is several devices. A device with c reports in place of r loses epsilon times c / r.
     """
     return days if memoized else min(days, reports)
 
@@ -174,7 +174,7 @@ class ReleaseNoise:
         """Return the variance that the noise adds to the estimate of a value that nobody has, of n reports.
 
         The estimate moves with a count by (1 - q) / (n (p - q)) where that supports the value, and by -q / (n (p - q))
-        where not, for n is the sum of the counts. Of subsets one count of w is the value's, and q is q / w.
+        where not, for n is the sum of the counts. One of a subset's w counts is the value's, and q is q / w.
         """
         p, q, size = float(mechanism.p), float(mechanism.q), mechanism.shape.size
         supports, part = (round(q * size), q) if mechanism.geometry else (1, q / self.width)

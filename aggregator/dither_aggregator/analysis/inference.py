@@ -71,7 +71,7 @@ def reach(variance: Floats, heaviest: Floats, n: float, z: float = Z) -> Floats:
 def reach_of_noise(std_error: float, alpha: float) -> float:
     """Return how far a weighted sum of Laplace noise lies from zero with probability alpha <= 0.1, nearly or at most.
 
-    A sum of many terms is nearly normal. Of one alone exp(-sqrt(2) x) lies beyond x standard errors: more than of any
+    A sum of many terms is nearly normal. A single one has exp(-sqrt(2) x) beyond x standard errors: more than of any
     sum, so far out.
     """
     z = -NormalDist().inv_cdf(alpha / 2)

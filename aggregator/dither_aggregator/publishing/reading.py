@@ -1,8 +1,8 @@
-"""What a release tells: everything is computed from its noisy counts and its plan, and from nothing else.
+"""The reading of a release: everything is computed from its noisy counts and its plan, and from nothing else.
 
 n is the sum of the noisy counts, over w where a report names w values. Estimates are those of any tally; their errors
-have the variance of the noise as well (`analysis/functional.py`). Which values stand out, how they rank and whether the
-reports are too few is read off these intervals.
+have the variance of the noise as well (`analysis/functional.py`). Intervals say which values stand out, how they rank
+and whether the reports are too few.
 """
 
 from collections.abc import Sequence

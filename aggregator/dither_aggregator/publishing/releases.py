@@ -2,7 +2,7 @@
 
     last closed window --charge--> entry of the ledger --draw--> noisy counts, kept --> all that is published
 
-Which window it is, and of which plan, is said by the registry and the calendar alone: a metric without a report is
+The registry and the calendar alone say which window it is, and of which plan: a metric without a report is
 published as well. The ledger is the store's (`store/release_ledger.py`). A backup that is older than a release knows
 nothing of it. Two rules hold all the same:
 

@@ -35,7 +35,7 @@ MANIFEST, ABOUT, STYLE = "manifest.json", "about.json", "style.css"
 ROWS_DRAWN_MAX = 30
 FILE_BYTES_MAX = 1 << 22
 DIGITS = 8
-"""Of numbers in CSV: beyond them machines may differ."""
+"""Digits of numbers in CSV: beyond them machines may differ."""
 COLUMNS = (
     *("metric", "window", "n", "value", "estimate", "std_error"),
     *("lower", "upper", "together_lower", "together_upper"),
@@ -86,7 +86,7 @@ class MetricPage:
     metric: str
     question: str
     facts: Mapping[str, Any] | None
-    """What the registry says of it now; None where it is asked no more, or published no more."""
+    """The registry's facts of it now; None where it is asked no more, or published no more."""
     readings: Sequence[PublishedReading]
     """Its releases, the latest first."""
 

@@ -1,8 +1,8 @@
 """The ledger of releases: what was charged for each published window, and its noisy counts, once and for good.
 
-An entry is stored before its noise is drawn, with a commitment to the noise, and stored again with the counts. Whoever
-asks again gets the same. What `publish_epsilon_year` says is checked in the same step as the entry is stored, over all
-metrics: several processes that publish at once charge no more than one.
+An entry is stored before its noise is drawn, with a commitment to the noise, and stored again with the counts. A second
+request gets the same. `publish_epsilon_year` is checked in the same step as the entry is stored, over all metrics:
+several processes that publish at once charge no more than one.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class Release(Document):
     """Its length: a key of IN_A_YEAR."""
     first: date
     micro: int
-    """What it costs each device, in micro-epsilon."""
+    """Its cost for each device, in micro-epsilon."""
     reports: int
     """r: the most reports of one device, by which the noise is scaled."""
     repeats: int
@@ -77,7 +77,7 @@ class Release(Document):
 
     @property
     def epsilon(self) -> float:
-        """What it costs each device."""
+        """Its cost for each device."""
         return from_micro(self.micro)
 
     def published(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def seed_of(release: Release, tally: bytes, secret: bytes) -> bytes:
     """Return the seed of a release's noise, 32 bytes: a function of the store's secret, the release and the raw tally.
 
     The same release of the same tally has the same noise, whenever and wherever it is drawn, in a store that was
-    restored as well. Of another tally the noise is another one, independent to whoever lacks the secret: two releases
+    restored as well. Another tally has another noise, independent to whoever lacks the secret: two releases
     with one noise would tell the exact difference of their tallies.
     """
     facts = [release.document_id, release.plan.digest, release.micro, release.reports]

@@ -16,6 +16,7 @@ from dither_aggregator.store.dashboard import Dashboard
 from dither_aggregator.store.document_kinds import DayMark, Document, Retention
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.redis import layout
+from dither_aggregator.store.release_ledger import Release
 from dither_aggregator.store.restoring import copy, restore
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_shared.registry import Registry
@@ -140,6 +141,8 @@ def test_a_backup_brings_every_kind(store: Store, other: str, tmp_path: Path, re
     store.note("command line", "mark add", "version 158")
     store.backed_up(1_000)
     store.put(Dashboard.parse('[group.color]\n"warm" = ["red", "o*"]\n[question]\n"why" = "?"'))
+    plan = store.plans("dark")[0].plan
+    store.put(Release("dark", "?", plan, "month", date(2026, 10, 1), 500_000, 3, 3, date(2026, 11, 2), "", (-1, 2)))
     archive.write(tmp_path / "backup", store.dump())
     with closing(place_of(other, tmp_path / "other", request, 1)) as target:
         restore(target.begin(), archive.read(tmp_path / "backup"))
