@@ -27,6 +27,7 @@ from dither_shared.registry import Registry
 from tests.aggregator.words.test_reading import tally_of
 from tests.support.drawn_numbers import DAY, Population, draw_numbers, population, stored_number
 from tests.support.drawn_tables import alone, draw_table, stored_table
+from tests.support.laws import pure
 from tests.support.registries import metrics_text, registry
 from tests.support.sites import EXPIRES, Site, site, site_of
 from tests.support.soaking import scaled
@@ -230,7 +231,7 @@ def one_share(seed: int, confidence: float) -> bool:
     stored = StoredPlan(0, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
     rng = np.random.default_rng([seed, 1])
     counts = rng.multinomial(900, [0.69, 0.31])
-    drawn = np.concatenate([[900], draw_tally(metric.plan.mechanism, counts, rng)])
+    drawn = np.concatenate([[900], draw_tally(pure(metric.plan), counts, rng)])
     return is_beside(says(reading_of(stored, Tally(900, drawn), confidence)), 31.0)
 
 
@@ -288,7 +289,7 @@ def an_effect(seed: int, confidence: float) -> bool:
     tally = draw_table(stored.plan, EFFECTS, (20_000, 20_000), np.random.default_rng([seed, 3]))
     reading = reading_of(stored, tally, confidence)
     assert isinstance(reading, TablesReading)
-    found = {frozenset((row.column, row.group_column)) for row in reading.of("association") if row.verdict != ""}
+    found = {frozenset((row.column, row.group_column)) for row in reading.of("association")}
     told = {
         frozenset((row.column, row.group_column)) for row in reading.of("association") if row.verdict == "associated"
     }
@@ -303,7 +304,7 @@ def an_effect(seed: int, confidence: float) -> bool:
     return column != "a" or (truth > 0) != (way == "more") or not least <= abs(truth) <= most
 
 
-TEXTS = {"opera": 0.3, "chrome": 0.2, "firefox": 0.2, "lynx": 0.1}
+TEXTS: dict[str | None, float] = {"opera": 0.3, "chrome": 0.2, "firefox": 0.2, "lynx": 0.1}
 
 
 def texts(seed: int, confidence: float) -> bool:
@@ -317,7 +318,7 @@ def texts(seed: int, confidence: float) -> bool:
     return is_false(sentence, {name: TEXTS.get(name, 0.0) for name in metric.asked.candidates})
 
 
-PAGES = {
+PAGES: dict[Callable[[int, float], bool], tuple[int, int]] = {
     one_share: (150, 1_500),
     quantiles: (60, 1_000),
     a_mean: (150, 1_500),

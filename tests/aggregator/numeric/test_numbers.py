@@ -131,8 +131,8 @@ def missed_at_the_ends_of_ranges(lines: str, epsilon: str, n: int, first: int = 
     Nothing is nearer to an end of what the same counts leave open. Devices send the same in both worlds.
     """
     stored = stored_number(lines, epsilon=epsilon)
-    domain = stored.plan.domain
-    edges = np.array(Buckets.of(domain).edges) / 10.0**domain.decimals
+    domain = Buckets.of(stored.plan.domain)
+    edges = np.array(domain.edges) / 10.0**domain.decimals
     weights = np.exp(-2.0 * np.arange(len(edges) - 1) / len(edges))
     inside = 1e-9 * (edges[-1] - edges[0])
     least, most = (population(ends, weights) for ends in (edges[:-1] + inside, edges[1:] - inside))
