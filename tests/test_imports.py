@@ -31,6 +31,7 @@ MAY_IMPORT = {
         "flask",
         "httptools",
         "itsdangerous",
+        "jinja2",
         "kombu",
         "marshmallow",
         "msgspec",

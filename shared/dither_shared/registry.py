@@ -319,8 +319,13 @@ class Registry:
         if registry.publish_epsilon_year is not None or any(metric.publishing for metric in metrics.values()):
             from dither_shared.releases import prove_releases  # only where something is published
 
-            prove_releases(registry, source)
+            prove_releases(registry.published, registry.publish_epsilon_year, source)
         return registry
+
+    @property
+    def published(self) -> "Mapping[str, Publishing]":
+        """How totals are published, by metric; of those that are."""
+        return {name: metric.publishing for name, metric in self.metrics.items() if metric.publishing}
 
     def check_dates(self, today: date, source: str = "metrics.toml") -> None:
         """Refuse metrics that would outlive a year. For reviews and the aggregator: a device never asks."""

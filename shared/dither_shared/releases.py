@@ -14,7 +14,7 @@ registry or of a person's terms: a device does nothing differently, and its repo
 who reads a release as well.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -29,7 +29,6 @@ from dither_shared.mechanisms import PureMechanism
 if TYPE_CHECKING:
     from dither_shared.kinds import Answer, Asked, Kind
     from dither_shared.plan import Plan
-    from dither_shared.registry import Metric, Registry
     from dither_shared.toml_tables import TomlTable
 
 YEAR_DAYS: Final = 366
@@ -40,8 +39,6 @@ COUNTS_MAX: Final = 4_096
 """A metric with more counts is not published: a store keeps each release for good."""
 WHY_CHARACTERS_MAX: Final = 500
 PUBLISH_EPSILON_MAX: Final = Decimal(20)
-REPORTS_SHOWN: Final = 20_000
-"""For so many reports a check says what the noise of a release costs."""
 
 
 @frozen
@@ -186,63 +183,32 @@ class ReleaseNoise:
         return sqrt(1 + self.of_rare(mechanism, n) * n / float(mechanism.noise_variance))
 
 
-def prove_releases(registry: "Registry", source: str) -> None:
-    """Refuse a registry whose releases could cost a device more in a year than it allows."""
-    published = published_of(registry)
+def prove_releases(published: "Mapping[str, Publishing]", allowed: Decimal | None, source: str) -> None:
+    """Refuse metrics, by name, whose releases could cost a device more in a year than `publish_epsilon_year` allows."""
     if not published:
-        if registry.publish_epsilon_year is not None:
+        if allowed is not None:
             raise refusal_of(source, "registry: publish_epsilon_year is for metrics with publish, and there is none")
         return
-    if registry.publish_epsilon_year is None:
-        needed = from_micro(micro_year(published))
+    if allowed is None:
         raise refusal_of(
             source,
             f"registry: publish_epsilon_year is missing: the most that releases may cost a device in {YEAR_DAYS} days; "
-            f"those of this registry cost {needed:g} ({_sum(published)})",
+            f"those of this registry cost {from_micro(micro_year(published)):g} ({sum_of(published)})",
         )
-    if micro_year(published) > to_micro(registry.publish_epsilon_year):
+    if micro_year(published) > to_micro(allowed):
         raise refusal_of(
             source,
             f"registry: a year of releases costs a device {from_micro(micro_year(published)):g}, more than "
-            f"publish_epsilon_year, {registry.publish_epsilon_year} ({_sum(published)}): publish fewer metrics, "
-            f"longer windows, or with a smaller publish_epsilon",
+            f"publish_epsilon_year, {allowed} ({sum_of(published)}): publish fewer metrics, longer windows, or with a "
+            f"smaller publish_epsilon",
         )
 
 
-def published_of(registry: "Registry") -> "list[tuple[Metric, Publishing]]":
-    """Return the metrics whose totals are published."""
-    return [(metric, metric.publishing) for metric in registry.metrics.values() if metric.publishing]
-
-
-def micro_year(published: "Iterable[tuple[Metric, Publishing]]") -> int:
+def micro_year(published: "Mapping[str, Publishing]") -> int:
     """Return what releases cost a device in any YEAR_DAYS in a row, at most, in micro-epsilon: epsilons add up."""
-    return sum(each.micro_year for _, each in published)
+    return sum(each.micro_year for each in published.values())
 
 
-def _sum(published: "Iterable[tuple[Metric, Publishing]]") -> str:
-    return ", ".join(f"{metric.name} {IN_A_YEAR[each.window]} x {each.epsilon}" for metric, each in published)
-
-
-def check_lines(registry: "Registry") -> list[str]:
-    """Return what `dither metrics check` says of releases: each metric's noise, and a device's year."""
-    published = published_of(registry)
-    lines = [_noise_line(metric, each) for metric, each in published]
-    if published:
-        lines.append(
-            f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
-            f"{from_micro(micro_year(published)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
-            f"({_sum(published)})"
-        )
-    return lines
-
-
-def _noise_line(metric: "Metric", each: Publishing) -> str:
-    days = {"week": 7, "month": 31, "quarter": 92}[each.window]
-    reports = reports_in(days, memoized=metric.memoized, reports=metric.charges)
-    noise = ReleaseNoise.of(metric.plan, each.micro, reports)
-    wider = noise.wider(PureMechanism.of(metric.mechanism), REPORTS_SHOWN)
-    return (
-        f"{metric.name} is published each {each.window} with epsilon {each.epsilon}, a device counted with at most "
-        f"{reports} report{'s' if reports > 1 else ''}: with {REPORTS_SHOWN:,} reports standard errors are "
-        f"{wider:.2f} times as wide"
-    )
+def sum_of(published: "Mapping[str, Publishing]") -> str:
+    """Return the same as a sum in words: a metric's releases, times their epsilon."""
+    return ", ".join(f"{name} {IN_A_YEAR[each.window]} x {each.epsilon}" for name, each in published.items())

@@ -271,10 +271,13 @@ NOT_LED_TO = {
         "/v1/marks",
         "/v1/metrics/<>/snapshots",
         "/v1/metrics/<>/quality",
+        "/embed/<>",
+        "/embed/<>.svg",
     ),
     *(each for each in ADDRESSES if each.startswith("/v1/admin/")),
 }
-"""Addresses that no page leads to who is logged in. The description has them; pages show some as words."""
+"""Addresses that no page leads to who is logged in. The description has them; pages show some as words, and other
+sites have the links to embed."""
 
 
 @pytest.mark.parametrize("way", ["left", "taken away", "said"])

@@ -1,19 +1,18 @@
-"""What a registry says of releases: windows of the calendar, a device's year, and what cannot be published."""
+"""Releases as a registry has them: windows of the calendar, a device's year, and what cannot be published."""
 
 from datetime import date, timedelta
 
 import pytest
 
+from dither.commands.metrics.check import release_lines
 from dither_shared.compiled import to_document
 from dither_shared.errors import RegistryError
 from dither_shared.registry import Registry
 from dither_shared.releases import (
     IN_A_YEAR,
     YEAR_DAYS,
-    check_lines,
     last_window,
     name_of,
-    published_of,
     reports_in,
     window_of,
 )
@@ -65,11 +64,11 @@ def test_what_is_published_is_no_part_of_a_plan_nor_of_what_a_device_is_given() 
     with_it, without = asked(), asked("", "")
     assert with_it.metrics["color"].plan.digest == without.metrics["color"].plan.digest
     assert to_document(with_it, []) == to_document(without, [])
-    assert [metric.name for metric, _ in published_of(with_it)] == ["color"]
+    assert list(with_it.published) == ["color"]
 
 
 def test_a_check_says_what_a_year_costs() -> None:
-    noise, year = check_lines(asked())
+    noise, year = release_lines(asked())
     assert "at most 3 reports: with 20,000 reports standard errors are 1.00 times as wide" in noise
     assert "cost at most 13 of publish_epsilon_year 13.0 (color 13 x 1.0)" in year
 

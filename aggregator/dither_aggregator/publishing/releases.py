@@ -37,7 +37,7 @@ from dither_aggregator.store.release_ledger import (
 )
 from dither_shared.exact import to_micro
 from dither_shared.registry import Registry
-from dither_shared.releases import Publishing, last_window, published_of, reports_in
+from dither_shared.releases import Publishing, last_window, reports_in
 from dither_shared.rng import keyed_rng
 
 SealedRelease = Mapping[str, Any]
@@ -57,7 +57,8 @@ def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = (
         raise StoreError("no metric of the registry is published: `publish` says so, in metrics.toml")
     micro_year, refused = to_micro(registry.publish_epsilon_year), []
     _take_over(store, known)
-    for metric, publishing in published_of(registry):
+    for name, publishing in registry.published.items():
+        metric = registry.metrics[name]
         try:
             _publish(store, store.stored(metric.plan), publishing, micro_year)
         except KeyError:

@@ -28,7 +28,7 @@ from dither_shared.accounting.odds import EVEN, percent_above, sure
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.registry import Registry
-from dither_shared.releases import YEAR_DAYS, micro_year, published_of
+from dither_shared.releases import YEAR_DAYS, micro_year
 from dither_shared.safe_output import to_csv
 
 MANIFEST, ABOUT, STYLE = "manifest.json", "about.json", "style.css"
@@ -47,7 +47,7 @@ Files = dict[str, bytes]
 
 def about(registry: Registry) -> dict[str, Any]:
     """Return what a site says of a registry: the facts of each published metric, which hold no count."""
-    published = published_of(registry)
+    published = registry.published
     assert registry.publish_epsilon_year is not None  # `prove_releases` refuses a registry without it
     return {
         "app": registry.app,
@@ -74,13 +74,13 @@ def about(registry: Registry) -> dict[str, Any]:
                 "window": publishing.window,
                 "release_micro": publishing.micro,
             }
-            for metric, publishing in published
+            for metric, publishing in ((registry.metrics[name], each) for name, each in published.items())
         ],
     }
 
 
 @dataclass(frozen=True)
-class MetricPage:
+class PublishedMetricPage:
     """All that the page of a metric shows."""
 
     metric: str
@@ -159,16 +159,16 @@ def release_of(document: SealedRelease) -> Release:
     return release
 
 
-def _pages(facts: Mapping[str, Any], readings: Sequence[PublishedReading]) -> list[MetricPage]:
+def _pages(facts: Mapping[str, Any], readings: Sequence[PublishedReading]) -> list[PublishedMetricPage]:
     asked = {each["metric"]: each for each in facts["metrics"]}
     ordered = sorted(readings, key=lambda each: (each.release.last, each.release.first), reverse=True)
     gone = {
         each.release.metric: each.release.question for each in reversed(ordered) if each.release.metric not in asked
     }
     questions = {**{name: each["question"] for name, each in asked.items()}, **dict(sorted(gone.items()))}
+    releases = {name: tuple(each for each in ordered if each.release.metric == name) for name in questions}
     return [
-        MetricPage(name, question, asked.get(name), tuple(each for each in ordered if each.release.metric == name))
-        for name, question in questions.items()
+        PublishedMetricPage(name, question, asked.get(name), releases[name]) for name, question in questions.items()
     ]
 
 

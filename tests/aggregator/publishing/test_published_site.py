@@ -1,4 +1,4 @@
-"""What a release tells, and the site: all of it from noisy counts, each byte of which can be computed again."""
+"""The site is made of noisy counts alone, and each byte of it can be computed again."""
 
 import shutil
 from dataclasses import replace
@@ -94,7 +94,7 @@ def test_errors_are_wider_by_what_a_check_says(
     ],
 )
 def test_published_intervals_hold(values: tuple[str, ...], color: str, reports: int, runs: int) -> None:
-    """Of intervals of 95 %, .94 to .97 hold, give or take 5 sigma of the trial: false alarms are below 1e-6."""
+    """A share of .94 to .97 of the 95 % intervals holds, give or take 5 sigma: false alarms are below 1e-6."""
     plan = asked(color, values=values).metrics["color"].plan
     d, rng, n = len(plan.values), np.random.default_rng(7), 20_000
     shares = 1 / np.arange(1, d + 1)

@@ -124,7 +124,7 @@ def test_noise_is_never_that_of_another_tally(lived: Store, asked: Registry) -> 
 
 
 def test_a_site_is_taken_over_before_anything_is_drawn(lived: Store, other: Place, asked: Registry) -> None:
-    """The backup has neither the release nor all of its reports. What was published stays what it was."""
+    """The backup has neither the release nor all of its reports, and the release stays what it was."""
     before = list(lived.dump())
     ((release,), _) = publish(lived, asked)
     site = [sealed(lived, release)]

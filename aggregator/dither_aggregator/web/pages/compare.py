@@ -85,6 +85,11 @@ class ComparePage:
     group_plot: Plot | None = None
 
     @property
+    def carried(self) -> Sequence[str]:
+        """The chosen values that a metric's page takes, too."""
+        return self.values if self.shown.searchable else ()
+
+    @property
     def shown(self) -> Presentation[Any]:
         """How its readings are shown."""
         return presentation_of(self.stored.plan)

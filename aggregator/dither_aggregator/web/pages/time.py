@@ -108,7 +108,7 @@ def _with_choices(store: Store, page: TimePage, asked: QueryParameters) -> TimeP
     return replace(
         page,
         chosen=asked_window(store, asked) is not None,
-        chosen_values=tuple(asked.get("values") or ()),
+        chosen_values=tuple(asked.get("values") or ()) if presentation_of(page.stored.plan).searchable else (),
         groups=tuple(asked.get("group") or ()),
         offered=group_names(store, page.stored),
     )

@@ -23,9 +23,9 @@ from dither_shared.accounting.odds import (
 )
 from dither_shared.errors import refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
-from dither_shared.mechanisms import DEVICES
+from dither_shared.mechanisms import DEVICES, PureMechanism
 from dither_shared.registry import Metric, Registry, utc_today
-from dither_shared.releases import check_lines, micro_year, published_of
+from dither_shared.releases import YEAR_DAYS, Publishing, ReleaseNoise, micro_year, reports_in, sum_of
 from dither_shared.terms import AWAY_DAYS, HIDES, Evictions, evictions
 from dither_shared.toml_tables import Mistakes
 
@@ -106,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
         _print_web(registry, most)
     if crowd:
         print(*crowd.lines(registry, metrics), sep="\n")
-    for line in check_lines(registry):
+    for line in release_lines(registry):
         print(line)
     reserved = from_micro(sum(metric.reservation for metric in metrics))
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
@@ -203,7 +203,7 @@ def _document(registry: Registry, notes: list[str]) -> dict[str, object]:
         f"linked_of_{DEVICES}": registry.linked,
         "linkable": registry.linkable,
         "unused_lists": list(registry.unused),
-        "publish_epsilon_year": from_micro(micro_year(published_of(registry))),
+        "publish_epsilon_year": from_micro(micro_year(registry.published)),
         "metrics": [_describe(metric) for metric in metrics],
         "compiled": document_of(registry),
     }
@@ -258,3 +258,33 @@ def _describe(metric: Metric) -> dict[str, object]:
         "expires": metric.expires.isoformat(),
         "expired": metric.expires <= utc_today(),
     }
+
+
+# Releases.
+
+REPORTS_SHOWN = 20_000
+"""The noise of a release is said of so many reports."""
+
+
+def release_lines(registry: Registry) -> Iterator[str]:
+    """Yield what there is to say of releases: each metric's noise, and what a year of them costs a device."""
+    for name, each in registry.published.items():
+        yield _noise_line(registry.metrics[name], each)
+    if registry.published:
+        yield (
+            f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
+            f"{from_micro(micro_year(registry.published)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
+            f"({sum_of(registry.published)})"
+        )
+
+
+def _noise_line(metric: Metric, each: Publishing) -> str:
+    days = {"week": 7, "month": 31, "quarter": 92}[each.window]
+    reports = reports_in(days, memoized=metric.memoized, reports=metric.charges)
+    noise = ReleaseNoise.of(metric.plan, each.micro, reports)
+    wider = noise.wider(PureMechanism.of(metric.mechanism), REPORTS_SHOWN)
+    return (
+        f"{metric.name} is published each {each.window} with epsilon {each.epsilon}, a device counted with at most "
+        f"{reports} report{'s' if reports > 1 else ''}: with {REPORTS_SHOWN:,} reports standard errors are "
+        f"{wider:.2f} times as wide"
+    )
