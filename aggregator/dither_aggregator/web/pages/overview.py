@@ -178,7 +178,7 @@ def show(store: Store) -> str:
         "" if asked["by"] == "none" else asked["by"],
         len(lines),
         len(found),
-        headline(lines),
+        headline(lines, changes),
         state,
         changes.before,
         search,
@@ -298,7 +298,7 @@ def _status(store: Store, stored: StoredPlan, has_reports: bool, days: Sequence[
     return " ".join([*sentences, *other_revs(store, stored)[:1]])
 
 
-def headline(lines: Sequence[Line]) -> str:
+def headline(lines: Sequence[Line], changes: Changes) -> str:
     """Return in a sentence what moved, of how many metrics."""
     if not lines:
         return "There are no metrics yet: load a registry with `dither metrics load`."
@@ -314,6 +314,9 @@ def headline(lines: Sequence[Line]) -> str:
     moved = sum(line.moved is not None for line in lines)
     if not moved:
         return f"{metrics}. None can be told to have moved.{rest}"
+    compared = len(changes.moved) + len(changes.still)
+    if compared < len(lines):
+        return f"{metrics}: {moved:,} of the {compared:,} that could be compared moved.{rest}"
     return f"{metrics}, {moved:,} of which moved.{rest}"
 
 

@@ -159,7 +159,7 @@ class Presentation(ABC, Generic[R]):
 
     def move(self, row: Difference) -> str:
         """Return which way a row moved, and by how much at least and at most."""
-        by = self.measure.ends(*sorted((abs(row.lower), abs(row.upper))))
+        by = self.measure.sizes(*sorted((abs(row.lower), abs(row.upper))), row.std_error)
         return f"{shorten(self.measure.called(row.value))} {row.verdict} by {by}"
 
 
