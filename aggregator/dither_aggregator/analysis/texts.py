@@ -139,8 +139,8 @@ class TextsReading(Reading):
         untexts = TextDomain.of(self.stored.plan.domain).untexts
         listed = " and ".join(("the candidates", *(f"“{name}”" for name in untexts)))
         return (
-            f"{UNLISTED} hold about {share:.1f} % of the reports (95 % interval: {low:.1f} % to {high:.1f} %); {listed} "
-            "hold all others.",
+            f"{UNLISTED} hold about {share:.1f} % of the reports (95 % interval: {low:.1f} % to {high:.1f} %); "
+            f"{listed} hold all others.",
             *sentences,
         )
 

@@ -209,11 +209,10 @@ def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) 
 
 
 def _others(reading: TablesReading, less: TableRow) -> str:
-    """Return whom a group is compared with: the other one by its name, where there is one."""
-    columns = columns_of(reading.stored.plan)
-    labels = columns.labels(columns.names.index(less.group_column or ""))
-    rest = [label for label in labels if label != less.group]
-    return f"with {visible(_cut(rest[0]))}" if len(rest) == 1 else "of all others"
+    """Return whom a group is compared with: of two arms the other one by its name. Other columns have an "other"."""
+    name, *arms = columns_of(reading.stored.plan).public or ("",)
+    rest = [arm for arm in arms if arm != less.group]
+    return f"with {visible(_cut(rest[0]))}" if less.group_column == name and len(rest) == 1 else "of all others"
 
 
 def _associated(reading: TablesReading) -> list[TableRow]:
