@@ -26,19 +26,19 @@ columns.n = {{ low = -1000000000000000, high = 1000000000000000, unit = "{"W" * 
 LIKERT = ("never", "rarely", "sometimes", "often", "always")
 SURVEY = "\n".join(f"columns.question_{place} = {json.dumps(LIKERT)}" for place in range(1, 17))
 STATES = {
-    "/": "of 3 pairs of columns go together",
-    "/metrics/stability": "3 of 3 pairs of columns go together",
+    "/": "of 3 pairs of columns are related",
+    "/metrics/stability": "3 of 3 pairs of columns are related",
     "/metrics/stability?of=crashed&by=arm": "lower than all others",
     "/metrics/stability?of=load&by=version": "mean of load",
     "/metrics/stability?window=today": "Nothing is called found yet",
     "/metrics/stability?of=none": "of must be one of crashed, version, load",
-    "/metrics/still": "cannot be told to go together",
+    "/metrics/still": "cannot be told to be related",
     "/metrics/few": "are too few to tell",
     "/metrics/nobody": "No reports of these days",
     "/metrics/many": "pairs of columns",
     "/metrics/many?of=c0&by=c1": "c0 by c1",
     "/metrics/many?of=c1&by=c0": "c1 by c0",
-    "/metrics/survey": "1 of 120 pairs of columns go together, most clearly question_3 and question_7",
+    "/metrics/survey": "1 of 120 pairs of columns is related, most clearly “question_3” and “question_7”",
     "/metrics/survey?of=question_16&by=question_1": "question_16 by question_1",
     "/metrics/hostile": "columns",
     "/metrics/hostile?of=n&by=b": "mean of n",

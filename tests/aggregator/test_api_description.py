@@ -20,6 +20,7 @@ from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.api import OPERATIONS, description
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.rowsets import RowSet, respond
+from dither_aggregator.web.charts.scale import SHARES, end
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.rng import Rng
 from dither_shared.wire.writing import encode_upload, new_upload_id
@@ -114,6 +115,19 @@ def test_texts_are_looked_for_in_the_registrys_list(texts: Client) -> None:
     assert "None of these can be told from zero: delta, unheard of." in page
     assert "cannot be told from zero" in texts.get("/metrics/color?search=UNHEARD").text
     assert "text is looked for" not in texts.get("/").text
+
+
+@pytest.mark.parametrize("level", [80, 95])
+def test_headline_and_numbers_of_a_page_have_one_interval_of_a_text(texts: Client, level: int) -> None:
+    rows = texts.get(f"{ADDRESS}?level={level}").json()["rows"]
+    page = texts.get(f"/metrics/color?level={level}").text
+    headline = re.findall('<p class="headline">(.*?)</p>', page)[0]
+    first, second = (SHARES.about(row["estimate"], row["lower"], row["upper"]) for row in rows[:2])
+    assert headline == f"{WORDS[0]} leads with {first}; {WORDS[1]} follows with {second}."
+    for row in rows[:3]:
+        ends = (end(row[name], row["std_error"]) for name in ("lower", "upper"))
+        assert '{} <span class="to">to</span> {}'.format(*ends) in page
+    assert f"All {level} % intervals hold at once. On average, at most {100 - level} % of the candidates" in page
 
 
 def test_intervals_of_texts_are_wider_for_having_been_found(texts: Client) -> None:

@@ -280,7 +280,7 @@ def test_every_form_says_what_is_to_be_known(one: Site, metric: str) -> None:
     assert ("Noise alone reaches about this far" in words(html)) == (metric in ("load", "cold"))
     assert ('class="plot shape"' in html) == (metric != "age")
     headline = one.page(metric=metric).headline
-    half = "Half of the numbers are below .* to .*; nine in ten are below .* to .*"
+    half = "The median is .* to .*; nine in ten are below .* to .*"
     assert re.fullmatch(r"The mean is .* \(.* to .*\)\." if metric == "age" else half, headline)
 
 
@@ -298,7 +298,7 @@ def test_no_share_below_zero_is_said_of_people(one: Site) -> None:
 
 def test_today_is_provisional(one: Site) -> None:
     seen = one.page("window=today", "load")
-    assert seen.headline.startswith("More reports may come. Half of the numbers are below ")
+    assert seen.headline.startswith("More reports may come. The median is ")
     assert "Provisional: more reports may come." in seen.states
 
 
@@ -423,7 +423,7 @@ def test_a_snapshot_of_numbers_agrees_with_itself_and_says_no_shares(one: Site, 
         assert "that nobody has" not in text
         assert "pure noise" not in text
     assert "This version of dither estimates other numbers" not in html
-    assert Seen(html).headline.startswith("The mean is " if metric == "age" else "Half of the numbers are below ")
+    assert Seen(html).headline.startswith("The mean is " if metric == "age" else "The median is ")
     said = NumberWords.of(stored.plan)
     own = {said.measure.called(row.value): said.interval(row) for row in reading.distinct}
     for name, _, together, alone in table(html):

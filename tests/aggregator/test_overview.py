@@ -52,6 +52,41 @@ def test_marked_days_are_on_the_weeks_of_a_card(tmp_path: Path) -> None:
             one.store.put(DayMark(one.day(back), "version 158"))
         (weeks,) = re.findall(r'<figure class="weeks">.*?</figure>', "".join(cards(one)), re.DOTALL)
         assert re.findall(r'class="mark" d="M(\d+) 0V40"', weeks) == ["100"]  # a week before the last day of two
+        assert "dotted: version 158" in words(weeks)
+        one.store.put(DayMark(one.day(9), "version 159"))
+        assert "dotted: 2 marked days" in words("".join(cards(one)))
+
+
+def test_the_line_of_a_card_is_of_what_moved_and_days_point_to_it(tmp_path: Path) -> None:
+    """The first value leads in both weeks; the third moves from 5 % to 14 %, by some tens of standard errors."""
+    with site(tmp_path, 4) as one:
+        for back in range(1, 15):
+            rare = 600 if back > 7 else 1_800
+            one.put(np.array([8_000, 3_400, rare, 600 - rare // 3]), np.random.default_rng(back), back)
+        card = words("".join(cards(one)))
+        assert re.search(r"model 0 leads with .*model 2, 2 weeks: first \S+ %, last \S+ %.*model 2 rose by", card)
+        moved = re.search(r"rose by [\d.]+ to [\d.]+ points", card)
+        assert moved
+        days = words(one.client.get(f"/metrics/color/time?values=model+0&from={one.day(2)}&to={one.day(1)}").text)
+        assert "Two days alone do not tell that it moved." in days
+        days = words(one.client.get("/metrics/color/time?values=model+2&values=model+0").text)
+        assert "model 2 rose from" in days
+        changes = words(one.client.get("/changes").text)
+        assert re.search(rf"Something moved in 1 of 1 metric, most surely in “.*?”: model 2 {moved[0]}\.", changes)
+        assert "2 metrics, 1 of which could be compared: 1 moved." in words(one.client.get("/").text)
+
+
+def test_where_two_days_tell_nothing_the_weeks_may(tmp_path: Path) -> None:
+    """A share moves from 40 % to 50 %: in two days of 150 reports by less than both bands, in two weeks by 7 errors."""
+    with site(tmp_path, 3) as one:
+        for back in range(1, 15):
+            many = 60 if back > 7 else 75
+            one.put(np.array([many, 150 - many, 0]), np.random.default_rng(back), back)
+        says = words(one.client.get("/metrics/color/time?values=model+0").text)
+        weeks = (
+            r"Two days alone do not tell that it moved; the last 7 days against as many before do: it rose by (.*?)\."
+        )
+        assert re.search(weeks, says)
 
 
 def test_a_band_is_explained_where_there_is_one(tmp_path: Path) -> None:

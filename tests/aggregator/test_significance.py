@@ -6,6 +6,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -281,15 +282,29 @@ def texts(*scores: float, groups: dict[int, int] | None = None, confidence: floa
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
-def test_a_text_stands_out_just_where_its_interval_lies_above_zero(confidence: float) -> None:
-    rng = random.Random(3)
+def test_a_text_stands_out_just_where_an_interval_for_those_found_lies_above_zero(confidence: float) -> None:
+    rng, alpha = random.Random(3), 1 - confidence
     for _ in range(100):
-        shown = texts(*(rng.gauss(0, 2) for _ in range(30)), confidence=confidence).significance()
+        reading = texts(*(rng.gauss(0, 2) for _ in range(30)), confidence=confidence)
+        shown = reading.significance()
         assert shown
-        assert all(each.row.lower > 0 for each in shown.significant)
-        if shown.significant:  # else they are those of one alone
-            assert all(row.lower <= 0 for row in shown.rest)
+        found = {each.row.value for each in shown.significant}
+        own = -NormalDist().inv_cdf(alpha * max(len(found), 1) / 30 / 2)  # if none is found, those of one alone
+        above = {row.value for row in reading.rows if row.estimate > own * row.std_error}
+        assert found == above
         assert len(shown.significant) + len(shown.rest) == 30
+
+
+def test_the_intervals_and_ranks_of_texts_hold_for_all_of_them_at_once() -> None:
+    reading = texts(9.0, 5.5, 2.9, *[0.0] * 27)
+    shown = reading.significance()
+    assert shown
+    z = -NormalDist().inv_cdf(0.05 / 30 / 2)
+    assert [each.row.value for each in shown.significant] == ["t0", "t1", "t2"]
+    for row in (*(each.row for each in shown.significant), *shown.rest):
+        assert (row.lower, row.upper) == pytest.approx((row.estimate - z * 0.01, row.estimate + z * 0.01), abs=1e-6)
+    assert shown.significant[2].row.lower < 0 < shown.significant[1].row.lower
+    assert [(each.rank_lower, each.rank_upper) for each in shown.significant] == [(1, 3), (1, 30), (1, 30)]
 
 
 def test_more_stands_out_the_less_sure_one_wants_to_be() -> None:

@@ -107,9 +107,9 @@ def rows_of(one: Site, name: str) -> list[dict[str, Any]]:
 
 def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_column(one: Site) -> None:
     page = one.page(metric="stability")
-    less = r"The mean of load is lower with arm treatment: \d\.\d+ s against \d\.\d+ s of all others \(.* to .* s\)\."
+    less = r"The mean of “load” is lower with arm treatment: \d\.\d+ s against \d\.\d+ s with control \(.* to .* s\)\."
     assert re.fullmatch(
-        less + r" 3 of 3 pairs of columns go together, most clearly (crashed|version) and \w+\.", page.headline
+        less + r" 3 of 3 pairs of columns are related, most clearly “(crashed|version)” and “\w+”\.", page.headline
     )
 
 
@@ -120,11 +120,11 @@ def test_a_card_writes_a_mean_in_its_unit_beside_its_arm(one: Site) -> None:
 
 def test_what_goes_together_is_named_the_clearest_first(one: Site) -> None:
     page = one.page(metric="stability")
-    (named,) = re.findall(r"These go together, the clearest first: (.*?)\.</p>", page.html, re.DOTALL)
+    (named,) = re.findall(r"These are related, the clearest first: (.*?)\.</p>", page.html, re.DOTALL)
     pairs = re.findall(r"(\w+) and (\w+)", text(named))
     assert len(pairs) == 3
-    assert f"most clearly {pairs[0][0]} and {pairs[0][1]}." in page.headline
-    assert "These go together, the clearest first" not in one.page(metric="still").html
+    assert f"most clearly “{pairs[0][0]}” and “{pairs[0][1]}”." in page.headline
+    assert "These are related, the clearest first" not in one.page(metric="still").html
 
 
 def test_the_pair_of_the_headline_is_shown_and_each_can_be_asked_for(one: Site) -> None:
@@ -162,7 +162,9 @@ def test_a_place_of_the_matrix_that_is_empty_is_explained(one: Site) -> None:
 
 def test_where_nothing_goes_together_the_page_says_so_and_has_no_verdict(one: Site) -> None:
     page = one.page(metric="still")
-    assert page.headline.startswith("No column can be told to differ by arm. a and b cannot be told to go together.")
+    assert page.headline.startswith(
+        "No column can be told to differ by “arm”. “a” and “b” cannot be told to be related."
+    )
     assert {cells[-1] for cells in lines(page.html)} == {""}
 
 
@@ -214,7 +216,7 @@ def test_page_and_api_give_the_same_numbers(one: Site) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/", "3 of 3 pairs of columns go together"),
+        ("/", "3 of 3 pairs of columns are related"),
         ("/metrics/stability/time", "days with reports"),
         ("/metrics/stability/time?values=crashed = yes", "days with reports"),
         ("/compare?metric=stability", "0 reports · after: "),

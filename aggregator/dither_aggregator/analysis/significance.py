@@ -71,8 +71,6 @@ class Significance:
     """Whether the bins are in standard errors: where each estimate has its own."""
     noun: str = "value"
     """The word for one of them."""
-    together: bool = True
-    """Whether intervals hold all at once; else those of the significant rows hold on average."""
 
     @property
     def too_few(self) -> bool:

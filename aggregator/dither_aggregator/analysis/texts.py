@@ -78,11 +78,12 @@ class TextsReading(Reading):
         return float(answers_part(row.estimate, row.std_error, self.n, self.repeats))
 
     def _find_significance(self) -> Significance | None:
-        """Return the candidates that are there, with intervals that hold although they were found.
+        """Return the candidates that are there, with intervals that hold all at once.
 
         With R of S candidates found at false discovery rate alpha (Benjamini and Hochberg, by two-sided p-values of
-        positive estimates), intervals of level 1 - alpha R / S lie above zero for just these. On average at most alpha
-        of the intervals shown miss (Benjamini and Yekutieli 2005). Candidates that cannot be told apart are one.
+        positive estimates), intervals of level 1 - alpha R / S lie above zero for just these (Benjamini and Yekutieli
+        2005). Those that are shown are wider: they hold for all candidates at once, as ranks do, so one of a candidate
+        that stands out may hold zero. Candidates that cannot be told apart are one.
         """
         if not self.rows:
             return None
@@ -99,8 +100,9 @@ class TextsReading(Reading):
             found = int(selected.sum())
             wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
             selected &= np.array([row.lower > 0 for row in wider], dtype=np.bool_)
-        significant = [row for row, chosen in zip(wider, selected.tolist(), strict=True) if chosen]
-        rest = [row for row, chosen in zip(wider, selected.tolist(), strict=True) if not chosen]
+        shown = rows if self.view.simultaneous else self._with_ends(rows, alpha / len(self.rows))
+        significant = [row for row, chosen in zip(shown, selected.tolist(), strict=True) if chosen]
+        rest = [row for row, chosen in zip(shown, selected.tolist(), strict=True) if not chosen]
         others = scores[~selected]
         edges = np.linspace(min(-4.0, *others, 0.0), max(4.0, *others, 0.0), BINS + 1)
         bins = bin_estimates(others, edges, ndtr) if rest else ()
@@ -113,7 +115,6 @@ class TextsReading(Reading):
             twins=twins,
             scores=True,
             noun="candidate",
-            together=False,
         )
 
     def _scores(self, rows: Sequence[TextRow]) -> Floats:
@@ -134,9 +135,12 @@ class TextsReading(Reading):
         sentences: Sequence[str] = self.fit["sentences"]
         if any(sentence.startswith(UNLISTED) for sentence in sentences):
             return sentences
-        share, low, high = (self.fit[name] for name in ("unexplained", "unexplained_lower", "unexplained_upper"))
+        share, low, high = (100 * self.fit[f"unexplained{end}"] for end in ("", "_lower", "_upper"))
+        untexts = TextDomain.of(self.stored.plan.domain).untexts
+        listed = " and ".join(("the candidates", *(f"“{name}”" for name in untexts)))
         return (
-            f"{UNLISTED} hold about {share:.1%} of the reports (95 % interval: {low:.1%} to {high:.1%}).",
+            f"{UNLISTED} hold about {share:.1f} % of the reports (95 % interval: {low:.1f} % to {high:.1f} %); "
+            f"{listed} hold all others.",
             *sentences,
         )
 
@@ -221,7 +225,7 @@ class Texts(Estimand[TextsReading]):
         fit = decoded.summary()
         del fit["seconds"]  # of whichever request was the first
         view = replace(view, error_of="population")
-        floor, rows = _floor_of(rows), _shown(rows, view, tally.n, repeats)
+        floor, rows = _floor_of(rows), _shown(rows, view, tally.n, repeats, decoded.error_freedom)
         return TextsReading(
             stored,
             epoch,
@@ -328,10 +332,16 @@ def _ended(rows: Sequence[TextRow], z: float, alpha: float, n: int, repeats: int
     return tuple(replace(row, lower=low, upper=high) for row, low, high in ends)
 
 
-def _shown(rows: tuple[TextRow, ...], view: View, n: int, repeats: int) -> tuple[TextRow, ...]:
-    """Return the rows of a view, with the intervals that it asks for."""
-    alpha = (1 - view.confidence) / (len(rows) * view.together if view.simultaneous else 1)
-    if alpha != 1 - CONFIDENCE:
+def _shown(rows: tuple[TextRow, ...], view: View, n: int, repeats: int, freedom: float) -> tuple[TextRow, ...]:
+    """Return the rows of a view, with the intervals that it asks for; those that hold all at once by the t law.
+
+    Far from the middle the two laws differ most.
+    """
+    if view.simultaneous:
+        alpha = (1 - view.confidence) / (len(rows) * view.together)
+        rows = _ended(rows, -float(stdtrit(freedom, alpha / 2)), alpha, n, repeats)
+    elif view.confidence != CONFIDENCE:
+        alpha = 1 - view.confidence
         rows = _ended(rows, -NormalDist().inv_cdf(alpha / 2), alpha, n, repeats)
     return rows if view.values is None else tuple(row for row in rows if row.value in view.values)
 

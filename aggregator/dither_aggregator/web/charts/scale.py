@@ -160,6 +160,13 @@ class Measure:
         words = _outward(lower, upper, min(_steps(lower, upper), max(map(_decimals_of, (lower, upper)))))
         return words if self.unit == UNITLESS else f"{words}\N{NO-BREAK SPACE}{visible(self.unit or 'points')}"
 
+    def sizes(self, least: float, most: float, std_error: float) -> str:
+        """Return how large a difference is at least and at most, with the digits that a table gives its ends."""
+        if self.unit:
+            return f"{self.end(least, std_error)} to {self.end(most, std_error)}"
+        ends = (end_in_points(each, std_error).removeprefix("+") for each in (least, most))
+        return f"{' to '.join(ends)}\N{NO-BREAK SPACE}points"
+
     @property
     def within(self) -> str:
         """The unit, in words that go behind a noun; "" where there is none."""

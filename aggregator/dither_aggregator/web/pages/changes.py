@@ -62,6 +62,6 @@ def headline(found: Changes) -> str:
     surest = found.moved[0]
     stored, (row, *_) = surest.after.stored, surest.moved
     return (
-        f"Something moved in {len(found.moved):,} of {count(compared, 'metric')}. The surest: "
-        f"{visible(stored.question)} {presentation_of(stored.plan).move(row)}."
+        f"Something moved in {len(found.moved):,} of {count(compared, 'metric')}, most surely in "
+        f"“{visible(stored.question)}”: {presentation_of(stored.plan).move(row)}."
     )

@@ -17,8 +17,8 @@ from dither_shared.plan import Plan
 
 SHAPES = ("share", "share_above")
 """Statistics to draw: the share of each range or, where these cannot be told, the share above each."""
-PARTS = {MEDIAN: "Half of the numbers", "q90": "nine in ten"}
-"""The quantiles of a sentence, in its words."""
+PARTS = (MEDIAN, "q90")
+"""The quantiles of a sentence."""
 MARKED = {MEDIAN: "half", "q90": "90\N{NO-BREAK SPACE}%"}
 """The same beside their marks."""
 TO = "\N{NO-BREAK SPACE}to "
@@ -101,6 +101,12 @@ class NumberWords:
             return self.between_edges(row.lower, row.upper)
         return TO.join(self.measure.end(number, row.std_error) for number in (row.lower, row.upper))
 
+    def median(self, row: NumberRow) -> str:
+        """Return where a median lies."""
+        if row.upper >= self.last or row.lower <= self.first:
+            return self.interval(row)
+        return self.measure.ends(row.lower, row.upper)
+
     def below(self, row: NumberRow) -> str:
         """Return below which edges the numbers of a quantile lie."""
         if row.upper >= self.last and row.lower < self.last:
@@ -135,8 +141,8 @@ def answer_of_numbers(reading: NumbersReading) -> ReadingAnswer:
         mean = rows[MEAN]
         about = words.measure.about(mean.estimate, mean.lower, mean.upper)
         return ReadingAnswer(reading.n, f"{before}The mean is {about}.", (mean,), MEAN)
-    parts = [f"{part} {words.below(rows[name])}" for name, part in PARTS.items() if name in rows]
-    sentence = f"{before}{'; '.join(parts)}."
+    sentence = f"{before}The median is {words.median(rows[MEDIAN])}"
+    sentence += f"; nine in ten {words.below(rows['q90'])}." if "q90" in rows else "."
     return ReadingAnswer(reading.n, sentence, [rows[name] for name in PARTS if name in rows], MEDIAN)
 
 

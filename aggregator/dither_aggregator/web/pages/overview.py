@@ -28,6 +28,7 @@ from dither_aggregator.health.expiry import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
+from dither_aggregator.web.charts.scale import shorten
 from dither_aggregator.web.long_lists import too_long
 from dither_aggregator.web.pages.asking import SavedCard, saved_cards
 from dither_aggregator.web.pages.forms import FormField, form
@@ -108,6 +109,8 @@ class Card:
     moves: Sequence[str]
     marks: Sequence[int] = ()
     """The places of days that the operator marked on the line of its weeks."""
+    marked: str = ""
+    """The words for them."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,7 @@ def show(store: Store) -> str:
         "" if asked["by"] == "none" else asked["by"],
         len(lines),
         len(found),
-        headline(lines),
+        headline(lines, changes),
         state,
         changes.before,
         search,
@@ -254,13 +257,21 @@ def _card(store: Store, line: Line, marks: Sequence[DayMark]) -> Card:
     if not line.told:
         return Card(line, (), None, moves_of(line))
     kept: LRUCache[object, Weeks | None] = current_app.extensions.setdefault("weeks", LRUCache(SUMMARIES_MAX))
-    key = store.generation, stored.id, stored.reservation, line.window, answer.leads
+    leads = line.moved.moved[0].value if line.moved and answer.leads else answer.leads  # a line shows the first move
+    key = store.generation, stored.id, stored.reservation, line.window, leads
     if key not in kept:  # sealed days do not change
-        kept[key] = draw_weeks(weeks(store, stored, line.window.last, answer.leads), shown.measure)
+        kept[key] = draw_weeks(weeks(store, stored, line.window.last, leads), shown.measure)
     drawn = kept[key]
-    at = drawn.places(mark.day for mark in marks) if drawn else ()
     rows = draw_rows(answer.rows, answer.measure or shown.measure, shown.axis)
-    return Card(line, rows, drawn, moves_of(line), at)
+    if drawn is None:
+        return Card(line, rows, None, moves_of(line))
+    within = [mark for mark in marks if drawn.first <= mark.day <= drawn.last]
+    return Card(line, rows, drawn, moves_of(line), drawn.places(mark.day for mark in within), _marked(within))
+
+
+def _marked(marks: Sequence[DayMark]) -> str:
+    """Return what the dotted lines of a card are."""
+    return shorten(marks[0].text) if len(marks) == 1 else count(len(marks), "marked day") if marks else ""
 
 
 def moves_of(line: Line) -> Sequence[str]:
@@ -298,7 +309,7 @@ def _status(store: Store, stored: StoredPlan, has_reports: bool, days: Sequence[
     return " ".join([*sentences, *other_revs(store, stored)[:1]])
 
 
-def headline(lines: Sequence[Line]) -> str:
+def headline(lines: Sequence[Line], changes: Changes) -> str:
     """Return in a sentence what moved, of how many metrics."""
     if not lines:
         return "There are no metrics yet: load a registry with `dither metrics load`."
@@ -314,6 +325,9 @@ def headline(lines: Sequence[Line]) -> str:
     moved = sum(line.moved is not None for line in lines)
     if not moved:
         return f"{metrics}. None can be told to have moved.{rest}"
+    compared = len(changes.moved) + len(changes.still)
+    if compared < len(lines):
+        return f"{metrics}, {compared:,} of which could be compared: {moved:,} moved.{rest}"
     return f"{metrics}, {moved:,} of which moved.{rest}"
 
 

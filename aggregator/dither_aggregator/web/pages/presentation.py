@@ -159,8 +159,12 @@ class Presentation(ABC, Generic[R]):
 
     def move(self, row: Difference) -> str:
         """Return which way a row moved, and by how much at least and at most."""
-        by = self.measure.ends(*sorted((abs(row.lower), abs(row.upper))))
-        return f"{shorten(self.measure.called(row.value))} {row.verdict} by {by}"
+        return f"{shorten(self.measure.called(row.value))} {self.moved_by(row)}"
+
+    def moved_by(self, row: Difference) -> str:
+        """Return the same without the row's name."""
+        least, most = sorted((abs(row.lower), abs(row.upper)))
+        return f"{row.verdict} by {self.measure.sizes(least, most, row.std_error)}"
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,6 @@ def weekly(store: Store, url: str = "") -> WeeklyReport:
         lines = sorted(all_lines(store, changes), key=by_moves)
         entries = [(line, moves_of(line)) for line in lines]
         report = WeeklyReport(
-            store.app, headline(lines), Window.ending(store.sealed(), 7), changes.before, entries, url
+            store.app, headline(lines, changes), Window.ending(store.sealed(), 7), changes.before, entries, url
         )
         return WeeklyReport(**{**vars(report), "html": render_template("report.html", report=report)})

@@ -123,21 +123,20 @@ class SharesShown(Presentation[R]):
         return self._answer_of(significance, reading)
 
     def _answer_of(self, significance: Significance, reading: R) -> ReadingAnswer:
-        together = {row.value: row for row in reading.rows} if not significance.together else {}
-        found = [together.get(ranked.row.value, ranked.row) for ranked in significance.significant]
+        found = [ranked.row for ranked in significance.significant]
         out = sorted((row for row in found if row.lower > 0), key=lambda row: -row.estimate)
         more = significance.p_value, len(significance.significant)
         if not out:
             sentence = reach_of(significance)
-            if found:  # their intervals hold on average, and a sentence asks for more
+            if found:  # what stands out of texts is right on average, and a sentence asks for more
                 sentence += " None of them is sure by itself."
             return ReadingAnswer(reading.n, sentence, (), "", *more)
         # A value that does not stand out may still be larger than one that does.
-        ceiling = max((together.get(row.value, row).upper for row in significance.rest), default=0.0)
+        ceiling = max((row.upper for row in significance.rest), default=0.0)
         ceiling = max([ceiling, *(row.upper for row in found if row.lower <= 0)])
         others = next((row for row in significance.unlisted if row.value == OTHER), None)
         sentence = leaders_in_words(out, ceiling, significance.noun)
-        if others is not None and together.get(OTHER, others).lower > out[0].upper:
+        if others is not None and others.lower > out[0].upper:
             sentence += f" {_about(others)} say something else."
         return ReadingAnswer(reading.n, sentence, out[:ANSWER_ROWS], out[0].value, *more)
 
@@ -203,7 +202,7 @@ class SharesShown(Presentation[R]):
         level = round(100 * snapshot.estimates["interval"]["confidence"])
         return Cited(
             "snapshot_shares.html",
-            f"Estimated share of {DEVICES}; {level} % intervals{self._hold(level, significance)}.",
+            f"Estimated share of {DEVICES}; {level} % intervals{self._hold}.",
             rows,
             significance,
             max(len(significance.significant) - CITED_MAX, 0),
@@ -212,9 +211,8 @@ class SharesShown(Presentation[R]):
             histogram=draw_histogram(significance.bins, significance.scores) if significance.bins else None,
         )
 
-    def _hold(self, level: int, significance: Significance) -> str:
-        how = "that hold all at once" if significance.together else f"of which {100 - level} % miss on average"
-        return f"{'' if significance.together else ','} {how}; 95 % of pure noise lies in the band"
+    _hold = " that hold all at once; 95 % of pure noise lies in the band"
+    """How intervals hold, behind their name."""
 
     about_days = SHARES_BY_DAY
     about_moves = SHARES_MOVED
@@ -231,6 +229,7 @@ class OneShareShown(SharesShown[OneShareReading]):
     alone = True
     moves_few = True
     axis = 0.0, 1.0
+    _hold = ""
 
     def _answer_of(self, significance: Significance, reading: OneShareReading) -> ReadingAnswer:
         silent = ", of all devices, those included that have nothing to say" * (len(significance.unlisted) > 1)
@@ -239,9 +238,6 @@ class OneShareShown(SharesShown[OneShareReading]):
 
     def _draw(self, rows: Sequence[Row], reading: OneShareReading, critical: float | None) -> Plot:
         return draw(rows, reading.noise_floor or 0.0, ends=(0.0, 1.0))
-
-    def _hold(self, level: int, significance: Significance) -> str:
-        return ""
 
     def moved(self, comparison: Comparison) -> str:
         """Return the share in both windows."""

@@ -157,7 +157,7 @@ def answer_of_tables(reading: TablesReading) -> ReadingAnswer:
     sentences = [difference_in_words(reading, *clearest)] if clearest else []
     public = columns_of(reading.stored.plan).public[:1]
     if public and not (clearest and clearest[0].group_column == public[0]):
-        sentences.append(f"No column can be told to differ by {visible(public[0])}.")
+        sentences.append(f"No column can be told to differ by “{visible(public[0])}”.")
     sentences.append(_together(reading.of("association"), _associated(reading)))
     if not clearest:
         return ReadingAnswer(reading.n, " ".join(sentences))
@@ -200,11 +200,19 @@ def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) 
         for each in (rate.estimate, rate.estimate - less.estimate)
     )
     by = measure.ends(*sorted((abs(less.lower), abs(less.upper))))
+    figures = f"{ours} against {theirs} {_others(reading, less)} (by {by})"
     if rate.label is None:
         other = "higher" if less.estimate > 0 else "lower"
-        return f"The mean of {column} is {other} with {group}: {ours} against {theirs} of all others (by {by})."
+        return f"The mean of “{column}” is {other} with {group}: {figures}."
     way = "more" if less.estimate > 0 else "less"
-    return f"{column} is {_cut(rate.label)} {way} often with {group}: {ours} against {theirs} of all others (by {by})."
+    return f"“{column}” is {_cut(rate.label)} {way} often with {group}: {figures}."
+
+
+def _others(reading: TablesReading, less: TableRow) -> str:
+    """Return whom a group is compared with: of two arms the other one by its name. Other columns have an "other"."""
+    name, *arms = columns_of(reading.stored.plan).public or ("",)
+    rest = [arm for arm in arms if arm != less.group]
+    return f"with {visible(_cut(rest[0]))}" if less.group_column == name and len(rest) == 1 else "of all others"
 
 
 def _associated(reading: TablesReading) -> list[TableRow]:
@@ -216,13 +224,17 @@ def _together(pairs: Sequence[TableRow], associated: Sequence[TableRow]) -> str:
     if not pairs:
         return "Shares of single columns can be told; associations of columns cannot."
     if not associated and len(pairs) == 1:
-        return f"{pairs[0].column} and {pairs[0].group_column} cannot be told to go together."
+        return f"{_names(pairs[0])} cannot be told to be related."
     if not associated:
-        return f"None of {len(pairs)} pairs of columns can be told to go together."
-    named = f"{associated[0].column} and {associated[0].group_column}"
+        return f"None of {len(pairs)} pairs of columns can be told to be related."
     if len(pairs) == 1:
-        return f"{named} go together."
-    return f"{len(associated)} of {len(pairs)} pairs of columns go together, most clearly {named}."
+        return f"{_names(pairs[0])} are related."
+    few = "is" if len(associated) == 1 else "are"
+    return f"{len(associated)} of {len(pairs)} pairs of columns {few} related, most clearly {_names(associated[0])}."
+
+
+def _names(pair: TableRow) -> str:
+    return f"“{visible(pair.column)}” and “{visible(pair.group_column or '')}”"
 
 
 def _matrix(reading: TablesReading) -> dict[tuple[str, str], Together]:

@@ -21,7 +21,7 @@ from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state, sentence_of
-from dither_aggregator.web.queries import SeriesAsked, asked_series, series_asked
+from dither_aggregator.web.queries import SeriesAsked, asked_series, changed, series_asked
 from dither_aggregator.web.query_parameters import QueryParameters, asked_window, query_parameters
 
 
@@ -97,7 +97,8 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     told = [point for point in points if not point.untold]
     chart = draw_series(told, window, shown, measure) if told else None
     dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)
-    headline = _headline(store, stored, window, values, told, measure)
+    compared = asked_window(store, asked) is None and not asked.get("group")
+    headline = _headline(store, stored, window, values, told, measure, compared=compared)
     if told and headline != (days_told := _days_in_words(presentation_of(stored.plan), told)):
         state = [days_told, *state]
     page = TimePage(stored, window, asked["level"], values, state, headline, fields, chart, table, dated, left_out)
@@ -125,9 +126,19 @@ def _form(
 
 
 def _headline(
-    store: Store, stored: StoredPlan, window: Window, values: Sequence[str], points: Sequence[Point], measure: Measure
+    store: Store,
+    stored: StoredPlan,
+    window: Window,
+    values: Sequence[str],
+    points: Sequence[Point],
+    measure: Measure,
+    *,
+    compared: bool,
 ) -> str:
-    """Return how the first value was on the first and the last closed day, or why no day is to be seen."""
+    """Return how the first value was on the first and the last closed day, or why no day is to be seen.
+
+    Two days tell less than two weeks: where those are `compared`, what all changes say of the value is told, too.
+    """
     if not values:
         return "Nothing stands out of the last window under this rev: name a value to see its days."
     shown = presentation_of(stored.plan)
@@ -143,11 +154,21 @@ def _headline(
     name = shorten(measure.called(first.value))
     before, after = (f"{_about(measure, point)} on {point.epoch}" for point in (first, last))
     way = "rose" if last.lower > first.upper else "fell" if last.upper < first.lower else ""
-    return (
-        f"{name} {way} from {before} to {after}."
-        if way
-        else f"{name}: {before}, {after}. Two days alone do not tell that it moved."
-    )
+    if way:
+        return f"{name} {way} from {before} to {after}."
+    weeks = _move(store, stored, first.value) if compared else ""
+    return f"{name}: {before}, {after}. Two days alone do not tell that it moved{weeks}."
+
+
+def _move(store: Store, stored: StoredPlan, value: str) -> str:
+    """Return how a value moved between the windows of all changes, in words that go on; "" where it is not told to."""
+    found, _ = changed(store)
+    rows = (row for one in found.moved if one.after.stored.id == stored.id for row in one.moved)
+    row = next((row for row in rows if row.value == value), None)
+    if row is None or found.after.days == 1:
+        return ""
+    by = presentation_of(stored.plan).moved_by(row)
+    return f"; the last {found.after.days} days against as many before do: it {by}"
 
 
 def _about(measure: Measure, point: Point) -> str:
