@@ -1,5 +1,6 @@
 """Advice: a line where other questions or another schedule show more for the same price, and none where they do not."""
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from decimal import Decimal
@@ -94,14 +95,14 @@ def test_a_hidden_answer_leaves_after_its_period() -> None:
 
 
 def test_more_ranges_are_named_where_they_leave_more_of_a_mean_open_than_noise() -> None:
-    even = ('scale = "log"', ""), ('"spread"', '"early"')
-    (line,) = told(asked("number", ("buckets = 32", "buckets = 8"), *even), Installs(20_000))
+    even = ('scale = "log"', ""), ('"spread"', '"early"'), ("reports = 3", "reports = 1")  # once: no memos are named
+    (line,) = told(asked("number", ("buckets = 32", "buckets = 8"), *even), Installs(60_000))
     assert line == (
         "of low to high, ranges leave 13 % open in the mean and noise 2.4 % in a week: buckets = 39 makes both alike, "
         "with an interval 5.1 % wide, not 15 %, at the same price"
     )
-    assert told(asked("number", ("buckets = 32", "buckets = 39"), *even), Installs(20_000)) == []
-    (most,) = told(asked("number", ("buckets = 32", "buckets = 8"), *even), Installs(2_000_000))
+    assert told(asked("number", ("buckets = 32", "buckets = 39"), *even), Installs(60_000)) == []
+    (most,) = told(asked("number", ("buckets = 32", "buckets = 8"), *even), Installs(6_000_000))
     assert "buckets = 256 is the most there are" in most
     assert told(asked("number", ("buckets = 32", "buckets = 8"), *even), Installs(20)) == []
 
@@ -135,6 +136,7 @@ def test_a_state_that_is_asked_again_is_told_of_memos() -> None:
     assert metric.reservation == now.reservation
     shown, before = (outlook_of(each, Installs(20_000), 1).week for each in (metric, now))
     assert f"show {shown} in a week, not {before}, and a guess becomes no surer" in line
+    assert "a third different answer is not seen, so it suits no mood" in line
 
 
 @pytest.mark.parametrize("changed", [("reports = 3", "reports = 1"), ('"public"', '"hidden"')], ids=str)
@@ -172,7 +174,22 @@ def test_advice_for_arms_ends() -> None:
     """The flags that a table is told of are a registry, which is not told of a table again."""
     names = [f"{column}_{arm}" for column in ("crashed", "hung") for arm in ("a", "b_c")]
     text = registry_text("planned", [(name, "flag") for name in names], OWNER)
-    assert list(advice_together([outlook_of(each, Installs(500_000), 1) for each in _metrics(text)])) == []
+    (line,) = advice_together([outlook_of(each, Installs(500_000), 1) for each in _metrics(text)])
+    assert line.startswith(f"if {', '.join(names)} are of the arms of an experiment, and each is answered by its own ")
+
+
+def test_flags_of_arms_are_told_the_difference_that_a_table_s_advice_names() -> None:
+    """The advice for a table of 1,000,000 installs in two arms is that of flags with 500,000 each."""
+    text = table(TWO_FLAGS, epsilon="1.0", reports=1, head='public = { arm = ["A", "b c"] }')
+    *_, one, both = told(text, Installs(1_000_000))
+    for line, columns, epsilon in ((one, ["crashed"], "1"), (both, ["crashed", "hung"], "0.5")):
+        names = [f"{column}_{arm}" for column in columns for arm in ("a", "b_c")]
+        flags = registry_text("planned", [(name, "flag") for name in names], OWNER).replace('"spread"', '"early"')
+        keys = {"epsilon": Decimal(epsilon), "reports": 1}
+        metrics = [Registry.changed(flags, name, keys) for name in names]
+        (said,) = advice_together([outlook_of(each, Installs(500_000), 1) for each in metrics])
+        (points,) = re.findall(r" tells (a difference of .* points) between two arms in a week; --installs are", said)
+        assert f"dither ask tells {points} in a week; " in line
 
 
 def test_flags_that_make_a_guess_nearly_certain_are_no_advice() -> None:

@@ -176,9 +176,25 @@ def test_too_few_installs_are_told_so_with_how_many_would_do() -> None:
     assert enough.whole.told.part == pytest.approx(USEFUL, rel=0.02)
     assert enough.verdict == "a week shows too little: read a year as one"
     many = outlook_of(metric, Installs(10**6), 1)
-    assert many.verdict == f"useful: a week shows a share of {many.week} or more, not less"
+    assert many.verdict == f"useful: a week shows values that {many.week} of the people have, and none that fewer have"
     some = outlook_of(metric, Installs(5 * few.needed), 1)
     assert some.verdict == "a week shows too little: read a quarter as one"
+
+
+def test_a_week_that_shows_common_values_alone_is_not_called_useful() -> None:
+    """A flag has two values: a week that shows a fifth tells something of it."""
+
+    def shown(kind: str, week: float, **changed: object) -> str:
+        metric = Registry.changed(starter_text("planned", [("asked", kind)], OWNER), "asked", changed)
+        many = outlook_of(metric, Installs(10**9), 1).week.told
+        assert many
+        return outlook_of(metric, Installs(round(10**9 * (many.part / week) ** 2)), 1).verdict
+
+    rough = "a week shows values that 20 % of the people have, and none that fewer have"
+    assert shown("choice", 0.2) == shown("words", 0.2) == f"{rough}; read a quarter as one"
+    assert shown("choice", 0.2, schedule="early") == rough
+    assert shown("flag", 0.2) == f"useful: {rough}"
+    assert shown("choice", 0.09).startswith("useful: a week shows values that 9 % ")
 
 
 def test_a_share_that_is_looked_for_decides_what_is_useful() -> None:

@@ -11,6 +11,8 @@ from dither_aggregator.analysis.installs import Installs, outlook_of
 from dither_shared.registry import Registry, utc_today
 from tests.support.registries import registry_text
 
+CHOOSING = (Path(__file__).parents[2] / "shared" / "choosing.md").read_text(encoding="utf-8")
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
@@ -69,8 +71,56 @@ def test_too_few_installs_are_told_what_would_help(path: str, capsys: pytest.Cap
     assert "  useless with so few installs, even if a year is read as one: " in shown
     assert "  what would help: epsilon = 2\n" in shown
     least = said(capsys, "metrics", "check", path, "--installs", "1")
-    assert "what would help: to ask for less: fewer values, a flag, a mean alone\n" in least
+    assert "what would help: to ask for less: fewer values, or a flag\n" in least
     assert "useless" not in said(capsys, "metrics", "check", path, "--installs", "1000000")
+
+
+@pytest.mark.parametrize(
+    ("kind", "help_"),
+    [
+        ("words", 'a list: kind = "text" with candidates, or better "choice" or "choices" with values'),
+        ("text", 'a short list: kind = "choice" or "choices" with values'),
+        ("number", 'asks = ["mean"]'),
+        ("flag", "more installs, or to read what you count anyway"),
+    ],
+)
+def test_each_kind_is_told_what_less_it_may_ask(
+    kind: str, help_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "metrics.toml")
+    shown = said(capsys, "metrics", "new", path, "--app", "notes", "--metric", f"a={kind}", "--installs", "2")
+    assert f"  what would help: {help_}\n" in shown
+
+
+@pytest.mark.parametrize(("crowd", "few"), [(["999"], True), (["1000"], False), (["1999", "--on", "50"], True)])
+def test_few_installs_are_told_to_use_something_else(
+    crowd: list[str], few: bool, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "at fewer than about 1,000 installs use something else for everything but one or two flags"
+    new = ["metrics", "new", str(tmp_path / "new.toml"), "--app", "notes"]
+    for command in (["metrics", "check", path], new):
+        assert (line in said(capsys, *command, "--installs", *crowd)) is few
+    assert f"**{line[0].upper()}{line[1 : line.index(' for ')]}**" in CHOOSING
+
+
+def test_a_mean_is_told_in_its_unit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "metrics.toml"
+    said(capsys, "metrics", "new", str(path), "--app", "notes", "--metric", "a=number")
+    text = path.read_text(encoding="utf-8")
+    mean = text.replace('buckets = 32\nscale = "log"', 'asks = ["mean"]').replace("low = 1\n", "low = 0\n")
+    path.write_text(mean, encoding="utf-8")
+    registry = Registry.load(path)
+    week = outlook_of(registry.metrics["a"], Installs(10**6), registry.quiet_days).week.told
+    assert week
+    begin = f"  the mean of 0 to 10,000 ms: +- {float(f'{5_000 * week.part:.2g}'):g} in a week, +- "
+    shown = said(capsys, "metrics", "check", str(path), "--installs", "1M")
+    assert begin in shown
+    assert "hold together" not in shown
+    path.write_text(text, encoding="utf-8")
+    whole = said(capsys, "metrics", "check", str(path), "--installs", "1M")
+    assert "; a page has 9 intervals that hold together, with noise 1.4 times as wide\n" in whole
+    none = said(capsys, "metrics", "check", str(path), "--installs", "1000")
+    assert "  the mean of 1 to 10,000 ms: nothing in a week, nothing in a quarter" in none
 
 
 def test_a_new_registry_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

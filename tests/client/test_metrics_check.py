@@ -60,6 +60,38 @@ def test_a_metric_that_has_expired_is_a_finding(tmp_path: Path, capsys: pytest.C
     assert main(["metrics", "check", path, "--json"]) == 1
 
 
+@pytest.mark.parametrize(("ticks", "noted"), [(2, True), (4, True), (5, False)])
+def test_choices_are_told_whose_shares_are_too_low(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ticks: int, noted: bool
+) -> None:
+    """Its values are four and "other"."""
+    path = tmp_path / "metrics.toml"
+    assert main(["metrics", "new", str(path), "--app", "notes", "--metric", "used=choices"]) == 0
+    text = path.read_text(encoding="utf-8")
+    assert (
+        "ticks_max = 2  # of an answer with more those listed first count: values listed last then read too low" in text
+    )
+    path.write_text(text.replace("ticks_max = 2", f"ticks_max = {ticks}"), encoding="utf-8")
+    assert main(["metrics", "check", str(path)]) == 0
+    line = f"note: used: an answer with more than {ticks} values keeps those listed first: the shares of values listed "
+    assert (line in capsys.readouterr().out) is noted
+
+
+@pytest.mark.parametrize(
+    ("schedule", "reports", "quiet_days", "noted"),
+    [("early", 1, 1, True), ("early", 1, 0, False), ("early", 2, 1, False), ("spread", 1, 1, False)],
+)
+def test_what_is_asked_once_and_dropped_on_the_first_day_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], schedule: str, reports: int, quiet_days: int, noted: bool
+) -> None:
+    path = tmp_path / "metrics.toml"
+    text = registry_text(schedule=schedule, reports=reports, quiet_days=quiet_days, epsilon="1", device_epsilon="4")
+    path.write_text(text, encoding="utf-8")
+    assert main(["metrics", "check", str(path)]) == 0
+    line = "note: color, dark: quiet_days = 1 drops what is recorded on a device's first day; "
+    assert (line in capsys.readouterr().out) is noted
+
+
 def certain(directory: Path, *, device_epsilon: str, epsilon: str, reports: int, known: str = "", **more: str) -> str:
     path = directory / "metrics.toml"
     text = registry_text(device_epsilon=device_epsilon, epsilon=epsilon, reports=reports, **more)  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def advice(now: Outlook, quiet_days: int, reread: Reread, today: date | None = N
 
 
 def advice_together(outlooks: Sequence[Outlook]) -> Iterator[str]:
-    """Yield a line where flags are asked so that nothing tells which go together, and a table would."""
+    """Yield a line where a table would tell which flags go together, and one of flags that may be of arms."""
     alike: dict[tuple[object, ...], list[Outlook]] = defaultdict(list)
     for now in outlooks:
         metric = now.metric
@@ -79,7 +79,14 @@ def advice_together(outlooks: Sequence[Outlook]) -> Iterator[str]:
     for found in alike.values():
         metric, names = found[0].metric, [each.metric.name for each in found]
         epsilon, n = metric.epsilon * len(found), found[0].week.reports
-        if not (COLUMNS_MIN <= len(found) <= COLUMNS_MAX and epsilon <= EPSILON_MAX and n >= 1) or _of_arms(names):
+        if n >= 1 and (arms := _arms_of(names)):
+            told = _difference(len(found) // arms, sqrt(_of_flag(metric.epsilon) / n))
+            least = f"a difference of {_points(told)}" if told <= 1 else "no difference"
+            yield (
+                f"if {', '.join(names)} are of the arms of an experiment, and each is answered by its own arm alone, "
+                f"dither ask tells {least} between two arms in a week; --installs are then those of one arm"
+            )
+        if not (COLUMNS_MIN <= len(found) <= COLUMNS_MAX and epsilon <= EPSILON_MAX and n >= 1) or _arms_of(names):
             continue
         asked = TableKind.asked_of({each.metric.name: Values(("no", "yes", OTHER)) for each in found}, epsilon)
         table, flag = column_variance(Columns.of(asked.domain), asked.cells, 0), _of_flag(metric.epsilon)
@@ -91,14 +98,14 @@ def advice_together(outlooks: Sequence[Outlook]) -> Iterator[str]:
         )
 
 
-def _of_arms(names: Sequence[str]) -> bool:
-    """Tell whether flags are of the arms of an experiment, as `_of_table` names them: no device answers two arms'."""
+def _arms_of(names: Sequence[str]) -> int:
+    """Return of how many arms of an experiment flags may be, as `_of_table` names them; 0 if of none."""
     for place in (found.end() for found in re.finditer("_", names[0])):
         arms = {name[place:] for name in names if name.startswith(names[0][:place])}
         columns = {name.removesuffix(arm) for name in names for arm in arms if name.endswith(f"_{arm}")}
         if len(arms) > 1 and {f"{column}{arm}" for column in columns for arm in arms} == set(names):
-            return True
-    return False
+            return len(arms)
+    return 0
 
 
 def _of_spread(now: Outlook, quiet_days: int, reread: Reread, today: date | None) -> Iterator[str]:
@@ -182,7 +189,8 @@ def _of_state(now: Outlook, quiet_days: int, reread: Reread, today: date | None)
         yield (
             f"where it is a state that lasts, such as a theme, memoize = true, {lines} in place of reports and "
             f"schedule show {then.week} in a week, not {now.week}, and a guess becomes no surer; that an answer "
-            f"changed is not hidden then, and repeated noise links a device's reports"
+            f"changed is not hidden then, a third different answer is not seen, so it suits no mood, and repeated "
+            f"noise links a device's reports"
         )
 
 
@@ -223,14 +231,20 @@ def _of_table(now: Outlook, domain: Columns, quiet_days: int) -> Iterator[str]:
         return
     for asked, whose in ((1, "one of its columns alone"), (columns, "each of its columns")):
         keys, error = flag_error(asked)
-        told = (-2 * NormalDist().inv_cdf(ALPHA / 2 / asked) + sqrt(2) * _POWER) * error
+        told = _difference(asked, error)
         if flags and told <= WORTH_A_LINE * effect:
             names = ", ".join(f"{domain.names[0]}_{value}" for value in _as_names(domain.public[1:]))
             yield (
                 f"keep the table if you ask which answers go together; if not, for {whose} a flag for each {arm} "
                 f"({names}, which only its {arm} answers) with {keys} costs a device the same, and dither ask tells a "
-                f"difference of {_points(told)}; device_epsilon then holds all arms': {from_micro(together):g}"
+                f"difference of {_points(told)} in a week; device_epsilon then holds all arms': "
+                f"{from_micro(together):g}"
             )
+
+
+def _difference(columns: int, error: float) -> float:
+    """Return the difference that flags of two arms tell, each with this standard error and as many columns."""
+    return (-2 * NormalDist().inv_cdf(ALPHA / 2 / columns) + sqrt(2) * _POWER) * error
 
 
 def _as_names(arms: Sequence[str]) -> Sequence[str]:

@@ -41,6 +41,8 @@ ABOUT_A_YEAR = 360
 INSTALLS_MAX = 10**10
 USEFUL = 0.25
 """A metric that shows no share of a quarter, nor a mean within a quarter of its range, is of no use."""
+ROUGH = 0.1
+"""A week that shows no share so small tells little of more than two values: it is not called useful."""
 MATTERS = 0.05
 """Another key that changes no figure by this part is not named."""
 HALF_LOST = 0.5
@@ -219,10 +221,18 @@ class Outlook:
         if not looked_for:
             if enough[0] != names[0]:
                 return f"{names[0]} shows too little: read {enough[0]} as one"
-            return f"useful: {names[0]} shows a share of {self.week} or more, not less" if self.shares else "useful"
+            return self._of_shares() if self.shares else "useful"
         if enough[0] == names[0]:
             return f"{looked_for} shows in {names[0]}"
         return f"{looked_for} shows in {enough[0]}, not in {names[0]}{_would_do(self._needed(self.week))}"
+
+    def _of_shares(self) -> str:
+        first, *later = self.windows
+        told = f"{first} shows values that {self.week} of the people have, and none that fewer have"
+        if self.week.shows(ROUGH) or tuple(self.metric.values) == ("no", "yes"):
+            return f"useful: {told}"
+        better = next((name for name in later if self.windows[name].shows(ROUGH)), None)
+        return f"{told}; read {better} as one" if better else told
 
     def to_document(self) -> dict[str, object]:
         """Return it as plain numbers and words."""

@@ -34,7 +34,7 @@ from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.kinds.number import COHORTS_MAX, MEMO_ANSWERS
 from dither_shared.kinds.number_precision import share_error, std_errors
 from dither_shared.mechanisms import MemoizedTwoLevel
-from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN, SIDES
 
 KIND = NumberKind.name
 ASKS = ("everything", "mean")
@@ -52,6 +52,11 @@ ALIKE_STEPS_MAX = 5
 
 def _parts(std_error: float, left_open: float, alpha: float) -> tuple[float, float]:
     return 2 * open_z(alpha, left_open / std_error) * std_error, left_open
+
+
+def page_times() -> float:
+    """Return how many times as wide the noise of a number's intervals is as that of one alone."""
+    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / TOGETHER_ON_A_PAGE) / (SIDES / 2)
 
 
 def mean_parts(domain: NumberDomain, cells: Cells, n: int) -> tuple[float, float]:

@@ -21,16 +21,26 @@ from dither_aggregator.analysis.installs import (
     described,
     outlook_of,
 )
+from dither_shared.domains import Buckets, Range
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Metric, Registry, utc_today
 
+FEW = 1_000
+"""With fewer installs the page that helps to choose names better ways."""
+_FEW = (
+    f"at fewer than about {FEW:,} installs use something else for everything but one or two flags that are read once a "
+    f"year: shared/choosing.md says what"
+)
 _MEANING = """\
-reports are averages, if every install's app runs each day and records each metric. The detectable share stands out from
-noise four times in five: a value that fewer have looks like one that nobody has, and --smallest 2% says when one of 2 %
-shows. Intervals are those of 95 %: of a mean as a part of its range, of a rate of one half in a group that is a tenth
-of all. A quarter, 13 weeks, and a year are their reports read as one. --on says in how many installs telemetry is on.
---stay says how many of them are there a month later, as many come as go. Without it all are there from the beginning to
-the end, as in a study that all join at once: then an early metric has its reports in its first periods, none later"""
+reports are averages, if every install's app runs each day and records each metric; intervals are those of 95 %.
+shared/choosing.md says what the words mean, and what --on, --stay and --smallest change"""
+_LESS = {
+    "flag": "more installs, or to read what you count anyway",
+    "number": 'asks = ["mean"]',
+    "words": 'a list: kind = "text" with candidates, or better "choice" or "choices" with values',
+    "text": 'a short list: kind = "choice" or "choices" with values',
+}
+"""Less that may be asked. Other kinds may have fewer values."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,12 +101,16 @@ class AskedInstalls:
         from dither_aggregator.analysis.advice import advice_together  # and with it scipy: only where it is used
 
         yield f"with {_in_words(self.installs)}:"
+        if self.installs.count * self.installs.on < FEW:
+            yield _FEW
         outlooks = self._outlooks(registry, metrics)
         for now in outlooks:
             told = now.whole.told
             yield f"{now.metric.name}: reports: {_of_windows(now, lambda shown: f'{shown.reports:,.0f}')}"
             if told:
                 yield f"  {told.what}: {_of_windows(now, lambda shown: shown.words)}"
+            if told and isinstance(now.metric.asked.domain, Range | Buckets):
+                yield f"  {_of_mean(now, now.metric.asked.domain)}"
             if now.whole.half is not None:
                 differ = "a change between two windows shows from 1.4 times that"
                 yield f"  a share near one half: {_of_windows(now, _around_half)}; {differ}"
@@ -105,7 +119,7 @@ class AskedInstalls:
             others = self._changes(registry, now)
             if not now.useful:
                 help_ = " or ".join(change.lines for change in others if change.outlook.useful)
-                yield f"  what would help: {help_ or 'to ask for less: fewer values, a flag, a mean alone'}"
+                yield f"  what would help: {help_ or _less(now.metric)}"
             yield from (f"  {change}" for change in others)
         yield from (f"advice: {line}" for line in advice_together(outlooks))
         yield _MEANING
@@ -132,14 +146,38 @@ class AskedInstalls:
         return lambda changed: Registry.reread(self.path, metric.name, changed)
 
 
+def _less(metric: Metric) -> str:
+    if metric.kind.name == "number" and isinstance(metric.asked.domain, Range):
+        return _LESS["flag"]  # its mean alone is asked
+    return _LESS.get(metric.kind.name, "to ask for less: fewer values, or a flag")
+
+
 def _in_words(installs: Installs) -> str:
     on = "" if installs.on == 1 else f", telemetry on in {100 * installs.on:g} % of them"
     stay = "" if installs.stay is None else f", of which {100 * installs.stay:g} % are there a month later"
     return f"{installs.count:,} installs{on}{stay}"
 
 
+def _of_mean(now: Outlook, domain: Range | Buckets) -> str:
+    """Return half the widths of the mean's intervals in its unit."""
+    from dither_aggregator.analysis.planning_numbers import TOGETHER_ON_A_PAGE, page_times  # and with it scipy
+
+    low, high = (domain.edges[end] / 10**domain.decimals for end in (0, -1))
+
+    def around(shown: Shown) -> str:
+        if shown.told is None or not shown.enough or shown.told.part > 1:
+            return "nothing"
+        return f"+- {float(f'{shown.told.part * (high - low) / 2:.2g}'):,.12g}"
+
+    together = (
+        f"; a page has {TOGETHER_ON_A_PAGE} intervals that hold together, with noise {page_times():.2g} times as wide"
+        * isinstance(domain, Buckets)
+    )
+    return f"the mean of {low:,.12g} to {high:,.12g} {domain.unit}: {_of_windows(now, around)}{together}"
+
+
 def _around_half(shown: Shown) -> str:
-    return "nothing" if shown.half is None else f"+- {100 * shown.half:.2g} points"
+    return "nothing" if shown.half is None or shown.half > 1 / 2 else f"+- {100 * shown.half:.2g} points"
 
 
 def _of_windows(now: Outlook, written: Callable[[Shown], str]) -> str:

@@ -19,7 +19,10 @@ class ChoicesKind(ChoiceKind):
     name = "choices"
     meaning = "for several of them"
     aliases = ("set", "list", "multiselect", "checkboxes", "string_list", "labeled_boolean")
-    starter = 'question = "Which ones do people use?"\nvalues = ["first", "second", "third", "fourth"]\nticks_max = 2'
+    starter = """\
+question = "Which ones do people use?"
+values = ["first", "second", "third", "fourth"]
+ticks_max = 2  # of an answer with more those listed first count: values listed last then read too low"""
     several = True
     published = False
 

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
             f"note: R({DEVICES}) of all its metrics is {hundredths(registry.linked)}: the share of {DEVICES} devices "
             f"with the same answers whose reports can be joined over time"
         )
-    for note in notes:
+    for note in (*_dropped(registry), *notes):
         print(f"note: {note}")
     if notes:
         print(_KNOWN if registry.nearly_certain else _UNKNOWN)
@@ -156,6 +156,24 @@ def _print_metric(metric: Metric) -> None:
     if metric.memoized:
         print(f"  after all reports of one answer {_sure_of(metric.charge)}")
     print(f"  after all reports about it {_sure_of(metric.reservation)}")
+
+
+def _dropped(registry: Registry) -> Iterator[str]:
+    """Yield what of the answers is dropped, so that shares would be wrong, or nothing arrives."""
+    for metric in registry.metrics.values():
+        ticks = PureMechanism.of(metric.mechanism).ticks if metric.kind.several else None
+        if ticks and ticks < len(metric.values):
+            yield (
+                f"{metric.name}: an answer with more than {ticks} values keeps those listed first: the shares of "
+                f"values listed last are then too low, and their intervals do not say so"
+            )
+    once = [each.name for each in registry.metrics.values() if each.schedule == "early" and each.charges == 1]
+    if once and registry.quiet_days:
+        days = "first day" if registry.quiet_days == 1 else f"first {registry.quiet_days} days"
+        yield (
+            f"{', '.join(once)}: quiet_days = {registry.quiet_days} drops what is recorded on a device's {days}; "
+            f"record it on a later day, too, or take quiet_days = 0 where it happens once, such as a page on first use"
+        )
 
 
 def _sure_of(micro: int) -> str:
