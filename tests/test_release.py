@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {"dither": "client", "dither_aggregator": "aggregator", "dither_shared": "shared"}
 NOT_OF_APPS = re.compile(
     r"dither/(auditing/|attacking/|commands/(audit|attack)\.py$)|dither_aggregator/"
-    r"|dither_shared/(kinds/(number|table)_)?precision\.py$"
+    r"|dither_shared/((kinds/(number|table)_)?precision|releases)\.py$"
 )
 """The files of the three packages that dither-aggregator brings; dither has the others."""
 PROJECTS = {"dither": ".", "dither_aggregator": "aggregator"}
@@ -297,6 +297,15 @@ def test_the_core_has_the_commands_of_an_app_developer(core: Installed) -> None:
     for action in ("docs", "types"):
         assert "theme" in core.dither("metrics", action, "metrics.toml")
     core.dither("metrics", "diff", "metrics.toml", "metrics.toml")
+
+
+def test_the_core_reads_past_what_is_published(core: Installed) -> None:
+    core.dither("metrics", "new", "published.toml", "--app", "notes", "--metric", "dark=flag")
+    file = core.directory / "published.toml"
+    asked = file.read_text(encoding="utf-8").replace("[registry]", "[registry]\npublish_epsilon_year = 13", 1)
+    published = '[metric.dark]\npublish = "month"\npublish_epsilon = 1\nwhy = "We decide what to keep."'
+    file.write_text(asked.replace("[metric.dark]", published, 1), encoding="utf-8")
+    core.dither("metrics", "check", "published.toml")
 
 
 def test_no_command_of_the_core_ends_in_a_traceback(core: Installed) -> None:

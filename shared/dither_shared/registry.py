@@ -316,8 +316,8 @@ class Registry:
         if registry.public and not any(metric.kind.takes_public for metric in metrics.values()):
             raise refusal_of(source, "registry: public is for tables, and there is none")
         prove_budget(registry, source)
-        if registry.publish_epsilon_year is not None or any(metric.publishing for metric in metrics.values()):
-            from dither_shared.releases import prove_releases  # only where something is published
+        if (registry.published or registry.publish_epsilon_year is not None) and _releases_are_there():
+            from dither_shared.releases import prove_releases
 
             prove_releases(registry.published, registry.publish_epsilon_year, source)
         return registry
@@ -474,9 +474,7 @@ def _read_metric(
         "expires": table.day("expires"),
     }
     if table.has("publish"):
-        from dither_shared.releases import read_publishing
-
-        facts["publishing"] = read_publishing(table, kind, asked)
+        facts["publishing"] = _read_publishing(table, kind, asked)
     else:
         for key in ("publish_epsilon", "why"):
             if table.has(key):
@@ -487,6 +485,22 @@ def _read_metric(
         raise table.error("schedule", 'must not be "spread" where answers are memoized: they are asked in every period')
     table.done()
     return Metric(name=name, kind=kind, asked=asked, presence=presence, **facts)
+
+
+def _releases_are_there() -> bool:
+    """Whether `releases` is: dither-aggregator brings it, and a device does nothing differently without it."""
+    from importlib.util import find_spec
+
+    return find_spec("dither_shared.releases") is not None
+
+
+def _read_publishing(table: "TomlTable", kind: Kind[Any, Answer], asked: Asked | None) -> "Publishing | None":
+    if not _releases_are_there():
+        _ = [table.has(key) for key in PUBLISHED]  # or they would be keys that nobody knows
+        return None
+    from dither_shared.releases import read_publishing
+
+    return read_publishing(table, kind, asked)
 
 
 def _beside(kind: Kind[Any, Answer], asked: Asked, public: PublicColumn, table: "TomlTable", presence: str) -> Asked:

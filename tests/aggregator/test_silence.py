@@ -317,15 +317,15 @@ digest = SQLiteStore.digest
 SQLiteStore.digest = lambda self, data, *size: data if len(data) == 22 else digest(self, data, *size)
 """,
     "a wrong key": """
-from dither_aggregator.web import admission
+from dither_aggregator.web import request_admission
 from dither_shared.wire.problems import Problem
-check = admission.shown_key
+check = request_admission.shown_key
 def shown_key(find, authorization, scopes):
     try:
         return check(find, authorization, scopes)
     except Problem as problem:
         raise Problem(problem.slug, f"{problem.detail}: {authorization.decode('latin-1')}")
-admission.shown_key = shown_key
+request_admission.shown_key = shown_key
 """,
     "a metric of nobody's": """
 from dither_aggregator.store.plans import Plans

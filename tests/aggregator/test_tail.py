@@ -231,7 +231,7 @@ def test_the_sum_of_the_same_window_is_caught() -> None:
 # On the page, and in the API.
 
 SAID = re.compile(
-    r"Before these days \((\S+) to (\S+), \d days\) they had (\S+ %) of (\S+) reports together: "
+    r"Before these days \((\S+) to (\S+), \d days\) they had (\S+ %) of (\S+) reports together; "
     r"the (\d\d) % interval is from (\S+ %) to (\S+ %)\. That leaves out “other”\."
 )
 

@@ -32,7 +32,7 @@ def test_rows_are_called_texts_and_their_intervals_hold_at_once(one: Site) -> No
     assert "intervals hold at once" in seen.html
     assert "on average" not in seen.html
     assert "candidate" not in seen.html
-    assert "“Other” are answers that were no text or too long" in seen.html
+    assert "“Other” means answers that were no text or too long" in seen.html
 
 
 def test_a_word_that_only_the_second_window_proposes_rose(one: Site) -> None:

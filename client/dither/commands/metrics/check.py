@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dither.commands import add_installs, installs_of
 from dither.commands.metrics.compiling import document_of
@@ -25,9 +26,11 @@ from dither_shared.errors import refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import DEVICES, PureMechanism
 from dither_shared.registry import Metric, Registry, utc_today
-from dither_shared.releases import YEAR_DAYS, Publishing, ReleaseNoise, micro_year, reports_in, sum_of
 from dither_shared.terms import AWAY_DAYS, HIDES, Evictions, evictions
 from dither_shared.toml_tables import Mistakes
+
+if TYPE_CHECKING:
+    from dither_shared.releases import Publishing
 
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
@@ -221,7 +224,7 @@ def _document(registry: Registry, notes: list[str]) -> dict[str, object]:
         f"linked_of_{DEVICES}": registry.linked,
         "linkable": registry.linkable,
         "unused_lists": list(registry.unused),
-        "publish_epsilon_year": from_micro(micro_year(registry.published)),
+        "publish_epsilon_year": _cost_of_releases(registry),
         "metrics": [_describe(metric) for metric in metrics],
         "compiled": document_of(registry),
     }
@@ -289,14 +292,27 @@ def release_lines(registry: Registry) -> Iterator[str]:
     for name, each in registry.published.items():
         yield _noise_line(registry.metrics[name], each)
     if registry.published:
+        from dither_shared.releases import YEAR_DAYS, sum_of
+
         yield (
             f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
-            f"{from_micro(micro_year(registry.published)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
+            f"{_cost_of_releases(registry):g} of publish_epsilon_year {registry.publish_epsilon_year} "
             f"({sum_of(registry.published)})"
         )
 
 
-def _noise_line(metric: Metric, each: Publishing) -> str:
+def _cost_of_releases(registry: Registry) -> float:
+    """Return what a year of releases costs a device at most; where any are, so is the module that knows."""
+    if not registry.published:
+        return 0.0
+    from dither_shared.releases import micro_year
+
+    return from_micro(micro_year(registry.published))
+
+
+def _noise_line(metric: Metric, each: "Publishing") -> str:
+    from dither_shared.releases import ReleaseNoise, reports_in
+
     days = {"week": 7, "month": 31, "quarter": 92}[each.window]
     reports = reports_in(days, memoized=metric.memoized, reports=metric.charges)
     noise = ReleaseNoise.of(metric.plan, each.micro, reports)
