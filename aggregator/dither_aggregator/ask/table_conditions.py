@@ -49,15 +49,19 @@ class TableAsked:
     def has(self, condition: Condition) -> Floats:
         """Return 1 for each symbol of its column that a condition means, else 0; raise BadQuestion for none."""
         column = self.column(condition.name)
-        domain, labels = self.domain.domains[column], self.domain.labels(column)
+        labels = self.domain.labels(column)
+        self.check_told(condition.name)
         if condition.number is not None:
             return self._beyond(column, condition)
-        if isinstance(domain, Range):
-            raise BadQuestion(f"coins round {condition.name} to one of two ends, so that only its mean is told")
         found = condition.among(tuple(labels))
         if not found:
             raise BadQuestion(f"{condition.name} has no value that {condition} means; it has {listed(labels)}")
         return np.isin(np.array(labels, dtype=object), found).astype(np.float64)
+
+    def check_told(self, name: str) -> None:
+        """Raise BadQuestion for a column whose values are not told."""
+        if isinstance(self.domain.domains[self.column(name)], Range):
+            raise BadQuestion(f"coins round {name} to one of two ends, so that only its mean is told")
 
     def _beyond(self, column: int, condition: Condition) -> Floats:
         domain, labels = self.domain.domains[column], self.domain.labels(column)
@@ -81,7 +85,7 @@ class TableAsked:
         of_columns: dict[int, Floats] = {}
         for condition in conditions:
             column, has = self.column(condition.name), self.has(condition)
-            of_columns[column] = of_columns[column] * has if column in of_columns else has
+            _narrow(of_columns, column, has, condition.name)
         return of_columns
 
     # A share, a rate or a mean.
@@ -124,7 +128,7 @@ class TableAsked:
         if len(own) < len(_asked(asked)):
             raise BadQuestion(f"{self.domain.public[0]} is sent in the clear: it may only stand behind |")
         for column, has in self.together(own).items():
-            part[column] = part[column] * has if column in part else has
+            _narrow(part, column, has, self.domain.names[column])
         return part
 
     def sides(self, asked: Figure, sums: CellSums) -> tuple[Floats, Floats] | None:
@@ -164,6 +168,13 @@ class TableAsked:
         if len(condition.patterns) == 1 and condition.is_single:
             return share_name(column, condition.patterns[0].replace("[*]", "*").replace("[?]", "?").replace("[[]", "["))
         return str(condition)
+
+
+def _narrow(of_columns: dict[int, Floats], column: int, has: Floats, name: str) -> None:
+    """Leave the symbols of a column that are meant, too; raise BadQuestion for none."""
+    of_columns[column] = of_columns[column] * has if column in of_columns else has
+    if not of_columns[column].any():
+        raise BadQuestion(f"no value of {name} meets all that is asked of it, so no device can")
 
 
 def _asked(asked: Figure) -> Sequence[Condition]:

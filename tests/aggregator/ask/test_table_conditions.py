@@ -168,7 +168,17 @@ def _of_both() -> float:
         ("share(memory > 3 GB)", "memory is told apart at 2, 4, 8"),
         ("share(memory > 4 MB)", "memory is in GB, not in MB"),
         ("share(crashed > 4)", "crashed is told by its values"),
-        ('share(minutes = "60 min")', "only its mean is told"),
+        *(
+            (asked, "only its mean is told")
+            for asked in (
+                'share(minutes = "60 min")',
+                "share(minutes > 30 min)",
+                "top(minutes, 1)",
+                "regress(minutes on version)",
+                'regress(crashed = "yes" on minutes)',
+                'logistic(crashed = "yes" on minutes)',
+            )
+        ),
         ("mean(memory)", "of which no mean is measured"),
         ("quantile(memory, .5)", "no quantile is measured"),
         ('share(theme = "dark" | theme in "*")', "is written as share(theme ...) / share(theme ...)"),
