@@ -136,6 +136,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
             'dark and browser were never asked together: a table of both would: columns = { dark = ["no", ',
         ),
         ('share(dark = "yes") between 2026-11-01 and 2025-11-01', "2026-11-01 is not over, or not before"),
+        ('share(dark = "yes") since 2999-01-01', "2999-01-01 is not over: the last sealed day"),
     ],
 )
 def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, says: str) -> None:
@@ -234,3 +235,6 @@ def test_the_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "cannot be told: no report of dark" in capsys.readouterr().out
     assert main(["ask", "share(dark = yes)", "--data", str(tmp_path)]) == 2
     assert "at character 14" in capsys.readouterr().err
+    (tmp_path / "questions").write_bytes('share(dark = "yés")'.encode("latin-1"))
+    assert main(["ask", "--file", str(tmp_path / "questions"), "--data", str(tmp_path)]) == 2
+    assert "questions is not UTF-8" in capsys.readouterr().err
