@@ -307,8 +307,10 @@ class Asking:
             return Resolved(stored, column)
         if both:
             raise BadQuestion(f"{' and '.join(sorted(both))} have a column {column!r}: write TABLE.{column}")
+        if (holding or stored) and asked.statistic == "quantile":
+            raise BadQuestion(f"tables have no quantiles: ask quantile({column}, ...) of all, or mean({column} | ...)")
         if holding or stored:
-            raise BadQuestion(self.never_together(wanted))
+            raise BadQuestion(self.never_together(wanted, column if asked.statistic == "mean" else ""))
         raise BadQuestion(f"there is no metric or column {asked.metric!r}; there are {listed(sorted(self.plans))}")
 
     @cached_property
@@ -325,8 +327,11 @@ class Asking:
         stored = self.tables[name].stored
         return Resolved(stored, columns_of(stored.plan).names[0])
 
-    def never_together(self, names: Sequence[str]) -> str:
-        """Say that some columns or metrics were never asked together, and which registry line would."""
+    def never_together(self, names: Sequence[str], mean_of: str = "") -> str:
+        """Say that some columns or metrics were never asked together, and which registry line would.
+
+        The line tells a mean of one of them, where that is wanted.
+        """
         known: dict[str, Domain | None] = dict.fromkeys(names)
         for name, stored in self.plans.items():
             domain = stored.plan.domain
@@ -334,7 +339,7 @@ class Asking:
             known |= {each: own[each] for each in names if each in own}
         few = "both" if len(names) == 2 else f"these {len(names)}, few enough to be asked at once,"
         listed_ = f"{', '.join(names[:-1])} and {names[-1]}"
-        return f"{listed_} were never asked together: a table of {few} would: {columns_line(known)}"
+        return f"{listed_} were never asked together: a table of {few} would: {columns_line(known, mean_of)}"
 
     # Answers.
 

@@ -19,6 +19,7 @@ from dither_aggregator.ask.language import BadQuestion, Condition, Figure
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import OTHER, Buckets, Columns, Domain, Range
 from dither_shared.domains.columns import HIGH, LOW
+from dither_shared.domains.number_ranges import NumberDomain
 
 VALUES_SHOWN = 5
 
@@ -196,16 +197,24 @@ def _on(size: int, of_symbols: Mapping[int, float]) -> Floats:
     return weights
 
 
-def columns_line(columns: Mapping[str, Domain | None]) -> str:
-    """Return the registry's line for columns that are asked together, with the first values of each."""
-    listed_ = ", ".join(f"{name} = {_values(domain)}" for name, domain in columns.items())
+def columns_line(columns: Mapping[str, Domain | None], mean_of: str = "") -> str:
+    """Return the registry's line for columns that are asked together, with the first values of each.
+
+    `mean_of` names the one of which a mean is wanted, or none.
+    """
+    listed_ = ", ".join(f"{name} = {_values(domain, mean=name == mean_of)}" for name, domain in columns.items())
     return f"columns = {{ {listed_} }}"
 
 
-def _values(domain: Domain | None) -> str:
-    if isinstance(domain, Buckets | Range):
+def _values(domain: Domain | None, *, mean: bool) -> str:
+    if isinstance(domain, NumberDomain):
         unit = f", unit = {json.dumps(domain.unit, ensure_ascii=False)}" if domain.unit else ""
-        return f"{{ edges = [{', '.join(map(domain.in_unit, domain.edges))}]{unit} }}"
+        edges = [*map(domain.in_unit, domain.edges)]
+        if mean or isinstance(domain, Range):
+            return f'{{ low = {edges[0]}, high = {edges[-1]}, asks = ["mean"]{unit} }}'
+        return f"{{ edges = [{', '.join(edges)}]{unit} }}"
+    if mean and domain is None:
+        return '{ low = ..., high = ..., asks = ["mean"] }'
     values = [value for value in getattr(domain, "values", ()) if value != OTHER]
     shown = [json.dumps(value, ensure_ascii=False) for value in values[:VALUES_SHOWN]]
     return f"[{', '.join([*shown, *(['...'] if len(values) > VALUES_SHOWN or not values else [])])}]"
