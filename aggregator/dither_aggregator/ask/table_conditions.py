@@ -213,8 +213,6 @@ def _values(domain: Domain | None, *, mean: bool) -> str:
         if mean or isinstance(domain, Range):
             return f'{{ low = {edges[0]}, high = {edges[-1]}, asks = ["mean"]{unit} }}'
         return f"{{ edges = [{', '.join(edges)}]{unit} }}"
-    if mean and domain is None:
-        return '{ low = ..., high = ..., asks = ["mean"] }'
     values = [value for value in getattr(domain, "values", ()) if value != OTHER]
     shown = [json.dumps(value, ensure_ascii=False) for value in values[:VALUES_SHOWN]]
     return f"[{', '.join([*shown, *(['...'] if len(values) > VALUES_SHOWN or not values else [])])}]"
