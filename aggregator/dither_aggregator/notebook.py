@@ -62,10 +62,13 @@ class NotebookAnswer:
 
     def __str__(self) -> str:
         days = f"{self.first} to {self.last}" if self.last > self.first else f"{self.last}"
+        row = self.others.get("name", "")
+        what = f"{self.question}, {days}" + f", {row}" * bool(row)
         if self.estimate is None:
-            return f"{self.question}, {days}: cannot be told: {self.untold}"
+            return f"{what}: cannot be told: {self.untold}"
         unit = f" {self.unit}" * (self.unit not in ("", "1"))
-        return f"{self.question}, {days}: {self.estimate:.4g}{unit} ({self.lower:.4g} to {self.upper:.4g})"
+        ends = "" if self.lower is None else f" ({self.lower:.4g} to {self.upper:.4g})"
+        return f"{what}: {self.estimate:.4g}{unit}{ends}"
 
 
 class Answers(Sequence[NotebookAnswer]):

@@ -6,10 +6,18 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, poisson
 
 from dither_aggregator.analysis.functional import share_variance
-from dither_aggregator.analysis.inference import ErrorOf, Method, Z, bit_skewness, clopper_pearson, normal_from
+from dither_aggregator.analysis.inference import (
+    ErrorOf,
+    Method,
+    Z,
+    bit_skewness,
+    clopper_pearson,
+    devices_reach,
+    normal_from,
+)
 from dither_aggregator.analysis.pure import Estimates, estimate_shares
 from dither_aggregator.counting.folding import fold
 from dither_aggregator.counting.supports import support_counts
@@ -139,6 +147,18 @@ def missed(n: int, p: float, q: float, z: float) -> float:
     share = np.clip(estimate, 0.0, 1.0)
     error = np.sqrt((share * p * (1 - p) + (1 - share) * q * (1 - q)) / n) / (p - q)
     return float(binom.pmf(counts, n, q)[np.abs(estimate) > z * error].sum())
+
+
+def test_intervals_of_the_surest_families_reach_as_a_normal_law_does() -> None:
+    """One less a chance of 1e-17 is one, and no upper end: the other tail is asked for itself."""
+    for power in range(12, 41):
+        alpha = 10.0**-power
+        below, above = devices_reach(np.array([0.3]), 1e6, alpha)
+        normal = -NormalDist().inv_cdf(alpha / 2) * sqrt(0.3 * 0.7 / 1e6)
+        assert above[0] == pytest.approx(normal, rel=0.02)
+        assert below[0] == pytest.approx(normal, rel=0.02)
+        rare = float(clopper_pearson(np.array([1]), 1e9, alpha)[1][0]) * 1e9
+        assert poisson.cdf(1, rare) == pytest.approx(alpha / 2, rel=1e-6)
 
 
 def test_clopper_pearson_is_the_inversion_of_the_binomial_tails() -> None:

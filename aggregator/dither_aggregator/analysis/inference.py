@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, gammaincinv, log_ndtr, ndtr, ndtri
+from scipy.special import betainccinv, betaincinv, gammainccinv, gammaincinv, log_ndtr, ndtr, ndtri
 
 from dither_aggregator.counting.folding import Counts
 
@@ -120,8 +120,8 @@ def clopper_pearson(counts: Counts | Floats, n: float, alpha: float) -> tuple[Fl
     none, all_ = counts <= 0, counts >= n
     some, less = np.where(none, 1, counts), np.where(all_, max(n - 1, 0), counts)
     lower = betaincinv(some, n - some + 1, alpha / 2)
-    upper = betaincinv(less + 1, n - less, 1 - alpha / 2)
+    upper = betainccinv(less + 1, n - less, alpha / 2)
     if n >= LARGE_N:
         lower = np.where(some <= LARGE_COUNT, gammaincinv(some, alpha / 2) / n, lower)
-        upper = np.where(less <= LARGE_COUNT, gammaincinv(less + 1, 1 - alpha / 2) / n, upper)
+        upper = np.where(less <= LARGE_COUNT, gammainccinv(less + 1, alpha / 2) / n, upper)
     return np.where(none, 0.0, lower), np.where(all_, 1.0, upper)

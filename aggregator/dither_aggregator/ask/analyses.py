@@ -173,6 +173,8 @@ def _items(asking: Asks, analysis: Analysis) -> Mapping[str, Floats]:
     of = resolved(asking, analysis)
     if not (of.listed or of.table):
         raise BadQuestion(f"{analysis.metric} is not of listed values, which alone are ranked")
+    if of.table:
+        of.table.check_told(of.column)
     values = _symbols(of)
     members: dict[str, tuple[str, ...]] = {}
     for value in values:
@@ -255,6 +257,7 @@ def _groups_of(table: TableAsked, part: Condition) -> list[Regressor]:
     """Return the group of a condition, or of a column's name one for each value but the first and "other"."""
     if part.name.rpartition(".")[2] not in table.domain.names:
         raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer")
+    table.check_told(part.name)
     column = table.column(part.name)
     if part.patterns or part.number is not None:
         return [Regressor(table.shown(part), column, table.has(part))]

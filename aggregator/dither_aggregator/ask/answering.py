@@ -307,8 +307,10 @@ class Asking:
             return Resolved(stored, column)
         if both:
             raise BadQuestion(f"{' and '.join(sorted(both))} have a column {column!r}: write TABLE.{column}")
+        if (holding or stored) and asked.statistic == "quantile":
+            raise BadQuestion(f"tables have no quantiles: ask quantile({column}, ...) of all, or mean({column} | ...)")
         if holding or stored:
-            raise BadQuestion(self.never_together(wanted))
+            raise BadQuestion(self.never_together(wanted, column if asked.statistic == "mean" else ""))
         raise BadQuestion(f"there is no metric or column {asked.metric!r}; there are {listed(sorted(self.plans))}")
 
     @cached_property
@@ -325,8 +327,11 @@ class Asking:
         stored = self.tables[name].stored
         return Resolved(stored, columns_of(stored.plan).names[0])
 
-    def never_together(self, names: Sequence[str]) -> str:
-        """Say that some columns or metrics were never asked together, and which registry line would."""
+    def never_together(self, names: Sequence[str], mean_of: str = "") -> str:
+        """Say that some columns or metrics were never asked together, and which registry line would.
+
+        The line tells a mean of one of them, where that is wanted.
+        """
         known: dict[str, Domain | None] = dict.fromkeys(names)
         for name, stored in self.plans.items():
             domain = stored.plan.domain
@@ -334,7 +339,7 @@ class Asking:
             known |= {each: own[each] for each in names if each in own}
         few = "both" if len(names) == 2 else f"these {len(names)}, few enough to be asked at once,"
         listed_ = f"{', '.join(names[:-1])} and {names[-1]}"
-        return f"{listed_} were never asked together: a table of {few} would: {columns_line(known)}"
+        return f"{listed_} were never asked together: a table of {few} would: {columns_line(known, mean_of)}"
 
     # Answers.
 
@@ -685,10 +690,13 @@ class Asking:
         return replace(bare, below=far, above=far)
 
     def _ratio(self, part: WeightedSum, whole: WeightedSum, window: Window | None, alpha: float) -> Term:
-        """Return one sum over another: Fieller's of one metric and window, else from the ends of both."""
+        """Return one sum over another: Fieller's of one metric and window, else from the ends of both.
+
+        A number alone is certain: over a sum, it has the ends that the sum has, turned over.
+        """
         asked = [asked for each in (part, whole) for _, asked in each.terms]
         places = {self._place(each, window) for each in asked}
-        if len(places) == 1 and all(self.resolve(each).has_parts(each) for each in asked):
+        if part.terms and len(places) == 1 and all(self.resolve(each).has_parts(each) for each in asked):
             (at,) = places
             sums = self.sums(at)
             over = [self._weights(each, sums) for each in (part, whole)]
@@ -701,7 +709,10 @@ class Asking:
             return replace(
                 bare, estimate=found.estimate, below=found.estimate - found.lower, above=found.upper - found.estimate
             )
-        above, below = (_added(list(self._sum(each, window, alpha / 2)), each.constant) for each in (part, whole))
+        own = alpha / 2 if part.terms else alpha
+        above_terms, below_terms = (list(self._sum(each, window, own)) for each in (part, whole))
+        above = _added(above_terms or [below_terms[0].times(0.0)], part.constant)
+        below = _added(below_terms, whole.constant)
         ends = below.estimate - below.below, below.estimate + below.above
         shown = replace(above, n=min(above.n, below.n), devices=min(above.devices, below.devices))
         if ends[0] <= 0 <= ends[1]:
@@ -780,11 +791,17 @@ class Resolved:
             if not isinstance(domain, NumberDomain):
                 raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)")
             return (_above(domain, asked.condition, known),), not asked.condition.above
-        found = known
+        shares = known
+        if isinstance(domain, NumberDomain):
+            shares = tuple(name for name in known if name != MEAN and name not in QUANTILES)
+        found = shares
         for each in (asked.condition, *asked.also):
             found = each.among(found)
         if not found:
-            raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {listed(known)}")
+            numbers = [_written(metric, name) for name in asked.condition.among(known)]
+            if numbers:
+                raise BadQuestion(f"{asked.condition} is no share of devices: ask {listed(numbers)}")
+            raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {listed(shares)}")
         if len(found) > 1 and not self.listed:
             raise BadQuestion(f"{metric} tells one value at a time; {asked.condition} means {listed(found)}")
         return found, False
@@ -824,6 +841,11 @@ def _quantile(asked: Figure, known: Sequence[str]) -> str:
         told = [f"{at:g}".removeprefix("0") for name, at in QUANTILES.items() if name in known]
         raise BadQuestion(f"quantiles are told of {listed(told)}" if told else f"{asked.metric} tells a mean alone")
     return name
+
+
+def _written(metric: str, name: str) -> str:
+    """Return the question for a mean or a quantile."""
+    return f"mean({metric})" if name == MEAN else f"quantile({metric}, {QUANTILES[name]:g})"
 
 
 def _above(domain: NumberDomain, condition: Condition, known: Sequence[str]) -> str:

@@ -153,7 +153,8 @@ class Period:
         last = min(self.last or sealed, sealed)
         window = Window.ending(last, self.days) if self.days else Window(self.first or last, last)
         if window.first > window.last:
-            raise BadQuestion(f"{window.first} is not over, or not before {self.last}: the last sealed day is {sealed}")
+            late = f", or not before {self.last}" if self.last else ""
+            raise BadQuestion(f"{window.first} is not over{late}: the last sealed day is {sealed}")
         return window
 
 

@@ -5,17 +5,20 @@ of what reports showed, so its intervals hold together with those of all such qu
 written later may be the question that looked best, and pays as any question that follows answers.
 """
 
+import logging
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dither_aggregator.analysis.groups import dashboard_of
-from dither_aggregator.analysis.reading_cache import NotReady
+from dither_aggregator.analysis.reading_cache import Elsewhere, NotReady
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import WORK_MAX, Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
-from dither_aggregator.store import StoredPlan
+from dither_aggregator.store import StoredPlan, StoreError
 from dither_aggregator.store.dashboard import Dashboard
 
+_log = logging.getLogger("dither_aggregator")
 SAVED_MAX = 50
 """So many saved questions are answered, the first of the file."""
 
@@ -70,6 +73,12 @@ def saved_questions(
             found.append(replace(one, wrong=f"{error.words.capitalize()}.", open=True))
         except BadQuestion as error:
             found.append(replace(one, wrong=f"This cannot be asked: {error.why}."))
+        except (Elsewhere, StoreError):
+            raise
+        except Exception as error:  # one question must not take the pages of all others down
+            frames = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+            _log.error("a saved question failed with %s:\n%s", type(error).__name__, frames)
+            found.append(replace(one, wrong="This cannot be answered, by a fault of the aggregator's: see its log."))
     return found
 
 
@@ -79,7 +88,9 @@ def intervals_of_fixed(asking: Asking, dashboard: Dashboard) -> int:
     for text in dashboard.fixed:
         try:
             number += asking.intervals(parse(text, asking.groups))
-        except BadQuestion:
+        except StoreError:
+            raise
+        except Exception:  # the card of the question says what is wrong with it
             number += 1
     return max(number, 1)
 

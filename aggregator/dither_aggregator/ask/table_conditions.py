@@ -19,6 +19,7 @@ from dither_aggregator.ask.language import BadQuestion, Condition, Figure
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import OTHER, Buckets, Columns, Domain, Range
 from dither_shared.domains.columns import HIGH, LOW
+from dither_shared.domains.number_ranges import NumberDomain
 
 VALUES_SHOWN = 5
 
@@ -49,15 +50,19 @@ class TableAsked:
     def has(self, condition: Condition) -> Floats:
         """Return 1 for each symbol of its column that a condition means, else 0; raise BadQuestion for none."""
         column = self.column(condition.name)
-        domain, labels = self.domain.domains[column], self.domain.labels(column)
+        labels = self.domain.labels(column)
+        self.check_told(condition.name)
         if condition.number is not None:
             return self._beyond(column, condition)
-        if isinstance(domain, Range):
-            raise BadQuestion(f"coins round {condition.name} to one of two ends, so that only its mean is told")
         found = condition.among(tuple(labels))
         if not found:
             raise BadQuestion(f"{condition.name} has no value that {condition} means; it has {listed(labels)}")
         return np.isin(np.array(labels, dtype=object), found).astype(np.float64)
+
+    def check_told(self, name: str) -> None:
+        """Raise BadQuestion for a column whose values are not told."""
+        if isinstance(self.domain.domains[self.column(name)], Range):
+            raise BadQuestion(f"coins round {name} to one of two ends, so that only its mean is told")
 
     def _beyond(self, column: int, condition: Condition) -> Floats:
         domain, labels = self.domain.domains[column], self.domain.labels(column)
@@ -81,7 +86,7 @@ class TableAsked:
         of_columns: dict[int, Floats] = {}
         for condition in conditions:
             column, has = self.column(condition.name), self.has(condition)
-            of_columns[column] = of_columns[column] * has if column in of_columns else has
+            _narrow(of_columns, column, has, condition.name)
         return of_columns
 
     # A share, a rate or a mean.
@@ -124,7 +129,7 @@ class TableAsked:
         if len(own) < len(_asked(asked)):
             raise BadQuestion(f"{self.domain.public[0]} is sent in the clear: it may only stand behind |")
         for column, has in self.together(own).items():
-            part[column] = part[column] * has if column in part else has
+            _narrow(part, column, has, self.domain.names[column])
         return part
 
     def sides(self, asked: Figure, sums: CellSums) -> tuple[Floats, Floats] | None:
@@ -166,6 +171,13 @@ class TableAsked:
         return str(condition)
 
 
+def _narrow(of_columns: dict[int, Floats], column: int, has: Floats, name: str) -> None:
+    """Leave the symbols of a column that are meant, too; raise BadQuestion for none."""
+    of_columns[column] = of_columns[column] * has if column in of_columns else has
+    if not of_columns[column].any():
+        raise BadQuestion(f"no value of {name} meets all that is asked of it, so no device can")
+
+
 def _asked(asked: Figure) -> Sequence[Condition]:
     return [each for each in (asked.condition, *asked.also) if each]
 
@@ -185,16 +197,22 @@ def _on(size: int, of_symbols: Mapping[int, float]) -> Floats:
     return weights
 
 
-def columns_line(columns: Mapping[str, Domain | None]) -> str:
-    """Return the registry's line for columns that are asked together, with the first values of each."""
-    listed_ = ", ".join(f"{name} = {_values(domain)}" for name, domain in columns.items())
+def columns_line(columns: Mapping[str, Domain | None], mean_of: str = "") -> str:
+    """Return the registry's line for columns that are asked together, with the first values of each.
+
+    `mean_of` names the one of which a mean is wanted, or none.
+    """
+    listed_ = ", ".join(f"{name} = {_values(domain, mean=name == mean_of)}" for name, domain in columns.items())
     return f"columns = {{ {listed_} }}"
 
 
-def _values(domain: Domain | None) -> str:
-    if isinstance(domain, Buckets | Range):
+def _values(domain: Domain | None, *, mean: bool) -> str:
+    if isinstance(domain, NumberDomain):
         unit = f", unit = {json.dumps(domain.unit, ensure_ascii=False)}" if domain.unit else ""
-        return f"{{ edges = [{', '.join(map(domain.in_unit, domain.edges))}]{unit} }}"
+        edges = [*map(domain.in_unit, domain.edges)]
+        if mean or isinstance(domain, Range):
+            return f'{{ low = {edges[0]}, high = {edges[-1]}, asks = ["mean"]{unit} }}'
+        return f"{{ edges = [{', '.join(edges)}]{unit} }}"
     values = [value for value in getattr(domain, "values", ()) if value != OTHER]
     shown = [json.dumps(value, ensure_ascii=False) for value in values[:VALUES_SHOWN]]
     return f"[{', '.join([*shown, *(['...'] if len(values) > VALUES_SHOWN or not values else [])])}]"

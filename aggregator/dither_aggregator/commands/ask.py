@@ -109,7 +109,10 @@ def _saved_document(one: SavedQuestion, *, queries: bool) -> dict[str, object]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not UTF-8: write the questions as text, one a line") from None
     found = [line.strip() for line in text.splitlines()]
     questions = [line for line in found if line and not line.startswith("#")]
     if not questions:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from fractions import Fraction
 from pathlib import Path
@@ -13,7 +14,7 @@ from scipy.stats import binom
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask import answering
-from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, parse, steps
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_shared.registry import Registry
@@ -126,18 +127,43 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
         ("mean(browser)", "browser is of values, which have no mean"),
         ("share(load_time > 4 s)", "load_time is told apart at 0, 1, 2, 3, 5, 8"),
         ("share(load_time > 3 ms)", "load_time is in s, not in ms"),
+        ('share(load_time = "median")', "is no share of devices: ask quantile(load_time, 0.5)"),
+        ('share(crashed = "yes" | crashed = "no")', "no value of crashed meets all that is asked of it"),
+        ('share(crashed = "yes" and crashed = "no")', "no value of crashed meets all that is asked of it"),
         ("quantile(load_time, .42)", "quantiles are told of .05, .1, .25, .5"),
         (
             'share(dark = "yes" | browser = "Chrome 100")',
             'dark and browser were never asked together: a table of both would: columns = { dark = ["no", ',
         ),
         ('share(dark = "yes") between 2026-11-01 and 2025-11-01', "2026-11-01 is not over, or not before"),
+        ('share(dark = "yes") since 2999-01-01', "2999-01-01 is not over: the last sealed day"),
     ],
 )
 def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, says: str) -> None:
     with pytest.raises(BadQuestion) as refused:
         list(asking.answer(parse(text)))
     assert says in str(refused.value)
+
+
+def test_a_number_over_a_sum_has_the_ends_of_the_sum_turned_over(asking: Asking, world: World) -> None:
+    def answers(tally: Tally, *texts: str) -> list[QueryAnswer]:
+        held = replace(asking, suppose=lambda _: tally)
+        return [answer for (answer,) in held.answer_all([parse(text) for text in texts], fixed=True)]
+
+    dark = world.tally_of(asking.store, asking.plans["dark"], Window(date(2026, 11, 1), date(2026, 11, 1)))
+    share, over = answers(dark, 'share(dark = "yes")', '2 / share(dark = "yes")')
+    assert share.estimate
+    assert share.lower
+    assert share.upper
+    assert (over.estimate, over.lower, over.upper) == pytest.approx(
+        (2 / share.estimate, 2 / share.upper, 2 / share.lower)
+    )
+    shares, over = answers(
+        dark, 'share(dark = "yes") + share(dark = "no")', '1 / (share(dark = "yes") + share(dark = "no"))'
+    )
+    assert shares.lower
+    assert over.upper == pytest.approx(1 / shares.lower)
+    assert next(asking.answer(parse("1 / mean(load_time)"))).untold
 
 
 def test_every_example_of_the_page_is_answered(asking: Asking) -> None:
@@ -209,3 +235,6 @@ def test_the_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "cannot be told: no report of dark" in capsys.readouterr().out
     assert main(["ask", "share(dark = yes)", "--data", str(tmp_path)]) == 2
     assert "at character 14" in capsys.readouterr().err
+    (tmp_path / "questions").write_bytes('share(dark = "yés")'.encode("latin-1"))
+    assert main(["ask", "--file", str(tmp_path / "questions"), "--data", str(tmp_path)]) == 2
+    assert "questions is not UTF-8" in capsys.readouterr().err

@@ -10,6 +10,8 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ import dither_aggregator
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.examples import analyses, examples, names
 from dither_aggregator.ask.language import BadQuestion, parse
-from dither_aggregator.notebook import NotAnswered
+from dither_aggregator.notebook import NotAnswered, NotebookAnswer
 from dither_aggregator.operations.scopes import READ
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
@@ -414,6 +416,13 @@ def test_a_notebook_asks_a_real_server(tmp_path: Path) -> None:
         dither_aggregator.read("http://telemetry.example.org", key)
     with pytest.raises(ConfigurationError, match="ask a question"):
         reader.ask()
+
+
+def test_a_notebook_prints_which_row_of_an_analysis_is_meant() -> None:
+    day = date(2026, 11, 20)
+    row = NotebookAnswer("logistic(a on b)", day, day, 9, 9, 0.5, 0.25, 0.75, "1", "", {"name": "b = yes"})
+    assert str(row) == "logistic(a on b), 2026-11-20, b = yes: 0.5 (0.25 to 0.75)"
+    assert str(replace(row, lower=None, upper=None)) == "logistic(a on b), 2026-11-20, b = yes: 0.5"  # of a model
 
 
 def test_a_notebook_without_pandas_is_told_so(one: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from dither_aggregator.analysis.reading_cache import Computing
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask import answering, saved
 from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.language import Query
 from dither_aggregator.ask.saved import intervals_of_fixed, saved_questions
 from dither_aggregator.health.status import Audit
 from dither_aggregator.operations.administration import Administration
@@ -79,6 +80,27 @@ def test_a_question_that_is_taken_away_is_counted_still(one: Site) -> None:
     before = rows(one)["Dark <b>"][0]
     Administration(one.store).show(Dashboard.parse('[question]\n"Dark <b>" = \'share(dark = "yes")\''))
     assert rows(one)["Dark <b>"][0]["lower"] == before["lower"]
+
+
+@pytest.mark.parametrize("step", ["answer", "windows"])
+def test_a_question_that_fails_takes_no_other_down(
+    one: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    whole = getattr(Asking, step)
+
+    def fails(asking: Asking, question: Query, *rest: object) -> object:
+        if question.text == 'share(dark = "yes")':
+            raise IndexError(question.text.upper())  # an exception's words may hold what was sent
+        return whole(asking, question, *rest)
+
+    monkeypatch.setattr(Asking, step, fails)
+    assert "by a fault of the aggregator" in one.client.get("/").text
+    assert one.client.get("/changes").status_code == 200
+    found = rows(one)
+    assert found["Dark <b>"][0]["estimate"] is None
+    assert found["First model"][0]["estimate"] is not None
+    assert "IndexError" in caplog.text
+    assert "SHARE(DARK" not in caplog.text
 
 
 def test_a_question_of_a_tables_column_is_late_once_the_table_has_reports() -> None:

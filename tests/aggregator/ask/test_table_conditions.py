@@ -164,11 +164,30 @@ def _of_both() -> float:
             "crashed, version and memory were never asked together: a table of these 3",
         ),
         ('share(crashed = "yes" and version = "157" and memory > 4)', 'memory = { edges = [2, 4, 8], unit = "GB" }'),
+        (
+            'mean(minutes | theme = "dark")',
+            'minutes = { low = 0, high = 60, asks = ["mean"], unit = "min" }, theme = ["dark", "light"]',
+        ),
+        ('mean(memory | theme = "dark")', 'memory = { low = 2, high = 8, asks = ["mean"], unit = "GB" }'),
+        (
+            'quantile(memory, .5 | theme = "dark")',
+            "tables have no quantiles: ask quantile(memory, ...) of all, or mean",
+        ),
         ('share(crashed = "perhaps")', "crashed has no value that"),
         ("share(memory > 3 GB)", "memory is told apart at 2, 4, 8"),
         ("share(memory > 4 MB)", "memory is in GB, not in MB"),
         ("share(crashed > 4)", "crashed is told by its values"),
-        ('share(minutes = "60 min")', "only its mean is told"),
+        *(
+            (asked, "only its mean is told")
+            for asked in (
+                'share(minutes = "60 min")',
+                "share(minutes > 30 min)",
+                "top(minutes, 1)",
+                "regress(minutes on version)",
+                'regress(crashed = "yes" on minutes)',
+                'logistic(crashed = "yes" on minutes)',
+            )
+        ),
         ("mean(memory)", "of which no mean is measured"),
         ("quantile(memory, .5)", "no quantile is measured"),
         ('share(theme = "dark" | theme in "*")', "is written as share(theme ...) / share(theme ...)"),
