@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 STATES = {
     "/": "Being computed.",
-    "/changes": "being computed.\n\nWith it, others may be told to have moved.",
+    "/changes": "being computed.\n\nOnce it is computed, others may be told to have moved.",
     "/metrics/color": "Being computed.",
     "/metrics/color/time": "Being computed.",
     "/metrics/color/time?values=red": "Being computed: 0 of 4 days done.",
