@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from dither_aggregator.store.packing import day_number
 from dither_aggregator.store.records import Final, KeptReading, LogEntry
 from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
+from dither_aggregator.store.release_ledger import Release
 from dither_aggregator.web.api_process import ServedStore
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
@@ -286,6 +289,13 @@ def test_an_old_redis_is_refused(server: RedisServer, monkeypatch: pytest.Monkey
 
 # Another store in its place.
 
+
+def release_of(asked: Registry) -> Release:
+    """Return what is charged for a week of the flag."""
+    metric = asked.metrics["dark"]
+    return Release(metric.name, metric.question, metric.plan, "week", date(2026, 11, 2), 1_000_000, 1, 1)
+
+
 USES: dict[str, Callable[[Store, Registry], object]] = {
     "refresh": lambda store, asked: store.refresh(),
     "load": lambda store, asked: store.load(asked),
@@ -350,6 +360,10 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "open_readings": lambda store, asked: store.open_readings(),
     "note": lambda store, asked: store.note("command line", "mark add", "version 158"),
     "journal": lambda store, asked: store.journal(),
+    "charge_release": lambda store, asked: store.charge_release(release_of(asked), 1_000_000),
+    "draw_release": lambda store, asked: store.draw_release(replace(release_of(asked), counts=(3, 4))),
+    "take_over_release": lambda store, asked: store.take_over_release(release_of(asked)),
+    "release_of": lambda store, asked: store.release_of(release_of(asked).document_id),
     "backed_up": lambda store, asked: store.backed_up(1_000),
     "backup_age_s": lambda store, asked: store.backup_age_s(),
     "documents": lambda store, asked: store.documents(DayMark),
