@@ -356,7 +356,7 @@ def test_a_lossy_store_says_so_on_every_page(tmp_path: Path, monkeypatch: pytest
         assert "may lose reports" not in client.get("/").text
         monkeypatch.setattr(service.store, "lossy", "redis://10.0.0.7:6379: appendfsync is everysec")
         for path in ("/", "/metrics/dark"):
-            assert "may lose reports that it acknowledged" in client.get(path).text
+            assert "may lose reports that it has accepted" in client.get(path).text
             assert "10.0.0.7" not in client.get(path).text  # who reads pages need not know where the store is
         assert client.get("/v1/metrics").json()["meta"]["lossy"] is True
         client.session.close()
@@ -367,6 +367,7 @@ def test_it_says_that_it_is_alive_and_ready(client: Client) -> None:
     status, ready = client.health()
     assert (status, ready.pop("status"), ready.pop("trouble"), ready.pop("backlog")) == (200, "ready", {}, 0)
     assert [check for check in ready.pop("checks") if not check["ok"]] == []
+    assert ready.pop("keys").keys() == {"taken", "wrong"}
     assert ready == {}
     assert client.health("/")[0] == 404
     for path in ("/livez", "/readyz", "/version", "/metrics"):

@@ -63,5 +63,5 @@ def test_reports_that_are_too_few_for_a_normal_law_are_refused_by_the_same_line(
 
 
 def test_what_is_no_list_is_refused() -> None:
-    with pytest.raises(InvalidParameter, match="a flag or a list, got number"):
+    with pytest.raises(InvalidParameter, match="a flag or a list, whose shares are told here, got number"):
         estimate_shares(new_metric("number").plan, [])
