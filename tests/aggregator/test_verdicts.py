@@ -180,8 +180,8 @@ def test_no_text_stands_out_whose_interval_holds_zero(kind: str) -> None:
         significance = estimate(kept, DAY, draw_texts(kept, seed), view).significance()
         assert significance is not None
         rows = list(significance.tell(provisional=False))
-        found = sum(verdict == "stands out" for _, verdict, *_ in rows)
-        z = -NormalDist().inv_cdf(0.05 / 2 * max(found, 1) / len(rows))
+        found = len(significance.significant)
+        z = -NormalDist().inv_cdf(0.05 / 2 * max(found, 1) / (found + len(significance.rest)))
         for row, verdict, *_ in rows:
             least = row.lower if kind == "words" else row.estimate - z * row.std_error
             assert verdict != "stands out" or least > 0
