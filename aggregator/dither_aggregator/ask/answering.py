@@ -222,7 +222,7 @@ class Asking:
 
     @cached_property
     def _guards(self) -> dict[tuple[Expression, int | None], Guard]:
-        """Those that were asked for before: all windows of a question have the same."""
+        """The guards of earlier windows: all windows of a question have the same."""
         return {}
 
     def _guard(self, expression: Expression, alone: int | None) -> Guard:

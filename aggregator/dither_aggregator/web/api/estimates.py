@@ -111,7 +111,7 @@ class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
         Value(),
         validate=validate.Length(max=VALUES_MAX, error=f"is given at most {VALUES_MAX} times"),
         metadata={
-            "description": "a value to return; may be given several times. Of a flag the row is yes, and none if "
+            "description": "a value to return; may be given several times. A flag has the row yes, and none if "
             "presence is hidden: no, which says the same again, is returned where it is given here"
         },
     )
