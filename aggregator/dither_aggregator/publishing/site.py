@@ -2,9 +2,9 @@
 
     about.json, METRIC/WINDOW.json --render--> index.html, METRIC/index.html, METRIC/WINDOW.csv, manifest.json
 
-`render` reads nothing else, so whoever has the site can make it again from these documents and compare. The
-comparison shows that every figure is what the noisy counts say. It does not show who wrote them: nobody but the store's operator can tell a
-site that was made up as a whole.
+`render` reads nothing else, so whoever has the site can make it again from these documents and compare. The comparison
+shows that every figure is what the noisy counts say. It does not show who wrote them: nobody but the store's operator
+can tell a site that was made up as a whole.
 """
 
 import hashlib
