@@ -508,17 +508,19 @@ test("a page that goes away sends nothing while what is armed becomes another up
 test("a page that looks at what is armed, and finds nothing more, sends it as it goes away", async () => {
   const window = inWindow();
   const storage = new Gated(name);
-  let [armings, open] = [0, () => {}];
-  const opens = new Promise<void>((resolve) => (open = resolve));
-  storage.wait = async (when) => {
-    if (when == "after" && (await kept())?.uploads.length && ++armings > 1) await opens;
-  };
   const telemetry = page({ draw: LATE, storage });
   telemetry.record("dark", true);
-  await waitUntil(() => armings > 1); // a look follows each arming
+  await waitUntil(async () => (await kept())?.uploads.length == 1);
+  let [waits, open] = [0, () => {}];
+  const opens = new Promise<void>((resolve) => (open = resolve));
+  storage.wait = (when) => (when == "after" ? (waits++, opens) : undefined); // of what begins from now on
+  const another = new BroadcastChannel(name);
+  another.postMessage(0); // something may wait: the page looks again
+  await waitUntil(() => waits > 0);
   window.fire("pagehide");
   await waitUntil(() => server.requests.length == 1);
   open();
+  another.close();
   await telemetry.close();
 });
 
