@@ -37,32 +37,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ]
 
 
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Return a directory in memory: a store on a disk waits for it at every commit."""
-    with TemporaryDirectory(dir=MEMORY) as made:
-        yield Path(made)
-
-
 @pytest.fixture(scope="session")
-def redis_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RedisServer, RedisServer]]:
+def redis_servers() -> Iterator[tuple[RedisServer, RedisServer]]:
     """Two, so that one store can be copied to another. Every test finds them empty."""
-    directory = tmp_path_factory.mktemp("redis")
-    with running_redis(directory / "one") as one, running_redis(directory / "other") as other:
+    with (
+        TemporaryDirectory(dir=MEMORY) as directory,
+        running_redis(Path(directory, "one")) as one,
+        running_redis(Path(directory, "other")) as other,
+    ):
         yield one, other
 
 
 @pytest.fixture(scope="session")
-def redis_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], RedisCluster]]:
+def redis_clusters() -> Iterator[Callable[[int], RedisCluster]]:
     """Return one of two, so that one store can be copied to another: whole, and as small as it may be."""
-    with ExitStack() as running:
+    with TemporaryDirectory(dir=MEMORY) as directory, ExitStack() as running:
         started: dict[int, RedisCluster] = {}
 
         def cluster(number: int) -> RedisCluster:
             if number not in started:
-                directory = tmp_path_factory.mktemp("cluster")
                 size = (1, 0) if number else (3, 1)
-                started[number] = running.enter_context(running_cluster(directory, *size))
+                started[number] = running.enter_context(running_cluster(Path(directory, f"{number}"), *size))
             return started[number]
 
         yield cluster

@@ -9,6 +9,7 @@ from dither.sending.transport import DryRun
 from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
+from tests.support.in_memory import tmp_path as tmp_path
 from tests.support.registries import registry
 
 Start = Callable[..., Telemetry]

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.certificates import Certificate, certificate
+from tests.support.in_memory import tmp_path as tmp_path
 
 
 @pytest.fixture(scope="module")
