@@ -5,7 +5,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -356,17 +356,24 @@ def test_a_flush_says_what_of_an_accepted_upload_was_refused() -> None:
         assert device.flush(5).detail.startswith("nothing to send: color, dark: answered until ")
 
 
-def test_reports_leave_by_themselves_at_a_random_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def uploaders() -> Callable[[], list[threading.Thread]]:
+    """Return what returns the threads that send and began in this test: another test's may still be in a request."""
+    before = threading.enumerate()
+    return lambda: [
+        thread for thread in threading.enumerate() if thread.name == "dither-uploader" and thread not in before
+    ]
+
+
+def test_reports_leave_by_themselves_at_a_random_moment(
+    monkeypatch: pytest.MonkeyPatch, uploaders: Callable[[], list[threading.Thread]]
+) -> None:
     monkeypatch.setattr("dither.sending.upload_thread.SEND_WITHIN_S", 0.1)
     with telemetry() as (device, requests):
         device.color.record("red")
         wait_until(lambda: not device.status().waiting)
         assert len(requests) == 1
-        wait_until(lambda: not _uploaders())  # idle: the thread has ended
-
-
-def _uploaders() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "dither-uploader"]
+        wait_until(lambda: not uploaders())  # idle: the thread has ended
 
 
 def test_a_program_too_short_to_send_spends_nothing_and_loses_nothing(tmp_path: Path) -> None:
@@ -384,7 +391,9 @@ def test_a_program_too_short_to_send_spends_nothing_and_loses_nothing(tmp_path: 
         assert device.flush(10).sent == 0
 
 
-def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
+def test_close_does_not_wait_for_a_request_in_flight(
+    tmp_path: Path, uploaders: Callable[[], list[threading.Thread]]
+) -> None:
     closed = threading.Event()
     with telemetry(held(closed), data_dir=tmp_path) as (device, requests):
         device.color.record("red")
@@ -392,9 +401,9 @@ def test_close_does_not_wait_for_a_request_in_flight(tmp_path: Path) -> None:
         started = time.monotonic()
         device.close()
         assert time.monotonic() - started < 10  # the request goes on until it is over
-        assert _uploaders()
+        assert uploaders()
         closed.set()
-        wait_until(lambda: not _uploaders())
+        wait_until(lambda: not uploaders())
     with telemetry(data_dir=tmp_path) as (device, _):
         assert device.status().counts == {"accepted": 1}  # its answer still counted
 
