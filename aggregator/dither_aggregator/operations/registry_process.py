@@ -5,6 +5,7 @@ refuses what the store would: uploads wait for each step that the server's own p
 
 A process that is started for the first registry, and ends with the server, forks it. The server starts none for each:
 all of its threads wait until a new process has had its first turn at the processor, some milliseconds beside others.
+Beside busy programs that leave it next to no time, a less nice one begins anew.
 """
 
 import atexit
@@ -14,6 +15,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -34,6 +36,8 @@ COMPUTING_NICENESS, LOADING_NICENESS = 10, 19
 PROCESSOR_S = 20
 READ_WITHIN_S = 60
 """By the clock: uploads come first."""
+STARVED_S = 10.0
+"""After so long it is looked at whether a process gets any time."""
 MEMORY_BYTES_MAX = 512 * 1024 * 1024
 DOCUMENT = msgspec.json.Decoder(dict[str, str | int | float | bool | list[str | int | float | bool | None] | None])
 """Bodies hold words, numbers and lists of them: what is nested deeper, however much of it, is not even read."""
@@ -114,19 +118,36 @@ class _Forker:
         with self._one:
             if self._process and self._process.poll() is not None:
                 self.end()
-            line = self._line or self._start()
+            until = time.monotonic() + READ_WITHIN_S
+            line = self._line or self._start(LOADING_NICENESS)
+            message = bytes([_TOO_MUCH])
             try:
-                line.send_bytes(how)
-                line.send_bytes(body)
-                if line.poll(READ_WITHIN_S):
+                _send(line, how, body)
+                began_anew = not line.poll(min(STARVED_S, READ_WITHIN_S)) and self._starves()
+                if began_anew:
+                    self.end()
+                    line = self._start(READING_NICENESS)
+                    _send(line, how, body)
+                if line.poll(max(until - time.monotonic(), 0)):
                     message = line.recv_bytes()
-                    return message[0], message[1:]
+                    if not began_anew:
+                        return message[0], message[1:]
             except (EOFError, OSError):
                 pass  # it has ended, perhaps in the middle of an answer
-            self.end()
-            return _TOO_MUCH, b""
+            self.end()  # one that began anew, too: the next registry has all the time that others leave again
+            return message[0], message[1:]
 
-    def _start(self) -> Connection:
+    def _starves(self) -> bool:
+        """Return whether the process, or the one that it has forked, gets next to no time."""
+        assert self._process
+        pid = self._process.pid
+        try:
+            forked = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
+        except OSError:  # no Linux, or it has ended
+            forked = []
+        return any(starves(each) for each in (pid, *map(int, forked)))
+
+    def _start(self, niceness: int) -> Connection:
         ours, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603  # this module
@@ -139,9 +160,7 @@ class _Forker:
             )
         self._line = ours
         atexit.register(self.end)
-        give_way(
-            LOADING_NICENESS, self._process.pid
-        )  # from its first step: to start takes longer than most registries do
+        give_way(niceness, self._process.pid)  # from its first step: to start takes longer than most registries do
         return ours
 
     def end(self) -> None:
@@ -187,6 +206,20 @@ def give_way(niceness: int, process: int, idle: bool = False) -> None:
         os.setpriority(os.PRIO_PROCESS, process, niceness)
         if hasattr(os, "SCHED_BATCH"):  # which takes no processor from who wakes up
             os.sched_setscheduler(process, os.SCHED_IDLE if idle else os.SCHED_BATCH, os.sched_param(0))
+
+
+def starves(process: int) -> bool:
+    """Return whether a process has waited for a processor nine times as long as it had one."""
+    try:
+        had_ns, waited_ns = map(int, Path(f"/proc/{process}/schedstat").read_text("ascii").split()[:2])
+    except (OSError, ValueError):  # no Linux, or it has ended
+        return False
+    return waited_ns > 9 * had_ns
+
+
+def _send(line: Connection, how: bytes, body: bytes) -> None:
+    line.send_bytes(how)
+    line.send_bytes(body)
 
 
 def main() -> None:

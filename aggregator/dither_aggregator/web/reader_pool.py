@@ -10,13 +10,18 @@ import logging
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.operations.computing_process import Address, command, environment
-from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, READING_NICENESS, give_way
+from dither_aggregator.operations.registry_process import (
+    COMPUTING_NICENESS,
+    READING_NICENESS,
+    STARVED_S,
+    give_way,
+    starves,
+)
 from dither_aggregator.web.process_messages import ASKED_BYTES_MAX, LENGTH, Place, ReadAnswer, ReadRequest, encode
 from dither_shared.wire.problems import Problem
 
@@ -33,8 +38,6 @@ FIRST_WITHIN_S = 90.0
 """For the first answer of a reader, which loads a second's worth of programs before it. One that was ended over that,
 beside busy programs, would be started anew for ever."""
 LONG_WITHIN_S = 300.0
-STARVED_S = 10.0
-"""Whether a process gets any time is looked at so often."""
 PIPE_BYTES = 1024 * 1024
 _log = logging.getLogger("dither_aggregator")
 _decoder = msgspec.msgpack.Decoder(ReadAnswer)
@@ -205,12 +208,8 @@ class ReaderProcess:
         return answered
 
     def starves(self) -> bool:
-        """Return whether the process has waited for a processor nine times as long as it had one."""
-        try:
-            had_ns, waited_ns = map(int, Path(f"/proc/{self._process.pid}/schedstat").read_text("ascii").split()[:2])
-        except (OSError, ValueError):  # no Linux, or it has ended
-            return False
-        return waited_ns > 9 * had_ns
+        """Return whether the process gets next to no time."""
+        return starves(self._process.pid)
 
     async def end(self) -> None:
         """End the process, whatever it is at."""

@@ -78,6 +78,31 @@ def test_what_takes_too_long_is_refused_in_words(monkeypatch: pytest.MonkeyPatch
         read_apart(body_of(registry_text()))
 
 
+def test_a_process_that_gets_no_time_begins_anew_with_some_for_this_registry_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_apart(body_of(registry_text()))
+    started, begin = list[int](), registry_process.give_way
+    monkeypatch.setattr(registry_process, "give_way", lambda *how: (started.append(how[0]), begin(*how)))
+    monkeypatch.setattr(registry_process, "STARVED_S", 0.0)
+    assert registry_process._forker._process
+    first = registry_process._forker._process.pid
+    os.kill(first, signal.SIGSTOP)
+    monkeypatch.setattr(registry_process, "starves", lambda process: process == first)
+    assert read_apart(body_of(registry_text()))["app"] == "example"
+    assert started == [registry_process.READING_NICENESS]
+    assert read_apart(body_of(registry_text()))["app"] == "example"
+    assert started == [registry_process.READING_NICENESS, registry_process.LOADING_NICENESS]
+
+
+def test_a_process_that_is_slow_though_it_has_a_processor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_apart(body_of(registry_text()))
+    monkeypatch.setattr(registry_process, "STARVED_S", 0.0)
+    monkeypatch.setattr(registry_process, "starves", lambda process: False)
+    with patch("subprocess.Popen", side_effect=AssertionError("another one is started")):
+        assert read_apart(body_of(registry_text()))["app"] == "example"
+
+
 @pytest.mark.parametrize(("limit", "value"), [("MEMORY_BYTES_MAX", 60 << 20), ("PROCESSOR_S", 1)])
 def test_a_process_that_takes_too_much_ends(limit: str, value: int) -> None:
     slow = (
