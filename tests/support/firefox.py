@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 AnyPage: TypeAlias = Union["Page", "ChromiumPage"]
 """A page of either browser: `goto`, `evaluate` and `close` are the same in both."""
-WITHIN_S = 60.0
+UNTIL_IT_ENDS: dict[str, Any] = {"open_timeout": None, "ping_interval": None}
+"""A browser beside busy programs takes as long as it takes. One that has ended closes the socket."""
 PREFERENCES = {
     "app.update.auto": False,
     "browser.shell.checkDefaultBrowser": False,
@@ -53,7 +54,7 @@ class Firefox:
         number = next(self._numbers)
         self._socket.send(json.dumps({"id": number, "method": method, "params": params}))
         while True:
-            came = json.loads(self._socket.recv(timeout=WITHIN_S))
+            came = json.loads(self._socket.recv())
             if came.get("id") == number:
                 if came["type"] == "error":
                     raise BrowserError(f"{method}: {came['message']}")
@@ -123,7 +124,7 @@ def firefox() -> Iterator[Firefox]:
         ) as process:
             assert process.stderr
             try:
-                with connect(f"{_address(process.stderr)}/session", max_size=None, open_timeout=WITHIN_S) as socket:
+                with connect(f"{_address(process.stderr)}/session", max_size=None, **UNTIL_IT_ENDS) as socket:
                     yield Firefox(socket)
             finally:
                 process.terminate()
