@@ -10,12 +10,15 @@ from functools import partial
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from tests.support.aggregators import ENVIRONMENT
-from tests.support.chromium import chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -141,8 +144,11 @@ def address(site: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_asks_nobody_else_and_pages_fit_a_phone_and_a_desk(address: str, scheme: str) -> None:
-    tab = chromium().new_page(color_scheme="dark" if scheme == "dark" else "light")
+def test_a_browser_asks_nobody_else_and_pages_fit_a_phone_and_a_desk(
+    browser: "Browser", address: str, scheme: str
+) -> None:
+    tab = browser.new_page(color_scheme="dark" if scheme == "dark" else "light")
+    tab.set_default_timeout(0)  # beside busy programs a page's scripts take longer than half a minute
     asked: list[str] = []
     tab.on("request", lambda request: asked.append(request.url))
     errors: list[str] = []
