@@ -512,23 +512,24 @@ def ticked_together(one: Floats, other: Floats, shares: Floats) -> tuple[float, 
     cuts = np.unique(np.concatenate([[0.0, 1.0], shares, 1 - shares]))
     middles, lengths = (cuts[1:] + cuts[:-1]) / 2, np.diff(cuts)
 
-    def over(weights: Floats, ends: Floats) -> Floats:
-        """Return how much weight has an end above each of the middles."""
-        ordered = np.argsort(ends)
-        passing = np.append(np.cumsum(weights[ordered][::-1])[::-1], 0.0)
-        return np.asarray(passing[np.searchsorted(ends[ordered], middles)])
+    def over(ends: Floats, *each: Floats) -> list[Floats]:
+        """Return how much of some weights has an end above each of the middles."""
+        order = np.argsort(ends)
+        first = np.searchsorted(ends[order], middles)
+        return [np.append(np.cumsum(weights[order][::-1])[::-1], 0.0)[first] for weights in each]
 
     signs = [(np.maximum(each, 0.0), np.minimum(each, 0.0)) for each in (one, other)]
+    of_one, of_other = over(shares, *signs[0]), over(shares, *signs[1])
+    of_ends = [others.sum() - below for others, below in zip(signs[1], over(1 - shares, *signs[1]), strict=True)]
     bounds = []
     for alike in (False, True):  # whether values whose weights have one sign are ticked together as often as can be
         total = 0.0
         for same, pairs in ((True, ((0, 0), (1, 1))), (False, ((0, 1), (1, 0)))):
             often = same == alike
             for a, b in pairs:
-                weights, others = signs[0][a], signs[1][b]
-                across = over(others, shares) if often else others.sum() - over(others, 1 - shares)
-                total += float(lengths @ (over(weights, shares) * across))
+                total += float(lengths @ (of_one[a] * (of_other if often else of_ends)[b]))
                 if not often:
+                    weights, others = signs[0][a], signs[1][b]
                     total += float((weights * others) @ (shares - np.maximum(0.0, 2 * shares - 1)))
         bounds.append(total)
     return bounds[0], bounds[1]
