@@ -122,9 +122,9 @@ def _or_else(stand_in: Callable[..., object]) -> Callable[[Reader], Reader]:
 
     return decorate
 
+
 _OF_THE_APP = {"app", "device_epsilon", "quiet_days", "linkable", "nearly_certain", "evicted", "publish_epsilon_year"}
 """Keys of [registry], which somebody may write into a metric's table, such as the last one of the file."""
-
 
 
 class TomlTable:
