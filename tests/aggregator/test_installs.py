@@ -23,8 +23,9 @@ from dither_aggregator.analysis.installs import (
     periods_of_year,
     reports_of,
 )
+from dither_shared.domains import Buckets
 from dither_shared.errors import RegistryError
-from dither_shared.kinds.number import MEAN_TOLD, MEDIAN_TOLD, NumberKind
+from dither_shared.kinds.number_precision import MEAN_TOLD, MEDIAN_TOLD, told_of
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import NUMBERS_MIN, SIDES, Told
 from dither_shared.registry import Metric, Registry
@@ -309,7 +310,7 @@ def test_uneven_buckets_are_judged_by_the_median() -> None:
     assert now.whole.told is not None
     assert now.whole.told.what == MEDIAN_TOLD
     assert now.useful
-    mean, median = NumberKind().told_of(uneven.asked, 10_000)
+    mean, median = told_of(Buckets.of(uneven.asked.domain), uneven.asked.cells, 10_000)
     assert mean.least == pytest.approx(0.48, abs=0.02)
     assert median.least == 1 / 15
     even = Registry.parse(text.replace('scale = "log"', 'scale = "linear"')).metrics["asked"]

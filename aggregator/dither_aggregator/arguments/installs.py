@@ -23,7 +23,7 @@ from dither_aggregator.analysis.installs import (
 )
 from dither_shared.domains import Buckets, Range
 from dither_shared.errors import ConfigurationError
-from dither_shared.kinds.number import NumberKind
+from dither_shared.kinds.number_precision import told_of
 from dither_shared.registry import Metric, Registry, utc_today
 
 FEW = 1_000
@@ -166,7 +166,7 @@ def _of_mean(now: Outlook, domain: Range | Buckets) -> str:
     low, high = (domain.edges[end] / 10**domain.decimals for end in (0, -1))
 
     def around(shown: Shown) -> str:
-        told = NumberKind().told_of(now.metric.asked, shown.worth)[0] if shown.enough else None
+        told = told_of(domain, now.metric.asked.cells, shown.worth)[0] if shown.enough else None
         if told is None or told.part > 1:
             return "nothing"
         return f"+- {float(f'{told.part * (high - low) / 2:.2g}'):,.12g}"

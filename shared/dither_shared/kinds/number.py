@@ -11,7 +11,7 @@ Which cells a plan has depends on what is asked:
                               threshold within that step, as a flag in two stages
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from dither_shared.toml_tables import TomlTable
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
-MEAN_TOLD = "width of the mean's interval, as a part of the range"
-MEDIAN_TOLD = "width of the median's interval, as a share of the people"
 WINDOW_WEIGHT, POINTS_WEIGHT = 2, 1
 """Two of three reports are windows: against halves that lowers the error of the shape by 2 to 13 %, and raises that of
 a single range by 10 to 26 %, which at a peak is still a fifth of that of windows alone, at epsilon 1 and 2."""
@@ -185,35 +183,9 @@ class NumberKind(Kind[NumberDomain, Placed]):
 
     def tells(self, asked: Asked, n: int) -> "Told":
         """Return how wide the mean's or, where that is less, the median's interval is: the same one for every n."""
-        from dither_shared.precision import NUMBERS_MIN
+        from dither_shared.kinds.number_precision import told_best
 
-        told, *others = self.told_of(asked, n)
-        if others and self.told_of(asked, NUMBERS_MIN)[1].part < self.told_of(asked, NUMBERS_MIN)[0].part:
-            return others[0]
-        return told
-
-    def told_of(self, asked: Asked, n: int) -> Sequence["Told"]:
-        """Return the widths of the mean's interval, as a part of the range, and of the median's, as a share of people.
-
-        In which part of its range a number lies is left open, by which the intervals are wider: the mean's for numbers
-        that are spread evenly, which on a logarithmic scale lie mostly in the widest range; the median's for ranges
-        that have equally many, as whoever writes the edges wants them.
-        """
-        from dither_shared.precision import SIDES, Told
-
-        domain = NumberDomain.of(asked.domain)
-        whole = domain.edges[-1] - domain.edges[0]
-        open_ = sum((high - low) ** 2 for low, high in pairwise(domain.edges)) / whole**2
-        errors = {name: each * 10**domain.decimals / whole for name, each in self.std_errors(asked, n).items()}
-        if not isinstance(domain, Buckets):
-            return (Told(MEAN_TOLD, SIDES * errors["mean"]),)
-        return tuple(
-            Told(what, least + SIDES * error, least)
-            for what, least, error in (
-                (MEAN_TOLD, open_, errors["mean"]),
-                (MEDIAN_TOLD, 1 / (len(domain.edges) - 1), errors["median"]),  # of the share below the middle
-            )
-        )
+        return told_best(NumberDomain.of(asked.domain), asked.cells, n)
 
     def reports_min(self, asked: Asked) -> int:
         """Return that of a mean, or of quantiles, too."""
