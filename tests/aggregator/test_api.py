@@ -329,7 +329,7 @@ def test_parquet_has_the_rows_with_their_types_and_what_is_said_of_all(one: Site
         many: list[int]
         none: float | None
 
-    odd = RowSet({}, Odd, [Odd(1, [2], None), Odd("a", [], np.float64("nan"))], "file")
+    odd: RowSet[dict[str, int], Odd] = RowSet({}, Odd, [Odd(1, [2], None), Odd("a", [], np.float64("nan"))], "file")
     with one.client.application.test_request_context():
         rows, _ = parquet(respond(odd, {"format": "parquet"}).data)
         nothing, _ = parquet(respond(RowSet({}, Odd, [], "file"), {"format": "parquet"}).data)
