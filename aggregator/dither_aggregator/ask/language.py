@@ -15,7 +15,7 @@ is refused with its place, for its error has no stated bound. Or it is one analy
 import re
 import unicodedata
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -232,6 +232,11 @@ class WeightedSum:
     def times(self, factor: Fraction) -> "WeightedSum":
         """Return it times a number."""
         return WeightedSum(tuple((factor * each, asked) for each, asked in self.terms), factor * self.constant)
+
+    def factors(self, asked: Sequence[Figure]) -> list[float]:
+        """Return the number before each of some things, and the number alone."""
+        found = {each: factor for factor, each in self.terms}
+        return [*(float(found.get(each, 0)) for each in asked), float(self.constant)]
 
     def __add__(self, other: "WeightedSum") -> "WeightedSum":
         terms: dict[Figure, Fraction] = {}
