@@ -38,6 +38,7 @@ from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES
+from dither_aggregator.analysis.numeric.channel import places_of
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.reading_cache import Codec, once, tell_progress
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
@@ -64,7 +65,7 @@ from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, column
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.dashboard import ValueGroup
-from dither_shared.domains import Buckets, Columns, Domain
+from dither_shared.domains import NONE, Buckets, Columns, Domain
 from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.kinds.kind import Asked as KindAsked
 from dither_shared.plan import Plan
@@ -162,6 +163,8 @@ class QueryAnswer:
     """How many intervals hold at once; None for all sums of a metric's values, in all metrics and windows."""
     unit: str | None = None
     """The unit of this row of an analysis; None where it is the question's."""
+    weights: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """The numbers before values or cells that make this row of an analysis."""
     error_of: Literal["population"] = field(default="population", init=False)
 
 
@@ -177,8 +180,10 @@ class Weight(NamedTuple):
     metric: str
     """Or "", where it is a number alone."""
     value: str
-    """The value, or the estimate, by its name in the metric."""
+    """The value, the cell or the estimate, by its name in the metric."""
     weight: float
+    name: str = ""
+    """The row of an analysis; "" of a question."""
 
 
 @dataclass(frozen=True)
@@ -443,6 +448,7 @@ class Asking:
                 row.queries,
                 guard.together,
                 row.unit,
+                row.weights,
             )
 
     def change(self, question: Query, before: Window, after: Window, alone: int | None = None) -> QueryAnswer:
@@ -516,23 +522,38 @@ class Asking:
             return bare
         return replace(bare, estimate=told.estimate, lower=told.estimate - told.below, upper=told.estimate + told.above)
 
-    def weights(self, question: Query) -> Iterator[Weight]:
-        """Yield what an answer is made of: numbers before the values of metrics, or before other estimates."""
+    def weights(self, question: Query, answers: Sequence[QueryAnswer] = ()) -> Iterator[Weight]:
+        """Yield what an answer is made of: numbers before the values of metrics, cells of tables, or other estimates.
+
+        A rate, or a mean of a table, is a ratio of its own; within another ratio it stands by its name. Those of an
+        analysis are in its answers.
+        """
         expression = question.expression
+        for row in answers if question.analysis else ():
+            metric = self.asked_plans(question)[0].plan.metric
+            yield from (Weight("sum", 0, metric, value, weight, row.name) for value, weight in row.weights.items())
         sums: list[tuple[Part, int, Fraction, WeightedSum]] = [("sum", 0, Fraction(1), expression.sum)]
         for at, (factor, part, whole) in enumerate(expression.ratios, 1):
             sums += [("numerator", at, factor, part), ("denominator", at, Fraction(1), whole)]
+        ratio = len(expression.ratios)
         for side, at, times, each in sums:
             if each.constant:
                 yield Weight(side, at, "", "", float(times * each.constant))
             for factor, asked in each.terms:
                 resolved = self.resolve(asked)
-                names, flipped = resolved.names(asked)
-                sign = -1 if flipped else 1
-                if flipped:
-                    yield Weight(side, at, "", "", float(times * factor))
-                for name in names:
-                    yield Weight(side, at, resolved.plan.metric, name, float(sign * times * factor))
+                over, under = resolved.functional(asked)
+                if under and side == "sum":
+                    ratio += 1
+                    both: list[tuple[Part, int, float, Mapping[str, float]]] = [
+                        ("numerator", ratio, float(times * factor), over),
+                        ("denominator", ratio, 1.0, under),
+                    ]
+                else:
+                    names = {resolved.names(asked)[0][0]: 1.0} if under else over
+                    both = [(side, at, float(times * factor), names)]
+                for own, place, by, numbers in both:
+                    for value, number in numbers.items():
+                        yield Weight(own, place, resolved.plan.metric if value else "", value, by * number)
 
     def _first(self, expression: Expression) -> StoredPlan:
         return self.resolve(expression.asked[0]).stored
@@ -881,6 +902,28 @@ class Resolved:
         """Return 1 for each value that is asked for, and 0 for all others."""
         found, _ = self.names(asked)
         return np.isin(np.array(self.plan.values, dtype=object), found).astype(np.float64)
+
+    def functional(self, asked: Figure) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Return the numbers before values or cells that make what is asked, and those of the devices that count.
+
+        The latter are {} where all count, and "" stands for a number alone.
+        """
+        names, flipped = self.names(asked)
+        domain = self.plan.domain
+        if self.table:
+            part, given = self.table.part(asked), self.table.given(asked)
+            arm, every = self.table.arm(asked), {column: np.ones(len(numbers)) for column, numbers in part.items()}
+            own, whole = (self.table.cells(each, arm) for each in (part, {**every, **given}))
+            if self.table.is_whole(asked):
+                return own, {}
+            return own, whole if given else {"": 1.0, NONE: -1.0}
+        if names == (MEAN,) and isinstance(domain, Buckets):
+            places = places_of(self.plan)
+            middle = (places.mean_lower + places.mean_upper) / 2
+            return {domain.name_of(at): number for at, number in enumerate(middle.tolist())}, {}
+        if flipped:
+            return {"": 1.0} | dict.fromkeys(names, -1.0), {}
+        return dict.fromkeys(names, 1.0), {}
 
     def has_parts(self, asked: Figure) -> bool:
         """Whether it is told by weights alone, or over the devices that say anything: not of some of these."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -88,6 +89,21 @@ class TableAsked:
             column, has = self.column(condition.name), self.has(condition)
             _narrow(of_columns, column, has, condition.name)
         return of_columns
+
+    def cells(self, of_columns: Columned, arm: str = "") -> dict[str, float]:
+        """Return the number before each cell of some columns, by the cell's name; of the devices of an arm."""
+        sides = [
+            [
+                (share_name(self.domain.names[column], label), number)
+                for label, number in zip(labels, numbers.tolist(), strict=True)
+                if number
+            ]
+            for column, numbers in of_columns.items()
+            for labels in [self.domain.labels(column)]
+        ]
+        of = share_name(self.domain.public[0], arm) if arm else ""
+        named = {" & ".join(name for name, _ in cell): prod(by for _, by in cell) for cell in product(*sides)}
+        return {rate_name(name, of) if of else name: number for name, number in named.items()}
 
     # A share, a rate or a mean.
 

@@ -105,6 +105,12 @@ def test_the_weights_make_the_estimate(one: Site) -> None:
     ratio = ask(one, 'share(dark = "yes") / share(color = "Chrome 100")', weights="true")[1]["meta"]["weights"]
     assert [(each["part"], each["ratio"]) for each in ratio] == [("numerator", 1), ("denominator", 1)]
     assert ask(one, 'share(dark = "yes")')[1]["meta"]["weights"] is None
+    body = {"questions": ["top(color, 2)"], "weights": True}
+    of_rows = one.client.post("/v1/query", json=body).get_json()
+    weights = {each["name"]: (each["metric"], each["value"], each["weight"]) for each in of_rows["meta"]["weights"]}
+    assert weights == {row["name"]: ("color", row["name"], 1.0) for row in of_rows["rows"]}
+    spoiled = one.client.post("/v1/query", json={**body, "weights": "yes"})
+    assert (spoiled.status_code, spoiled.get_json()["detail"]) == (400, "weights must be true or false")
 
 
 def test_csv_has_the_same_rows(one: Site) -> None:

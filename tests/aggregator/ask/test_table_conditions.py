@@ -12,8 +12,11 @@ import pytest
 from scipy.stats import binom
 
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables.cell_sums import CellSums
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse
+from dither_aggregator.ask.table_conditions import CountedAt
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.dashboard import ValueGroup
 from dither_shared.registry import Registry
@@ -235,3 +238,49 @@ def test_saved_groups_are_values_by_a_name(plain: Asking) -> None:
     assert plain.guard(by_name.expression, None).family == "free"
     with pytest.raises(BadQuestion, match="version has no saved group 'Old'; it has New ones"):
         parse('share(version in group "Old")', groups)
+
+
+def test_weights_of_rates_means_and_analyses_make_their_answers(plain: Asking, arms: Asking) -> None:
+    """Each weight stands before a cell that can be asked itself, and rates are sums over sums of them."""
+    for asking, text in (
+        (plain, 'share(crashed = "yes" | version = "157") - 2 * share(crashed = "yes" | version in ("155", "156"))'),
+        (plain, 'mean(minutes | version = "157") + 1'),
+        (arms, 'share(stayed = "yes" | arm = "blue") - share(stayed = "yes")'),
+    ):
+        metric = asking.asked_plans(parse(text))[0].plan.metric
+        supposing = supposed(asking, tally_of(asking.plans[metric], np.random.default_rng(3)))
+        (answer,) = supposing.answer(parse(text), alone=1)
+        sums: dict[tuple[int, str], float] = {}
+        for weight in asking.weights(parse(text)):
+            place = weight.ratio, weight.part
+            sums[place] = sums.get(place, 0.0) + weight.weight * estimated(supposing, metric, weight.value)
+        ratios = {ratio for ratio, _ in sums if ratio}
+        made = sums.get((0, "sum"), 0.0) + sum(
+            sums[ratio, "numerator"] / sums[ratio, "denominator"] for ratio in ratios
+        )
+        assert answer.estimate == pytest.approx(made), text
+    stability = plain.plans["stability"]
+    supposing = supposed(plain, tally_of(stability, np.random.default_rng(3)))
+    for text in ("top(version, 2)", 'regress(crashed = "yes" on version = "157")'):
+        question = parse(text)
+        answers = list(supposing.answer(question, alone=1))
+        weights = list(supposing.weights(question, answers))
+        assert {weight.name for weight in weights} == {answer.name for answer in answers}
+        assert {weight.metric for weight in weights} == {"stability"}
+
+
+def estimated(asking: Asking, metric: str, name: str) -> float:
+    """Return the estimate of a cell by its name, of the questions that ask for all of its columns; of "" it is 1."""
+    if not name:
+        return 1.0
+    cell, _, arm = name.partition(" | ")
+    table, window = asking.tables[metric], Window.ending(asking.store.sealed(), 7)
+    sums = asking.sums(CountedAt(metric, window, arm.removeprefix("arm = ")))
+    assert isinstance(sums, CellSums)
+    sides = dict(each.split(" = ") for each in cell.split(" & "))
+    labels = {column: table.domain.labels(table.column(column)) for column in sides}
+    weights = sums.of(
+        {table.column(column): np.eye(len(labels[column]))[labels[column].index(sides[column])] for column in sides}
+    )
+    assert weights is not None
+    return sums.estimate(weights)
