@@ -177,7 +177,7 @@ def _items(asking: Asks, analysis: Analysis) -> Mapping[str, Floats]:
     if not (of.listed or of.table):
         raise BadQuestion(f"{analysis.metric} is not of listed values, which alone are ranked")
     if of.table:
-        of.table.check_told(of.column)
+        of.table.check_told(of.column, analysis.at)
     values = _symbols(of)
     members: dict[str, tuple[str, ...]] = {}
     for value in values:
@@ -253,22 +253,25 @@ def _groups(asking: Asks, analysis: Analysis) -> tuple[Regressor, list[Regressor
         raise BadQuestion(f'which values of {first.name} are the outcome? write {first.name} = "..."')
     for each in others:
         if each.name.rpartition(".")[2] not in of.table.domain.names:
-            raise BadQuestion(asking.never_together([first.name, each.name]))
-    groups = [group for each in others for group in _groups_of(of.table, each)]
+            raise BadQuestion(asking.never_together([first.name, each.name]), each.at)
+    of_parts = [(each, _groups_of(of.table, each)) for each in others]
+    groups = [group for _, own in of_parts for group in own]
     most = COEFFICIENTS_MAX if analysis.kind == "regress" else MODEL_COEFFICIENTS_MAX
     if len(groups) > most:
         few = f"{len(groups)} coefficients are more than noise leaves apart: at most {most} are told"
-        raise BadQuestion(f'{few}. Regressor values: {others[-1].name} in ("one", "another")')
-    if outcomes[0].column in {group.column for group in groups}:
-        raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself")
+        largest, _ = max(of_parts, key=lambda each: len(each[1]))
+        raise BadQuestion(f'{few}. Regressor values: {largest.name} in ("one", "another")', largest.at)
+    for each, own in of_parts:
+        if any(group.column == outcomes[0].column for group in own):
+            raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself", each.at)
     return outcomes[0], groups
 
 
 def _groups_of(table: TableAsked, part: Condition) -> list[Regressor]:
     """Return the group of a condition, or of a column's name one for each value but the first and "other"."""
     if part.name.rpartition(".")[2] not in table.domain.names:
-        raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer")
-    table.check_told(part.name)
+        raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer", part.at)
+    table.check_told(part.name, part.at)
     column = table.column(part.name)
     if part.patterns or part.number is not None:
         return [Regressor(table.shown(part), column, table.has(part))]

@@ -65,7 +65,7 @@ from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, column
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.dashboard import ValueGroup
-from dither_shared.domains import NONE, Buckets, Columns, Domain
+from dither_shared.domains import NONE, Buckets, Columns, Domain, Range
 from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.kinds.kind import Asked as KindAsked
 from dither_shared.plan import Plan
@@ -379,7 +379,7 @@ class Asking:
                 if not question.analysis:
                     self.guard(question.expression, alone)
             except BadQuestion as error:
-                raise error.placed(question.text, 0) from None
+                raise error.placed(question.text, question.expression.asked[0].at) from None
         return [list(self.answer(question, alone)) for question in questions]
 
     def work(self, question: Query) -> int:
@@ -467,7 +467,7 @@ class Asking:
             try:
                 analyses.check(self, question.analysis)
             except BadQuestion as error:
-                raise error.placed(question.text, 0) from None
+                raise error.placed(question.text, question.analysis.at) from None
         if question.period is None and question.step is None:
             return (None,)
         try:
@@ -967,6 +967,10 @@ def _above(domain: NumberDomain, condition: Condition, known: Sequence[str]) -> 
     if condition.unit not in ("", domain.unit):
         raise BadQuestion(f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}")
     edges = [domain.in_unit(edge) for edge in domain.edges]
+    if isinstance(domain, Range):
+        wanted = sorted({*map(Fraction, edges), Fraction(condition.number or 0)})
+        line = f"edges = [{', '.join(f'{float(each):g}' for each in wanted)}]"
+        raise BadQuestion(f"{condition.name} is asked for its mean alone: {line} in the registry would tell shares")
     edge = next((edge for edge in edges if Fraction(edge) == Fraction(condition.number or 0)), None)
     name = f"at least {domain.with_unit(edge)}" if edge is not None else ""
     if name not in known:

@@ -32,6 +32,7 @@ METRICS = {
     "browser": {"kind": "choice", "values": BROWSERS, "epsilon": 2, "reports": 30},
     "dark": {"kind": "flag", "epsilon": 2, "reports": 30},
     "load_time": {"kind": "number", "edges": [0, 1, 2, 3, 5, 8], "unit": "s", "epsilon": 2, "reports": 30},
+    "age": {"kind": "number", "low": 0, "high": 100, "asks": ["mean"], "unit": "years", "epsilon": 2, "reports": 3},
     "stability": {
         "kind": "table",
         "columns": {"crashed": ["no", "yes"], "version": ["156", "157"]},
@@ -123,13 +124,14 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
     [
         (
             'share(theme = "dark")',
-            "there is no metric or column 'theme'; there are browser, dark, load_time, ",
+            "there is no metric or column 'theme'; there are age, browser, dark, load_time, ",
         ),
         ('share(browser = "Opera")', "browser has no value that"),
         ('share(browser = "Chrome *")', "browser has no value that"),
         ("mean(browser)", "browser is of values, which have no mean"),
         ("share(load_time > 4 s)", "load_time is told apart at 0, 1, 2, 3, 5, 8"),
         ("share(load_time > 3 ms)", "load_time is in s, not in ms"),
+        ("share(age > 50)", "age is asked for its mean alone: edges = [0, 50, 100] in the registry would tell shares"),
         ('share(load_time = "median")', "is no share of devices: ask quantile(load_time, 0.5)"),
         ('share(crashed = "yes" | crashed = "no")', "no value of crashed meets all that is asked of it"),
         ('share(crashed = "yes" and crashed = "no")', "no value of crashed meets all that is asked of it"),
@@ -145,6 +147,55 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
 def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, says: str) -> None:
     with pytest.raises(BadQuestion) as refused:
         list(asking.answer(parse(text)))
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "^",
+        "share(dark = ^yes)",
+        'share(dark = "yes") * ^10000000000000',
+        '2 * share(dark = "yes") / ^.00000000000001',
+        "mean(age) / mean(age) / ^mean(age)",
+        "mean(age) * (^mean(age) + 1)",
+        "mean(age) / (^1 - 1)",
+        "quantile(age, ^2)",
+        "top(browser, ^0)",
+        "top(^load_time, 3)",
+        "top(browser group by ^size, 3)",
+        "clusters(usage, k = ^1)",
+        "clusters(^stability, k = 2)",
+        'regress(crashed = "yes" on version, ^browser)',
+        'regress(crashed = "yes" on ^version = "158")',
+        "regress(^browser on crashed)",
+        "logistic(crashed on version, ^crashed)",
+        'share(crashed = "yes" | ^version = "158")',
+        'share(crashed = "yes" and ^version = "158")',
+        "mean(age) last ^400 days",
+        "mean(age) between 2026-02-01 and ^2026-02-30",
+        "mean(age, in ^2026) by day",
+        'share(dark = "yes") by ^year',
+    ],
+)
+def test_errors_point_at_the_place(asking: Asking, text: str) -> None:
+    with pytest.raises(BadQuestion) as refused:
+        asking.windows(parse(text.replace("^", "")))
+    assert refused.value.at == text.index("^"), str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", 'expected a question such as share(metric = "value"), got the end'),
+        ("1 + ", 'expected a number or a part such as share(metric = "value"), got the end'),
+        ("mean(age) by year", 'expected "day" or "month" or "week", got'),
+        ("mean(age) 3", 'expected a period such as last 7 days or "+", "-", "*", "/" or a step such as "by week" or'),
+    ],
+)
+def test_what_may_stand_at_a_place_is_said_in_a_few_words(text: str, says: str) -> None:
+    with pytest.raises(BadQuestion) as refused:
+        parse(text)
     assert says in str(refused.value)
 
 

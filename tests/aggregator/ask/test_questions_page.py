@@ -40,7 +40,6 @@ KINDS: dict[str, Any] = {
     "hobbies": {"kind": "choices", "values": ["chess", "tea"], "ticks_max": 2, "epsilon": 2, "reports": 3},
     "found": {"kind": "words", "epsilon": 4, "reports": 3},
     "typed": {"kind": "text", "candidates": ["one", "two"], "candidates_expected": 5, "epsilon": 2, "reports": 3},
-    "age": {"kind": "number", "low": 0, "high": 100, "asks": ["mean"], "unit": "years", "epsilon": 2, "reports": 3},
 }
 """A metric of each kind."""
 

@@ -58,7 +58,9 @@ def asked(directory: Path, metrics: dict[str, dict[str, object]], **head: object
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
-    with asked(tmp_path_factory.mktemp("plain"), {"stability": STABILITY, "quiet": QUIET, "theme": THEME}) as asking:
+    with asked(
+        tmp_path_factory.mktemp("plain"), {"stability": STABILITY, "quiet": QUIET, "theme": THEME, "trial": TRIAL}
+    ) as asking:
         yield asking
 
 
@@ -191,6 +193,8 @@ def _of_both() -> float:
                 'logistic(crashed = "yes" on minutes)',
             )
         ),
+        ('regress(stayed = "yes" on minutes)', 'minutes = { edges = [0, 30, 60], unit = "min" }'),
+        ('share(theme = "dark" | minutes > 30)', 'minutes = { edges = [0, 30, 60], unit = "min" }'),
         ("mean(memory)", "of which no mean is measured"),
         ("quantile(memory, .5)", "no quantile is measured"),
         ('share(theme = "dark" | theme in "*")', "is written as share(theme ...) / share(theme ...)"),
