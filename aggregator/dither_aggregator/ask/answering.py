@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from scipy.special import chdtri, ndtr
 
-from dither_aggregator.analysis.estimands import days_of, estimand_of, read, tally_of
+from dither_aggregator.analysis.estimands import days_of, estimand_of, estimate, read, tally_of
 from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
@@ -715,9 +715,12 @@ class Asking:
         told = max(alpha, ROW_ALPHA_MIN)
         view = View(days=at.days.days, confidence=1 - told, values=(name,))
         stored = resolved.stored
-        if self.suppose:
-            return self._supposed_row(stored, at, alpha)
-        reading = read(self.store, stored, at.days.last, view)
+        if self.suppose and not isinstance(stored.plan.domain, NumberDomain):
+            return self._supposed_text(stored, at, alpha)
+        last = at.days.last
+        reading = (
+            estimate(stored, last, self.suppose(stored), view) if self.suppose else read(self.store, stored, last, view)
+        )
         bare = self.bare(at, reading.n)
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
         if row is None:
@@ -733,15 +736,13 @@ class Asking:
         )
         return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
 
-    def _supposed_row(self, stored: StoredPlan, at: CountedAt, alpha: float) -> Term:
-        """Return the term of a text that nobody has, or of a number one without an interval, if pages would tell it."""
+    def _supposed_text(self, stored: StoredPlan, at: CountedAt, alpha: float) -> Term:
+        """Return the term of a text that nobody has, if pages would tell it."""
         assert self.suppose
         bare = self.bare(at, self.suppose(stored).n)
         least = stored.plan.kind.reports_min(KindAsked(stored.plan.domain, stored.plan.cells))
         if bare.devices < least:
             raise Untold(f"{least:,} devices are needed", bare)
-        if isinstance(stored.plan.domain, NumberDomain):
-            return bare
         own = bare.devices if stored.plan.cells.memoized else bare.n
         far = Guard("single", alpha).z * sqrt(stored.plan.kind.noise_variance(stored.plan.cells) / max(own, 1))
         return replace(bare, below=far, above=far)

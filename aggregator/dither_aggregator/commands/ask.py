@@ -58,13 +58,11 @@ def run(args: argparse.Namespace) -> int:
         asking = Asking(store, progress=_progress)
         try:
             questions = [parse(line, asking.groups) for line in lines]
+            alone = sum(map(asking.intervals, questions)) if args.file else None
             if args.fleet:
-                for each in questions:
-                    asking.windows(each)
-                print("\n".join(f"{each.text}\n  {fleets.told(asking, each)}" for each in questions))
+                print("\n".join(f"{each.text}\n  {fleets.told(asking, each, alone)}" for each in questions))
                 return 0
             answered = list(zip(questions, asking.answer_all(questions, fixed=bool(args.file)), strict=True))
-            alone = sum(map(asking.intervals, questions)) if args.file else None
             needed = fleets.needed(asking, answered, alone)
             weights = [[*asking.weights(*each)] if args.weights else [] for each in answered]
         except BadQuestion as error:
