@@ -106,6 +106,7 @@ def test_the_weights_make_the_estimate(one: Site) -> None:
     assert ask(one, 'share(dark = "yes")')[1]["meta"]["weights"] is None
     body = {"questions": ["top(color, 2)"], "weights": True}
     of_rows = one.client.post("/v1/query", json=body).get_json()
+    assert len({frozenset(row) for row in of_rows["rows"]}) == 1, "a JSON path finds as many of each field"
     weights = {each["name"]: (each["metric"], each["value"], each["weight"]) for each in of_rows["meta"]["weights"]}
     assert weights == {row["name"]: ("color", row["name"], 1.0) for row in of_rows["rows"]}
     spoiled = one.client.post("/v1/query", json={**body, "weights": "yes"})
