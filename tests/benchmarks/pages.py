@@ -205,7 +205,9 @@ def _asked(place: Path) -> None:
             _forget()
             took, content = _again(client, f"/v1/query?q={quote(question)}")
             _line(f"{question[:37]}", took, content[:1], ASKED_MAX_S)
-            print(f"      {took / page:.1f} times the page; {len(json.loads(content)['rows'])} answers")
+            rows = json.loads(content)["rows"]
+            told = sum(row["estimate"] is not None for row in rows)
+            print(f"      {took / page:.1f} times the page; {told} of {len(rows)} answers are told")
         _forget()
         _line("/ask, with examples", *_again(client, "/ask"), ASKED_MAX_S)
 

@@ -246,7 +246,7 @@ class Numbers(Estimand[NumbersReading]):
             blocks=tuple(statistics.blocks()),
             cuts=tuple(statistics.cuts),
             scores=statistics.scores(),
-            mean_ends=statistics.mean_ends,
+            mean_ends=statistics.mean_ends if view.values is None or MEAN in view.values else None,
             noise_floor=floor,
             method="wald",
         )
@@ -328,7 +328,7 @@ class Statistics:
         for name in self.names if wanted is None else [name for name in wanted if name in self.names]:
             yield self._mean() if name == MEAN else self._quantile(name)
         if len(self.names) > 1 and (wanted is None or {*wanted} - {*self.names}):
-            yield from (row for row in self.shares() if wanted is None or row.value in wanted)
+            yield from self.shares()
 
     def scores(self) -> dict[str, Floats]:
         """Return, by quantile that is asked for, in how many standard errors the share up to each place is above it."""
@@ -429,16 +429,20 @@ class Statistics:
     # Shares.
 
     def shares(self) -> Iterator[NumberRow]:
-        """Yield shares of ranges, shares above edges, and the share of reports that are of numbers."""
+        """Yield shares of ranges, shares above edges, and the share of reports that are of numbers, as far as asked."""
+        wanted = self.view.values
         for each in share_functionals(self.plan, self.places):
             z = self._z(len(each.functionals))
-            estimates, errors = self._ratios(each.functionals, z)
-            fitted = each.functionals @ self.fit.shares / (self.places.is_number @ self.fit.shares)
-            for place, (name, low, high) in enumerate(each.ranges):
+            asked = [at for at, (name, _, _) in enumerate(each.ranges) if wanted is None or name in wanted]
+            functionals = each.functionals[asked]
+            estimates, errors = self._ratios(functionals, z)
+            fitted = functionals @ self.fit.shares / (self.places.is_number @ self.fit.shares)
+            for place, at in enumerate(asked):
+                name, low, high = each.ranges[at]
                 estimate, error = float(estimates[place]), float(errors[place])
                 ends = estimate - z * error, estimate + z * error
                 yield NumberRow(name, estimate, error, *ends, each.statistic, low, high, float(fitted[place]))
-        if self.places.others:
+        if self.places.others and (wanted is None or A_NUMBER in wanted):
             z, is_number = self._z(1), self.places.is_number
             share, error = float(self.fit.raw @ is_number), float(self.fit.std_error(is_number, z))
             yield NumberRow(A_NUMBER, share, error, share - z * error, share + z * error, "share_of_reports")
