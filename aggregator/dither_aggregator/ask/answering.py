@@ -260,7 +260,7 @@ class Asking:
         z = sqrt(float(chdtri(freedom, alpha)))
         own = 2 * float(ndtr(-z))  # Python's own law says 0 from 8.3 standard errors on
         if own < analyses.ALPHA_MIN:
-            few = f"sums of {freedom:,} values do not hold all at once: name two values at most"
+            few = f"sums of {freedom:,} values do not hold all at once: name each value alone"
             raise BadQuestion(f"{few}, or fix the questions before any answer")
         return Guard("free", own)
 

@@ -170,7 +170,7 @@ def test_sums_of_many_values_hold_together_or_are_refused(tmp_path: Path, values
     with sqlite_store(Registry.parse(metrics_text(many, device_epsilon=400)), tmp_path) as store:
         asking, question = Asking(store), parse('share(color in "v *")')
         if z is None:
-            with pytest.raises(BadQuestion, match="at character 1: sums of 1,501 values do not hold all at once"):
+            with pytest.raises(BadQuestion, match="at character 7: sums of 1,501 values do not hold all at once"):
                 asking.answer_all([question], fixed=False)
             assert asking.answer_all([question], fixed=True)
             return

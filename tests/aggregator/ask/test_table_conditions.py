@@ -116,6 +116,7 @@ def test_intervals_of_cells_rates_and_means_hold(plain: Asking) -> None:
         'share(memory > 4 GB | crashed = "yes")': share(1, EVERY, [2, 3]) / share(1),
         'share(crashed = "yes" | version = "157") - share(crashed = "yes" | version = "156")': rates[0] - rates[1],
         'share(crashed = "yes" and version = "157") / share(version = "157")': share(1, 2) / newest,
+        'share(crashed = "yes" | version = "157") + 2 * share(crashed = "yes")': rates[0] + 2 * share(1),
         'mean(minutes | version = "157")': 60 * spent[1] / spent[:2].sum(),
         'share(crashed = "yes") - share(version = "157")': share(1) - newest,
     }
