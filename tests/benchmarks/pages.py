@@ -101,14 +101,18 @@ def _filled(asked: Registry, place: Path, days: int, reports: int) -> Iterator[t
 
 def _groups(name: str, metric: Any, number: int, rng: Rng) -> Iterator[Any]:
     """Yield the groups of a metric's reports in an upload, one for each of its cells."""
-    if not metric.plan.domain.unit:
+    columns = metric.plan.domain.columns
+    if not (columns or metric.plan.domain.unit):
         yield name, metric.plan.digest, _reports(metric.plan, number, rng)
         return
     by_cell: dict[int, list[Any]] = {}
     for place in range(number):
+        answer = (
+            {"a": "xy"[place % 2], "b": "xyz"[place % 3], "c": "xyz"[place // 2 % 3]} if columns else place % 8 + 0.5
+        )
         cell = metric.cells.draw(rng)
         mechanism = metric.cells.mechanism_of(cell)
-        report = mechanism.randomize(metric.class_of(metric.read(place % 8 + 0.5), cell, rng), rng)
+        report = mechanism.randomize(metric.class_of(metric.read(answer), cell, rng), rng)
         by_cell.setdefault(cell, []).append(mechanism.shape.to_wire(report))
     for cell, reports in by_cell.items():
         yield name, metric.plan.digest, reports, cell
@@ -172,15 +176,26 @@ QUESTIONS = (
     "quantile(m0099, .9) last 366 days",
     "mean(m0099) by week last 366 days",
     "share(m0099 > 3 s) by day last 366 days",
+    "mean(m0098) by week last 366 days",
+    "1 / mean(m0098) last 366 days",
+    "top(m0000, 5)",
+    "top(m0000 group by family, 5) last 366 days",
+    'share(m0097.a = "x" and b = "x") by week last 366 days',
+    'share(m0097.a = "x" | b = "x") - share(m0097.a = "x" | b = "y") by week last 366 days',
+    'regress(m0097.a = "x" on b, c) last 366 days',
+    'logistic(m0097.a = "x" on b) last 366 days',
 )
+OTHERS = {
+    "m0097": 'kind = "table"\ncolumns = { a = ["x", "y"], b = ["x", "y", "z"], c = ["x", "y", "z"] }',
+    "m0098": 'kind = "number"\nlow = 0.01\nhigh = 60\nbuckets = 64\nscale = "log"\nunit = "s"',
+    "m0099": 'kind = "number"\nedges = [0, 1, 2, 3, 5, 8]\nunit = "s"',
+}
+"""The lines that say of which kind a metric is; all others are of 20 values."""
 
 
 def _asked(place: Path) -> None:
-    number = 'kind = "number"\nedges = [0, 1, 2, 3, 5, 8]\nunit = "s"'
-    text = "".join(map(_metric, range(ASKED_METRICS)))
-    head, _, last = text.rpartition('kind = "choice"')
-    last = "\n".join(line for line in last.split("\n") if not line.startswith("values"))
-    registry_text = '[registry]\napp = "example"\ndevice_epsilon = 1000.0\nquiet_days = 0\n' + head + number + last
+    metrics = [_metric(number, OTHERS.get(f"m{number:04}", "")) for number in range(ASKED_METRICS)]
+    registry_text = '[registry]\napp = "example"\ndevice_epsilon = 1000.0\nquiet_days = 0\n' + "".join(metrics)
     with _filled(Registry.parse(registry_text), place, DAYS, 40) as (_, client):
         print(f"\n  {ASKED_METRICS} metrics, {DAYS} days: the page of one, then questions, each the first time")
         _forget()
@@ -190,18 +205,20 @@ def _asked(place: Path) -> None:
             _forget()
             took, content = _again(client, f"/v1/query?q={quote(question)}")
             _line(f"{question[:37]}", took, content[:1], ASKED_MAX_S)
-            print(f"      {took / page:.1f} times the page; {len(json.loads(content)['rows'])} answers")
+            rows = json.loads(content)["rows"]
+            told = sum(row["estimate"] is not None for row in rows)
+            print(f"      {took / page:.1f} times the page; {told} of {len(rows)} answers are told")
         _forget()
         _line("/ask, with examples", *_again(client, "/ask"), ASKED_MAX_S)
 
 
-def _metric(number: int) -> str:
+def _metric(number: int, lines: str = "") -> str:
     values = ", ".join(f'"v{place}"' for place in range(20))
+    listed = f'kind = "choice"\nvalues = [{values}]'
     return f"""
 [metric.m{number:04}]
-kind = "choice"
+{lines or listed}
 question = "Which of these do people use most, asked for the {number}th time?"
-values = [{values}]
 rev = 1
 epsilon = 0.9
 reports = 1

@@ -115,7 +115,7 @@ class NumbersReading(Reading):
     cuts: Sequence[int] = ()
     """The number of the first range of each, and that of all ranges."""
     scores: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
-    """For each quantile: the share up to each place less the quantile, in standard errors."""
+    """For each quantile that is asked for: the share up to each place less the quantile, in standard errors."""
     mean_ends: tuple[Estimated, Estimated] | None = field(default=None, repr=False, compare=False)
     """The means of the lower and of the upper ends of ranges, raw: the mean lies between, wherever numbers lie."""
 
@@ -160,7 +160,7 @@ class NumbersReading(Reading):
         if before.value in QUANTILES:
             return after.lower - before.upper, after.upper - before.lower
         least, most, open_part = self._mean_moved(earlier)
-        together = (1 + len(self.scores)) * self.view.together if self.view.simultaneous else 1
+        together = len(_names(self.stored.plan)) * self.view.together if self.view.simultaneous else 1
         z = open_z((1 - self.view.confidence) / together, open_part)
         return least.estimate - z * least.std_error, most.estimate + z * most.std_error
 
@@ -215,7 +215,7 @@ class Numbers(Estimand[NumbersReading]):
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return the mean and, unless it is all that is asked, the quantiles."""
-        return (MEAN,) if isinstance(stored.plan.domain, Range) else (MEAN, *QUANTILES)
+        return _names(stored.plan)
 
     def shares(self, stored: StoredPlan) -> Sequence[str]:
         """Return the names of shares of ranges and above edges and, where some may say nothing, of those who did."""
@@ -246,7 +246,7 @@ class Numbers(Estimand[NumbersReading]):
             blocks=tuple(statistics.blocks()),
             cuts=tuple(statistics.cuts),
             scores=statistics.scores(),
-            mean_ends=statistics.mean_ends,
+            mean_ends=statistics.mean_ends if view.values is None or MEAN in view.values else None,
             noise_floor=floor,
             method="wald",
         )
@@ -266,6 +266,10 @@ class Numbers(Estimand[NumbersReading]):
         if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
             return None
         return Statistics(stored.plan, fitted, view, self.names(stored), reports_max(stored, view.days))
+
+
+def _names(plan: Plan) -> Sequence[str]:
+    return (MEAN,) if isinstance(plan.domain, Range) else (MEAN, *QUANTILES)
 
 
 def _least(plan: Plan) -> int:
@@ -319,23 +323,25 @@ class Statistics:
         return self.channel.places
 
     def rows(self) -> Iterator[NumberRow]:
-        """Yield the rows that the view asks for: a share only if none is named."""
+        """Yield the rows that the view asks for."""
         wanted = self.view.values
         for name in self.names if wanted is None else [name for name in wanted if name in self.names]:
             yield self._mean() if name == MEAN else self._quantile(name)
-        if wanted is None and len(self.names) > 1:
+        if len(self.names) > 1 and (wanted is None or {*wanted} - {*self.names}):
             yield from self.shares()
 
     def scores(self) -> dict[str, Floats]:
-        """Return, by quantile, in how many standard errors the share up to each place is above it."""
-        return {name: self._scores(QUANTILES[name]) for name in self.names if name in QUANTILES}
+        """Return, by quantile that is asked for, in how many standard errors the share up to each place is above it."""
+        asked = [name for name in self.names if self.view.values is None or name in self.view.values]
+        return {name: self._scores(QUANTILES[name]) for name in asked if name in QUANTILES}
 
     def _scores(self, probability: float) -> Floats:
-        above = self._up_to() - probability * self.places.is_number
+        above = self._up_to - probability * self.places.is_number
         return np.asarray((above @ self.fit.raw) / np.maximum(self.fit.std_error(above), 1e-12))
 
+    @cached_property
     def _up_to(self) -> Floats:
-        """Return, for each place of numbers, the functional of the share up to there."""
+        """For each place of numbers, the functional of the share up to there."""
         places = self.places
         return np.tril(np.ones((places.numbers, places.numbers + len(places.others))))
 
@@ -423,16 +429,20 @@ class Statistics:
     # Shares.
 
     def shares(self) -> Iterator[NumberRow]:
-        """Yield shares of ranges, shares above edges, and the share of reports that are of numbers."""
+        """Yield shares of ranges, shares above edges, and the share of reports that are of numbers, as far as asked."""
+        wanted = self.view.values
         for each in share_functionals(self.plan, self.places):
             z = self._z(len(each.functionals))
-            estimates, errors = self._ratios(each.functionals, z)
-            fitted = each.functionals @ self.fit.shares / (self.places.is_number @ self.fit.shares)
-            for place, (name, low, high) in enumerate(each.ranges):
+            asked = [at for at, (name, _, _) in enumerate(each.ranges) if wanted is None or name in wanted]
+            functionals = each.functionals[asked]
+            estimates, errors = self._ratios(functionals, z)
+            fitted = functionals @ self.fit.shares / (self.places.is_number @ self.fit.shares)
+            for place, at in enumerate(asked):
+                name, low, high = each.ranges[at]
                 estimate, error = float(estimates[place]), float(errors[place])
                 ends = estimate - z * error, estimate + z * error
                 yield NumberRow(name, estimate, error, *ends, each.statistic, low, high, float(fitted[place]))
-        if self.places.others:
+        if self.places.others and (wanted is None or A_NUMBER in wanted):
             z, is_number = self._z(1), self.places.is_number
             share, error = float(self.fit.raw @ is_number), float(self.fit.std_error(is_number, z))
             yield NumberRow(A_NUMBER, share, error, share - z * error, share + z * error, "share_of_reports")

@@ -18,6 +18,7 @@ from dither_aggregator.analysis.tables import regression
 from dither_aggregator.analysis.tables.cell_sums import CellSums
 from dither_aggregator.analysis.tables.pairs import TooFew
 from dither_aggregator.analysis.tables.regression import NotTold, Regressor, StepSums
+from dither_aggregator.analysis.tables.rows import share_name
 from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, synthesise
 from dither_aggregator.analysis.tables.synthetic import pair_tables
 from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold
@@ -49,6 +50,8 @@ class AnalysisRow:
     unit: str | None = None
     """The unit of this row, such as that of a column; None where it is the question's."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
+    weights: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """The numbers before values or cells of which it is the sum, or of a coefficient its error; {} of a model."""
 
 
 class ResolvedName(Protocol):
@@ -174,7 +177,7 @@ def _items(asking: Asks, analysis: Analysis) -> Mapping[str, Floats]:
     if not (of.listed or of.table):
         raise BadQuestion(f"{analysis.metric} is not of listed values, which alone are ranked")
     if of.table:
-        of.table.check_told(of.column)
+        of.table.check_told(of.column, analysis.at)
     values = _symbols(of)
     members: dict[str, tuple[str, ...]] = {}
     for value in values:
@@ -216,8 +219,16 @@ def _top(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple
         note = f"rank {best[place]}"
         if tied:
             note += f" to {worst[place]}: cannot be told from {listed(tied, TIED_SHOWN)}"
-        found.append(AnalysisRow(names[place], estimates[place], float(lower[place]), float(upper[place]), note))
+        weights, told = _weights_of(of, items[names[place]]), (float(lower[place]), float(upper[place]))
+        found.append(AnalysisRow(names[place], estimates[place], *told, note, weights=weights))
     return sums.n, found
+
+
+def _weights_of(of: ResolvedName, has: Floats) -> Mapping[str, float]:
+    """Return the number before each value, or symbol of a column, that is summed."""
+    if of.table:
+        return of.table.cells({of.table.column(of.column): has})
+    return {value: 1.0 for value, held in zip(of.plan.values, has.tolist(), strict=True) if held}
 
 
 def _interval(sums: Sums, part: Floats, whole: Floats | None, alpha: float) -> tuple[float, float, float] | None:
@@ -242,22 +253,25 @@ def _groups(asking: Asks, analysis: Analysis) -> tuple[Regressor, list[Regressor
         raise BadQuestion(f'which values of {first.name} are the outcome? write {first.name} = "..."')
     for each in others:
         if each.name.rpartition(".")[2] not in of.table.domain.names:
-            raise BadQuestion(asking.never_together([first.name, each.name]))
-    groups = [group for each in others for group in _groups_of(of.table, each)]
+            raise BadQuestion(asking.never_together([first.name, each.name]), each.at)
+    of_parts = [(each, _groups_of(of.table, each)) for each in others]
+    groups = [group for _, own in of_parts for group in own]
     most = COEFFICIENTS_MAX if analysis.kind == "regress" else MODEL_COEFFICIENTS_MAX
     if len(groups) > most:
         few = f"{len(groups)} coefficients are more than noise leaves apart: at most {most} are told"
-        raise BadQuestion(f'{few}. Regressor values: {others[-1].name} in ("one", "another")')
-    if outcomes[0].column in {group.column for group in groups}:
-        raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself")
+        largest, _ = max(of_parts, key=lambda each: len(each[1]))
+        raise BadQuestion(f'{few}. Regressor values: {largest.name} in ("one", "another")', largest.at)
+    for each, own in of_parts:
+        if any(group.column == outcomes[0].column for group in own):
+            raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself", each.at)
     return outcomes[0], groups
 
 
 def _groups_of(table: TableAsked, part: Condition) -> list[Regressor]:
     """Return the group of a condition, or of a column's name one for each value but the first and "other"."""
     if part.name.rpartition(".")[2] not in table.domain.names:
-        raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer")
-    table.check_told(part.name)
+        raise BadQuestion(f"{part.name} is no column of {table.stored.plan.metric} that devices answer", part.at)
+    table.check_told(part.name, part.at)
     column = table.column(part.name)
     if part.patterns or part.number is not None:
         return [Regressor(table.shown(part), column, table.has(part))]
@@ -303,8 +317,25 @@ def _regression(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -
         if ends is None:
             raise asking.too_few(at, sums.n)
         rest = each.estimate - sums.estimate(each.weights)
-        rows.append(AnalysisRow(each.name, each.estimate, ends[0] + rest, ends[1] + rest, note, queries=own))
+        weights = _named_cells(asking.tables[at.metric], sums, each.weights)
+        rows.append(
+            AnalysisRow(each.name, each.estimate, ends[0] + rest, ends[1] + rest, note, queries=own, weights=weights)
+        )
     return sums.n, rows
+
+
+def _named_cells(table: TableAsked, sums: CellSums, weights: Floats) -> Mapping[str, float]:
+    """Return the weights of each question's cells by their names; a number alone has none."""
+    found = {"": float(weights[0])} if weights[0] else {}
+    labels = table.domain.labels
+    for question, block in zip(sums.questions, sums.blocks(weights), strict=True):
+        cells = list(np.ndindex(*question.shape))
+        for cell, weight in zip(question.table(question.columns).cells.tolist(), block.tolist(), strict=True):
+            if weight:
+                sides = zip(question.columns, cells[cell] if cell < len(cells) else (), strict=False)
+                each = [share_name(table.domain.names[column], labels(column)[at]) for column, at in sides]
+                found[" & ".join(each) or NONE] = weight
+    return found
 
 
 def _fitted(sums: CellSums, columns: Sequence[int]) -> Synthesis:

@@ -1,22 +1,27 @@
 """Answers to questions: an estimate, an interval that holds however many questions follow, and what it was made of.
 
 **Intervals hold together.** A reader asks again because of what came out, so an interval must hold whichever is
-asked. By default each is one of a family that was fixed before any count was read, and each family has a quarter
-of alpha:
+asked. By default each is one of a family that was fixed before any count was read, and each family has a third of
+alpha:
 
-    single     each name that the registry fixes, over each window of whole days
-    pair       each difference, sum or ratio of two of them: in one window, or of one name in two windows
+    single     each name that the registry fixes, over each window of whole days (Bonferroni)
     free       all weighted sums and ratios of one metric's listed values, or of the cells of some columns of a table
                (Scheffe), for each metric, set of columns and window
     regression each coefficient of each regression that can be asked of a table, over each window (Bonferroni)
 
+The intervals of a family hold at once. So a question of several names, or of several metrics and windows, has all that
+is possible while each of these lies in its own interval: whichever are chosen, with whichever numbers before them.
+Of names and free sums that is taken which is planned to be narrower, by the registry alone.
+
 Questions that were all written before the first answer pay for their own number alone (Bonferroni).
 
-**Terms are added.** Values of one metric in one window are one functional, with the exact law of their error. Terms of
-different windows or metrics may be of the same devices, whose answers go together or alternate: the worst of it is in
-the interval (`functional.apart`). Parts that ranges leave open add up, and are never squared.
+**Terms of these are added.** Values of one metric in one window are one functional, with the exact law of their error.
+Terms of different windows or metrics may be of the same devices, whose answers go together or alternate: the worst of
+it is in the interval (`functional.apart`). Errors add up, and are never squared, where ranges leave something open, and
+where the same coins may be in both: of windows that overlap, of a memo, of a table and one of its arms.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -28,11 +33,12 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from scipy.special import chdtri, ndtr
 
-from dither_aggregator.analysis.estimands import days_of, estimand_of, read, tally_of
+from dither_aggregator.analysis.estimands import days_of, estimand_of, estimate, read, tally_of
 from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES
+from dither_aggregator.analysis.numeric.channel import places_of
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.reading_cache import Codec, once, tell_progress
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
@@ -59,7 +65,7 @@ from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, column
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.dashboard import ValueGroup
-from dither_shared.domains import Columns, Domain
+from dither_shared.domains import NONE, Buckets, Columns, Domain, Range
 from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.kinds.kind import Asked as KindAsked
 from dither_shared.plan import Plan
@@ -67,7 +73,7 @@ from dither_shared.plan import Plan
 WINDOW_DAYS_MAX = 366
 WINDOWS = WINDOW_DAYS_MAX * (WINDOW_DAYS_MAX + 1) // 2
 """All windows of whole days of a year."""
-FAMILIES = 4
+FAMILIES = 3
 ROW_ALPHA_MIN = 1e-12
 """Readings are asked for a confidence, and 1 less a smaller chance is not exact; intervals of smaller ones are such
 that are stretched as those of a normal law are."""
@@ -78,10 +84,9 @@ RATE_PARTS = 2
 ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50}
 """An analysis counts as so many."""
 T = TypeVar("T")
-Family = Literal["single", "pair", "free", "regression", "asked"]
+Family = Literal["single", "free", "regression", "asked"]
 HOLDS_WITH: Mapping[Family, str] = {
-    "single": "all questions of one name together",
-    "pair": "all questions of two names together",
+    "single": "all questions of single names together",
     "free": "all questions of one metric's values together",
     "regression": "all coefficients of regressions together",
     "asked": "the questions that were asked together",
@@ -115,16 +120,16 @@ class Term:
     estimate: float
     below: float
     above: float
-    window: Window
+    at: CountedAt
     n: int
     devices: int
     """At least so many sent these reports."""
     answers_part: float = 1.0
     """How much of its error devices' answers are at most: 1 where that is not known."""
-    is_open: bool = False
-    """Whether ranges leave something open, which is the same in every term."""
-    arm: tuple[str, str] = ("", "")
-    """The table and the value of its public column that all devices have; one device has one value in a window."""
+    adds_up: bool = False
+    """Whether its error may go together with any other: what ranges leave open, and what is of several places."""
+    figures: tuple[tuple[Fraction, Figure], ...] = ()
+    """What it is a sum of, but for the period; () where it is no sum."""
 
     def times(self, factor: float) -> "Term":
         """Return it times a number."""
@@ -158,6 +163,8 @@ class QueryAnswer:
     """How many intervals hold at once; None for all sums of a metric's values, in all metrics and windows."""
     unit: str | None = None
     """The unit of this row of an analysis; None where it is the question's."""
+    weights: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """The numbers before values or cells that make this row of an analysis."""
     error_of: Literal["population"] = field(default="population", init=False)
 
 
@@ -173,8 +180,10 @@ class Weight(NamedTuple):
     metric: str
     """Or "", where it is a number alone."""
     value: str
-    """The value, or the estimate, by its name in the metric."""
+    """The value, the cell or the estimate, by its name in the metric."""
     weight: float
+    name: str = ""
+    """The row of an analysis; "" of a question."""
 
 
 @dataclass(frozen=True)
@@ -209,11 +218,6 @@ class Asking:
         """How many names the registry fixes, over all metrics: a table's rates by group counted."""
         return max(1, sum(_names(stored) for stored in self.plans.values()))
 
-    @cached_property
-    def largest(self) -> int:
-        """The most that one metric has."""
-        return max([1, *(_names(stored) for stored in self.plans.values())])
-
     def guard(self, expression: Expression, alone: int | None) -> Guard:
         """Return how sure an interval must be: of so many that were all fixed before, or whatever is asked next."""
         if (expression, alone) not in self._guards:
@@ -226,16 +230,26 @@ class Asking:
         return {}
 
     def _guard(self, expression: Expression, alone: int | None) -> Guard:
-        alpha = 1 - self.confidence
+        single = self.single(alone)
         if alone is not None:
-            return Guard("asked", alpha / alone, alone)
-        singles = [asked for asked in expression.asked if self._is_single(asked)]
-        if len(singles) == len(expression.asked) <= 2:
-            pairs = self.names * (self.largest * WINDOWS + WINDOWS**2)
-            family: Family = "single" if len(singles) == 1 else "pair"
-            together = self.names * WINDOWS if family == "single" else pairs
-            return Guard(family, alpha / FAMILIES / together, together)
-        return self.free(max([1, *(self._freedom(asked, expression) for asked in expression.asked)]))
+            return single
+        asked = expression.asked
+        sums = [each for each in asked if self.resolve(each).has_sums]  # any other is one name, and has a row
+        named = all(map(self._is_single, sums))
+        if named and len(asked) == 1:
+            return single
+        try:
+            free = self.free(max([1, *(self._freedom(each, expression) for each in sums)]))
+        except BadQuestion:
+            if named:
+                return single
+            raise
+        places = Counter((self.resolve(each).plan.metric, each.period, self._arm(each)) for each in sums)
+        rows = len(asked) - len(sums)
+        planned = free.z * sum(map(sqrt, places.values())) + single.z * rows
+        if named and single.z * len(asked) <= planned:
+            return single
+        return free._replace(alpha=min(free.alpha, single.alpha)) if rows else free
 
     def free(self, freedom: int) -> Guard:
         """Return how sure an interval of any weighted sum of so many free numbers must be.
@@ -246,12 +260,12 @@ class Asking:
         z = sqrt(float(chdtri(freedom, alpha)))
         own = 2 * float(ndtr(-z))  # Python's own law says 0 from 8.3 standard errors on
         if own < analyses.ALPHA_MIN:
-            few = f"sums of {freedom:,} values do not hold all at once: name two values at most"
+            few = f"sums of {freedom:,} values do not hold all at once: name each value alone"
             raise BadQuestion(f"{few}, or fix the questions before any answer")
         return Guard("free", own)
 
     def single(self, alone: int | None) -> Guard:
-        """Return how sure the interval of one name must be."""
+        """Return how sure the interval of one name must be, of so many that were fixed or of all that there are."""
         if alone is not None:
             return Guard("asked", (1 - self.confidence) / alone, alone)
         together = self.names * WINDOWS
@@ -271,15 +285,15 @@ class Asking:
         return self.regression(max(1, sum(map(analyses.regressions, self.tables.values()))))
 
     def _is_single(self, asked: Figure) -> bool:
-        """Tell whether a name is asked that the registry fixes: of at most two values, one of each column."""
+        """Tell whether a name is asked that the registry fixes: of at most two columns, with a value of each."""
         conditions = [asked.condition, asked.given, *asked.also, *asked.given_also]
         given = [each for each in conditions if each]
-        return all(each.is_single for each in given) and len(given) <= 2
+        return all(each.is_single for each in given) and len(given) + (asked.statistic == "mean") <= 2
 
     def _freedom(self, asked: Figure, expression: Expression) -> int:
         resolved = self.resolve(asked)
         if not resolved.table:
-            return len(resolved.plan.values) if resolved.listed else 1  # estimates need not sum to one
+            return len(resolved.plan.values)  # estimates need not sum to one
         others = [each for each in expression.asked if self.resolve(each).plan.metric == resolved.plan.metric]
         if len({tuple(sorted(names_asked(each))) for each in others}) == 1:
             return resolved.table.freedom(asked)
@@ -365,7 +379,7 @@ class Asking:
                 if not question.analysis:
                     self.guard(question.expression, alone)
             except BadQuestion as error:
-                raise error.placed(question.text, 0) from None
+                raise error.placed(question.text, question.expression.asked[0].at) from None
         return [list(self.answer(question, alone)) for question in questions]
 
     def work(self, question: Query) -> int:
@@ -434,6 +448,7 @@ class Asking:
                 row.queries,
                 guard.together,
                 row.unit,
+                row.weights,
             )
 
     def change(self, question: Query, before: Window, after: Window, alone: int | None = None) -> QueryAnswer:
@@ -452,7 +467,7 @@ class Asking:
             try:
                 analyses.check(self, question.analysis)
             except BadQuestion as error:
-                raise error.placed(question.text, 0) from None
+                raise error.placed(question.text, question.analysis.at) from None
         if question.period is None and question.step is None:
             return (None,)
         try:
@@ -486,41 +501,59 @@ class Asking:
         terms: list[Term] = []
         untold = ""
         try:
-            terms.extend(self._sum(expression.sum, window, guard.alpha))
-            for factor, part, whole in expression.ratios:
-                terms.append(self._ratio(part, whole, window, guard.alpha).times(float(factor)))
+            if guard.family == "single":
+                terms.append(self._of_names(expression, window, guard.alpha))
+            else:
+                terms.extend(self._sum(expression.sum, window, guard.alpha))
+                for factor, part, whole in expression.ratios:
+                    terms.append(self._ratio(part, whole, window, guard).times(float(factor)))
+                terms[0] = replace(terms[0], estimate=terms[0].estimate + float(expression.sum.constant))
         except Untold as why:
             untold = str(why)
             terms = [why.of] if isinstance(why.of, Term) else []
         except (BadTally, TallyGone) as error:
             untold, terms = str(error), []
-        days = [term.window for term in terms] or [window or default_window(self.store, self._first(expression))]
-        first, last = min(each.first for each in days), max(each.last for each in days)
-        counted = min((term.n for term in terms), default=0), min((term.devices for term in terms), default=0)
-        bare = QueryAnswer(Window(first, last), *counted, guard.family, guard.z, untold=untold, together=guard.together)
+        days = window or default_window(self.store, self._first(expression))
+        told = self._added(terms, guard) if terms else Term(0.0, 0.0, 0.0, CountedAt("", days), 0, 0)
+        bare = QueryAnswer(
+            told.at.days, told.n, told.devices, guard.family, guard.z, untold=untold, together=guard.together
+        )
         if untold:
             return bare
-        added = _added(terms)
-        estimate = added.estimate + float(expression.sum.constant)
-        return replace(bare, estimate=estimate, lower=estimate - added.below, upper=estimate + added.above)
+        return replace(bare, estimate=told.estimate, lower=told.estimate - told.below, upper=told.estimate + told.above)
 
-    def weights(self, question: Query) -> Iterator[Weight]:
-        """Yield what an answer is made of: numbers before the values of metrics, or before other estimates."""
+    def weights(self, question: Query, answers: Sequence[QueryAnswer] = ()) -> Iterator[Weight]:
+        """Yield what an answer is made of: numbers before the values of metrics, cells of tables, or other estimates.
+
+        A rate, or a mean of a table, is a ratio of its own; within another ratio it stands by its name. Those of an
+        analysis are in its answers.
+        """
         expression = question.expression
+        for row in answers if question.analysis else ():
+            metric = self.asked_plans(question)[0].plan.metric
+            yield from (Weight("sum", 0, metric, value, weight, row.name) for value, weight in row.weights.items())
         sums: list[tuple[Part, int, Fraction, WeightedSum]] = [("sum", 0, Fraction(1), expression.sum)]
         for at, (factor, part, whole) in enumerate(expression.ratios, 1):
             sums += [("numerator", at, factor, part), ("denominator", at, Fraction(1), whole)]
+        ratio = len(expression.ratios)
         for side, at, times, each in sums:
             if each.constant:
                 yield Weight(side, at, "", "", float(times * each.constant))
             for factor, asked in each.terms:
                 resolved = self.resolve(asked)
-                names, flipped = resolved.names(asked)
-                sign = -1 if flipped else 1
-                if flipped:
-                    yield Weight(side, at, "", "", float(times * factor))
-                for name in names:
-                    yield Weight(side, at, resolved.plan.metric, name, float(sign * times * factor))
+                over, under = resolved.functional(asked)
+                if under and side == "sum":
+                    ratio += 1
+                    both: list[tuple[Part, int, float, Mapping[str, float]]] = [
+                        ("numerator", ratio, float(times * factor), over),
+                        ("denominator", ratio, 1.0, under),
+                    ]
+                else:
+                    names = {resolved.names(asked)[0][0]: 1.0} if under else over
+                    both = [(side, at, float(times * factor), names)]
+                for own, place, by, numbers in both:
+                    for value, number in numbers.items():
+                        yield Weight(own, place, resolved.plan.metric if value else "", value, by * number)
 
     def _first(self, expression: Expression) -> StoredPlan:
         return self.resolve(expression.asked[0]).stored
@@ -535,12 +568,14 @@ class Asking:
         found: dict[CountedAt, Sums] = {}
         plain: dict[CountedAt, Floats] = {}
         ratios: dict[CountedAt, list[tuple[float, Floats, Floats]]] = {}
+        figures: dict[CountedAt, tuple[tuple[Fraction, Figure], ...]] = {}
         for factor, asked in of.terms:
             resolved = self.resolve(asked)
-            at = self._place(asked, window)
-            if not (resolved.listed or resolved.table):
-                yield self._row(resolved, asked, at.days, alpha).times(float(factor))
+            at, figure = self._place(asked, window), (factor, replace(asked, period=None))
+            if not resolved.has_sums:
+                yield replace(self._row(resolved, asked, at, alpha).times(float(factor)), figures=(figure,))
                 continue
+            figures[at] = (*figures.get(at, ()), figure)
             sums = found[at] = found[at] if at in found else self.sums(at)
             part, whole = resolved.sides(asked, sums)
             if whole is None:
@@ -549,14 +584,39 @@ class Asking:
                 ratios.setdefault(at, []).append((float(factor), part, whole))
         for at in {**plain, **ratios}:
             if at in ratios:
-                yield self._ratios(at, found[at], ratios[at], plain.get(at), alpha)
+                term = self._ratios(at, found[at], ratios[at], plain.get(at), alpha)
             else:
-                yield self._functional(at, found[at], plain[at], alpha)
+                term = self._functional(at, found[at], plain[at], alpha)
+            yield replace(term, figures=figures[at])
+
+    def _of_names(self, expression: Expression, window: Window | None, alpha: float) -> Term:
+        """Return all that is possible while each name that is asked lies in its own interval.
+
+        The ends of sums and ratios are where each name is at one of its ends.
+        """
+        asked = expression.asked
+        terms = [term for each in asked for term in self._sum(_alone(each), window, alpha)]
+        ends = [[term.estimate - term.below, term.estimate, term.estimate + term.above] for term in terms]
+        low, middle, high = np.array([*ends, [1.0, 1.0, 1.0]]).T
+        found, shown = np.zeros(3), _of_several(terms)
+        for factor, part, whole in ((Fraction(1), expression.sum, _ONE), *expression.ratios):
+            over, under = np.array([each.factors(asked) for each in (part, whole)])
+            way = np.copysign(1.0, middle @ under)
+            possible = _ratio_within(way * over, way * under, low, high)
+            if possible is None:
+                raise Untold("the denominator cannot be told from zero", shown)
+            ratio = (middle @ over) / (middle @ under)
+            found += np.sort(np.array([possible[0], ratio, possible[1]]) * float(factor))
+        lower, estimate, upper = found.tolist()
+        return replace(shown, estimate=estimate, below=estimate - lower, above=upper - estimate)
 
     def _place(self, asked: Figure, window: Window | None) -> CountedAt:
         resolved = self.resolve(asked)
-        arm = resolved.table.arm(asked) if resolved.table else ""
-        return CountedAt(resolved.plan.metric, self._window(asked, resolved.stored, window), arm)
+        return CountedAt(resolved.plan.metric, self._window(asked, resolved.stored, window), self._arm(asked))
+
+    def _arm(self, asked: Figure) -> str:
+        table = self.resolve(asked).table
+        return table.arm(asked) if table else ""
 
     def sums(self, at: CountedAt) -> Sums:
         """Return all weighted sums of a metric's values, or of a table's cells, in a window."""
@@ -582,8 +642,7 @@ class Asking:
 
     def bare(self, at: CountedAt, n: int) -> Term:
         """Return a term of n reports that nothing is told of yet."""
-        arm = (at.metric, at.arm) if at.arm else ("", "")
-        return Term(0.0, 0.0, 0.0, at.days, n, _devices(self.plans[at.metric], n, at.days), arm=arm)
+        return Term(0.0, 0.0, 0.0, at, n, _devices(self.plans[at.metric], n, at.days))
 
     def once(
         self, what: str, at: CountedAt, view: Sequence[object], make: Callable[[], T], records: Sequence[type]
@@ -650,51 +709,50 @@ class Asking:
         reach = compared.upper - compared.estimate
         return replace(bare, estimate=compared.estimate, below=reach, above=reach)
 
-    def _row(self, resolved: "Resolved", asked: Figure, days: Window, alpha: float) -> Term:
+    def _row(self, resolved: "Resolved", asked: Figure, at: CountedAt, alpha: float) -> Term:
         """Return a term that is one row of a reading."""
         (name,), flipped = resolved.names(asked)
         told = max(alpha, ROW_ALPHA_MIN)
-        view = View(days=days.days, confidence=1 - told, values=(name,))
+        view = View(days=at.days.days, confidence=1 - told, values=(name,))
         stored = resolved.stored
-        if self.suppose:
-            return self._supposed_row(stored, days, alpha)
-        reading = read(self.store, stored, days.last, view)
-        bare = Term(0.0, 0.0, 0.0, days, reading.n, _devices(stored, reading.n, days))
+        if self.suppose and not isinstance(stored.plan.domain, NumberDomain):
+            return self._supposed_text(stored, at, alpha)
+        last = at.days.last
+        reading = (
+            estimate(stored, last, self.suppose(stored), view) if self.suppose else read(self.store, stored, last, view)
+        )
+        bare = self.bare(at, reading.n)
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
         if row is None:
             raise Untold(reading.nothing_to_show or f"{name} cannot be told of {reading.n:,} reports", bare)
         farther = NormalDist().inv_cdf(alpha / 2) / NormalDist().inv_cdf(told / 2)
-        own = Term(
-            row.estimate,
-            farther * (row.estimate - row.lower),
-            farther * (row.upper - row.estimate),
-            days,
-            bare.n,
-            bare.devices,
-            reading.answers_part(row),
-            asked.statistic != "share",
+        own = replace(
+            bare,
+            estimate=row.estimate,
+            below=farther * (row.estimate - row.lower),
+            above=farther * (row.upper - row.estimate),
+            answers_part=reading.answers_part(row),
+            adds_up=asked.statistic != "share",
         )
         return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
 
-    def _supposed_row(self, stored: StoredPlan, days: Window, alpha: float) -> Term:
-        """Return the term of a text that nobody has, or of a number one without an interval, if pages would tell it."""
+    def _supposed_text(self, stored: StoredPlan, at: CountedAt, alpha: float) -> Term:
+        """Return the term of a text that nobody has, if pages would tell it."""
         assert self.suppose
-        bare = self.bare(CountedAt(stored.plan.metric, days), self.suppose(stored).n)
+        bare = self.bare(at, self.suppose(stored).n)
         least = stored.plan.kind.reports_min(KindAsked(stored.plan.domain, stored.plan.cells))
         if bare.devices < least:
             raise Untold(f"{least:,} devices are needed", bare)
-        if isinstance(stored.plan.domain, NumberDomain):
-            return bare
         own = bare.devices if stored.plan.cells.memoized else bare.n
         far = Guard("single", alpha).z * sqrt(stored.plan.kind.noise_variance(stored.plan.cells) / max(own, 1))
         return replace(bare, below=far, above=far)
 
-    def _ratio(self, part: WeightedSum, whole: WeightedSum, window: Window | None, alpha: float) -> Term:
+    def _ratio(self, part: WeightedSum, whole: WeightedSum, window: Window | None, guard: Guard) -> Term:
         """Return one sum over another: Fieller's of one metric and window, else from the ends of both.
 
         A number alone is certain: over a sum, it has the ends that the sum has, turned over.
         """
-        asked = [asked for each in (part, whole) for _, asked in each.terms]
+        alpha, asked = guard.alpha, [asked for each in (part, whole) for _, asked in each.terms]
         places = {self._place(each, window) for each in asked}
         if part.terms and len(places) == 1 and all(self.resolve(each).has_parts(each) for each in asked):
             (at,) = places
@@ -709,12 +767,12 @@ class Asking:
             return replace(
                 bare, estimate=found.estimate, below=found.estimate - found.lower, above=found.upper - found.estimate
             )
-        own = alpha / 2 if part.terms else alpha
+        own = alpha / 2 if part.terms and guard.family == "asked" else alpha
         above_terms, below_terms = (list(self._sum(each, window, own)) for each in (part, whole))
-        above = _added(above_terms or [below_terms[0].times(0.0)], part.constant)
-        below = _added(below_terms, whole.constant)
+        above = self._added(above_terms or [below_terms[0].times(0.0)], guard, part.constant)
+        below = self._added(below_terms, guard, whole.constant)
         ends = below.estimate - below.below, below.estimate + below.above
-        shown = replace(above, n=min(above.n, below.n), devices=min(above.devices, below.devices))
+        shown = _of_several([above, below])
         if ends[0] <= 0 <= ends[1]:
             raise Untold("the denominator cannot be told from zero", shown)
         corners = [
@@ -726,9 +784,39 @@ class Asking:
             estimate=estimate,
             below=estimate - min(corners),
             above=max(corners) - estimate,
-            answers_part=1.0,
-            is_open=above.is_open or below.is_open,
         )
+
+    def _added(self, terms: Sequence[Term], guard: Guard, constant: Fraction = Fraction(0)) -> Term:
+        """Return the sum of terms and a number: all that is possible where intervals hold at once.
+
+        The interval of one that was fixed reaches as far as its error, if each term may be of the same devices as any
+        other.
+        """
+        below = above = 0.0
+        for at, one in enumerate(terms):
+            below += one.below**2
+            above += one.above**2
+            for other in terms[:at]:
+                opposed = self._opposed(one, other) if guard.family == "asked" else 1.0
+                below += 2 * opposed * one.below * other.below
+                above += 2 * opposed * one.above * other.above
+        estimate = sum(term.estimate for term in terms) + float(constant)
+        return replace(_of_several(terms), estimate=estimate, below=sqrt(below), above=sqrt(above))
+
+    def _opposed(self, one: Term, other: Term) -> float:
+        """Return how far the errors of two terms may go together: their correlation at most."""
+        if one.adds_up or other.adds_up:
+            return 1.0
+        if one.at.metric == other.at.metric:
+            days, others = one.at.days, other.at.days
+            arms = one.at.arm and other.at.arm and one.at.arm != other.at.arm
+            if arms and days == others:  # one device has one value of the public column in a window
+                return 0.0
+            overlap = days.first <= others.last and others.first <= days.last and not arms
+            again = overlap or self.plans[one.at.metric].plan.cells.memoized
+            if again and not _are_opposite(one, other):
+                return 1.0
+        return one.answers_part * other.answers_part
 
     def _weights(self, of: WeightedSum, sums: Sums) -> Floats:
         """Return the weights of a sum of one metric's values; a number alone is that number of all values together."""
@@ -763,6 +851,11 @@ class Resolved:
     def listed(self) -> bool:
         """Whether values are listed, so that any sum of them is a functional."""
         return estimand_of(self.plan).has_functionals(self.stored)
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether any weighted sum is told: of listed values, or of a table's cells. Other names have a row each."""
+        return self.listed or bool(self.column)
 
     @property
     def table(self) -> TableAsked | None:
@@ -811,6 +904,28 @@ class Resolved:
         found, _ = self.names(asked)
         return np.isin(np.array(self.plan.values, dtype=object), found).astype(np.float64)
 
+    def functional(self, asked: Figure) -> tuple[Mapping[str, float], Mapping[str, float]]:
+        """Return the numbers before values or cells that make what is asked, and those of the devices that count.
+
+        The latter are {} where all count, and "" stands for a number alone.
+        """
+        names, flipped = self.names(asked)
+        domain = self.plan.domain
+        if self.table:
+            part, given = self.table.part(asked), self.table.given(asked)
+            arm, every = self.table.arm(asked), {column: np.ones(len(numbers)) for column, numbers in part.items()}
+            own, whole = (self.table.cells(each, arm) for each in (part, {**every, **given}))
+            if self.table.is_whole(asked):
+                return own, {}
+            return own, whole if given else {"": 1.0, NONE: -1.0}
+        if names == (MEAN,) and isinstance(domain, Buckets):
+            places = places_of(self.plan)
+            middle = (places.mean_lower + places.mean_upper) / 2
+            return {domain.name_of(at): number for at, number in enumerate(middle.tolist())}, {}
+        if flipped:
+            return {"": 1.0} | dict.fromkeys(names, -1.0), {}
+        return dict.fromkeys(names, 1.0), {}
+
     def has_parts(self, asked: Figure) -> bool:
         """Whether it is told by weights alone, or over the devices that say anything: not of some of these."""
         if self.table:
@@ -853,6 +968,10 @@ def _above(domain: NumberDomain, condition: Condition, known: Sequence[str]) -> 
     if condition.unit not in ("", domain.unit):
         raise BadQuestion(f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}")
     edges = [domain.in_unit(edge) for edge in domain.edges]
+    if isinstance(domain, Range):
+        wanted = sorted({*map(Fraction, edges), Fraction(condition.number or 0)})
+        line = f"edges = [{', '.join(f'{float(each):g}' for each in wanted)}]"
+        raise BadQuestion(f"{condition.name} is asked for its mean alone: {line} in the registry would tell shares")
     edge = next((edge for edge in edges if Fraction(edge) == Fraction(condition.number or 0)), None)
     name = f"at least {domain.with_unit(edge)}" if edge is not None else ""
     if name not in known:
@@ -867,7 +986,8 @@ def _names(stored: StoredPlan) -> int:
     if estimand.has_functionals(stored):
         known += len(set(map(analyses.family_of, stored.plan.values)))
     if isinstance(domain, Columns):
-        sizes = [len(domain.labels(column)) + 1 for column in range(len(domain.names))] + [len(domain.public)]
+        sides = [2 * len(each.edges) if isinstance(each, Buckets) else 0 for each in domain.domains]
+        sizes = [len(domain.labels(column)) + beside + 1 for column, beside in enumerate(sides)] + [len(domain.public)]
         known += 2 * sum(sizes) ** 2
     return known
 
@@ -877,7 +997,7 @@ def _column_sets(stored: StoredPlan) -> int:
     domain = stored.plan.domain
     if not isinstance(domain, Columns):
         return 1
-    return 1 + max(1, len(domain.public)) * sum(1 << len(question) for question in domain.questions)
+    return max(1, len(domain.public)) * (1 + sum(1 << len(question) for question in domain.questions))
 
 
 def _asks(stored: StoredPlan, names: Sequence[str]) -> bool:
@@ -904,26 +1024,47 @@ def _devices(stored: StoredPlan, n: int, window: Window) -> int:
     return int(effective(float(n), reports_max(stored, window.days), permanent=True)) if n else 0
 
 
-def _added(terms: Sequence[Term], constant: Fraction = Fraction(0)) -> Term:
-    """Return the sum of terms, each of which may be of the same devices as any other."""
-    shown = terms[0]
-    below = above = 0.0
-    for at, one in enumerate(terms):
-        below += one.below**2
-        above += one.above**2
-        for other in terms[:at]:
-            opposed = 1.0 if one.is_open or other.is_open else one.answers_part * other.answers_part
-            if one.arm != other.arm and one.arm[0] == other.arm[0] != "" and one.window == other.window:
-                opposed = 0.0
-            below += 2 * opposed * one.below * other.below
-            above += 2 * opposed * one.above * other.above
-    return replace(
-        shown,
-        estimate=sum(term.estimate for term in terms) + float(constant),
-        below=sqrt(below),
-        above=sqrt(above),
-        n=min(term.n for term in terms),
-        devices=min(term.devices for term in terms),
-        is_open=any(term.is_open for term in terms),
-        answers_part=1.0,
-    )
+_ONE = WeightedSum(constant=Fraction(1))
+
+
+def _alone(asked: Figure) -> WeightedSum:
+    return WeightedSum(((Fraction(1), asked),))
+
+
+def _of_several(terms: Sequence[Term]) -> Term:
+    """Return a term of all days, and of the fewest reports, of which some others are; one alone as it is."""
+    if len(terms) == 1:
+        return terms[0]
+    days = Window(min(term.at.days.first for term in terms), max(term.at.days.last for term in terms))
+    n, devices = min(term.n for term in terms), min(term.devices for term in terms)
+    return replace(terms[0], at=terms[0].at._replace(days=days), n=n, devices=devices, adds_up=True, figures=())
+
+
+def _are_opposite(one: Term, other: Term) -> bool:
+    """Tell whether two terms are sums of the same, each times a number, of which one is below zero."""
+    if [asked for _, asked in one.figures] != [asked for _, asked in other.figures]:
+        return False
+    scales = {mine / theirs for (mine, _), (theirs, _) in zip(one.figures, other.figures, strict=True) if theirs}
+    return len(scales) == 1 and scales.pop() < 0
+
+
+def _ratio_within(part: Floats, whole: Floats, low: Floats, high: Floats) -> tuple[float, float] | None:
+    """Return the least and the largest of one sum over another, while each number is between its ends.
+
+    None where the denominator may be zero.
+    """
+    if np.where(whole > 0, low, high) @ whole <= 0:
+        return None
+    return -_largest_ratio(-part, whole, low, high), _largest_ratio(part, whole, low, high)
+
+
+def _largest_ratio(part: Floats, whole: Floats, low: Floats, high: Floats) -> float:
+    """Return it by Dinkelbach's method (1967).
+
+    With t any ratio, that of the numbers at which part - t whole is largest is larger, unless t is the largest.
+    """
+    at, ratio = low, -np.inf
+    while (further := float(at @ part / (at @ whole))) > ratio:
+        ratio = further
+        at = np.where(part - ratio * whole > 0, high, low)
+    return ratio

@@ -2,8 +2,8 @@
 
 A supposed window has the reports that are expected where all answers are equally frequent. It tells something if there
 is an interval, and one of shares or coefficients is shorter than 1: some value between 0 and 1 is then beyond it.
-Numbers and clusters are told from as many reports as pages tell numbers, and each question of a table, from. The
-interval of a text is that of one that nobody has. Devices
+Numbers are told wherever their page would tell them of such reports, with an interval of any width. Clusters are told
+from as many as pages tell each question of a table from. The interval of a text is that of one that nobody has. Devices
 are counted as if reports came evenly over the year (`installs`): each sends so many in a window, and all answer.
 """
 
@@ -14,11 +14,13 @@ from math import ceil, inf
 import numpy as np
 
 from dither_aggregator.analysis.installs import Installs, PlannedLife, reports_of
+from dither_aggregator.analysis.numeric.channel import law_by_place
 from dither_aggregator.analysis.windows import Window, default_window
 from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import QUESTION_MIN
 
@@ -34,6 +36,8 @@ def supposed_tally(n: int, stored: StoredPlan) -> Tally:
     """Return what n reports are expected to count where all answers are equally frequent."""
     cells = stored.plan.cells
     counts = np.zeros(cells.tally_size, dtype=np.int64)
+    if isinstance(stored.plan.domain, NumberDomain):
+        return _supposed_numbers(n, stored)
     for part, table, _ in tables(cells, counts):
         mechanism, own = part.mechanism, n // cells.count
         if not isinstance(mechanism, PureMechanism):
@@ -45,6 +49,20 @@ def supposed_tally(n: int, stored: StoredPlan) -> Tally:
         if shape.raises:  # each report raises so many counts
             table[0, shape.size] += shape.raises * own - counted.sum()
     return Tally(n, counts)
+
+
+def _supposed_numbers(n: int, stored: StoredPlan) -> Tally:
+    """Return the same of numbers that are in each range, or at each step, equally often."""
+    plan, cells = stored.plan, stored.plan.cells
+    counts, weights = np.zeros(cells.tally_size, dtype=np.int64), sum(part.weight * part.cells for part in cells.parts)
+    total = 0
+    for part, table, first in tables(cells, counts):
+        for at, row in enumerate(table):
+            rates = law_by_place(plan, part.mechanism, first + at).sum(axis=1)
+            row[0] = own = round(n * part.weight / weights)
+            row[1:] = np.diff(np.rint(own * np.cumsum([0.0, *(rates / rates.sum())])))
+            total += own
+    return Tally(total, counts)
 
 
 def smallest(asking: Asking, question: Query, alone: int | None = None) -> int | None:

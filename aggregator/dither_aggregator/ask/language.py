@@ -15,7 +15,7 @@ is refused with its place, for its error has no stated bound. Or it is one analy
 import re
 import unicodedata
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -100,6 +100,11 @@ class BadQuestion(DitherError):
     def __init__(self, why: str, at: int | None = None) -> None:
         super().__init__(why)
         self.why, self.at, self.text = why, at, ""
+
+    def beside(self, at: int) -> "BadQuestion":
+        """Return it with the place of what cannot be asked, where that is not known."""
+        self.at = at if self.at is None else self.at
+        return self
 
     def placed(self, text: str, at: int) -> "BadQuestion":
         """Return it with the question that was read, and the place of what cannot be asked, where that is not known."""
@@ -233,6 +238,11 @@ class WeightedSum:
         """Return it times a number."""
         return WeightedSum(tuple((factor * each, asked) for each, asked in self.terms), factor * self.constant)
 
+    def factors(self, asked: Sequence[Figure]) -> list[float]:
+        """Return the number before each of some things, and the number alone."""
+        found = {each: factor for factor, each in self.terms}
+        return [*(float(found.get(each, 0)) for each in asked), float(self.constant)]
+
     def __add__(self, other: "WeightedSum") -> "WeightedSum":
         terms: dict[Figure, Fraction] = {}
         for factor, asked in (*self.terms, *other.terms):
@@ -246,6 +256,8 @@ class Expression:
 
     sum: WeightedSum = WeightedSum()
     ratios: tuple[tuple[Fraction, WeightedSum, WeightedSum], ...] = ()
+    at: int = field(default=0, compare=False)
+    """Its place in the question."""
 
     @property
     def asked(self) -> list[Figure]:
@@ -288,6 +300,8 @@ class Analysis:
     """Saved groups of the metric's values, by name."""
     parts: tuple[Condition, ...] = ()
     """The outcome of a regression, then its groups. One without a pattern means all values of its column."""
+    at: int = field(default=0, compare=False)
+    """The place of the metric's name in the question."""
 
 
 @dataclass(frozen=True)
@@ -324,8 +338,6 @@ def parse(text: str, groups: Groups = MappingProxyType({})) -> Query:
     if len(question.expression.asked) > TERMS_MAX:
         too_many = question.expression.asked[TERMS_MAX]
         raise BadQuestion(f"a question asks for at most {TERMS_MAX} things at once").placed(text, too_many.at)
-    if not all(1 <= NUMBER_MAX * abs(each) <= NUMBER_MAX**2 for each in question.expression.numbers if each):
-        raise BadQuestion(f"a number is at most {NUMBER_MAX:,}, and at least one part in as many").placed(text, 0)
     return replace(question, text=text)
 
 
@@ -350,18 +362,30 @@ _WORDS = {
     "EQUAL": '"="',
     "ABOVE": '">"',
     "BELOW": '"<"',
-    "PLUS": '"+"',
-    "MINUS": '"-"',
-    "STAR": '"*"',
-    "SLASH": '"/"',
+    **dict.fromkeys(("PLUS", "MINUS", "STAR", "SLASH"), '"+", "-", "*", "/"'),
+    "BY": 'a step such as "by week"',
     "$END": "the end",
 }
+_BEGINNING = (
+    *("SHARE", "MEAN", "QUANTILE", "TOP", "REGRESS", "LOGISTIC", "CLUSTERS"),
+    *("LPAR", "MINUS", "NUMBER", "COUNT", "YEAR"),
+)
+"""What a question or a part of one may begin with."""
+_QUESTION = 'a question such as share(metric = "value")'
+_PERIODS = ("LAST", "IN", "BETWEEN", "SINCE")
+_PERIOD = "a period such as last 7 days"
+_PART = 'a number or a part such as share(metric = "value")'
 
 
 def _unexpected(text: str, error: lark.exceptions.UnexpectedInput) -> BadQuestion:
     """Say at which place a question cannot be read, and what may stand there."""
     names = getattr(error, "accepts", None) or getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
-    wanted = sorted({_WORDS.get(name, f'"{name.lower()}"') for name in names})
+    literal = {each.name: f'"{each.pattern.value}"' for each in _parser().terminals}
+    wanted = list[str]()
+    for first, of_it, words in (("TOP", (), _QUESTION), ("SHARE", _BEGINNING, _PART), ("LAST", _PERIODS, _PERIOD)):
+        if first in names:
+            names, wanted = {*names} - {*_BEGINNING, *of_it}, [*wanted, words]
+    wanted += sorted({_WORDS.get(name) or literal.get(name, f'"{name.lower()}"') for name in names})
     token, found = getattr(error, "token", None), error.pos_in_stream
     at = len(text) if token is not None and token.type == "$END" else max(found or 0, 0)
     got = f"{text[at : at + 20]!r}" if at < len(text) else "the end"
@@ -378,26 +402,27 @@ def _text(token: str) -> str:
     return token[1:-1].replace('\\"', '"').replace("\\\\", "\\")
 
 
-def _day(text: str) -> date:
+def _day(text: str, at: int) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise BadQuestion(f"there is no day {text}") from None
+        raise BadQuestion(f"there is no day {text}", at) from None
 
 
-def _calendar(text: str) -> Period:
+def _calendar(text: str, at: int) -> Period:
     """Return the days of a day, a month or a year."""
     year, month, day = (text + "-01-01")[:10].split("-")
-    first = _day(f"{year}-{month}-{day}")
+    first = _day(f"{year}-{month}-{day}", at)
     lasts: Mapping[int, Callable[[], date]] = {
         4: lambda: date(first.year, 12, 31),
         7: lambda: first.replace(day=monthrange(first.year, first.month)[1]),
         10: lambda: first,
     }
-    return Period(first, lasts[len(text)]())
+    return Period(first, lasts[len(text)](), at=at)
 
 
 _Given = tuple[Condition, ...] | None
+_with_place = lark.v_args(inline=True, meta=True)
 
 
 @lark.v_args(inline=True)
@@ -411,8 +436,8 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
     def text(self, token: str) -> str:
         return _text(token)
 
-    def number(self, token: str) -> Expression:
-        return Expression(WeightedSum(constant=Fraction(str(token))))
+    def number(self, token: lark.Token) -> Expression:
+        return _bounded(Expression(WeightedSum(constant=Fraction(str(token))), at=_place(token)), _place(token))
 
     def one(self, text: str) -> tuple[str, ...]:
         return (text,)
@@ -454,19 +479,19 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
     def by_saved(self) -> str:
         return "saved"
 
-    def top(self, name: str, grouping: Literal["family", "saved"] | None, count: str) -> Analysis:
+    def top(self, name: lark.Token, grouping: Literal["family", "saved"] | None, count: lark.Token) -> Analysis:
         saved = self.groups.get(name, {}) if grouping == "saved" else {}
         groups = {name: each for name, each in saved.items() if each.patterns}
-        return Analysis("top", str(name), _counted(count, 1, TOP_MAX), grouping or "", groups)
+        return Analysis("top", str(name), _counted(count, 1, TOP_MAX), grouping or "", groups, at=_place(name))
 
-    def clusters(self, name: str, count: str) -> Analysis:
-        return Analysis("clusters", str(name), _counted(count, 2, CLUSTERS_MAX))
+    def clusters(self, name: lark.Token, count: lark.Token) -> Analysis:
+        return Analysis("clusters", str(name), _counted(count, 2, CLUSTERS_MAX), at=_place(name))
 
     def regress(self, *parts: Condition) -> Analysis:
-        return Analysis("regress", parts[0].name, parts=parts)
+        return Analysis("regress", parts[0].name, parts=parts, at=parts[0].at)
 
     def logistic(self, *parts: Condition) -> Analysis:
-        return Analysis("logistic", parts[0].name, parts=parts)
+        return Analysis("logistic", parts[0].name, parts=parts, at=parts[0].at)
 
     def beyond(self, name: lark.Token, side: str, number: Expression, unit: str | None) -> Condition:
         value = number.sum.constant
@@ -475,17 +500,17 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
 
     def last(self, days: lark.Token) -> Period:
         if not 1 <= int(days) <= 366:
-            raise BadQuestion(f"a period has 1 to 366 days, got {days}")
+            raise BadQuestion(f"a period has 1 to 366 days, got {days}", _place(days))
         return Period(None, None, int(days), _place(days))
 
     def within(self, text: lark.Token) -> Period:
-        return replace(_calendar(str(text)), at=_place(text))
+        return _calendar(str(text), _place(text))
 
-    def between(self, first: lark.Token, last: str) -> Period:
-        return Period(_day(first), _day(last), at=_place(first))
+    def between(self, first: lark.Token, last: lark.Token) -> Period:
+        return Period(_day(first, _place(first)), _day(last, _place(last)), at=_place(first))
 
     def since(self, first: lark.Token) -> Period:
-        return Period(_day(first), None, at=_place(first))
+        return Period(_day(first, _place(first)), None, at=_place(first))
 
     def daily(self) -> Step:
         return "day"
@@ -496,44 +521,53 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
     def monthly(self) -> Step:
         return "month"
 
-    def share(self, all_: tuple[Condition, ...], given: _Given, period: Period | None) -> Expression:
-        return _one(Figure("share", all_[0].name, all_[0], *_given(given, all_[1:]), period=period, at=all_[0].at))
+    @_with_place
+    def share(self, meta: Any, all_: tuple[Condition, ...], given: _Given, period: Period | None) -> Expression:
+        asked = Figure("share", all_[0].name, all_[0], *_given(given, all_[1:]), period=period, at=all_[0].at)
+        return _one(asked, meta.start_pos)
 
-    def mean(self, name: lark.Token, given: _Given, period: Period | None) -> Expression:
-        return _one(Figure("mean", str(name), None, *_given(given), period=period, at=_place(name)))
+    @_with_place
+    def mean(self, meta: Any, name: lark.Token, given: _Given, period: Period | None) -> Expression:
+        asked = Figure("mean", str(name), None, *_given(given), period=period, at=_place(name))
+        return _one(asked, meta.start_pos)
 
-    def quantile(self, name: lark.Token, number: Expression, given: _Given, period: Period | None) -> Expression:
+    @_with_place
+    def quantile(
+        self, meta: Any, name: lark.Token, number: Expression, given: _Given, period: Period | None
+    ) -> Expression:
         probability = number.sum.constant
         if not 0 < probability < 1:
-            raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}")
+            raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}", number.at)
         asked = Figure(
             "quantile", str(name), None, *_given(given), probability=probability, period=period, at=_place(name)
         )
-        return _one(asked)
+        return _one(asked, meta.start_pos)
 
     def plus(self, one: Expression, other: Expression) -> Expression:
-        return Expression(one.sum + other.sum, (*one.ratios, *other.ratios))
+        return _bounded(Expression(one.sum + other.sum, (*one.ratios, *other.ratios), one.at), other.at)
 
     def minus(self, one: Expression, other: Expression) -> Expression:
-        return one.less(other)
+        return _bounded(replace(one.less(other), at=one.at), other.at)
 
-    def negative(self, one: Expression) -> Expression:
-        return _times(one, Fraction(-1))
+    @_with_place
+    def negative(self, meta: Any, one: Expression) -> Expression:
+        return replace(_times(one, Fraction(-1)), at=meta.start_pos)
 
     def times(self, one: Expression, other: Expression) -> Expression:
         for factor, rest in ((one, other), (other, one)):
             if not factor.asked:
-                return _times(rest, factor.sum.constant)
-        raise BadQuestion("one of two factors must be a number: a product of two answers is not asked for here")
+                return _bounded(replace(_times(rest, factor.sum.constant), at=one.at), other.at)
+        product = "one of two factors must be a number: a product of two answers is not asked for here"
+        raise BadQuestion(product, other.at)
 
     def over(self, one: Expression, other: Expression) -> Expression:
         if other.ratios or (one.ratios and other.asked):
-            raise BadQuestion("a ratio is of sums: neither side of / may be a ratio itself")
+            raise BadQuestion("a ratio is of sums: neither side of / may be a ratio itself", other.at)
         if other.asked:
-            return Expression(ratios=((Fraction(1), one.sum, other.sum),))
+            return Expression(ratios=((Fraction(1), one.sum, other.sum),), at=one.at)
         if not other.sum.constant:
-            raise BadQuestion("this divides by zero")
-        return _times(one, 1 / other.sum.constant)
+            raise BadQuestion("this divides by zero", other.at)
+        return _bounded(replace(_times(one, 1 / other.sum.constant), at=one.at), other.at)
 
     def question(self, expression: Expression | Analysis, *rest: Period | Step | None) -> Query:
         period = next((each for each in rest if isinstance(each, Period)), None)
@@ -542,8 +576,10 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
             return Query("", Expression(), period, None, expression)
         if not expression.asked:
             raise BadQuestion('nothing is asked: try share(metric = "value") or mean(metric)')
-        if step and any(asked.period for asked in expression.asked):
-            raise BadQuestion(f"by {step} goes with one period for all: leave those within the parentheses out")
+        own = [asked.period for asked in expression.asked if asked.period]
+        if step and own:
+            few = f"by {step} goes with one period for all: leave those within the parentheses out"
+            raise BadQuestion(few, own[0].at)
         return Query("", expression, period, step)
 
 
@@ -554,23 +590,30 @@ def _given(
     return (given[0], also, given[1:]) if given else (None, also, ())
 
 
-def _counted(text: str, least: int, most: int) -> int:
+def _counted(text: lark.Token, least: int, most: int) -> int:
     if not least <= int(text) <= most:
-        raise BadQuestion(f"a number from {least} to {most} is asked for here, got {text}")
+        raise BadQuestion(f"a number from {least} to {most} is asked for here, got {text}", _place(text))
     return int(text)
+
+
+def _bounded(expression: Expression, at: int) -> Expression:
+    """Return it; raise BadQuestion, with the place of what was read last, where a number is too large or too small."""
+    if all(1 <= NUMBER_MAX * abs(each) <= NUMBER_MAX**2 for each in expression.numbers if each):
+        return expression
+    raise BadQuestion(f"a number is at most {NUMBER_MAX:,}, and at least one part in as many", at)
 
 
 def _place(token: lark.Token) -> int:
     return token.start_pos or 0
 
 
-def _one(asked: Figure) -> Expression:
-    return Expression(WeightedSum(((Fraction(1), asked),)))
+def _one(asked: Figure, at: int) -> Expression:
+    return Expression(WeightedSum(((Fraction(1), asked),)), at=at)
 
 
 def _times(expression: Expression, factor: Fraction) -> Expression:
     ratios = tuple((factor * each, part, whole) for each, part, whole in expression.ratios)
-    return Expression(expression.sum.times(factor), ratios)
+    return replace(expression, sum=expression.sum.times(factor), ratios=ratios)
 
 
 def steps(window: Window, step: Step) -> Iterable[Window]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -51,18 +52,22 @@ class TableAsked:
         """Return 1 for each symbol of its column that a condition means, else 0; raise BadQuestion for none."""
         column = self.column(condition.name)
         labels = self.domain.labels(column)
-        self.check_told(condition.name)
-        if condition.number is not None:
-            return self._beyond(column, condition)
-        found = condition.among(tuple(labels))
+        self.check_told(condition.name, condition.at)
+        try:
+            if condition.number is not None:
+                return self._beyond(column, condition)
+            found = condition.among(tuple(labels))
+        except BadQuestion as error:
+            raise error.beside(condition.at) from None
         if not found:
-            raise BadQuestion(f"{condition.name} has no value that {condition} means; it has {listed(labels)}")
+            few = f"{condition.name} has no value that {condition} means; it has {listed(labels)}"
+            raise BadQuestion(few, condition.at)
         return np.isin(np.array(labels, dtype=object), found).astype(np.float64)
 
-    def check_told(self, name: str) -> None:
-        """Raise BadQuestion for a column whose values are not told."""
+    def check_told(self, name: str, at: int) -> None:
+        """Raise BadQuestion, with a place, for a column whose values are not told."""
         if isinstance(self.domain.domains[self.column(name)], Range):
-            raise BadQuestion(f"coins round {name} to one of two ends, so that only its mean is told")
+            raise BadQuestion(f"coins round {name} to one of two ends, so that only its mean is told", at)
 
     def _beyond(self, column: int, condition: Condition) -> Floats:
         domain, labels = self.domain.domains[column], self.domain.labels(column)
@@ -86,8 +91,23 @@ class TableAsked:
         of_columns: dict[int, Floats] = {}
         for condition in conditions:
             column, has = self.column(condition.name), self.has(condition)
-            _narrow(of_columns, column, has, condition.name)
+            _narrow(of_columns, column, has, condition.name, condition.at)
         return of_columns
+
+    def cells(self, of_columns: Columned, arm: str = "") -> dict[str, float]:
+        """Return the number before each cell of some columns, by the cell's name; of the devices of an arm."""
+        sides = [
+            [
+                (share_name(self.domain.names[column], label), number)
+                for label, number in zip(labels, numbers.tolist(), strict=True)
+                if number
+            ]
+            for column, numbers in of_columns.items()
+            for labels in [self.domain.labels(column)]
+        ]
+        of = share_name(self.domain.public[0], arm) if arm else ""
+        named = {" & ".join(name for name, _ in cell): prod(by for _, by in cell) for cell in product(*sides)}
+        return {rate_name(name, of) if of else name: number for name, number in named.items()}
 
     # A share, a rate or a mean.
 
@@ -99,7 +119,7 @@ class TableAsked:
             return ""
         meant = [value for value in values if all(each.among((value,)) for each in found)]
         if len(meant) != 1 or found[0].number is not None:
-            raise BadQuestion(f"{public} is asked for one value: {listed(values)}")
+            raise BadQuestion(f"{public} is asked for one value: {listed(values)}", found[0].at)
         return meant[0]
 
     def given(self, asked: Figure) -> Columned:
@@ -127,9 +147,10 @@ class TableAsked:
             return {**part, column: _on(self._size(column), {LOW: low, HIGH: high})}
         own = [each for each in _asked(asked) if self._own(each)]
         if len(own) < len(_asked(asked)):
-            raise BadQuestion(f"{self.domain.public[0]} is sent in the clear: it may only stand behind |")
+            at = next(each.at for each in _asked(asked) if each not in own)
+            raise BadQuestion(f"{self.domain.public[0]} is sent in the clear: it may only stand behind |", at)
         for column, has in self.together(own).items():
-            _narrow(part, column, has, self.domain.names[column])
+            _narrow(part, column, has, self.domain.names[column], own[0].at)
         return part
 
     def sides(self, asked: Figure, sums: CellSums) -> tuple[Floats, Floats] | None:
@@ -171,11 +192,11 @@ class TableAsked:
         return str(condition)
 
 
-def _narrow(of_columns: dict[int, Floats], column: int, has: Floats, name: str) -> None:
+def _narrow(of_columns: dict[int, Floats], column: int, has: Floats, name: str, at: int) -> None:
     """Leave the symbols of a column that are meant, too; raise BadQuestion for none."""
     of_columns[column] = of_columns[column] * has if column in of_columns else has
     if not of_columns[column].any():
-        raise BadQuestion(f"no value of {name} meets all that is asked of it, so no device can")
+        raise BadQuestion(f"no value of {name} meets all that is asked of it, so no device can", at)
 
 
 def _asked(asked: Figure) -> Sequence[Condition]:
@@ -210,8 +231,10 @@ def _values(domain: Domain | None, *, mean: bool) -> str:
     if isinstance(domain, NumberDomain):
         unit = f", unit = {json.dumps(domain.unit, ensure_ascii=False)}" if domain.unit else ""
         edges = [*map(domain.in_unit, domain.edges)]
-        if mean or isinstance(domain, Range):
+        if mean:
             return f'{{ low = {edges[0]}, high = {edges[-1]}, asks = ["mean"]{unit} }}'
+        if isinstance(domain, Range):  # shares need an edge between its ends
+            edges.insert(1, domain.in_unit(sum(domain.edges[:: len(domain.edges) - 1]) // 2))
         return f"{{ edges = [{', '.join(edges)}]{unit} }}"
     values = [value for value in getattr(domain, "values", ()) if value != OTHER]
     shown = [json.dumps(value, ensure_ascii=False) for value in values[:VALUES_SHOWN]]

@@ -10,7 +10,7 @@ from pathlib import Path
 from dither_aggregator.analysis.changes import windows_beside
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.ask import fleets
-from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer
+from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer, Weight
 from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.ask.saved import SavedQuestion, saved_questions
 from dither_shared.errors import ConfigurationError
@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--queries", action="store_true", help="print the noisy sums that an analysis used, step after step"
+    )
+    parser.add_argument(
+        "--weights", action="store_true", help="print the numbers before values and cells that each answer is made of"
     )
     parser.add_argument(
         "--fleet", action="store_true", help="print the smallest fleet that would tell something, and ask nothing"
@@ -55,23 +58,37 @@ def run(args: argparse.Namespace) -> int:
         asking = Asking(store, progress=_progress)
         try:
             questions = [parse(line, asking.groups) for line in lines]
+            alone = sum(map(asking.intervals, questions)) if args.file else None
             if args.fleet:
-                for each in questions:
-                    asking.windows(each)
-                print("\n".join(f"{each.text}\n  {fleets.told(asking, each)}" for each in questions))
+                print("\n".join(f"{each.text}\n  {fleets.told(asking, each, alone)}" for each in questions))
                 return 0
             answered = list(zip(questions, asking.answer_all(questions, fixed=bool(args.file)), strict=True))
-            alone = sum(map(asking.intervals, questions)) if args.file else None
             needed = fleets.needed(asking, answered, alone)
+            weights = [[*asking.weights(*each)] if args.weights else [] for each in answered]
         except BadQuestion as error:
             raise ConfigurationError(str(error)) from None
     if args.json:
         documents = [_document(*each, queries=args.queries) for each in answered]
+        if args.weights:
+            documents = [
+                {**document, "weights": [each._asdict() for each in own]}
+                for document, own in zip(documents, weights, strict=True)
+            ]
         print(json.dumps({"answers": documents}, default=str))
     else:
-        shown = [_sentences(*each, needed.get(each[0].text, ""), queries=args.queries) for each in answered]
+        shown = [
+            [*_sentences(*each, needed.get(each[0].text, ""), queries=args.queries), *map(_weight, own)]
+            for each, own in zip(answered, weights, strict=True)
+        ]
         print("\n\n".join(map("\n".join, shown)))
     return 0 if any(answer.estimate is not None for _, answers in answered for answer in answers) else 1
+
+
+def _weight(weight: Weight) -> str:
+    """Return a line: where the number stands, the number, and what it is before."""
+    row, ratio = (f"{each}, " if each else "" for each in (weight.name, weight.ratio and f"ratio {weight.ratio}"))
+    of = f"{weight.metric}: {weight.value}" if weight.metric else "a number alone"
+    return f"  {row}{ratio}{weight.part}: {weight.weight:.6g} {of}"
 
 
 def _progress(done: int, of: int) -> None:
@@ -122,8 +139,8 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _document(question: Query, answers: Sequence[QueryAnswer], *, queries: bool) -> dict[str, object]:
     rows = [{**asdict(answer), "window": answer.window.ends} for answer in answers]
-    if not queries:
-        rows = [{name: each for name, each in row.items() if name != "queries"} for row in rows]
+    left_out = {"weights"} if queries else {"weights", "queries"}
+    rows = [{name: each for name, each in row.items() if name not in left_out} for row in rows]
     return {"question": question.text, "level": 95, "rows": rows}
 
 

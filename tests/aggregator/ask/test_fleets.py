@@ -12,6 +12,7 @@ import pytest
 from dither_aggregator.ask import answering, fleets
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_analyses import METRICS
 from tests.aggregator.ask.test_asking import PAGE
@@ -84,8 +85,17 @@ def test_what_cannot_be_asked_has_no_fleet(forms: Asking) -> None:
         fleets.told(forms, parse('share(dark = "no way")'))
 
 
-def test_a_number_needs_as_many_as_its_page(asking: Asking) -> None:
-    assert fleets.smallest(asking, parse("mean(load_time) last 1 days")) == pytest.approx(3_000, rel=fleets.FINE - 1)
+@pytest.mark.parametrize(
+    ("text", "reports"),
+    [
+        ("mean(load_time) last 1 days", NUMBERS_MIN),
+        ("mean(age)", MEANS_MIN),  # fresh reports: as many as `dither metrics check` says, whatever the window
+        ("1 / mean(age) last 28 days", MEANS_MIN),
+        ("mean(age) / mean(load_time)", NUMBERS_MIN),
+    ],
+)
+def test_a_number_needs_as_many_as_its_page(forms: Asking, text: str, reports: int) -> None:
+    assert fleets.smallest(forms, parse(text)) == pytest.approx(reports, rel=fleets.FINE - 1)
 
 
 def test_what_tells_nothing_says_how_many_devices_would(asking: Asking, tmp_path: Path) -> None:
@@ -108,6 +118,12 @@ def test_the_command_says_the_fleet_and_prints_what_was_used(
 
     with sqlite_store(Registry.parse(metrics_text(METRICS, device_epsilon=400)), tmp_path):
         pass
+    (tmp_path / "questions").write_text('share(crashed = "yes" | version in "15*")\n')
+    said = []
+    for one in (["--file", str(tmp_path / "questions")], ['share(crashed = "yes" | version in "15*")']):
+        assert main(["ask", *one, "--fleet", "--data", str(tmp_path)]) == 0
+        said.append(int(re.search(r"about ([\d,]+) reports", capsys.readouterr().out)[1].replace(",", "")))  # type: ignore[index]
+    assert said[0] < said[1] / 2, "questions of a file were fixed, and need less"
     question = "regress(crashed on version)"
     assert main(["ask", question, "--fleet", "--data", str(tmp_path)]) == 0
     fleet = capsys.readouterr().out.splitlines()[1]

@@ -12,8 +12,11 @@ import pytest
 from scipy.stats import binom
 
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.tables.cell_sums import CellSums
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse
+from dither_aggregator.ask.table_conditions import CountedAt
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.store.dashboard import ValueGroup
 from dither_shared.registry import Registry
@@ -55,7 +58,9 @@ def asked(directory: Path, metrics: dict[str, dict[str, object]], **head: object
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
-    with asked(tmp_path_factory.mktemp("plain"), {"stability": STABILITY, "quiet": QUIET, "theme": THEME}) as asking:
+    with asked(
+        tmp_path_factory.mktemp("plain"), {"stability": STABILITY, "quiet": QUIET, "theme": THEME, "trial": TRIAL}
+    ) as asking:
         yield asking
 
 
@@ -111,6 +116,7 @@ def test_intervals_of_cells_rates_and_means_hold(plain: Asking) -> None:
         'share(memory > 4 GB | crashed = "yes")': share(1, EVERY, [2, 3]) / share(1),
         'share(crashed = "yes" | version = "157") - share(crashed = "yes" | version = "156")': rates[0] - rates[1],
         'share(crashed = "yes" and version = "157") / share(version = "157")': share(1, 2) / newest,
+        'share(crashed = "yes" | version = "157") + 2 * share(crashed = "yes")': rates[0] + 2 * share(1),
         'mean(minutes | version = "157")': 60 * spent[1] / spent[:2].sum(),
         'share(crashed = "yes") - share(version = "157")': share(1) - newest,
     }
@@ -188,6 +194,8 @@ def _of_both() -> float:
                 'logistic(crashed = "yes" on minutes)',
             )
         ),
+        ('regress(stayed = "yes" on minutes)', 'minutes = { edges = [0, 30, 60], unit = "min" }'),
+        ('share(theme = "dark" | minutes > 30)', 'minutes = { edges = [0, 30, 60], unit = "min" }'),
         ("mean(memory)", "of which no mean is measured"),
         ("quantile(memory, .5)", "no quantile is measured"),
         ('share(theme = "dark" | theme in "*")', "is written as share(theme ...) / share(theme ...)"),
@@ -210,9 +218,13 @@ def test_the_public_column_only_makes_groups(arms: Asking) -> None:
 
 
 def test_two_single_values_are_a_name_and_more_are_free(plain: Asking) -> None:
+    """Several names are free sums, too: what is planned to be narrower is taken."""
     families = {
         'share(crashed = "yes" and version = "157")': "single",
-        'share(crashed = "yes" | version = "157") - share(crashed = "yes" | version = "156")': "pair",
+        'share(crashed = "yes" | version = "157") - share(crashed = "yes" | version = "156")': "free",
+        'share(crashed = "yes" | version = "157") - share(theme = "dark")': "single",
+        'mean(minutes | version = "157")': "single",
+        'mean(minutes | version = "157" and version in "15*")': "free",
         'share(crashed = "yes" and version in "15*")': "free",
         'share(crashed = "yes" and version in ("156", "157")) / share(version in ("156", "157"))': "free",
     }
@@ -231,3 +243,49 @@ def test_saved_groups_are_values_by_a_name(plain: Asking) -> None:
     assert plain.guard(by_name.expression, None).family == "free"
     with pytest.raises(BadQuestion, match="version has no saved group 'Old'; it has New ones"):
         parse('share(version in group "Old")', groups)
+
+
+def test_weights_of_rates_means_and_analyses_make_their_answers(plain: Asking, arms: Asking) -> None:
+    """Each weight stands before a cell that can be asked itself, and rates are sums over sums of them."""
+    for asking, text in (
+        (plain, 'share(crashed = "yes" | version = "157") - 2 * share(crashed = "yes" | version in ("155", "156"))'),
+        (plain, 'mean(minutes | version = "157") + 1'),
+        (arms, 'share(stayed = "yes" | arm = "blue") - share(stayed = "yes")'),
+    ):
+        metric = asking.asked_plans(parse(text))[0].plan.metric
+        supposing = supposed(asking, tally_of(asking.plans[metric], np.random.default_rng(3)))
+        (answer,) = supposing.answer(parse(text), alone=1)
+        sums: dict[tuple[int, str], float] = {}
+        for weight in asking.weights(parse(text)):
+            place = weight.ratio, weight.part
+            sums[place] = sums.get(place, 0.0) + weight.weight * estimated(supposing, metric, weight.value)
+        ratios = {ratio for ratio, _ in sums if ratio}
+        made = sums.get((0, "sum"), 0.0) + sum(
+            sums[ratio, "numerator"] / sums[ratio, "denominator"] for ratio in ratios
+        )
+        assert answer.estimate == pytest.approx(made), text
+    stability = plain.plans["stability"]
+    supposing = supposed(plain, tally_of(stability, np.random.default_rng(3)))
+    for text in ("top(version, 2)", 'regress(crashed = "yes" on version = "157")'):
+        question = parse(text)
+        answers = list(supposing.answer(question, alone=1))
+        weights = list(supposing.weights(question, answers))
+        assert {weight.name for weight in weights} == {answer.name for answer in answers}
+        assert {weight.metric for weight in weights} == {"stability"}
+
+
+def estimated(asking: Asking, metric: str, name: str) -> float:
+    """Return the estimate of a cell by its name, of the questions that ask for all of its columns; of "" it is 1."""
+    if not name:
+        return 1.0
+    cell, _, arm = name.partition(" | ")
+    table, window = asking.tables[metric], Window.ending(asking.store.sealed(), 7)
+    sums = asking.sums(CountedAt(metric, window, arm.removeprefix("arm = ")))
+    assert isinstance(sums, CellSums)
+    sides = dict(each.split(" = ") for each in cell.split(" & "))
+    labels = {column: table.domain.labels(table.column(column)) for column in sides}
+    weights = sums.of(
+        {table.column(column): np.eye(len(labels[column]))[labels[column].index(sides[column])] for column in sides}
+    )
+    assert weights is not None
+    return sums.estimate(weights)

@@ -73,14 +73,19 @@ class Bounds:
         """Return the shares with the least distance from the counts, and that distance."""
         from scipy.optimize import nnls  # late: a process that answers something else need not wait for it
 
+        rows, wanted, scale = self._equations
+        if zero is not None:
+            rows = np.vstack([rows, zero * (scale / float(np.abs(zero).max()))])
+            wanted = np.append(wanted, 0.0)
+        shares, distance = nnls(rows, wanted)
+        return shares, float(distance)
+
+    @cached_property
+    def _equations(self) -> tuple[Floats, Floats, float]:
+        """The rows and the right sides of what shares are nearest to, the sum to one last, and the weight of that."""
         root, raw = self.fit.root, self.fit.raw
         scale = HEAVY * float(np.abs(root).max())
-        rows, wanted = [*root, np.full(len(raw), scale)], [*(root @ raw), scale]
-        if zero is not None:
-            rows.append(zero * (scale / float(np.abs(zero).max())))
-            wanted.append(0.0)
-        shares, distance = nnls(np.array(rows), np.array(wanted))
-        return shares, float(distance)
+        return np.vstack([root, np.full(len(raw), scale)]), np.append(root @ raw, scale), scale
 
 
 def ratio_bounds(bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats) -> tuple[float, float]:

@@ -23,6 +23,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.counting.folding import Counts, tables
 from dither_shared.domains import Buckets, Domain, Range, Thresholds
+from dither_shared.mechanisms import Mechanism
 from dither_shared.plan import Plan
 
 MERGED_DIGITS = 12
@@ -81,14 +82,13 @@ class NumberChannel:
 def channel_of(plan: Plan, counts: Counts, n: int) -> NumberChannel:
     """Return the channel of a tally of n >= 1 reports."""
     places = places_of(plan)
-    columns = len(places.is_number)
     laws, rows, cells, number = [], [], [], 0
     for part, table, first in tables(plan.cells, counts):
         for at, row in enumerate(table):
             size = int(row[0])
             if size == 0:
                 continue
-            merged, sums = _merged(_columns(plan, law_matrix(part.mechanism), first + at, columns), row[1:])
+            merged, sums = _merged(law_by_place(plan, part.mechanism, first + at), row[1:])
             laws.append(merged * (size / n))
             rows.append(sums)
             cells.append(np.full(len(sums), number))
@@ -120,8 +120,9 @@ def _alike(law: Floats) -> tuple[Floats, Counts]:
     return law[first] * np.bincount(which, minlength=len(first))[:, np.newaxis], which
 
 
-def _columns(plan: Plan, law: Floats, cell: int, columns: int) -> Floats:
-    """Return the law by place, of a cell whose mechanism may tell fewer answers apart than there are places."""
+def law_by_place(plan: Plan, mechanism: Mechanism, cell: int) -> Floats:
+    """Return P[y | place], float64[symbols, places], of a cell whose mechanism may tell fewer answers apart."""
+    law, columns = law_matrix(mechanism), len(places_of(plan).is_number)
     if isinstance(plan.domain, Thresholds):  # a cohort asks whether the number's edge lies above its step
         above = (np.arange(columns) > cell).astype(int)
         return law[:, above]

@@ -178,4 +178,6 @@ class CellSums(Sums):
             spread += variance
             cubed += once.skewness(block) / sqrt(devices) * variance**1.5
             least = max(least, 1 / devices)
-        return float(NORMAL_MIN * least + NORMAL_SKEWED * (cubed / max(spread, 1e-300) ** 1.5) ** 2)
+        if spread <= 0:  # a number alone is certain
+            return 0.0
+        return float(NORMAL_MIN * least + NORMAL_SKEWED * (cubed / spread**1.5) ** 2)

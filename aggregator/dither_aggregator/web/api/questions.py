@@ -48,6 +48,13 @@ class QuestionsBody(Body):
         validate=validate.Length(1, QUESTIONS_MAX, error=f"must be 1 to {QUESTIONS_MAX} questions"),
         error_messages={"invalid": "must be a list of questions"},
     )
+    weights = fields.Boolean(
+        load_default=False,
+        truthy={True},
+        falsy={False},
+        error_messages={"invalid": "must be true or false"},
+        metadata={"description": "true adds to meta the weights that each answer is made with"},
+    )
 
 
 class WeightRow(msgspec.Struct, frozen=True):
@@ -57,8 +64,9 @@ class WeightRow(msgspec.Struct, frozen=True):
     part: Annotated[Part, says("the part of the question: the sum, or a side of one of its ratios")]
     ratio: Annotated[int, says("which of its ratios, counted from 1; 0 for the sum beside them")]
     metric: Annotated[str, says('the metric; "" for a number alone')]
-    value: Annotated[str, says("the value, or the estimate, by its name in the metric")]
+    value: Annotated[str, says("the value, the cell or the estimate, by its name in the metric")]
     weight: float
+    name: Annotated[str, says('of an analysis: the row that it makes; else ""')]
 
 
 class AnswerMeta(TypedDict):
@@ -175,15 +183,16 @@ _NOTHING = (None, None, None)
 
 def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:
     """Answer questions, whatever is asked next."""
-    return _rows(store, asked, lines(asked["q"]), fixed=False)
+    return _rows(store, lines(asked["q"]), fixed=False, weighed=asked["weights"] == "true")
 
 
 def query_fixed(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:
     """Answer questions that were all fixed before any of them was answered."""
-    return _rows(store, asked, body_parameters(QuestionsBody, request.get_data())["questions"], fixed=True)
+    body = body_parameters(QuestionsBody, request.get_data())
+    return _rows(store, body["questions"], fixed=True, weighed=body["weights"] or asked["weights"] == "true")
 
 
-def _rows(store: Store, asked: QueryParameters, questions: list[str], *, fixed: bool) -> RowSet[AnswerMeta, AnswerRow]:
+def _rows(store: Store, questions: list[str], *, fixed: bool, weighed: bool) -> RowSet[AnswerMeta, AnswerRow]:
     asking = Asking(store)
     try:
         found = answered(asking, questions, fixed=fixed)
@@ -215,14 +224,14 @@ def _rows(store: Store, asked: QueryParameters, questions: list[str], *, fixed: 
     ]
     weights = [
         WeightRow(number, *weight)
-        for number, (question, _) in enumerate(found, 1)
-        for weight in asking.weights(question)
+        for number, (question, answers) in enumerate(found if weighed else (), 1)
+        for weight in asking.weights(question, answers)
     ]
     meta: AnswerMeta = {
         "app": store.app,
         "questions": [question.text for question, _ in found],
         "level": 95,
         "needed": " ".join(needed),
-        "weights": weights if asked["weights"] == "true" else None,
+        "weights": weights if weighed else None,
     }
     return RowSet(meta, AnswerRow, rows, "answer")
