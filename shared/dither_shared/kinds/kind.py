@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
     from dither_shared.precision import Told
+    from dither_shared.releases import ReleaseNoise
     from dither_shared.toml_tables import TomlTable
 
 D = TypeVar("D", bound=Domain)
@@ -160,6 +162,13 @@ class Kind(ABC, Generic[D, A]):
     def tells(self, asked: Asked, n: int) -> "Told | None":
         """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
         return None
+
+    def widened(self, cells: Cells, noise: "ReleaseNoise", n: int) -> float:
+        """Return by what factor the noise of a release makes standard errors of n reports larger: about, at most."""
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        return max(
+            noise.wider(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts
+        )
 
     def reports_min(self, asked: Asked) -> int:
         """Return how many reports tell anything: of devices that are all different, where these repeat memos."""

@@ -29,6 +29,7 @@ from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.precision import Told
+    from dither_shared.releases import ReleaseNoise
     from dither_shared.toml_tables import TomlTable
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
@@ -65,6 +66,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
     aliases = ("int", "integer", "float", "counter", "quantity", "histogram", "timing", "timespan", "duration")
     starter = 'question = "How long does it take?"\nunit = "ms"\nlow = 1\nhigh = 10000\nbuckets = 32\nscale = "log"'
     web_type = "number | bigint"
+    published = True
     estimand = "numbers"
     rounds = True
 
@@ -195,6 +197,13 @@ class NumberKind(Kind[NumberDomain, Placed]):
         least = open_ if isinstance(domain, Buckets) else 0.0
         error = self.std_errors(asked, n)["mean"] * 10**domain.decimals / whole
         return Told("width of the mean's interval", least + SIDES * error, least)
+
+    def widened(self, cells: Cells, noise: "ReleaseNoise", n: int) -> float:
+        """Return the factor of the cells whose counts are fewest beside the noise, as if their reports were even."""
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        return max(
+            noise.wider_even(part.mechanism.shape.size, max(1, n * part.weight // weights)) for part in cells.parts
+        )
 
     def reports_min(self, asked: Asked) -> int:
         """Return that of a mean, or of quantiles, too."""
