@@ -23,7 +23,7 @@ from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, ch
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
 from dither_aggregator.analysis.numeric.ranges import Statistic, blocks_for, share_functionals, together
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View, WantedSum
-from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
+from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.windows import may_return, reports_max
 from dither_aggregator.counting.folding import Counts, tables
@@ -258,14 +258,14 @@ class Numbers(Estimand[NumbersReading]):
         statistics = self._statistics(stored, tally, view)
         return [statistics.sum_of(wanted) if statistics else None for wanted in sums]
 
-    def released(self, tally: ReleasedTally) -> Sequence[ReleasedRow]:
+    def released(self, tally: ReleasedTally) -> Released:
         """Return the mean, quantiles and the shares of bars, or of a memoized number those above points of steps.
 
         All of their intervals hold together: half of the chance to miss is that of mean and quantiles.
         """
         plan, names = tally.plan, _names(tally.plan)
         if not tally.is_sure or _too_few(plan, tally.counts, tally.n, tally.repeats):
-            return ()
+            return Released()
         fitted = fit_counts(plan, tally.counts, tally.n, tally.repeats)
         both = []
         domain = NumberDomain.of(plan.domain)
@@ -274,10 +274,10 @@ class Numbers(Estimand[NumbersReading]):
             level = (1 - view.confidence) / (2 * max(len(names), domain.size) if at_once else 1)
             noisy = fitted.published(tally.noise_at(level))
             if not _sure_of_numbers(noisy):
-                return ()
+                return Released()
             statistics = Statistics(plan, noisy, view, names, tally.repeats)
             both.append({row.value: row for row in statistics.released() if not row.untold})
-        return [
+        rows = [
             ReleasedRow(
                 *(name, row.estimate, row.std_error, all_.lower, all_.upper, row.lower, row.upper),
                 domain.unit if row.statistic in ("mean", "quantile") else None,
@@ -285,6 +285,7 @@ class Numbers(Estimand[NumbersReading]):
             for name, row in both[0].items()
             if (all_ := both[1].get(name))
         ]
+        return Released.of(rows)
 
     def _statistics(self, stored: StoredPlan, tally: Tally, view: View) -> "Statistics | None":
         """Return what a tally tells; None where its reports, or those of numbers, are too few."""

@@ -26,7 +26,7 @@ from scipy.special import ndtr
 from dither_aggregator.analysis.disclosure import CELL_MIN
 from dither_aggregator.analysis.functional import Functionals, apart
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
-from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
+from dither_aggregator.analysis.released import Released, ReleasedTally
 from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
@@ -393,9 +393,9 @@ class Estimand(ABC, Generic[R]):
         """Return rows of sums of listed values or ranges in a tally of reports; None for one that cannot be told."""
         return [None] * len(sums)
 
-    def released(self, tally: ReleasedTally) -> Sequence[ReleasedRow]:
+    def released(self, tally: ReleasedTally) -> Released:
         """Return what noisy counts tell, of a kind that is published; nothing where they are too few."""
-        return ()
+        return Released()
 
     @abstractmethod
     def read(

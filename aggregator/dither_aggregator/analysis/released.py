@@ -7,7 +7,7 @@ adds. So everything that a reading says comes from noisy counts and the plan.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, median
 
 import numpy as np
 
@@ -45,14 +45,28 @@ class ReleasedRow(Row):
 
 
 @dataclass(frozen=True)
+class Released:
+    """The rows that noisy counts tell; none where they are too few."""
+
+    rows: Sequence[ReleasedRow] = ()
+    noise_floor: float = 0.0
+    """The standard error of a value that nobody has, or the usual one of shares of ranges and columns."""
+
+    @classmethod
+    def of(cls, rows: Sequence[ReleasedRow]) -> "Released":
+        """Return rows whose shares have no common floor: that is their usual error."""
+        return cls(rows, median([row.std_error for row in rows if row.is_share] or [0.0]))
+
+
+@dataclass(frozen=True)
 class ReleasedTally:
     """A tally like any other, whose counts have noise and whose numbers of reports are made of them."""
 
     plan: Plan
     counts: Counts
     """As `counting.folding.tables` has them: for each cell its reports, then their counts. They may be negative."""
-    count_noise: float
-    """The variance of the noise on each count."""
+    noise: ReleaseNoise
+    """The law of the noise on each count."""
     repeats: int
     """How many of the reports one device may usually have sent."""
 
@@ -65,7 +79,12 @@ class ReleasedTally:
             table[:, 1:] = np.array(counts[start : start + table[:, 1:].size]).reshape(-1, size)
             table[:, 0] = np.rint(table[:, 1:].sum(axis=1) / _named(part.mechanism.shape.raises))
             start += table[:, 1:].size
-        return cls(plan, whole, noise.variance, repeats)
+        return cls(plan, whole, noise, repeats)
+
+    @property
+    def count_noise(self) -> float:
+        """The variance of the noise on each count."""
+        return self.noise.variance
 
     @property
     def n(self) -> int:

@@ -24,7 +24,7 @@ from dither_aggregator.analysis.pure import (
     significance_shares,
 )
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View, WantedSum
-from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
+from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank_among
 from dither_aggregator.analysis.tail import Sum, sum_shares
@@ -213,16 +213,19 @@ class Shares(Estimand[SharesReading]):
             return None
         return ShareRow(wanted.name, functionals.estimate(weights), sqrt(functionals.variance(weights)), *ends)
 
-    def released(self, tally: ReleasedTally) -> Sequence[ReleasedRow]:
+    def released(self, tally: ReleasedTally) -> Released:
         """Return the share of every value; nothing where one has no interval, or all that a share may be."""
         plan, mechanism = tally.plan, _pure(tally.plan)
         if not tally.is_sure:
-            return ()
+            return Released()
         counts, cells = _together(plan, tally), plan.cells.count
         functionals = Functionals(mechanism, counts, tally.n, tally.repeats, cells * tally.count_noise)
         rows = [row for row in map(partial(_released, functionals), range(mechanism.d), plan.values) if row]
         told = len(rows) == mechanism.d and any(row.upper - row.lower < 1 for row in rows)
-        return rows if told else ()
+        if not told:
+            return Released()
+        floor = sqrt(float(mechanism.noise_variance) / tally.n + cells * tally.noise.of_rare(mechanism, tally.n))
+        return Released(rows, floor)
 
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None

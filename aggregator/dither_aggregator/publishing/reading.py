@@ -7,15 +7,18 @@ rank and whether the reports are too few.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import median
+from decimal import ROUND_UP, Decimal
 
+from dither_aggregator.accounting.blanket import epsilon_of_device, law_of, rounded_down
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.shares import UNLISTED
 from dither_aggregator.analysis.significance import Ranked, rank
 from dither_aggregator.store.release_ledger import Release
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.exact import digits
+
+SURE = 5.0
+"""So many standard errors fewer reports than the noisy counts say are surely there."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,19 @@ class PublishedReading:
         return next((row for row in first if isinstance(row, ReleasedRow)), None)
 
     @property
+    def blanket(self) -> tuple[int, Decimal] | None:
+        """How many reports an answer surely hides among, rounded down, and its epsilon then, rounded up.
+
+        None where there is no figure, or none that is below the epsilon of the reports themselves.
+        """
+        release, law = self.release, law_of(self.release.plan.cells)
+        n = rounded_down(self.n - SURE * self.n_error)
+        if law is None or self.too_few or not n:
+            return None
+        epsilon = epsilon_of_device(law, n, release.reports)
+        return None if epsilon is None else (n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon)))
+
+    @property
     def finding(self) -> str:
         """The leading row in words."""
         row = self.leading
@@ -70,14 +86,7 @@ class PublishedReading:
 def read(release: Release) -> PublishedReading:
     """Return what a release tells. A release has counts."""
     assert release.counts is not None
-    plan, noise = release.plan, release.noise
-    tally = ReleasedTally.of(plan, release.counts, noise, release.repeats)
-    rows = estimand_of(plan).released(tally)
-    if not rows:
-        return PublishedReading(release, tally.n, tally.n_error, ())
-    if plan.cells.several:
-        floor = median([row.std_error for row in rows if row.is_share] or [0.0])
-    else:
-        mechanism = PureMechanism.of(plan.mechanism)
-        floor = sqrt(float(mechanism.noise_variance) / tally.n + noise.of_rare(mechanism, tally.n))
-    return PublishedReading(release, tally.n, tally.n_error, rows, floor)
+    plan = release.plan
+    tally = ReleasedTally.of(plan, release.counts, release.noise, release.repeats)
+    told = estimand_of(plan).released(tally)
+    return PublishedReading(release, tally.n, tally.n_error, told.rows, told.noise_floor)

@@ -13,7 +13,7 @@ from statistics import median
 
 from dither_aggregator.analysis.functional import answers_part
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, EstimateRow, Lines, Reading, View
-from dither_aggregator.analysis.released import SURE_OF_N, ReleasedRow, ReleasedTally
+from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, ArmStatistics, together
@@ -162,7 +162,7 @@ class Tables(Estimand[TablesReading]):
         shown = tuple(row for row in rows if view.values is None or row.value in view.values)
         return replace(bare, rows=shown, noise_floor=floor, method="wald")
 
-    def released(self, tally: ReleasedTally) -> Sequence[ReleasedRow]:
+    def released(self, tally: ReleasedTally) -> Released:
         """Return shares and means of columns, and the cells of each two columns, of all public values together.
 
         All of their intervals hold together: half of the chance to miss is that of columns, half that of cells.
@@ -172,10 +172,10 @@ class Tables(Estimand[TablesReading]):
             view = View(simultaneous=at_once, together=2)
             level = (1 - view.confidence) / (2 * len(tally.counts) if at_once else 1)  # there are fewer rows
             questions = _released_questions(tally, tally.noise_at(level))
-            rows = list(TableStatistics(domain, questions, view, provisional=True).released())
-            both.append({row.value: row for row in rows})
+            statistics = TableStatistics(domain, questions, view, provisional=True)
+            both.append({row.value: row for row in statistics.released()})
         units = {name: each.unit for name, each in zip(domain.names, domain.domains, strict=True)}
-        return [
+        rows = [
             ReleasedRow(
                 *(name, row.estimate, row.std_error, all_.lower, all_.upper, row.lower, row.upper),
                 units[row.column] if row.statistic == "mean" else None,
@@ -183,6 +183,7 @@ class Tables(Estimand[TablesReading]):
             for name, row in both[0].items()
             if (all_ := both[1].get(name))
         ]
+        return Released.of(rows)
 
 
 def _released_questions(tally: ReleasedTally, count_noise: float) -> list[QuestionTally]:
