@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
+from math import sqrt
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,11 @@ class NumberKind(Kind[NumberDomain, Placed]):
         return Told("width of the mean's interval", least + SIDES * error, least)
 
     def widened(self, cells: Cells, noise: "ReleaseNoise", n: int) -> float:
-        """Return the factor of the cells whose counts are fewest beside the noise, as if their reports were even."""
+        """Return that of the mean where it is all that is asked; else of the cells with the fewest reports a count."""
+        if isinstance(cells.parts[-1].mechanism, SquareWave):
+            from dither_shared.kinds.number_precision import mean_moves, mean_variance  # only for planning
+
+            return sqrt(1 + noise.variance * mean_moves(cells) / (n * mean_variance(cells)))
         weights = sum(part.cells * part.weight for part in cells.parts)
         return max(
             noise.wider_even(part.mechanism.shape.size, max(1, n * part.weight // weights)) for part in cells.parts
