@@ -19,8 +19,8 @@ for the function is convex. So what is computed on the grid is an upper bound of
 max(0, a + b) <= max(0, a) + max(0, b), a lower bound is E[max(0, S + N - m)] - E[max(0, N - m)], of which the last is
 at most n h^2 / (4 m) exp(-2 m^2 / (n h^2)) for steps of h (Hoeffding 1963).
 
-The n-th power of the characteristic function of Z gives the law of S modulo the grid's length. What lies beyond its
-ends is bounded by Chernoff's method and added, and so is what 53 bits round off.
+The n-th power of the characteristic function of Z gives the law of S modulo the grid's length. Chernoff's
+method bounds what lies beyond its ends, which is added, and so are the roundings of 53 bits.
 
 **Several reports of one device**, r of them, are changed one after the other. That is group privacy: r epsilon, at
 delta times r e^{(r - 1) epsilon}.
@@ -108,12 +108,12 @@ def below(law: TwoLevelLaw, n: int, delta: Decimal = DELTA) -> float | None:
 
 def _least(law: TwoLevelLaw, n: int, delta: float, *, upper: bool) -> float | None:
     whole = log(law.exp_epsilon)
-    if n < REPORTS_MIN or Sum(law, n, whole * (1 - STEPS)).delta(upper=True) > delta:
+    if n < REPORTS_MIN or BlanketSum(law, n, whole * (1 - STEPS)).delta(upper=True) > delta:
         return None
     low, high = 0.0, whole * (1 - STEPS)
     while high - low > STEPS / 4 * high:
         middle = sqrt(low * high) if low else high / 8
-        if Sum(law, n, middle).delta(upper=upper) > delta:
+        if BlanketSum(law, n, middle).delta(upper=upper) > delta:
             low = middle
         else:
             high = middle
@@ -123,7 +123,7 @@ def _least(law: TwoLevelLaw, n: int, delta: float, *, upper: bool) -> float | No
 
 
 @dataclass(frozen=True)
-class Sum:
+class BlanketSum:
     """The sum of n values of Z, at one epsilon."""
 
     law: TwoLevelLaw
@@ -173,7 +173,7 @@ class Sum:
         shift = SHIFT * step * sqrt(n)
         least = float(law @ np.maximum(numbers - shift, 0.0)) - noise
         least -= n * step**2 / (4 * shift) * exp(-2 * shift**2 / (n * step**2))
-        # What lies below the bottom is counted at up to the top; above the top something is left out, which is right.
+        # A sum below the bottom is counted at up to the top. One above the top may be left out: this is a lower bound.
         return (least - max(top, 0.0) * self._tail(-grid, weights, -bottom)) / scale
 
     def _powered(self, points: npt.NDArray[np.int64], weights: Floats, size: int) -> tuple[Floats, float]:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
@@ -14,7 +14,6 @@ from dither_shared.rng import Rng
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
     from dither_shared.precision import Told
-    from dither_shared.releases import ReleaseNoise
     from dither_shared.toml_tables import TomlTable
 
 D = TypeVar("D", bound=Domain)
@@ -62,6 +61,20 @@ class Offer:
     listed: tuple[str, ...] = ()
     noun: str = "value"
     after: tuple[str, ...] = ()
+
+
+class CountNoise(Protocol):
+    """The noise that a release adds to each count (`releases.ReleaseNoise`), as far as planning asks."""
+
+    @property
+    def variance(self) -> float:
+        """Of one count."""
+
+    def wider(self, mechanism: PureMechanism, n: int) -> float:
+        """Return by what factor it makes the standard error of a rare value larger, of n reports."""
+
+    def wider_even(self, counts: int, n: int) -> float:
+        """Return the same of n reports that are spread evenly over so many counts."""
 
 
 class Kind(ABC, Generic[D, A]):
@@ -163,7 +176,7 @@ class Kind(ABC, Generic[D, A]):
         """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
         return None
 
-    def widened(self, cells: Cells, noise: "ReleaseNoise", n: int) -> float:
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> float:
         """Return by what factor the noise of a release makes standard errors of n reports larger: about, at most."""
         weights = sum(part.cells * part.weight for part in cells.parts)
         return max(

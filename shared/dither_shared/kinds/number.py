@@ -23,14 +23,13 @@ from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Asked, Kind, Offer
+from dither_shared.kinds.kind import Asked, CountNoise, Kind, Offer
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.precision import Told
-    from dither_shared.releases import ReleaseNoise
     from dither_shared.toml_tables import TomlTable
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
@@ -199,7 +198,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
         error = self.std_errors(asked, n)["mean"] * 10**domain.decimals / whole
         return Told("width of the mean's interval", least + SIDES * error, least)
 
-    def widened(self, cells: Cells, noise: "ReleaseNoise", n: int) -> float:
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> float:
         """Return that of the mean where it is all that is asked; else of the cells with the fewest reports a count."""
         if isinstance(cells.parts[-1].mechanism, SquareWave):
             from dither_shared.kinds.number_precision import mean_moves, mean_variance  # only for planning

@@ -108,8 +108,8 @@ def mean_moves(cells: Cells) -> float:
     """
     window, shares, _ = _grid(cells)
     weights, even = _mean_weights(cells), _law_of_window(window, shares)
-    mean = sum(map(mul, weights, even)) / sum(even)
-    return sum((weight - mean) ** 2 for weight in weights)
+    mean: float = sum(map(mul, weights, even)) / sum(even)
+    return sum((weight - mean) * (weight - mean) for weight in weights)
 
 
 def _mean_weights(cells: Cells) -> list[float]:

@@ -9,7 +9,7 @@ import pytest
 
 from dither_aggregator.accounting.blanket import (
     DELTA,
-    Sum,
+    BlanketSum,
     below,
     epsilon_of,
     epsilon_of_device,
@@ -50,7 +50,7 @@ def exact_delta(mechanism: GRR, n: int, epsilon: float) -> float:
 
 def blanket_delta(mechanism: GRR, n: int, epsilon: float) -> float:
     """Return what the blanket shows, by adding up every number of each of Z's five values."""
-    total = Sum(mechanism.law, n, epsilon)
+    total = BlanketSum(mechanism.law, n, epsilon)
     values, chances = total.values
     expected = 0.0
     for counts in combinations_with_replacement(range(5), n):
@@ -67,7 +67,7 @@ def blanket_delta(mechanism: GRR, n: int, epsilon: float) -> float:
 def test_it_is_never_below_enumeration(d: int, n: int, epsilon_of_report: str, epsilon: float) -> None:
     mechanism = GRR.for_epsilon(d, Decimal(epsilon_of_report))
     true, shown = exact_delta(mechanism, n, epsilon), blanket_delta(mechanism, n, epsilon)
-    total = Sum(mechanism.law, n, epsilon)
+    total = BlanketSum(mechanism.law, n, epsilon)
     lower, upper = total.delta(upper=False), total.delta(upper=True)
     assert true <= shown * (1 + 1e-12)
     assert lower <= shown <= upper

@@ -1,4 +1,4 @@
-"""What each kind publishes: how far one device moves it, and how often its intervals hold."""
+"""Each kind's releases: how far one device moves them, and how often their intervals hold."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -248,6 +248,18 @@ def test_errors_have_what_noise_on_each_count_does(name: str, draw: Drawn) -> No
     for value, square in squares.items():
         added = noisy[value].std_error ** 2 - plain[value].std_error ** 2
         assert 0.9 <= added / (noise.variance * square) <= 1.25, value
+
+
+@pytest.mark.parametrize(("name", "draw"), [("mean", draw_number), ("pairs", draw_pairs)])
+def test_without_the_noise_in_the_errors_intervals_of_a_kind_would_not_hold(name: str, draw: Drawn) -> None:
+    plan, rng = plan_of(name), np.random.default_rng(14)
+    silent, found = ReleaseNoise.of(plan, 1_000_000_000, 1), list[bool]()
+    for _ in range(40 if name == "mean" else 4):
+        raw, truth = draw(plan, 20_000, rng)
+        blind = ReleasedTally.of(plan, released(plan, raw, rng, 20).counts or (), silent, 1)
+        rows = [row for row in estimand_of(plan).released(blind).rows if row.value in truth]
+        found += [row.own_lower <= truth[row.value][0] <= row.own_upper for row in rows]
+    assert np.mean(found) < 0.85
 
 
 # From noisy counts to a site.
