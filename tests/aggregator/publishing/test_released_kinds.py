@@ -232,7 +232,7 @@ def test_errors_have_what_noise_on_each_count_does(name: str, draw: Drawn) -> No
     plan, rng, step = plan_of(name), np.random.default_rng(12), 20
     raw, _ = draw(plan, 40_000, rng)
     noise = ReleaseNoise.of(plan, 1_000_000, 9)
-    silent = ReleaseNoise.of(plan, 1_000_000_000, 1)
+    silent = ReleaseNoise.of(plan, 20_000_000, 1)
 
     def told(counts: Counts, law: ReleaseNoise) -> Mapping[str, ReleasedRow]:
         tally = ReleasedTally.of(plan, counts.tolist(), law, 1)
@@ -253,7 +253,7 @@ def test_errors_have_what_noise_on_each_count_does(name: str, draw: Drawn) -> No
 @pytest.mark.parametrize(("name", "draw"), [("mean", draw_number), ("pairs", draw_pairs)])
 def test_without_the_noise_in_the_errors_intervals_of_a_kind_would_not_hold(name: str, draw: Drawn) -> None:
     plan, rng = plan_of(name), np.random.default_rng(14)
-    silent, found = ReleaseNoise.of(plan, 1_000_000_000, 1), list[bool]()
+    silent, found = ReleaseNoise.of(plan, 20_000_000, 1), list[bool]()
     for _ in range(40 if name == "mean" else 4):
         raw, truth = draw(plan, 20_000, rng)
         blind = ReleasedTally.of(plan, released(plan, raw, rng, 20).counts or (), silent, 1)

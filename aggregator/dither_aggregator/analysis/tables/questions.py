@@ -124,7 +124,8 @@ class CellTable:
         """How cells vary together in the population, if every report is another device's."""
         question = self.question
         if question.mechanism.geometry is not None:
-            return PointCells(question.mechanism, self.cells, self.size, question.counts)
+            # Noise of a release may make a count negative: a histogram has none.
+            return PointCells(question.mechanism, self.cells, self.size, np.maximum(question.counts, 0))
         sizes = np.bincount(self.cells, minlength=self.size).astype(np.float64)
         return PairedCells(question.mechanism, sizes, self.shares)
 
