@@ -5,9 +5,11 @@ in that window change the probability of what is published by e^epsilon at most:
 
     noise k with probability proportional to exp(-epsilon |k| / (w r))
 
-A report adds to w counts: 1 where it is a symbol, its members where it is a subset. A device has at most r reports in
-a window, and all of them may add to the same counts, so the tallies with and without the device differ by at most
-w r in sum of absolute differences. Dwork, McSherry, Nissim, Smith 2006; Ghosh, Roughgarden, Sundararajan 2009.
+A report is in one cell of its plan, and adds there to w counts: 1 where it is a symbol, its members where it is a
+subset. Dummies are members, and counted: so the number of reports is a sum of counts, and has no counter of its own. A
+device has at most r reports in a window, and all of them may add to the same counts, so the tallies with and without
+the device differ by at most w r in sum of absolute differences. Dwork, McSherry, Nissim, Smith 2006; Ghosh,
+Roughgarden, Sundararajan 2009.
 
 Epsilons of several releases add up, of one metric and of several. Nothing here is part of a plan, of the compiled
 registry or of a person's terms: a device does nothing differently, and its reports promise what they did, to everybody
@@ -27,6 +29,7 @@ from dither_shared.frozen import frozen
 from dither_shared.mechanisms import PureMechanism
 
 if TYPE_CHECKING:
+    from dither_shared.cells import Cells
     from dither_shared.kinds import Answer, Asked, Kind
     from dither_shared.plan import Plan
     from dither_shared.toml_tables import TomlTable
@@ -82,10 +85,15 @@ def unpublished(kind: "Kind[Any, Answer]", asked: "Asked") -> str:
             f"the noise would hide the totals; name another mechanism, or memoize a text by a hash"
         )
     if not kind.published:
-        return f'cannot be said of kind "{kind.name}" yet: totals of flags and choices are published'
-    if asked.cells.count > 1 or shapes[0].size > COUNTS_MAX:
-        return f"cannot be said of more than {COUNTS_MAX:,} counts yet, got {sum(shape.size for shape in shapes):,}"
+        return f'cannot be said of kind "{kind.name}" yet: totals of flags, choices, numbers and tables are published'
+    if counts_of(asked.cells) > COUNTS_MAX:
+        return f"cannot be said of more than {COUNTS_MAX:,} counts, got {counts_of(asked.cells):,}"
     return ""
+
+
+def counts_of(cells: "Cells") -> int:
+    """Return how many counts a release has: those of all cells."""
+    return cells.tally_size - cells.count
 
 
 def window_of(name: str, day: date) -> tuple[date, date]:
@@ -145,16 +153,15 @@ class ReleaseNoise:
     micro: int
     """Micro-epsilon of the release."""
     width: int
-    """w: to how many counts one report adds."""
+    """w: to how many counts one report adds, at most: it is in one cell."""
     reports: int
     """r: the most reports of a device."""
 
     @classmethod
     def of(cls, plan: "Plan", micro: int, reports: int) -> "ReleaseNoise":
         """Return that of a plan whose totals are published."""
-        width = plan.mechanism.shape.raises
-        assert width is not None  # `unpublished` refuses such a plan
-        return cls(micro, width, reports)
+        widths = [part.mechanism.shape.raises for part in plan.cells.parts]
+        return cls(micro, max(width for width in widths if width is not None), reports)  # `unpublished` refuses others
 
     @property
     def scale(self) -> Fraction:
@@ -181,6 +188,13 @@ class ReleaseNoise:
     def wider(self, mechanism: PureMechanism, n: int) -> float:
         """Return by what factor that makes the standard error of n reports larger: about, and for planning."""
         return sqrt(1 + self.of_rare(mechanism, n) * n / float(mechanism.noise_variance))
+
+    def wider_even(self, counts: int, n: int) -> float:
+        """Return the same of any estimate from n reports that are spread evenly over so many counts.
+
+        A count of n / counts reports has about that variance, and the noise's beside it.
+        """
+        return sqrt(1 + self.variance * counts / n)
 
 
 def prove_releases(published: "Mapping[str, Publishing]", allowed: Decimal | None, source: str) -> None:

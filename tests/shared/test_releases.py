@@ -93,7 +93,6 @@ def test_a_registry_is_refused_in_words(color: str, head: str, why: str) -> None
     ("kind", "more", "why"),
     [
         ("choices", 'ticks_max = 3\nmechanism = "oue"', "many bits, and all of them could be one device's"),
-        ("choices", 'ticks_max = 3\nmechanism = "privset"', 'kind "choices" yet'),
         ("text", 'candidates = ["a", "b"]', 'kind "text" yet'),
     ],
 )

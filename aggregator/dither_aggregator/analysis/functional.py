@@ -318,7 +318,9 @@ class Functionals(Sums):
             return on_points(mechanism, weights) - estimate
         p, q, named = float(mechanism.p), float(mechanism.q), mechanism.shape.raises
         assert named is not None  # counts of bits are not published
-        return np.asarray((weights - (estimate * (p - q) + q * weights.sum()) / named) / (p - q))
+        held = np.zeros(mechanism.shape.size)  # dummies are no values, but counts of them make n
+        held[: mechanism.d] = weights
+        return np.asarray((held - (estimate * (p - q) + q * weights.sum()) / named) / (p - q))
 
     def _is_normal(self, *each: Floats, alpha: float) -> bool:
         """Tell whether there are surely as many devices as a normal law of some functionals needs.

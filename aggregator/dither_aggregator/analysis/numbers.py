@@ -23,11 +23,12 @@ from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, ch
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly
 from dither_aggregator.analysis.numeric.ranges import Statistic, blocks_for, share_functionals, together
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View, WantedSum
+from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.windows import may_return, reports_max
-from dither_aggregator.counting.folding import tables
+from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
-from dither_shared.domains import Buckets, Range
+from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.plan import Plan
 from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
@@ -185,7 +186,8 @@ class NumbersReading(Reading):
     @property
     def nothing_to_show(self) -> str:
         """Say how many reports are needed."""
-        least, devices = _least(self.stored.plan), int(_effective(self.stored, self.view, self.n))
+        least, memoized = _least(self.stored.plan), self.stored.plan.cells.memoized
+        devices = int(effective(float(self.n), self.repeats, permanent=memoized))
         if devices >= least:
             return "Too few of these reports hold a number, or hardly any are in one of the cells: nothing can be told."
         if self.n >= least:
@@ -256,16 +258,44 @@ class Numbers(Estimand[NumbersReading]):
         statistics = self._statistics(stored, tally, view)
         return [statistics.sum_of(wanted) if statistics else None for wanted in sums]
 
+    def released(self, tally: ReleasedTally) -> Released:
+        """Return the mean, quantiles and the shares of bars, or of a memoized number those above points of steps.
+
+        All of their intervals hold together: half of the chance to miss is that of mean and quantiles.
+        """
+        plan, names = tally.plan, _names(tally.plan)
+        if not tally.is_sure or _too_few(plan, tally.counts, tally.n, tally.repeats):
+            return Released()
+        fitted = fit_counts(plan, tally.counts, tally.n, tally.repeats)
+        both = []
+        domain = NumberDomain.of(plan.domain)
+        for at_once in (False, True):
+            view = View(simultaneous=at_once, together=2)
+            level = (1 - view.confidence) / (2 * max(len(names), domain.size) if at_once else 1)
+            noisy = fitted.published(tally.noise_at(level))
+            if not _sure_of_numbers(noisy):
+                return Released()
+            statistics = Statistics(plan, noisy, view, names, tally.repeats)
+            both.append({row.value: row for row in statistics.released() if not row.untold})
+        rows = [
+            ReleasedRow(
+                *(name, row.estimate, row.std_error, all_.lower, all_.upper, row.lower, row.upper),
+                domain.unit if row.statistic in ("mean", "quantile") else None,
+            )
+            for name, row in both[0].items()
+            if (all_ := both[1].get(name))
+        ]
+        return Released.of(rows)
+
     def _statistics(self, stored: StoredPlan, tally: Tally, view: View) -> "Statistics | None":
         """Return what a tally tells; None where its reports, or those of numbers, are too few."""
-        devices, of_cell = (_effective(stored, view, n) for n in (tally.n, _smallest_cell(stored.plan, tally)))
-        if devices < _least(stored.plan) or of_cell < CELL_REPORTS_MIN:
+        repeats = reports_max(stored, view.days)
+        if _too_few(stored.plan, tally.counts, tally.n, repeats):
             return None
         fitted = fit_tally(stored, tally, view)
-        is_number = fitted.channel.places.is_number
-        if fitted.raw @ is_number <= SURE_OF_NUMBERS * fitted.std_error(is_number):
+        if not _sure_of_numbers(fitted):
             return None
-        return Statistics(stored.plan, fitted, view, self.names(stored), reports_max(stored, view.days))
+        return Statistics(stored.plan, fitted, view, self.names(stored), repeats)
 
 
 def _names(plan: Plan) -> Sequence[str]:
@@ -276,22 +306,34 @@ def _least(plan: Plan) -> int:
     return MEANS_MIN if isinstance(plan.domain, Range) else NUMBERS_MIN
 
 
-def _effective(stored: StoredPlan, view: View, n: int) -> float:
-    """Return how many reports of different devices n reports in a view's window count for."""
-    return effective(float(n), reports_max(stored, view.days), permanent=stored.plan.cells.memoized)
+def _names(plan: Plan) -> Sequence[str]:
+    return (MEAN,) if isinstance(plan.domain, Range) else (MEAN, *QUANTILES)
 
 
-def _smallest_cell(plan: Plan, tally: Tally) -> int:
-    return min(int(table[:, 0].min()) for _, table, _ in tables(plan.cells, tally.counts))
+def _too_few(plan: Plan, counts: Counts, n: int, repeats: int) -> bool:
+    """Tell whether n reports, of which one device may have sent so many, tell nothing."""
+    smallest = min(int(table[:, 0].min()) for _, table, _ in tables(plan.cells, counts))
+    devices, of_cell = (effective(float(each), repeats, permanent=plan.cells.memoized) for each in (n, smallest))
+    return devices < _least(plan) or of_cell < CELL_REPORTS_MIN
+
+
+def _sure_of_numbers(fitted: NumberFit) -> bool:
+    is_number = fitted.channel.places.is_number
+    return bool(fitted.raw @ is_number > SURE_OF_NUMBERS * fitted.std_error(is_number))
 
 
 def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> NumberFit:
     """Fit a tally, with what devices that report repeatedly add to its variance."""
-    channel = channel_of(stored.plan, tally.counts, tally.n)
-    once = fit_evenly(channel) if isinstance(stored.plan.domain, Range) else fit(channel)
-    memo = stored.plan.cells.mechanism if stored.plan.cells.memoized else None
+    return fit_counts(stored.plan, tally.counts, tally.n, reports_max(stored, view.days))
+
+
+def fit_counts(plan: Plan, counts: Counts, n: int, repeats: int) -> NumberFit:
+    """Fit the counts of n reports, of which one device may have sent so many."""
+    channel = channel_of(plan, counts, n)
+    once = fit_evenly(channel) if isinstance(plan.domain, Range) else fit(channel)
+    memo = plan.cells.mechanism if plan.cells.memoized else None
     assert memo is None or isinstance(memo, MemoizedPure)
-    return once.repeated(memo, reports_max(stored, view.days))
+    return once.repeated(memo, repeats)
 
 
 def _sure(before: Floats, after: Floats) -> float:
@@ -329,6 +371,14 @@ class Statistics:
             yield self._mean() if name == MEAN else self._quantile(name)
         if len(self.names) > 1 and (wanted is None or {*wanted} - {*self.names}):
             yield from self.shares()
+
+    def released(self) -> Iterator[NumberRow]:
+        """Yield the rows of a release: mean, quantiles and the shares of bars, or of what each cohort tells."""
+        for name in self.names:
+            yield self._mean() if name == MEAN else self._quantile(name)
+        if isinstance(self.plan.domain, Thresholds):
+            yield from self.shares()
+        yield from self.blocks()
 
     def scores(self) -> dict[str, Floats]:
         """Return, by quantile that is asked for, in how many standard errors the share up to each place is above it."""

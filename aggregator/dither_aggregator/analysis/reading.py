@@ -26,6 +26,7 @@ from scipy.special import ndtr
 from dither_aggregator.analysis.disclosure import CELL_MIN
 from dither_aggregator.analysis.functional import Functionals, apart
 from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
+from dither_aggregator.analysis.released import Released, ReleasedTally
 from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
 from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
@@ -391,6 +392,10 @@ class Estimand(ABC, Generic[R]):
     def sums(self, stored: StoredPlan, tally: Tally, view: View, sums: Sequence[WantedSum]) -> Sequence[Row | None]:
         """Return rows of sums of listed values or ranges in a tally of reports; None for one that cannot be told."""
         return [None] * len(sums)
+
+    def released(self, tally: ReleasedTally) -> Released:
+        """Return what noisy counts tell, of a kind that is published; nothing where they are too few."""
+        return Released()
 
     @abstractmethod
     def read(

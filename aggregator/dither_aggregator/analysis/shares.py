@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil, floor, sqrt
 from operator import attrgetter
 from typing import Annotated, NotRequired, Self
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.functional import Functionals, answers_part
-from dither_aggregator.analysis.inference import ErrorOf, Floats
+from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats
 from dither_aggregator.analysis.normalise import METHODS, Normalised, NormalisedDocument
 from dither_aggregator.analysis.pure import (
     Counted,
@@ -24,6 +24,7 @@ from dither_aggregator.analysis.pure import (
     significance_shares,
 )
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View, WantedSum
+from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank_among
 from dither_aggregator.analysis.tail import Sum, sum_shares
@@ -212,6 +213,20 @@ class Shares(Estimand[SharesReading]):
             return None
         return ShareRow(wanted.name, functionals.estimate(weights), sqrt(functionals.variance(weights)), *ends)
 
+    def released(self, tally: ReleasedTally) -> Released:
+        """Return the share of every value; nothing where one has no interval, or all that a share may be."""
+        plan, mechanism = tally.plan, _pure(tally.plan)
+        if not tally.is_sure:
+            return Released()
+        counts, cells = _together(plan, tally), plan.cells.count
+        functionals = Functionals(mechanism, counts, tally.n, tally.repeats, cells * tally.count_noise)
+        rows = [row for row in map(partial(_released, functionals), range(mechanism.d), plan.values) if row]
+        told = len(rows) == mechanism.d and any(row.upper - row.lower < 1 for row in rows)
+        if not told:
+            return Released()
+        floor = sqrt(float(mechanism.noise_variance) / tally.n + cells * tally.noise.of_rare(mechanism, tally.n))
+        return Released(rows, floor)
+
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> SharesReading:
@@ -258,6 +273,17 @@ class Shares(Estimand[SharesReading]):
         return rows
 
 
+def _released(functionals: Functionals, place: int, value: str) -> ReleasedRow | None:
+    weights = np.zeros(functionals.mechanism.d)
+    weights[place] = 1.0
+    own = functionals.interval(weights, 1 - CONFIDENCE)
+    together = functionals.interval(weights, (1 - CONFIDENCE) / functionals.mechanism.d)
+    if own is None or together is None:
+        return None
+    estimate, error = functionals.estimate(weights), sqrt(functionals.variance(weights))
+    return ReleasedRow(value, estimate, error, *together, *own)
+
+
 class OneShare(Shares):
     """The share of yes, where nothing else is asked: one row, one estimate, one interval."""
 
@@ -300,7 +326,7 @@ def _pure(plan: Plan) -> PureMechanism:
     return PureMechanism.of(plan.mechanism)
 
 
-def _together(plan: Plan, tally: Tally) -> Counts:
+def _together(plan: Plan, tally: Tally | ReleasedTally) -> Counts:
     """Return the counts of all cells' reports: cells of one mechanism say the same of a value."""
     ((_, table, _),) = tables(plan.cells, tally.counts)
     counts: Counts = table[:, 1:].sum(axis=0)

@@ -1,6 +1,7 @@
 """`dither privacy`: what each metric of a registry promises a device, and what its reports can show.
 
-With `--scenario` it shows what a device gives away in so long about several of them together.
+With `--released` it shows what answers lose to somebody who sees published totals alone. With `--scenario` it shows
+what a device gives away in so long about several of them together.
 """
 
 import argparse
@@ -12,7 +13,7 @@ from itertools import groupby
 from math import sqrt
 from pathlib import Path
 
-from dither_aggregator.accounting import scenarios
+from dither_aggregator.accounting import releases, scenarios
 from dither_aggregator.accounting.scenarios import DELTA, SCENARIOS
 from dither_aggregator.arguments import installs
 from dither_shared.accounting.linking import hundredths, linked_share
@@ -74,6 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--devices", type=int, metavar="N", help="of a scenario: N devices that answer alike, such as a household's (1)"
     )
     parser.add_argument("--delta", metavar="D", help=f"of a scenario: the delta of bounds beside the sum ({DELTA:e})")
+    parser.add_argument(
+        "--released", action="store_true", help="what answers lose to somebody who sees published totals, and no report"
+    )
     installs.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -83,6 +87,9 @@ def run(args: argparse.Namespace) -> int:
     crowd = installs.asked(args)
     registry = Registry.load(args.registry)
     metrics = _asked(registry, args.metric)
+    if args.released:
+        releases.show(registry, metrics, as_json=args.json)
+        return 0
     if _asks_scenario(args):
         scenarios.show(args, registry, metrics)
         return 0

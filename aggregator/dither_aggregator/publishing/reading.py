@@ -1,35 +1,24 @@
 """The reading of a release: everything is computed from its noisy counts and its plan, and from nothing else.
 
-n is the sum of the noisy counts, over w where a report names w values. Estimates are those of any tally; their errors
-have the variance of the noise as well (`analysis/functional.py`). Intervals say which values stand out, how they rank
-and whether the reports are too few.
+n is the sum of the noisy counts, over w where a report names w values. The estimand says what noisy counts tell
+(`Estimand.released`); errors have the variance of the noise as well. Intervals say which values stand out, how they
+rank and whether the reports are too few.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import nan, sqrt
+from decimal import ROUND_UP, Decimal
 
-import numpy as np
-
-from dither_aggregator.analysis.functional import Functionals
-from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.rows import Row
+from dither_aggregator.accounting.blanket import epsilon_of_device, law_of, rounded_down
+from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.shares import UNLISTED
 from dither_aggregator.analysis.significance import Ranked, rank
 from dither_aggregator.store.release_ledger import Release
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.exact import digits
 
-SURE_OF_N = 10
-"""With fewer times its error n is too uncertain to divide by: errors are those of small changes of n."""
-
-
-@dataclass(frozen=True)
-class PublishedRow(Row):
-    """A value's share, with an interval of its own and one of those that hold all together."""
-
-    own_lower: float = nan
-    """The ends of its own interval; `lower` and `upper` are of those that hold together."""
-    own_upper: float = nan
+SURE = 5.0
+"""So many standard errors fewer reports than the noisy counts say are surely there."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +30,10 @@ class PublishedReading:
     """The sum of the noisy counts: about so many reports. It may be negative."""
     n_error: float
     """The standard error of that, by the noise."""
-    rows: Sequence[PublishedRow]
-    """One for each value, in the plan's order; empty where the reports are too few."""
+    rows: Sequence[ReleasedRow]
+    """One for each value, in the plan's order, or for each statistic; empty where the reports are too few."""
     noise_floor: float = 0.0
-    """The standard error of a value that nobody has."""
+    """The standard error of a value that nobody has, or the usual one of shares of ranges and columns."""
 
     @property
     def too_few(self) -> bool:
@@ -52,36 +41,52 @@ class PublishedReading:
         return not self.rows
 
     @property
+    def shares(self) -> Sequence[ReleasedRow]:
+        """The rows that are parts of the reports."""
+        return [row for row in self.rows if row.is_share]
+
+    @property
     def significant(self) -> Sequence[Ranked]:
         """The listed values whose interval lies above zero, the largest first."""
-        listed = [row for row in self.rows if row.value not in UNLISTED]
+        listed = [row for row in self.shares if row.value not in UNLISTED]
         return rank([row for row in listed if row.lower > 0], [row for row in listed if row.lower <= 0])
+
+    @property
+    def leading(self) -> ReleasedRow | None:
+        """The row to begin with: the mean of numbers, or the largest share that stands out; None where none does."""
+        numbers = [row for row in self.rows if not row.is_share]
+        if numbers:
+            return numbers[0]
+        first = [each.row for each in self.significant[:1]]
+        return next((row for row in first if isinstance(row, ReleasedRow)), None)
+
+    @property
+    def blanket(self) -> tuple[int, Decimal] | None:
+        """How many reports an answer surely hides among, rounded down, and its epsilon then, rounded up.
+
+        None where there is no figure, or none that is below the epsilon of the reports themselves.
+        """
+        release, law = self.release, law_of(self.release.plan.cells)
+        n = rounded_down(self.n - SURE * self.n_error)
+        if law is None or self.too_few or not n:
+            return None
+        epsilon = epsilon_of_device(law, n, release.reports)
+        return None if epsilon is None else (n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon)))
+
+    @property
+    def finding(self) -> str:
+        """The leading row in words."""
+        row = self.leading
+        if row is None:
+            return "no answer can be told from zero."
+        words = f"{row.in_words(row.estimate)} ({row.in_words(row.lower)} to {row.in_words(row.upper)})"
+        return f"{row.value} has {words} of the reports." if row.is_share else f"the {row.value} is {words}."
 
 
 def read(release: Release) -> PublishedReading:
     """Return what a release tells. A release has counts."""
     assert release.counts is not None
-    plan, noise = release.plan, release.noise
-    mechanism = PureMechanism.of(plan.mechanism)
-    n = round(sum(release.counts) / noise.width)
-    n_error = sqrt(len(release.counts) * noise.variance) / noise.width
-    if n < max(1, SURE_OF_N * n_error):
-        return PublishedReading(release, n, n_error, ())
-    counts = np.array(release.counts, dtype=np.int64)
-    functionals = Functionals(mechanism, counts, n, release.repeats, noise.variance)
-    rows = [row for row in (_row(functionals, place, value) for place, value in enumerate(plan.values)) if row]
-    if len(rows) < len(plan.values) or all(row.upper - row.lower >= 1 for row in rows):
-        return PublishedReading(release, n, n_error, ())
-    floor = sqrt(float(mechanism.noise_variance) / n + noise.of_rare(mechanism, n))
-    return PublishedReading(release, n, n_error, rows, floor)
-
-
-def _row(functionals: Functionals, place: int, value: str) -> PublishedRow | None:
-    weights = np.zeros(functionals.mechanism.d)
-    weights[place] = 1.0
-    own = functionals.interval(weights, 1 - CONFIDENCE)
-    together = functionals.interval(weights, (1 - CONFIDENCE) / functionals.mechanism.d)
-    if own is None or together is None:
-        return None
-    estimate, error = functionals.estimate(weights), sqrt(functionals.variance(weights))
-    return PublishedRow(value, estimate, error, *together, *own)
+    plan = release.plan
+    tally = ReleasedTally.of(plan, release.counts, release.noise, release.repeats)
+    told = estimand_of(plan).released(tally)
+    return PublishedReading(release, tally.n, tally.n_error, told.rows, told.noise_floor)

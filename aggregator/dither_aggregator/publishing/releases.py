@@ -125,15 +125,15 @@ def noisy(raw: Counts, entry: Release, seed: bytes) -> tuple[int, ...]:
 
 
 def _raw(store: Store, stored: StoredPlan, first: date, last: date) -> Counts:
-    """Return how often each symbol was sent, or member named, in a window: int64[size], without the number of reports.
+    """Return how often each symbol was sent, or member named, in a window, without the numbers of reports.
 
-    That number is their sum, so it is published by its noisy counts alone.
+    All cells' counts follow each other, int64[counts_of(cells)]. Each cell's number of reports is their sum over w, so
+    it is published by its noisy counts alone.
     """
     counts = np.zeros(stored.plan.cells.tally_size, dtype=np.int64)
     for epoch in store.epochs(stored.plan, first, last):
         counts += store.tally(stored.plan, epoch).counts
-    ((_, table, _),) = tables(stored.plan.cells, counts)
-    return np.asarray(table[0, 1:])
+    return np.concatenate([table[:, 1:].ravel() for _, table, _ in tables(stored.plan.cells, counts)])
 
 
 def _seed(store: Store, entry: Release, raw: Counts) -> bytes:

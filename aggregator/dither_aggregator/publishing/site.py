@@ -18,7 +18,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
-from dither_aggregator.publishing.reading import PublishedReading, PublishedRow, read
+from dither_aggregator.analysis.released import ReleasedRow
+from dither_aggregator.publishing.reading import PublishedReading, read
 from dither_aggregator.publishing.releases import SealedRelease
 from dither_aggregator.store import StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
@@ -38,7 +39,7 @@ DIGITS = 8
 """Digits of numbers in CSV: beyond them machines may differ."""
 COLUMNS = (
     *("metric", "window", "n", "value", "estimate", "std_error"),
-    *("lower", "upper", "together_lower", "together_upper"),
+    *("lower", "upper", "together_lower", "together_upper", "unit"),
 )
 
 Files = dict[str, bytes]
@@ -96,13 +97,22 @@ class PublishedMetricPage:
         return self.readings[0] if self.readings else None
 
     @cached_property
-    def shown(self) -> Sequence[PublishedRow]:
-        """The rows of the latest release that are drawn: those that stand out, then others in the plan's order."""
+    def shown(self) -> Sequence[ReleasedRow]:
+        """The shares of the latest release that are drawn.
+
+        Those that stand out come first, the others in the plan's order. Beside a mean and quantiles all keep their
+        order: they are neighbouring ranges.
+        """
         if self.latest is None:
             return ()
-        first = [each.row for each in self.latest.significant]
-        rows = [*first, *(row for row in self.latest.rows if row not in first)]
-        return [row for row in rows if isinstance(row, PublishedRow)][:ROWS_DRAWN_MAX]
+        first = [each.row for each in self.latest.significant] if not self.numbers else []
+        rows = [*first, *(row for row in self.latest.shares if row not in first)]
+        return [row for row in rows if isinstance(row, ReleasedRow)][:ROWS_DRAWN_MAX]
+
+    @cached_property
+    def numbers(self) -> Sequence[ReleasedRow]:
+        """The rows of the latest release that are no shares: a mean, quantiles."""
+        return [row for row in self.latest.rows if not row.is_share] if self.latest else ()
 
     @property
     def plot(self) -> Plot | None:
@@ -118,16 +128,7 @@ class PublishedMetricPage:
             return "Nothing is published yet."
         if self.latest.too_few:
             return f"{self.latest.release.name}: too few reports to tell anything from the noise."
-        leading = self.latest.significant
-        if not leading:
-            return f"{self.latest.release.name}: no answer can be told from zero."
-        row = leading[0].row
-        words = f"{_percent(row.estimate)} ({_percent(row.lower)} to {_percent(row.upper)})"
-        return f"{self.latest.release.name}: {row.value} has {words} of the reports."
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %".replace("-", "\N{MINUS SIGN}")
+        return f"{self.latest.release.name}: {self.latest.finding}"
 
 
 def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease]) -> Files:
@@ -179,11 +180,14 @@ def _json(document: Mapping[str, Any]) -> bytes:
 def _csv(reading: PublishedReading) -> bytes:
     """Return the estimates of a release, a line a value: its own 95 % interval, and one of those that hold together."""
     window = (reading.release.metric, reading.release.name, reading.n)
-    rows = [(*window, row.value, *(float(f"{number:.{DIGITS}g}") for number in _numbers(row))) for row in reading.rows]
+    rows = [
+        (*window, row.value, *(float(f"{number:.{DIGITS}g}") for number in _numbers(row)), row.unit or "")
+        for row in reading.rows
+    ]
     return to_csv(COLUMNS, rows).encode()
 
 
-def _numbers(row: PublishedRow) -> tuple[float, ...]:
+def _numbers(row: ReleasedRow) -> tuple[float, ...]:
     return (row.estimate, row.std_error, row.own_lower, row.own_upper, row.lower, row.upper)
 
 
@@ -191,7 +195,7 @@ def _numbers(row: PublishedRow) -> tuple[float, ...]:
 def _templates() -> Environment:
     templates = Environment(loader=PackageLoader("dither_aggregator.web"), autoescape=True)
     dress(templates)
-    templates.filters.update(epsilon=lambda micro: f"{from_micro(micro):g}", becomes=_becomes, percent=_percent)
+    templates.filters.update(epsilon=lambda micro: f"{from_micro(micro):g}", becomes=_becomes)
     return templates
 
 

@@ -18,7 +18,7 @@ from dither_aggregator.store.records import StoreError
 from dither_shared.canonical_json import canonical_json
 from dither_shared.exact import from_micro
 from dither_shared.plan import Plan
-from dither_shared.releases import COUNTS_MAX, IN_A_YEAR, YEAR_DAYS, ReleaseNoise, name_of, window_of
+from dither_shared.releases import COUNTS_MAX, IN_A_YEAR, YEAR_DAYS, ReleaseNoise, counts_of, name_of, window_of
 
 RELEASES_MAX = 5_000
 COUNT_MAX = 1 << 53
@@ -132,14 +132,15 @@ class Release(Document):
             or self.plan.metric != self.metric
         ):
             raise ValueError("a question and a commitment must be texts, and the plan the metric's")
-        shape = self.plan.mechanism.shape
-        if self.plan.cells.count != 1 or shape.raises is None or shape.size > COUNTS_MAX:
-            raise ValueError(f"a release is of one cell of symbols or subsets, and of at most {COUNTS_MAX:,} counts")
+        cells = self.plan.cells
+        size, shapes = counts_of(cells), [part.mechanism.shape for part in cells.parts]
+        if size > COUNTS_MAX or any(shape.raises is None for shape in shapes) or not self.plan.kind.published:
+            raise ValueError(f"a release is of symbols or subsets, and of at most {COUNTS_MAX:,} counts")
         if self.counts is not None and not (
-            len(self.counts) == shape.size
+            len(self.counts) == size
             and all(type(count) is int and -COUNT_MAX < count < COUNT_MAX for count in self.counts)
         ):
-            raise ValueError(f"a release of this plan must have {shape.size:,} counts")
+            raise ValueError(f"a release of this plan must have {size:,} counts")
         return self
 
     @classmethod

@@ -24,7 +24,6 @@ question = "Which ones do people use?"
 values = ["first", "second", "third", "fourth"]
 ticks_max = 2  # of an answer with more those listed first count: values listed last then read too low"""
     several = True
-    published = False
 
     def _ticks(self, table: "TomlTable", d: int) -> int:
         return table.integer("ticks_max", 2, min(d, TICKS_MAX))

@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
@@ -60,6 +61,20 @@ class Offer:
     listed: tuple[str, ...] = ()
     noun: str = "value"
     after: tuple[str, ...] = ()
+
+
+class CountNoise(Protocol):
+    """The noise that a release adds to each count (`releases.ReleaseNoise`), as far as planning asks."""
+
+    @property
+    def variance(self) -> float:
+        """Of one count."""
+
+    def wider(self, mechanism: PureMechanism, n: int) -> float:
+        """Return by what factor it makes the standard error of a rare value larger, of n reports."""
+
+    def wider_even(self, counts: int, n: int) -> float:
+        """Return the same of n reports that are spread evenly over so many counts."""
 
 
 class Kind(ABC, Generic[D, A]):
@@ -160,6 +175,13 @@ class Kind(ABC, Generic[D, A]):
     def tells(self, asked: Asked, n: int) -> "Told | None":
         """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
         return None
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> float:
+        """Return by what factor the noise of a release makes standard errors of n reports larger: about, at most."""
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        return max(
+            noise.wider(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts
+        )
 
     def reports_min(self, asked: Asked) -> int:
         """Return how many reports tell anything: of devices that are all different, where these repeat memos."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
+from math import sqrt
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Asked, Kind, Offer
+from dither_shared.kinds.kind import Asked, CountNoise, Kind, Offer
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave
 from dither_shared.rng import Rng
@@ -65,6 +66,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
     aliases = ("int", "integer", "float", "counter", "quantity", "histogram", "timing", "timespan", "duration")
     starter = 'question = "How long does it take?"\nunit = "ms"\nlow = 1\nhigh = 10000\nbuckets = 32\nscale = "log"'
     web_type = "number | bigint"
+    published = True
     estimand = "numbers"
     rounds = True
 
@@ -186,6 +188,17 @@ class NumberKind(Kind[NumberDomain, Placed]):
         from dither_shared.kinds.number_precision import told_best
 
         return told_best(NumberDomain.of(asked.domain), asked.cells, n)
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> float:
+        """Return that of the mean where it is all that is asked; else of the cells with the fewest reports a count."""
+        if isinstance(cells.parts[-1].mechanism, SquareWave):
+            from dither_shared.kinds.number_precision import mean_moves, mean_variance  # only for planning
+
+            return sqrt(1 + noise.variance * mean_moves(cells) / (n * mean_variance(cells)))
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        return max(
+            noise.wider_even(part.mechanism.shape.size, max(1, n * part.weight // weights)) for part in cells.parts
+        )
 
     def reports_min(self, asked: Asked) -> int:
         """Return that of a mean, or of quantiles, too."""

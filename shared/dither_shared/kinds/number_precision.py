@@ -126,10 +126,26 @@ def mean_worth(cells: Cells) -> Worth:
     The mean is read with weights that are best where all places are alike, whatever the counts: so it is the mean of
     w(y), with w = R^-1 A M^-1 x, R = diag(A f) for even f, and x the places. Rounded up to a billionth.
     """
+    weights = _mean_weights(cells)
+    return Worth("the mean, as a part of the range", _up(max(weights)), _up(-min(weights)))
+
+
+def mean_moves(cells: Cells) -> float:
+    """Return the sum over counts of the squares of how far each moves that mean, times n, as parts of its range.
+
+    A count moves n as well, so a weight counts from the mean of even reports.
+    """
+    window, shares, _ = _grid(cells)
+    weights, even = _mean_weights(cells), _law_of_window(window, shares)
+    mean: float = sum(map(mul, weights, even)) / sum(even)
+    return sum((weight - mean) * (weight - mean) for weight in weights)
+
+
+def _mean_weights(cells: Cells) -> list[float]:
+    """Return w(y)."""
     window, shares, places = _grid(cells)
     solved = _solved(_of_window(window, shares), places, SOLVED)
-    weights = list(map(truediv, _law_of_window(window, solved), _law_of_window(window, shares)))
-    return Worth("the mean, as a part of the range", _up(max(weights)), _up(-min(weights)))
+    return list(map(truediv, _law_of_window(window, solved), _law_of_window(window, shares)))
 
 
 def _grid(cells: Cells) -> tuple[SquareWave, Floats, Floats]:

@@ -60,6 +60,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
     meaning = "for several short questions whose answers go together"
     aliases = ("event", "object", "record", "struct", "crosstab")
     starter = 'question = "Which versions crash?"\ncolumns = { crashed = ["no", "yes"], version = ["1.0", "1.1"] }'
+    published = True
     estimand = "tables"
     rounds = True
     takes_public = True

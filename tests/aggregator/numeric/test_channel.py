@@ -83,12 +83,13 @@ def test_a_cell_without_reports_is_left_out() -> None:
 def test_merging_outputs_that_are_alike_loses_nothing(stored: StoredPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     tally = draw_numbers(stored.plan, spread(places_of(stored.plan)), 20_000, np.random.default_rng(1))
     merged = channel_of(stored.plan, tally.counts, tally.n)
-    monkeypatch.setattr(channel_module, "_merged", lambda law, counts: (law, counts))
+    monkeypatch.setattr(channel_module, "_merged", lambda law, counts: (law, counts, np.ones_like(counts)))
     whole = channel_of(stored.plan, tally.counts, tally.n)
     assert len(merged.counts) <= len(whole.counts)
     one, other = fit(merged), fit(whole)
     assert one.shares == pytest.approx(other.shares, abs=1e-9)
     assert one.raw == pytest.approx(other.raw, abs=1e-9)
+    assert one.published(3.0).covariance == pytest.approx(other.published(3.0).covariance, rel=1e-6, abs=1e-12)
     assert one.covariance == pytest.approx(other.covariance, rel=1e-6, abs=1e-12)
 
 

@@ -72,6 +72,8 @@ class NumberChannel:
     cell: Counts
     """The cell of each row, counted from 0 among those that have reports."""
     n: int
+    outputs: Counts
+    """How many outputs, whose laws are alike, each row has: int64[rows]."""
 
     @cached_property
     def cell_sizes(self) -> Counts:
@@ -82,18 +84,20 @@ class NumberChannel:
 def channel_of(plan: Plan, counts: Counts, n: int) -> NumberChannel:
     """Return the channel of a tally of n >= 1 reports."""
     places = places_of(plan)
-    laws, rows, cells, number = [], [], [], 0
+    laws, rows, cells, outputs, number = [], [], [], [], 0
     for part, table, first in tables(plan.cells, counts):
         for at, row in enumerate(table):
             size = int(row[0])
             if size == 0:
                 continue
-            merged, sums = _merged(law_by_place(plan, part.mechanism, first + at), row[1:])
+            merged, sums, alike = _merged(law_by_place(plan, part.mechanism, first + at), row[1:])
             laws.append(merged * (size / n))
             rows.append(sums)
+            outputs.append(alike)
             cells.append(np.full(len(sums), number))
             number += 1
-    return NumberChannel(places, np.concatenate(laws), np.concatenate(rows), np.concatenate(cells), n)
+    law, each, cell = np.concatenate(laws), np.concatenate(rows), np.concatenate(cells)
+    return NumberChannel(places, law, each, cell, n, np.concatenate(outputs))
 
 
 def places_of(plan: Plan) -> Places:
@@ -101,10 +105,11 @@ def places_of(plan: Plan) -> Places:
     return _PLACES[plan.domain.name](plan)
 
 
-def _merged(law: Floats, counts: Counts) -> tuple[Floats, Counts]:
-    """Return the different rows of a law, each with the counts of all that are like it, and their law together."""
+def _merged(law: Floats, counts: Counts) -> tuple[Floats, Counts, Counts]:
+    """Return the different rows of a law, each time together with all that are like it: law, counts, how many."""
     together, which = _kept(law.tobytes(), law.shape[1]) if law.nbytes <= KEPT_BYTES_MAX else _alike(law)
-    return together, np.bincount(which, weights=counts, minlength=len(together)).astype(np.int64)
+    sums = np.bincount(which, weights=counts, minlength=len(together)).astype(np.int64)
+    return together, sums, np.bincount(which, minlength=len(together))
 
 
 @lru_cache(maxsize=32)

@@ -87,6 +87,11 @@ class NumberFit:
             devices=effective(float(self.channel.n), repeats, permanent=True),
         )
 
+    def published(self, count_noise: float) -> "NumberFit":
+        """Return the fit of counts that have noise of this variance each, and whose n is their sum."""
+        further = count_noise * (self.weights.T * self.channel.outputs) @ self.weights
+        return replace(self, covariance=self.covariance + further, spread=self.spread + further)
+
     def std_error(self, functional: Floats, z: float = Z) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
         variances = np.maximum(((functional @ self.covariance) * functional).sum(axis=-1), 0.0)
@@ -131,7 +136,8 @@ def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
 
 def most_likely(channel: NumberChannel) -> Floats:
     """Return the shares at which a step gains less than GAIN of log-likelihood, or those after STEPS_MAX of them."""
-    law, counts = channel.law, channel.counts.astype(np.float64)
+    # Noise of a release may make a count negative, which no law explains.
+    law, counts = channel.law, np.maximum(channel.counts, 0).astype(np.float64)
     shares = np.full(law.shape[1], 1 / law.shape[1])
     last = -np.inf
     for _ in range(STEPS_MAX):

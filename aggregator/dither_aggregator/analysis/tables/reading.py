@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import combinations
-from math import prod
+from math import prod, sqrt
 from statistics import median
 
 from dither_aggregator.analysis.functional import answers_part
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, EstimateRow, Lines, Reading, View
+from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, ArmStatistics, together
@@ -23,6 +24,7 @@ from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Columns, Range
+from dither_shared.frozen import replaced
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.pgr import prime_for
 from dither_shared.plan import Plan
@@ -159,6 +161,43 @@ class Tables(Estimand[TablesReading]):
             rows.extend(ArmStatistics(domain, enough, view, provisional, arms).of_arms())
         shown = tuple(row for row in rows if view.values is None or row.value in view.values)
         return replace(bare, rows=shown, noise_floor=floor, method="wald")
+
+    def released(self, tally: ReleasedTally) -> Released:
+        """Return shares and means of columns, and the cells of each two columns, of all public values together.
+
+        All of their intervals hold together: half of the chance to miss is that of columns, half that of cells.
+        """
+        domain, both = columns_of(tally.plan), []
+        for at_once in (False, True):
+            view = View(simultaneous=at_once, together=2)
+            level = (1 - view.confidence) / (2 * len(tally.counts) if at_once else 1)  # there are fewer rows
+            questions = _released_questions(tally, tally.noise_at(level))
+            statistics = TableStatistics(domain, questions, view, provisional=True)
+            both.append({row.value: row for row in statistics.released()})
+        units = {name: each.unit for name, each in zip(domain.names, domain.domains, strict=True)}
+        rows = [
+            ReleasedRow(
+                *(name, row.estimate, row.std_error, all_.lower, all_.upper, row.lower, row.upper),
+                units[row.column] if row.statistic == "mean" else None,
+            )
+            for name, row in both[0].items()
+            if (all_ := both[1].get(name))
+        ]
+        return Released.of(rows)
+
+
+def _released_questions(tally: ReleasedTally, count_noise: float) -> list[QuestionTally]:
+    """Return the questions that surely have enough reports, of all public values together."""
+    plan, found = tally.plan, list[QuestionTally]()
+    domain, each = columns_of(plan), plan.cells.each
+    whole = tally.counts.reshape(plan.cells.public, -1).sum(axis=0)
+    for part, table, cell in tables(replaced(plan.cells, public=1), whole):
+        n, mechanism, noise = int(table[0, 0]), PureMechanism.of(part.mechanism), plan.cells.public * count_noise
+        if n >= max(REPORTS_MIN, SURE_OF_N * sqrt(plan.cells.public) * tally.error_of(mechanism.shape)):
+            prime = 0 if plan.once_a_day else prime_for(prod(domain.shape(cell)))
+            asked = domain.questions[cell % each], domain.shape(cell), domain.hidden, mechanism, table[0, 1:]
+            found.append(QuestionTally(*asked, n, tally.repeats, prime, noise))
+    return found
 
 
 def columns_of(plan: Plan) -> Columns:

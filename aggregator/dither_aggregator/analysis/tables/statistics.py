@@ -72,6 +72,13 @@ class TableStatistics:
         for question, a, b in self._pairs:
             yield from self._of_pair(question, a, b)
 
+    def released(self) -> Iterator[TableRow]:
+        """Yield the rows of a release: shares and means of columns, and the cells of each two columns."""
+        yield from self.of_columns()
+        for question, a, b in self._pairs:
+            if a < b and not {a, b} & self._scales.keys():
+                yield from self._cells(fourfold(question.table((a, b))), a, b)
+
     # The questions.
 
     @cached_property

@@ -316,7 +316,7 @@ def _noise_line(metric: Metric, each: "Publishing") -> str:
     days = {"week": 7, "month": 31, "quarter": 92}[each.window]
     reports = reports_in(days, memoized=metric.memoized, reports=metric.charges)
     noise = ReleaseNoise.of(metric.plan, each.micro, reports)
-    wider = noise.wider(PureMechanism.of(metric.mechanism), REPORTS_SHOWN)
+    wider = metric.kind.widened(metric.cells, noise, REPORTS_SHOWN)
     return (
         f"{metric.name} is published each {each.window} with epsilon {each.epsilon}, a device counted with at most "
         f"{reports} report{'s' if reports > 1 else ''}: with {REPORTS_SHOWN:,} reports standard errors are "

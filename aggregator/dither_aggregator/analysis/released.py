@@ -1,0 +1,123 @@
+"""Released tallies: the noisy counts of a plan in one window, and the rows that an estimand makes of them.
+
+No number of reports is released: that of a cell is the sum of its noisy counts, over the counts to which one report
+adds. So everything that a reading says comes from noisy counts and the plan.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan, sqrt
+from statistics import NormalDist, median
+
+import numpy as np
+
+from dither_aggregator.analysis.inference import reach_of_noise
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.counting.folding import Counts, tables
+from dither_shared.plan import Plan
+from dither_shared.releases import ReleaseNoise
+from dither_shared.shapes import ReportShape
+
+SURE_OF_N = 10
+"""With fewer times its error n is too uncertain to divide by: errors are those of small changes of n."""
+
+
+@dataclass(frozen=True)
+class ReleasedRow(Row):
+    """A share, or a number in a unit, with an interval of its own and one of those that hold all together."""
+
+    own_lower: float = nan
+    """The ends of its own interval; `lower` and `upper` are of those that hold together."""
+    own_upper: float = nan
+    unit: str | None = None
+    """None of a share of the reports, "" of a number without a unit."""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is a part of the reports."""
+        return self.unit is None
+
+    def in_words(self, number: float) -> str:
+        """Return its estimate, or an end of an interval, as people read it."""
+        if self.unit is None:
+            return f"{100 * number:.1f} %".replace("-", "\N{MINUS SIGN}")
+        return f"{number:,.4g} {self.unit}".rstrip().replace("-", "\N{MINUS SIGN}")
+
+
+@dataclass(frozen=True)
+class Released:
+    """The rows that noisy counts tell; none where they are too few."""
+
+    rows: Sequence[ReleasedRow] = ()
+    noise_floor: float = 0.0
+    """The standard error of a value that nobody has, or the usual one of shares of ranges and columns."""
+
+    @classmethod
+    def of(cls, rows: Sequence[ReleasedRow]) -> "Released":
+        """Return rows whose shares have no common floor: that is their usual error."""
+        return cls(rows, median([row.std_error for row in rows if row.is_share] or [0.0]))
+
+
+@dataclass(frozen=True)
+class ReleasedTally:
+    """A tally like any other, whose counts have noise and whose numbers of reports are made of them."""
+
+    plan: Plan
+    counts: Counts
+    """As `counting.folding.tables` has them: for each cell its reports, then their counts. They may be negative."""
+    noise: ReleaseNoise
+    """The law of the noise on each count."""
+    repeats: int
+    """How many of the reports one device may usually have sent."""
+
+    @classmethod
+    def of(cls, plan: Plan, counts: Sequence[int], noise: ReleaseNoise, repeats: int) -> "ReleasedTally":
+        """Return that of all cells' noisy counts, one cell after the other."""
+        whole, start = np.zeros(plan.cells.tally_size, dtype=np.int64), 0
+        for part, table, _ in tables(plan.cells, whole):
+            size = table.shape[1] - 1
+            table[:, 1:] = np.array(counts[start : start + table[:, 1:].size]).reshape(-1, size)
+            table[:, 0] = np.rint(table[:, 1:].sum(axis=1) / _named(part.mechanism.shape.raises))
+            start += table[:, 1:].size
+        return cls(plan, whole, noise, repeats)
+
+    @property
+    def count_noise(self) -> float:
+        """The variance of the noise on each count."""
+        return self.noise.variance
+
+    @property
+    def n(self) -> int:
+        """The sum of the numbers of reports: about so many. It may be negative."""
+        return sum(int(table[:, 0].sum()) for _, table, _ in tables(self.plan.cells, self.counts))
+
+    @property
+    def n_error(self) -> float:
+        """The standard error of n, by the noise."""
+        parts = self.plan.cells.parts
+        squares = sum(part.cells * self.error_of(part.mechanism.shape) ** 2 for part in parts)
+        return sqrt(self.plan.cells.public * squares)
+
+    def error_of(self, shape: ReportShape) -> float:
+        """Return the standard error of the number of reports of one cell."""
+        return sqrt(shape.size * self.count_noise) / _named(shape.raises)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether each cell has surely many reports, beside the error of their number."""
+        return all(
+            int(table[:, 0].min()) >= max(1.0, SURE_OF_N * self.error_of(part.mechanism.shape))
+            for part, table, _ in tables(self.plan.cells, self.counts)
+        )
+
+    def noise_at(self, alpha: float) -> float:
+        """Return the variance of normal noise that reaches as far, in intervals of confidence 1 - alpha, as this may.
+
+        A sum of few Laplace numbers has longer tails than a normal one.
+        """
+        return self.count_noise * (reach_of_noise(1.0, alpha) / -NormalDist().inv_cdf(alpha / 2)) ** 2
+
+
+def _named(raises: int | None) -> int:
+    assert raises is not None  # counts of bits are not published
+    return raises
