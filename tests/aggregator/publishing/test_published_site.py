@@ -1,6 +1,7 @@
 """The site is made of noisy counts alone, and each byte of it can be computed again."""
 
 import shutil
+import time
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -22,10 +23,13 @@ from dither_shared.releases import ReleaseNoise
 from dither_shared.rng import keyed_rng
 from tests.support.aggregators import dither, sqlite_store
 from tests.support.browsing import a_tab, check_looks
+from tests.support.clocks import DAY_S, Clock
 from tests.support.laws import pure
 from tests.support.registries import registry_text
+from tests.support.stores import seal_all
 from tests.support.tallies import draw_tally
 
+TODAY = date(2026, 11, 27)
 SECRET = b"a secret of sixteen bytes"
 PUBLISHED = 'publish = "month"\npublish_epsilon = 1.0\nwhy = "To draw the right one first."'
 NAMES = tuple(f"model {number}" for number in range(263))
@@ -134,7 +138,7 @@ def test_all_that_is_told_is_told_by_noisy_counts() -> None:
     assert raw.sum() == 72
     assert read(release).n == sum(release.counts or ()) != 72
     document = {**release.published(), "seal": seal(release, SECRET)}
-    assert f"about {read(release).n}" in render(about(registry), [document])["color/index.html"].decode()
+    assert f"about {read(release).n}" in render(about(registry, TODAY), [document])["color/index.html"].decode()
     assert set(document) == {
         *("metric", "question", "plan", "window", "first", "micro", "reports", "repeats", "counts", "seal")
     }
@@ -156,7 +160,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         release, _ = release_of(plan, people_of(plan, n, (5.0, 3.0, 2.0, 1.0, 0.0)), rng, month=month)
         documents.append({**release.published(), "seal": seal(release, SECRET)})
     top = tmp_path_factory.mktemp("published") / "site"
-    write(top, render(about(registry), documents))
+    write(top, render(about(registry, TODAY), documents))
     return top
 
 
@@ -213,8 +217,10 @@ def test_the_commands_publish_and_verify(tmp_path: Path) -> None:
     registry.write_text(
         registry_text(color=PUBLISHED).replace("[registry]\n", "[registry]\npublish_epsilon_year = 13.0\n")
     )
-    with sqlite_store(Registry.load(registry), tmp_path / "data"):
-        pass
+    began = Clock(time.time() - 70 * DAY_S)  # a whole month ago at least
+    with sqlite_store(Registry.load(registry), tmp_path / "data", began) as store:
+        began.travel(70)
+        seal_all(store)
     command = ("publish", registry, "--data", tmp_path / "data", "--out", site)
     assert dither(*command).stdout.endswith("has 1 releases\n")
     before = {path: path.read_bytes() for path in site.rglob("*") if path.is_file()}

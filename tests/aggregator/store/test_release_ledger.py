@@ -173,9 +173,12 @@ def test_a_year_has_no_more_than_its_epsilon(lived: Store, asked: Registry) -> N
     assert charged_with(kept[0], kept) == 5_000_000
 
 
-def test_the_ledger_refuses_what_a_registry_no_longer_does(lived: Store, asked: Registry) -> None:
+def test_the_ledger_refuses_what_a_registry_no_longer_does(lived: Store, place: Place, asked: Registry) -> None:
     """Weekly first, then monthly of the same metric: both are charged."""
     publish(lived, asked)
+    for _ in range(28):  # until a quarter is over in which the plan was loaded from the begin
+        place.travel(7)
+        seal_all(lived)
     monthly = published("publish_epsilon_year = 0.9", PUBLISHED.replace("week", "quarter").replace("0.5", "0.1"))
     found, refused = publish(lived, monthly)
     assert not refused
