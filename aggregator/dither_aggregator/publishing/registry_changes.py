@@ -62,7 +62,7 @@ def _differences(was: tuple[bool, Facts] | None, now: tuple[bool, Facts] | None)
     for field, words in FIELDS.items():
         if field in old and field in new and old[field] != new[field]:
             yield f"{words}: {_told(field, new[field])}, before: {_told(field, old[field])}"
-    for field, words in (("values", "answer"), ("owners", "owner")):
+    for field, words in (("values", "answers"), ("owners", "owners")):
         added = [each for each in new.get(field, old.get(field, ())) if each not in set(old.get(field, ()))]
         gone = [each for each in old.get(field, ()) if each not in set(new.get(field, old.get(field, ())))]
         if field in old and (added or gone):

@@ -10,7 +10,6 @@ can tell a site that was made up as a whole.
 
 import hashlib
 import json
-import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from jinja2 import Environment, PackageLoader
 
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
+from dither_aggregator.publishing.files import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
 from dither_aggregator.publishing.reading import PublishedReading, PublishedRow, read
 from dither_aggregator.publishing.registry_changes import changes_between
 from dither_aggregator.publishing.releases import SealedRelease, first_window
@@ -44,23 +44,18 @@ from dither_shared.registry import Metric, Registry
 from dither_shared.releases import YEAR_DAYS, Publishing, micro_year, name_of
 from dither_shared.safe_output import to_csv, visible
 
-MANIFEST, ABOUT, STYLE, AUDIT, FEED = "manifest.json", "about.json", "style.css", "audit.html", "feed.xml"
 ROWS_DRAWN_MAX, PICTURE_ROWS_MAX = 30, 8
-PANELS_MAX, POINTS_MAX, DATES_MAX = 3, 60, 4
-"""Of the history: its values, the releases that are drawn, and those that are named below it."""
+PANELS_MAX, POINTS_MAX, DATES_APART = 3, 60, 28.0
+"""Of the history: its values, the releases that are drawn, and how far names are apart: percent, as a phone needs."""
 LINE_CHARACTERS = 88
 """Characters of a line of the picture: half an em each fill its 768 pixels."""
 FEED_ENTRIES_MAX = 50
-FILE_BYTES_MAX = 1 << 22
 DIGITS = 8
 """Digits of numbers in CSV: beyond them machines may differ."""
 COLUMNS = (
     *("metric", "window", "n", "value", "estimate", "std_error"),
     *("lower", "upper", "together_lower", "together_upper"),
 )
-
-PART = re.compile(r"([a-z][a-z0-9_]*/)?[A-Za-z0-9_-]+(\.counts)?\.[a-z]+")
-"""The path of a file of a site. No other one is removed, or served (`web/public_site.py`)."""
 
 Files = dict[str, bytes]
 """By their path below the site's top."""
@@ -225,9 +220,12 @@ def _history(readings: Sequence[PublishedReading], values: Sequence[str]) -> His
     days = max((each.release.last - each.release.first).days + 1 for each in told)
     window = Window(told[-1].release.last, told[0].release.last)
     chart = draw_series(points, window, joined_days=days)
-    named = told[:: -(-len(told) // DATES_MAX)]
     across = Across(window, chart.margin)
-    dates = [Tick(across.x(each.release.last), each.release.name, zero=False) for each in named]
+    dates: list[Tick] = []
+    for each in told:
+        place = across.x(each.release.last)
+        if not dates or dates[-1].x - place >= DATES_APART:
+            dates.append(Tick(place, each.release.name, zero=False))
     lines = [(each.release, [known.get(value) for value in values]) for each, known in rows]
     return History(replace(chart, dates=dates), values, lines)
 
@@ -254,7 +252,7 @@ class Picture:
     def source(self) -> list[str]:
         """What the numbers are, and where they are from."""
         release = self.reading.release
-        kinds = f"95 % intervals, noise of epsilon {release.epsilon:g} on the totals counted"
+        kinds = f"95 % intervals, release epsilon {release.epsilon:g}"
         where = f"{self.facts['url']}{release.metric}/index.html" if self.facts["url"] else "its published totals"
         return [
             *self.lines(f"About {self.reading.n:,} reports, {release.first} to {release.last} (UTC); {kinds}."),
@@ -336,9 +334,9 @@ def _feed(facts: Mapping[str, Any], readings: Sequence[PublishedReading]) -> byt
         )
         for each in readings
     ]
-    for number, change in enumerate(facts["changes"]):
+    for change in facts["changes"]:
         title = f"{change['metric']}: {change['what']}"
-        name = f"change/{change['day']}/{number}"
+        name = f"change/{change['day']}/{title}"
         entries.append(FeedEntry(name, date.fromisoformat(change["day"]), title, title, "index.html"))
     entries.sort(key=lambda each: (each.day, each.name), reverse=True)
     updated = entries[0].day if entries else date.fromisoformat(facts["begun"])
