@@ -40,16 +40,10 @@ def _url(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     """Publish what is not published yet, and write the site of all that is; return 1 if a window is not published."""
     registry = Registry.load(args.registry)
-    from dither_aggregator.publishing.releases import publish, sealed
-    from dither_aggregator.publishing.site import about, audit_in, documents_in, facts_in, read_audit, render, write
+    from dither_aggregator.publishing.site import publish_to
 
     with opened(args) as store:
-        releases, refused = publish(store, registry, documents_in(args.out))
-        documents = [sealed(store, release) for release in releases]
-        before, audit = facts_in(args.out), read_audit(args.audit) if args.audit else audit_in(args.out)
-        url = before.get("url", "") if args.url is None else args.url
-        facts = about(registry, store.clock_day(), store.plans(), before, url, audit)
-    write(args.out, render(facts, documents, audit))
+        releases, refused = publish_to(args.out, store, registry, args.url, args.audit)
     if args.json:
         names = [release.document_id for release in releases]
         print(json.dumps({"app": registry.app, "releases": names, "not_published": refused}))

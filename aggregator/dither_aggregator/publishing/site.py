@@ -28,8 +28,8 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.publishing.files import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
 from dither_aggregator.publishing.reading import PublishedReading, PublishedRow, read
 from dither_aggregator.publishing.registry_changes import changes_between
-from dither_aggregator.publishing.releases import SealedRelease, first_window
-from dither_aggregator.store import StoredPlan, StoreError
+from dither_aggregator.publishing.releases import SealedRelease, first_window, publish, sealed
+from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
 from dither_aggregator.web.charts.cards import SmallRow, draw_rows
 from dither_aggregator.web.charts.scale import SHARES, Tick
@@ -410,6 +410,21 @@ def _style() -> bytes:
 
 
 # Reading and writing a directory.
+
+
+def publish_to(
+    directory: Path, store: Store, registry: Registry, url: str | None = None, audit: Path | None = None
+) -> tuple[list[Release], list[str]]:
+    """Publish what is not published yet, and write the site of all that is; return what `publish` does.
+
+    Without `url` or `audit` the site keeps those that it has.
+    """
+    releases, refused = publish(store, registry, documents_in(directory))
+    before, page = facts_in(directory), read_audit(audit) if audit else audit_in(directory)
+    where = before.get("url", "") if url is None else url
+    facts = about(registry, store.clock_day(), store.plans(), before, where, page)
+    write(directory, render(facts, [sealed(store, release) for release in releases], page))
+    return releases, refused
 
 
 def documents_in(directory: Path) -> list[SealedRelease]:
