@@ -2,7 +2,6 @@
 
 import shutil
 import time
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -11,13 +10,11 @@ import pytest
 from playwright.sync_api import Browser
 
 from dither_aggregator.analysis.functional import Functionals
-from dither_aggregator.counting.folding import Counts
 from dither_aggregator.publishing import noise
 from dither_aggregator.publishing.reading import read
 from dither_aggregator.publishing.site import about, documents_in, render, verify, write
-from dither_aggregator.store.release_ledger import Release, seal
+from dither_aggregator.store.release_ledger import seal
 from dither_shared.errors import ConfigurationError
-from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.releases import ReleaseNoise
 from dither_shared.rng import keyed_rng
@@ -26,39 +23,13 @@ from tests.support.browsing import a_tab, check_looks
 from tests.support.clocks import DAY_S, Clock
 from tests.support.laws import pure
 from tests.support.registries import registry_text
+from tests.support.releases import PUBLISHED, drawn, people_of, published, release_of
 from tests.support.stores import seal_all
 from tests.support.tallies import draw_tally
 
 TODAY = date(2026, 11, 27)
 SECRET = b"a secret of sixteen bytes"
-PUBLISHED = 'publish = "month"\npublish_epsilon = 1.0\nwhy = "To draw the right one first."'
 NAMES = tuple(f"model {number}" for number in range(263))
-
-
-def asked(color: str = "", **changes: object) -> Registry:
-    text = registry_text(color=f"{PUBLISHED}\n{color}", **changes)  # type: ignore[arg-type]
-    return Registry.parse(text.replace("[registry]\n", "[registry]\npublish_epsilon_year = 13.0\n"))
-
-
-def release_of(
-    plan: Plan, people: Counts, rng: np.random.Generator, *, reports: int = 1, month: int = 10, micro: int = 1_000_000
-) -> tuple[Release, Counts]:
-    """Return the release of reports that so many people of each value send, and the raw counts."""
-    raw = draw_tally(pure(plan), people, rng)
-    release = Release(plan.metric, "What?", plan, "month", date(2026, month, 1), micro, reports, 1)
-    return replace(release, counts=tuple((raw + drawn(release.noise, len(raw), rng)).tolist())), raw
-
-
-def drawn(law: ReleaseNoise, size: int, rng: np.random.Generator) -> Counts:
-    """Return noise of the same law, drawn quickly: the difference of two geometric numbers."""
-    ends = 1 - np.exp(-1 / float(law.scale))
-    return np.asarray(rng.geometric(ends, size) - rng.geometric(ends, size), dtype=np.int64)
-
-
-def people_of(plan: Plan, n: int, shares: tuple[float, ...] = ()) -> Counts:
-    d = len(plan.values)
-    spread = np.array(shares) if shares else 1 / np.arange(1, d + 1)
-    return np.random.default_rng(3).multinomial(n, spread / spread.sum()).astype(np.int64)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +39,7 @@ def people_of(plan: Plan, n: int, shares: tuple[float, ...] = ()) -> Counts:
 def test_errors_are_wider_by_what_a_check_says(
     values: tuple[str, ...], color: str, reports: int, factor: float
 ) -> None:
-    plan = asked(color, values=values).metrics["color"].plan
+    plan = published(color, values=values).metrics["color"].plan
     of, n = ReleaseNoise.of(plan, 1_000_000, reports), 20_000
     assert of.wider(pure(plan), n) == pytest.approx(factor, rel=0.02)
     people, weights = people_of(plan, n), np.zeros(len(plan.values))
@@ -99,7 +70,7 @@ def test_errors_are_wider_by_what_a_check_says(
 )
 def test_published_intervals_hold(values: tuple[str, ...], color: str, reports: int, runs: int) -> None:
     """A share of .94 to .97 of the 95 % intervals holds, give or take 5 sigma: false alarms are below 1e-6."""
-    plan = asked(color, values=values).metrics["color"].plan
+    plan = published(color, values=values).metrics["color"].plan
     d, rng, n = len(plan.values), np.random.default_rng(7), 20_000
     shares = 1 / np.arange(1, d + 1)
     shares /= shares.sum()
@@ -114,7 +85,7 @@ def test_published_intervals_hold(values: tuple[str, ...], color: str, reports: 
 
 
 def test_without_the_noise_in_the_errors_intervals_would_not_hold() -> None:
-    plan = asked('mechanism = "pgr"', values=NAMES[:56]).metrics["color"].plan
+    plan = published('mechanism = "pgr"', values=NAMES[:56]).metrics["color"].plan
     rng, missed, told = np.random.default_rng(8), 0, 0
     for _ in range(5):
         release, _ = release_of(plan, people_of(plan, 20_000), rng, reports=9)
@@ -132,7 +103,7 @@ def test_without_the_noise_in_the_errors_intervals_would_not_hold() -> None:
 
 def test_all_that_is_told_is_told_by_noisy_counts() -> None:
     """Two raw tallies, whose noisy counts are the same, are told alike: n, "too few", what stands out, each file."""
-    registry = asked(values=("red", "green"))
+    registry = published(values=("red", "green"))
     plan, rng = registry.metrics["color"].plan, np.random.default_rng(2)
     release, raw = release_of(plan, np.array([40, 30, 2]), rng, micro=100_000)
     assert raw.sum() == 72
@@ -146,14 +117,14 @@ def test_all_that_is_told_is_told_by_noisy_counts() -> None:
 
 @pytest.mark.parametrize("people", [[0, 0, 0], [3, 2, 0]])
 def test_too_few_is_said_by_the_noise(people: list[int]) -> None:
-    plan, rng = asked(values=("red", "green")).metrics["color"].plan, np.random.default_rng(5)
+    plan, rng = published(values=("red", "green")).metrics["color"].plan, np.random.default_rng(5)
     release, _ = release_of(plan, np.array(people), rng, micro=100_000)
     assert read(release).too_few
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    registry, rng = asked(values=("red", "green", "blue", "<b>teal</b>")), np.random.default_rng(4)
+    registry, rng = published(values=("red", "green", "blue", "<b>teal</b>")), np.random.default_rng(4)
     plan = registry.metrics["color"].plan
     documents = []
     for month, n in ((8, 30), (9, 20_000), (10, 25_000)):
@@ -179,9 +150,12 @@ def test_any_changed_byte_is_found(made: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     for path in sorted(each for each in site.rglob("*") if each.is_file()):
         content = path.read_bytes()
-        for place in {0, len(content) - 1, *rng.integers(0, len(content), 6).tolist()}:
+        for place in {0, len(content) - 1, *rng.integers(0, len(content), 2).tolist()}:
             path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
             assert verify(site), (path, place)
+        for spoiled in (content[:-1], content + b"\n", b""):
+            path.write_bytes(spoiled)
+            assert verify(site), path
         path.unlink()
         assert verify(site), path
         path.write_bytes(content)
