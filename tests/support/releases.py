@@ -1,6 +1,6 @@
 """Releases for the tests: of drawn tallies, and of two stores that differ in one device."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -13,7 +13,7 @@ from dither.auditing.bounds import loss_bound, never_bound
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.publishing import releases
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.release_ledger import Release, seed_of
+from dither_aggregator.store.release_ledger import Release, seal, seed_of
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.releases import ReleaseNoise
@@ -26,6 +26,16 @@ from tests.support.tallies import draw_tally
 
 PUBLISHED = 'publish = "month"\npublish_epsilon = 1.0\nwhy = "To draw the right one first."'
 WEEKLY = PUBLISHED.replace("month", "week")
+
+
+TODAY = date(2026, 11, 27)
+SECRET = b"a secret of sixteen bytes"
+AUDIT = b"<!doctype html>\n<html lang='en'><title>Audit</title><h1>Audit</h1></html>\n"
+URL = "https://stats.example.org/"
+ISSUE = 'issue = "https://example.org/issues/12"'
+ANSWERS = ("red", "green", "blue", "<b>teal</b>")
+MONTHS = ((7, 22_000), (8, 30), (9, 20_000), (10, 25_000))
+"""Months with so many reports."""
 
 
 def published(color: str = "", keys: str = PUBLISHED, **changes: object) -> Registry:
@@ -54,6 +64,16 @@ def people_of(plan: Plan, n: int, shares: tuple[float, ...] = ()) -> Counts:
     d = len(plan.values)
     spread = np.array(shares) if shares else 1 / np.arange(1, d + 1)
     return np.random.default_rng(3).multinomial(n, spread / spread.sum()).astype(np.int64)
+
+
+def documents(months: Iterable[tuple[int, int]]) -> list[dict[str, object]]:
+    """Return the releases of months with so many reports, as a site has them."""
+    plan, found = published(values=ANSWERS).metrics["color"].plan, []
+    for month, n in months:
+        people = people_of(plan, n, (5.0, 3.0, 2.0, 1.0, 0.0))
+        release, _ = release_of(plan, people, np.random.default_rng(month), month=month)
+        found.append({**release.published(), "seal": seal(release, SECRET)})
+    return found
 
 
 Device = Sequence[tuple[int, int]]

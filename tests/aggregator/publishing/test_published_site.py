@@ -1,12 +1,12 @@
 """The site is made of noisy counts alone, and each byte of it can be computed again."""
 
-import shutil
 import time
-from datetime import date
+from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser
 
 from dither_aggregator.analysis.functional import Functionals
@@ -19,16 +19,29 @@ from dither_shared.registry import Registry
 from dither_shared.releases import ReleaseNoise
 from dither_shared.rng import keyed_rng
 from tests.support.aggregators import dither, sqlite_store
-from tests.support.browsing import a_tab, check_looks
+from tests.support.browsing import AXE, CONTRAST_MIN, LOOK, a_tab, check_looks, check_widths
 from tests.support.clocks import DAY_S, Clock
+from tests.support.firefox import firefox
 from tests.support.laws import pure
 from tests.support.registries import registry_text
-from tests.support.releases import PUBLISHED, drawn, people_of, published, release_of
+from tests.support.releases import (
+    ANSWERS,
+    AUDIT,
+    ISSUE,
+    MONTHS,
+    PUBLISHED,
+    SECRET,
+    TODAY,
+    URL,
+    documents,
+    drawn,
+    people_of,
+    published,
+    release_of,
+)
 from tests.support.stores import seal_all
 from tests.support.tallies import draw_tally
 
-TODAY = date(2026, 11, 27)
-SECRET = b"a secret of sixteen bytes"
 NAMES = tuple(f"model {number}" for number in range(263))
 
 
@@ -122,31 +135,31 @@ def test_too_few_is_said_by_the_noise(people: list[int]) -> None:
     assert read(release).too_few
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    registry, rng = published(values=("red", "green", "blue", "<b>teal</b>")), np.random.default_rng(4)
-    plan = registry.metrics["color"].plan
-    documents = []
-    for month, n in ((8, 30), (9, 20_000), (10, 25_000)):
-        release, _ = release_of(plan, people_of(plan, n, (5.0, 3.0, 2.0, 1.0, 0.0)), rng, month=month)
-        documents.append({**release.published(), "seal": seal(release, SECRET)})
-    top = tmp_path_factory.mktemp("published") / "site"
-    write(top, render(about(registry, TODAY), documents))
-    return top
-
-
 def test_a_site_is_what_its_documents_make_of_it(made: Path) -> None:
     assert verify(made) == []
-    assert len(documents_in(made)) == 3
+    assert len(documents_in(made)) == len(MONTHS)
     text = (made / "color" / "index.html").read_text()
     assert "<script" not in text
     assert "<b>teal" not in text
     assert "To draw the right one first." in text
+    assert f'<img src="{URL}color/latest.svg">' in unescape(text)
+    top = (made / "index.html").read_text()
+    assert '<a href="https://example.org/issues/12">' in top
+    assert "new answers: &lt;b&gt;teal&lt;/b&gt;" in top
+    assert "issue: https://example.org/issues/12, before: none" in top
+    assert "Do people use the dark theme?" in top  # which is asked, and not published
+    assert (made / "color/latest.svg").read_bytes() == (made / "color/2026-10.svg").read_bytes()
+    counts = (made / "color/2026-10.counts.csv").read_text().splitlines()
+    (release,) = (each for each in documents_in(made) if each["first"] == "2026-10-01")
+    assert counts[1:] == [f"color,2026-10,{place},{count}" for place, count in enumerate(release["counts"])]
 
 
-def test_any_changed_byte_is_found(made: Path, tmp_path: Path) -> None:
+def test_any_changed_byte_is_found(tmp_path: Path) -> None:
+    """Of every kind of file that a site has."""
     site = tmp_path / "site"
-    shutil.copytree(made, site)
+    write(
+        site, render(about(published(ISSUE, values=ANSWERS), TODAY, (), {}, URL, AUDIT), documents(MONTHS[-1:]), AUDIT)
+    )
     rng = np.random.default_rng(6)
     for path in sorted(each for each in site.rglob("*") if each.is_file()):
         content = path.read_bytes()
@@ -179,11 +192,35 @@ def test_noise_on_each_count_is_its_own() -> None:
     assert abs(np.corrcoef(made[:-1], made[1:])[0, 1]) < 5 / np.sqrt(20_000)
 
 
-@pytest.mark.parametrize("page", ["index.html", "color/index.html"])
+PAGES = ("index.html", "color/index.html")
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_site_can_be_read_from_a_disk_without_script(made: Path, browser: Browser, page: str) -> None:
     with a_tab(browser) as tab:
         tab.visit((made / page).as_uri())
+        # Before axe, which would read the style sheet again, as no page of a disk may.
+        assert [each for each in tab.complaints if not each.startswith(made.as_uri())] == []
         check_looks(tab, [(1280, "light"), (390, "dark")])
+        check_widths(tab)
+        assert tab.page.evaluate("() => document.scripts.length") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_the_same_in_firefox(made: Path, scheme: str) -> None:
+    with firefox({"layout.css.prefers-color-scheme.content-override": int(scheme == "light")}) as started:
+        page = started.new_context().new_page()
+        for path in PAGES:
+            for width in (390, 1280):
+                page.set_viewport_size({"width": width, "height": 900})
+                page.goto((made / path).as_uri())
+                across, overlaps, faint, (background, text) = page.evaluate(LOOK, CONTRAST_MIN)
+                assert across <= width
+                assert (overlaps, faint) == ([], [])
+                assert (background < 0.5) == (scheme == "dark")
+                assert abs(background - text) > 0.7
+            page.evaluate(f"() => {{ {AXE_SCRIPT} }}")
+            assert page.evaluate(AXE, {"resultTypes": ["violations"]}) == []
 
 
 def test_the_commands_publish_and_verify(tmp_path: Path) -> None:
