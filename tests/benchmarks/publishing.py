@@ -1,7 +1,7 @@
 """Publishing as a black box, at length: what a million draws prove of two stores, and how often intervals hold.
 
 The bound must be at most the declared epsilon, and at least nine tenths of it for the worst pair: a device that sends
-the same answer as often as it may. Of 95 % intervals 94 to 97 % must hold.
+the same answer as often as it may. The share of 95 % intervals that hold must be 94 to 97 %.
 """
 
 import multiprocessing

@@ -77,7 +77,7 @@ def documents(months: Iterable[tuple[int, int]]) -> list[dict[str, object]]:
 
 
 Device = Sequence[tuple[int, int]]
-"""What an aggregator gets of one device: the day of the week, from 0 for Monday, and the symbol of each report."""
+"""The reports that an aggregator gets of one device: the day of the week, from 0 for Monday, and the symbol of each report."""
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def week_of(directory: Path, registry: Registry, devices: Sequence[Device]) -> I
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What a store publishes of a week with a device and without: the entry of the ledger, and both raw tallies."""
+    """The week that a store publishes with a device and without: the entry of the ledger, and both raw tallies."""
 
     entry: Release
     without: Counts

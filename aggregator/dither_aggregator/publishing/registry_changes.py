@@ -1,4 +1,4 @@
-"""What changed in a registry between two publications, in sentences for those who are asked."""
+"""The changes of a registry between two publications, in sentences for those who are asked."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date

@@ -46,7 +46,7 @@ from dither_shared.safe_output import to_csv, visible
 
 ROWS_DRAWN_MAX, PICTURE_ROWS_MAX = 30, 8
 PANELS_MAX, POINTS_MAX, DATES_APART = 3, 60, 28.0
-"""Of the history: its values, the releases that are drawn, and how far names are apart: percent, as a phone needs."""
+"""The history draws so many values and releases; names below it are so far apart, in percent, as a phone needs."""
 LINE_CHARACTERS = 88
 """Characters of a line of the picture: half an em each fill its 768 pixels."""
 FEED_ENTRIES_MAX = 50
@@ -186,7 +186,7 @@ class History:
     chart: SeriesChart
     values: Sequence[str]
     lines: Sequence[tuple[Release, Sequence[PublishedRow | None]]]
-    """Of each release that is drawn, the latest first, the row of each value; None where it is of another plan."""
+    """Each release that is drawn, the latest first, with the row of each value; None where it is of another plan."""
 
 
 def headline(reading: PublishedReading) -> str:
@@ -239,18 +239,18 @@ class Picture:
 
     @property
     def rows(self) -> Sequence[SmallRow]:
-        """What stands out first, on an axis that begins at zero."""
+        """The rows that stand out, on an axis that begins at zero."""
         first = [each.row for each in self.reading.significant][:PICTURE_ROWS_MAX]
         return draw_rows(first, SHARES, None) if first else ()
 
     @property
     def headline(self) -> str:
-        """What leads, if anything can be told."""
+        """The value that leads, if anything can be told."""
         return headline(self.reading)
 
     @property
     def source(self) -> list[str]:
-        """What the numbers are, and where they are from."""
+        """The kind of the numbers, and where they are from."""
         release = self.reading.release
         kinds = f"95 % intervals, release epsilon {release.epsilon:g}"
         where = f"{self.facts['url']}{release.metric}/index.html" if self.facts["url"] else "its published totals"

@@ -39,7 +39,7 @@ _POLICY = (
 
 @dataclass(frozen=True)
 class _Manifest:
-    """What a site has, as long as its manifest is this file."""
+    """The content of a manifest, as long as it is this file."""
 
     place: tuple[int, int, int]
     content: bytes

@@ -30,7 +30,7 @@ PAIRS: dict[str, tuple[list[Device], list[Device]]] = {
 
 @dataclass
 class Held:
-    """What publishing is held to: the noisy counts; and what it saw of the raw ones, for bugs that tell them."""
+    """The noisy counts that publishing is held to, and the raw ones that it saw, for bugs that tell them."""
 
     counts: tuple[int, ...] = ()
     raw: dict[str, Counts] = field(default_factory=dict)

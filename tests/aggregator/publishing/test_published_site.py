@@ -155,7 +155,7 @@ def test_a_site_is_what_its_documents_make_of_it(made: Path) -> None:
 
 
 def test_any_changed_byte_is_found(tmp_path: Path) -> None:
-    """Of every kind of file that a site has."""
+    """The site has a file of every kind."""
     site = tmp_path / "site"
     write(
         site, render(about(published(ISSUE, values=ANSWERS), TODAY, (), {}, URL, AUDIT), documents(MONTHS[-1:]), AUDIT)

@@ -36,7 +36,7 @@ def neighbours(directory: Path, device: list[tuple[int, int]], reports: int = 3)
 def test_a_device_is_told_by_no_more_than_epsilon(
     tmp_path: Path, device: list[tuple[int, int]], reports: int, share: float
 ) -> None:
-    """Of the worst pair most of it is proved with few draws; `make bench` proves nine tenths with a million."""
+    """Few draws prove most of it for the worst pair; `make bench` proves nine tenths with a million."""
     found = neighbours(tmp_path, device, reports)
     assert (found.with_it - found.without).sum() == len(device)
     bound = found.audit(DRAWS, ALPHA)
