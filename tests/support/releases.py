@@ -77,7 +77,7 @@ def documents(months: Iterable[tuple[int, int]]) -> list[dict[str, object]]:
 
 
 Device = Sequence[tuple[int, int]]
-"""The reports that an aggregator gets of one device: the day of the week, from 0 for Monday, and the symbol of each report."""
+"""The reports of one device, as an aggregator gets them: the day of the week, from 0 for Monday, and the symbol."""
 
 
 @contextmanager
