@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections import Counter
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -21,7 +22,7 @@ import requests
 from dither_aggregator.commands.demo import PROCESSES_MAX, _verdict
 from dither_aggregator.simulate.fleet import send
 from dither_aggregator.simulate.populations.census import census
-from dither_shared.registry import Registry
+from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.ports import free_port
 from tests.support.registries import registry_text
@@ -122,6 +123,18 @@ def test_the_demo_prints_its_tables_and_serves_until_interrupted() -> None:
     assert "of 264 intervals hold the truth" in text
     assert re.search(r"5 of 100 intervals miss by design; this run: (none|[0-9.]+ %), [0-9]+ of 265\n", text)
     assert "ledger: 600 accepted = 600 folded + 0 pending + 0 quarantined" in text
+
+
+def test_the_demo_publishes_a_site_of_its_week(tmp_path: Path) -> None:
+    done = dither("demo", "--devices", 60, "--exit", "--publish", tmp_path / "site")
+    assert done.returncode in (0, 1)
+    assert "index.html has 2 releases\n" in done.stderr
+    year, week, _ = (utc_today() - timedelta(days=7)).isocalendar()
+    for metric in ("browser", "mobile"):
+        assert (tmp_path / "site" / metric / f"{year}-W{week:02}.json").exists()
+    assert dither("verify", tmp_path / "site").returncode == 0
+    refused = dither("demo", "--data", "census", "--publish", tmp_path / "other")
+    assert (refused.returncode, (tmp_path / "other").exists()) == (2, False)
 
 
 def test_the_demo_ends_by_itself_without_a_terminal_and_serves_at_one() -> None:

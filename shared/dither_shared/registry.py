@@ -49,7 +49,7 @@ LINKED_MAX = 0.25
 LIFETIME: Final = timedelta(days=366)
 """The longest way from today to `expires`: one year, leap years included."""
 
-PUBLISHED = frozenset({"publish", "publish_epsilon", "why"})
+PUBLISHED = frozenset({"publish", "publish_epsilon", "why", "issue"})
 """The keys that say how a metric's totals are published: no part of its plan."""
 
 RESERVED_NAMES = frozenset(
@@ -476,7 +476,7 @@ def _read_metric(
     if table.has("publish"):
         facts["publishing"] = _read_publishing(table, kind, asked)
     else:
-        for key in ("publish_epsilon", "why"):
+        for key in ("publish_epsilon", "why", "issue"):
             if table.has(key):
                 raise table.error(key, "is for a metric whose totals are published: say publish, too")
     if asked is None:

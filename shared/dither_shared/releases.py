@@ -41,6 +41,7 @@ IN_A_YEAR: Final = {"week": 53, "month": 13, "quarter": 5}
 COUNTS_MAX: Final = 4_096
 """A metric with more counts is not published: a store keeps each release for good."""
 WHY_CHARACTERS_MAX: Final = 500
+ISSUE_CHARACTERS_MAX: Final = 300
 PUBLISH_EPSILON_MAX: Final = Decimal(20)
 
 
@@ -54,6 +55,8 @@ class Publishing:
     """The privacy loss of one release."""
     why: str
     """Why the question is asked, for those who are asked."""
+    issue: str = ""
+    """The address of the page on which it was discussed; "" where none is named."""
 
     @property
     def micro(self) -> int:
@@ -67,13 +70,24 @@ class Publishing:
 
 
 def read_publishing(table: "TomlTable", kind: "Kind[Any, Answer]", asked: "Asked | None") -> Publishing:
-    """Read `publish`, `publish_epsilon` and `why`; raise RegistryError for what cannot be published."""
+    """Read `publish`, `publish_epsilon`, `why` and `issue`; raise RegistryError for what cannot be published."""
     window = table.one_of("publish", tuple(IN_A_YEAR))
     if asked is not None and (refused := unpublished(kind, asked)):
         raise table.error("publish", refused)
     return Publishing(
-        window, table.epsilon("publish_epsilon", PUBLISH_EPSILON_MAX), table.text("why", WHY_CHARACTERS_MAX)
+        window,
+        table.epsilon("publish_epsilon", PUBLISH_EPSILON_MAX),
+        table.text("why", WHY_CHARACTERS_MAX),
+        _read_issue(table) if table.has("issue") else "",
     )
+
+
+def _read_issue(table: "TomlTable") -> str:
+    """Return an address of the web: sites lead to it, so nothing else that browsers run or open may stand there."""
+    issue = table.text("issue", ISSUE_CHARACTERS_MAX)
+    if not issue.startswith(("https://", "http://")) or " " in issue:
+        raise table.error("issue", "must be the https:// address of the page on which the question was discussed")
+    return issue
 
 
 def unpublished(kind: "Kind[Any, Answer]", asked: "Asked") -> str:

@@ -41,7 +41,7 @@ DAY = date(2026, 11, 20)
 def asked_for(name: str) -> tuple[Metric, StoredPlan]:
     """Return a metric, and its plan as a store has it."""
     registry = Registry.parse(registry_text([name]))
-    (stored,) = Plans([], 0).loading(Offered.of(registry))
+    (stored,) = Plans([], 0).loading(Offered.of(registry), DAY)
     return registry.metrics[name], stored
 
 

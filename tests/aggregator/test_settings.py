@@ -39,6 +39,7 @@ VALUES = {
     "write_key_file": "/srv/write.key",
     "read_key_file": "/srv/read.key",
     "admin_key_file": "/srv/admin.key",
+    "public": "site",
     "log_format": "json",
     "log_level": "debug",
     "processes": "3",

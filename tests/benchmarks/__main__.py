@@ -14,6 +14,7 @@ from tests.benchmarks import (
     ingest,
     pages,
     power,
+    publishing,
     rappor,
     readings,
     sdk,
@@ -45,6 +46,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "words": words.run,
     "audit": audit.run,
     "power": power.run,
+    "publishing": publishing.run,
     "edges": edges.run,
 }
 

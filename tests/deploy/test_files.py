@@ -70,12 +70,14 @@ def test_a_unit_is_sound_and_shut_in(unit: str, units: Path) -> None:
     assert float(found[1]) <= EXPOSURE_MAX
 
 
-def test_the_timer_of_backups_is_sound(units: Path) -> None:
-    assert run(tool("systemd-analyze"), "verify", units / "dither-backup.timer") == ""
+@pytest.mark.parametrize("name", ["dither-backup", "dither-publish"])
+def test_a_timer_is_sound(name: str, units: Path) -> None:
+    assert run(tool("systemd-analyze"), "verify", units / f"{name}.timer") == ""
 
 
-def test_a_backup_that_fails_is_told() -> None:
-    (told,) = re.findall(r"^OnFailure=(\S+)@%n\.service$", (DEPLOY / "systemd/dither-backup.service").read_text(), re.M)
+@pytest.mark.parametrize("name", ["dither-backup", "dither-publish"])
+def test_a_unit_of_a_timer_that_fails_is_told(name: str) -> None:
+    (told,) = re.findall(r"^OnFailure=(\S+)@%n\.service$", (DEPLOY / f"systemd/{name}.service").read_text(), re.M)
     assert (DEPLOY / "systemd" / f"{told}@.service").exists()
 
 

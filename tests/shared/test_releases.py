@@ -1,6 +1,7 @@
 """Releases as a registry has them: windows of the calendar, a device's year, and what cannot be published."""
 
 from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from dither_shared.releases import (
     reports_in,
     window_of,
 )
+from tests.support.aggregators import dither
 from tests.support.registries import registry_text
 
 YEAR = "publish_epsilon_year = 13.0\n"
@@ -103,3 +105,26 @@ def test_other_kinds_are_refused_for_good_or_for_now(kind: str, more: str, why: 
         text = "\n".join(line for line in text.splitlines() if not line.startswith("values"))
     with pytest.raises(RegistryError, match=why):
         Registry.parse(text)
+
+
+def test_a_public_site_needs_the_issue_behind_each_question(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.toml"
+    head = registry_text(color=PUBLISHED).replace("[registry]\n", f"[registry]\n{YEAR}")
+    path.write_text(head)
+    assert dither("metrics", "check", path).returncode == 0
+    refused = dither("metrics", "check", path, "--public")
+    assert refused.returncode == 2
+    assert "metric.color: issue is missing" in refused.stderr
+    assert "dark" not in refused.stderr  # which is not published
+    path.write_text(head.replace(PUBLISHED, f'{PUBLISHED}\nissue = "https://example.org/issues/12"'))
+    assert dither("metrics", "check", path, "--public").returncode == 0
+    path.write_text(registry_text())
+    assert "no metric says publish" in dither("metrics", "check", path, "--public").stderr
+
+
+@pytest.mark.parametrize("issue", ["javascript:alert(1)", "12", "https://example.org/a b", "ftp://example.org"])
+def test_an_issue_is_an_address_of_the_web(issue: str) -> None:
+    with pytest.raises(RegistryError, match="issue must be the https:// address"):
+        asked(f'{PUBLISHED}\nissue = "{issue}"')
+    with pytest.raises(RegistryError, match="is for a metric whose totals are published"):
+        asked('issue = "https://example.org/issues/12"', "")

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -91,6 +91,10 @@ class Page:
         """Load a page, with all that it loads."""
         self._browser.ask("browsingContext.navigate", context=self._context, url=url, wait="complete")
 
+    def set_viewport_size(self, size: Mapping[str, int]) -> None:
+        """Give the page so much room."""
+        self._browser.ask("browsingContext.setViewport", context=self._context, viewport=dict(size))
+
     def evaluate(self, function: str, argument: object = None) -> Any:
         """Return what a function of JavaScript, perhaps an async one, returns for an argument; both are JSON."""
         code = f"async (given) => JSON.stringify((await ({function})(JSON.parse(given))) ?? null)"
@@ -111,12 +115,15 @@ class Page:
 
 
 @contextmanager
-def firefox() -> Iterator[Firefox]:
-    """Start it without a window, and end it."""
+def firefox(preferences: Mapping[str, object] = {}) -> Iterator[Firefox]:
+    """Start it without a window, with some preferences of its own, and end it."""
     path = os.environ.get("FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
     assert path, "the tests drive a real Firefox: apt-get install firefox-esr, or set FIREFOX to the path of one"
     with tempfile.TemporaryDirectory() as profile:
-        lines = (f"user_pref({json.dumps(name)}, {json.dumps(value)});\n" for name, value in PREFERENCES.items())
+        lines = (
+            f"user_pref({json.dumps(name)}, {json.dumps(value)});\n"
+            for name, value in {**PREFERENCES, **preferences}.items()
+        )
         Path(profile, "user.js").write_text("".join(lines), encoding="utf-8")
         command = [path, "--headless", "--no-remote", "--profile", profile, "--remote-debugging-port", "0"]
         with subprocess.Popen(

@@ -136,6 +136,12 @@ _ALL = (
         Setting(f"{scope}_key_file", "FILE", str, f"a file whose {scope} key is taken over at the start")
         for scope in SCOPES
     ),
+    Setting(
+        "public",
+        "SITE",
+        values.directory,
+        "the directory of a site that `dither publish` writes: it is shown at /public, to everybody and without a key",
+    ),
     Setting("log_format", "FORMAT", values.log_format, "text: lines for people; json: an object a line", "text"),
     Setting("log_level", "LEVEL", values.log_level, f"the least that is logged, of {', '.join(LEVELS)}", "warning"),
     Setting("processes", "N", values.processes, "how many processes", values.AUTO, default_text="one a CPU"),

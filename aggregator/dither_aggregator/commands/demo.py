@@ -61,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port_number, default=0, help="the page's port (default: any free one)")
     parser.add_argument("--seed", type=_seed, help="draw the same true answers again; the noise is never repeatable")
     parser.add_argument("--all", action="store_true", help=f"print every row, not the {TABLE_ROWS} largest")
+    parser.add_argument(
+        "--publish",
+        metavar="DIRECTORY",
+        type=Path,
+        help="write the site of published totals there, as `dither publish` does; the week is then the last whole one",
+    )
     then = parser.add_mutually_exclusive_group()
     then.add_argument("--exit", action="store_true", help="end after the tables, as it does without a terminal")
     then.add_argument("--serve", action="store_true", help="serve the pages until Ctrl-C, as it does at a terminal")
@@ -88,7 +94,9 @@ def run(args: argparse.Namespace) -> int:
         raise DitherError(f"--devices must be at most {people} with --data {args.data}, got {args.devices}")
     # Without a terminal nobody would see the address, or press Ctrl-C.
     serves = args.serve or (not args.exit and sys.stdin.isatty() and sys.stdout.isatty())
-    clock = _Clock()
+    if args.publish and not population.publish_epsilon_year:
+        raise DitherError(f"--publish needs a population whose totals are published, not --data {args.data}")
+    clock = _Clock(whole_week=bool(args.publish))
     seed = secrets.randbits(32) if args.seed is None else args.seed
     answers = population.draw(args.devices, seed)
     with tempfile.TemporaryDirectory(prefix="dither-demo-") as name:
@@ -103,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
                 with server.in_background():
                     _, key = store.create_key(WRITE)
                     document = _simulate(path, server.url, key, store, answers, clock)
+                    if args.publish:
+                        _publish(args.publish, store, registry)
                     if args.json:
                         print(json.dumps(document), flush=True)
                     else:
@@ -113,10 +123,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Clock:
-    """The store's: it stands still on each of the days before this one, as the demo begins, and ends on this one."""
+    """The store's: it stands still on each of the days before this one, as the demo begins, and ends on this one.
 
-    def __init__(self) -> None:
-        self.started = time.time()
+    Or, for a whole week, on this week's Monday: totals are published of weeks that begin with one.
+    """
+
+    def __init__(self, *, whole_week: bool = False) -> None:
+        self.began = time.time()
+        self.started = self.began - (utc_today().weekday() * DAY_S if whole_week else 0)
         self._days_ago = DAYS
 
     def __call__(self) -> float:
@@ -144,8 +158,17 @@ def _simulate(path: Path, url: str, key: str, store: Store, answers: Answers, cl
     bar.end()
     metrics = [_compare(metric, url, answers[metric.name]) for metric in Registry.load(path).metrics.values()]
     ledger = total_of(store.ledger()).to_document()
-    seconds = round(time.time() - clock.started, 1)
+    seconds = round(time.time() - clock.began, 1)
     return {"devices": devices, "seconds": seconds, "ledger": ledger, "metrics": metrics}
+
+
+def _publish(directory: Path, store: Store, registry: Registry) -> None:
+    from dither_aggregator.publishing.site import publish_to
+
+    releases, refused = publish_to(directory, store, registry)
+    for reason in refused:
+        print(reason, file=sys.stderr)
+    print(f"{directory / 'index.html'} has {len(releases)} releases", file=sys.stderr)
 
 
 def _send(fleet: Fleet, answers: Answers, bar: "_Bar", before: int) -> None:

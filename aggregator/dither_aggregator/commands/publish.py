@@ -17,20 +17,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "registry", metavar="REGISTRY", type=Path, help="the app's metrics.toml, which says what to publish"
     )
     parser.add_argument("--out", metavar="DIRECTORY", type=Path, required=True, help="where the site is, or will be")
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        type=_url,
+        help="the address at which the site is shown, for its feed and the source of its pictures; the site keeps it",
+    )
+    parser.add_argument(
+        "--audit", metavar="FILE", type=Path, help="the page that `dither audit --html` wrote; the site keeps it"
+    )
     add_data_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _url(text: str) -> str:
+    """Return an address that ends with a slash."""
+    if not text.startswith(("https://", "http://")) or not text.isascii() or set(text) & set(" \"'<>?#"):
+        raise argparse.ArgumentTypeError(f"must be as https://example.org/telemetry/, got {text!r}")
+    return text.removesuffix("/") + "/"
 
 
 def run(args: argparse.Namespace) -> int:
     """Publish what is not published yet, and write the site of all that is; return 1 if a window is not published."""
     registry = Registry.load(args.registry)
-    from dither_aggregator.publishing.releases import publish, sealed
-    from dither_aggregator.publishing.site import about, documents_in, render, write
+    from dither_aggregator.publishing.site import publish_to
 
     with opened(args) as store:
-        releases, refused = publish(store, registry, documents_in(args.out))
-        documents = [sealed(store, release) for release in releases]
-    write(args.out, render(about(registry), documents))
+        releases, refused = publish_to(args.out, store, registry, args.url, args.audit)
     if args.json:
         names = [release.document_id for release in releases]
         print(json.dumps({"app": registry.app, "releases": names, "not_published": refused}))

@@ -38,6 +38,7 @@ from dither_aggregator.store.plans import Offered
 from dither_aggregator.store.sqlite import KEY_NAME, exclusive, kept_key
 from dither_aggregator.web import create_app
 from dither_aggregator.web.page_requests import ReadingApp
+from dither_aggregator.web.public_site import PublicSite
 from dither_aggregator.web.reader_pool import Readers
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.server import HttpServer
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_listening_arguments(parser)
     add_limit_arguments(parser)
     add_key_file_arguments(parser)
-    add_settings(parser, "log_format", "log_level")
+    add_settings(parser, "public", "log_format", "log_level")
     parser.add_argument(
         "--json", action="store_true", help='print one line {"url": ..., "key": ..., "health": ...} when ready'
     )
@@ -87,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
         with WholeService(store, capacity(args), computer) as service:
             _reload_on_sighup(store, args.registry)
             readers = Readers(str(args.data), store.generation, want=service.want)
-            app = create_app(service, ReadingApp(readers.answer), args.allow_host, reachable=bool(reason))
+            site = PublicSite(args.public) if args.public else None
+            app = create_app(service, ReadingApp(readers.answer), args.allow_host, reachable=bool(reason), public=site)
             server = HttpServer(app, public, health, Admission(service, limits(args), base_path(args)), readers.close)
             server.url += args.base_path or ""
             said = say_write_key(key if key != kept else f"in {args.data / KEY_NAME}" if kept else "")

@@ -73,15 +73,6 @@ class PublishedReading:
         epsilon = epsilon_of_device(law, n, release.reports)
         return None if epsilon is None else (n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon)))
 
-    @property
-    def finding(self) -> str:
-        """The leading row in words."""
-        row = self.leading
-        if row is None:
-            return "no answer can be told from zero."
-        words = f"{row.in_words(row.estimate)} ({row.in_words(row.lower)} to {row.in_words(row.upper)})"
-        return f"{row.value} has {words} of the reports." if row.is_share else f"the {row.value} is {words}."
-
 
 def read(release: Release) -> PublishedReading:
     """Return what a release tells. A release has counts."""

@@ -17,7 +17,7 @@ kept the first release has two of that window, which cost their epsilon each.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from dither_aggregator.store.release_ledger import (
 )
 from dither_shared.exact import to_micro
 from dither_shared.registry import Registry
-from dither_shared.releases import Publishing, last_window, reports_in
+from dither_shared.releases import Publishing, last_window, reports_in, window_of
 from dither_shared.rng import keyed_rng
 
 SealedRelease = Mapping[str, Any]
@@ -45,7 +45,7 @@ SealedRelease = Mapping[str, Any]
 
 
 def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = ()) -> tuple[list[Release], list[str]]:
-    """Publish the last closed window of each metric that a registry publishes, unless it is.
+    """Publish the last closed window of each metric that a registry publishes, unless it is, or began too early.
 
     `known` are the releases that a site has. Returns all releases, and why windows are not published, a sentence each:
     what they would cost devices in a year, or counts that are not there. Raises StoreError where nothing can be
@@ -70,6 +70,8 @@ def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = (
 
 def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_year: int) -> None:
     first, last = last_window(publishing.window, store.sealed())
+    if first < first_window(stored, publishing.window):
+        return
     days = (last - first).days + 1
     metric = stored.plan.metric
     entry = Release(
@@ -93,6 +95,18 @@ def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_yea
         store.note(COMMAND_LINE, "release charge", f"{entry.document_id}, epsilon {entry.epsilon:g}")
         kept = store.charge_release(replace(entry, commitment=commitment_to(seed)), micro_year)
     _draw(store, kept)
+
+
+def first_window(stored: StoredPlan, window: str) -> date:
+    """Return the first day of the first window of which the store has been asking under a plan from the begin.
+
+    One that began before has the reports of a part of its days: those of before are of an earlier rev, or of nobody.
+    The day on which a plan was loaded says so, not the day of its first report, which tells that somebody sent one.
+    """
+    if stored.since is None:
+        return date.min
+    first, last = window_of(window, stored.since)
+    return first if first == stored.since else last + timedelta(days=1)
 
 
 def device_reports(stored: StoredPlan, days: int) -> int:

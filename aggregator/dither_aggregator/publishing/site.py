@@ -1,6 +1,7 @@
 """The site: static files, all of them made of a registry's public facts and of releases. No script, no server.
 
-    about.json, METRIC/WINDOW.json --render--> index.html, METRIC/index.html, METRIC/WINDOW.csv, manifest.json
+    about.json, METRIC/WINDOW.json, audit.html --render--> index.html, feed.xml, manifest.json and of each metric
+    index.html, latest.svg, WINDOW.csv (estimates), WINDOW.counts.csv (noisy counts), WINDOW.svg
 
 `render` reads nothing else, so whoever has the site can make it again from these documents and compare. The comparison
 shows that every figure is what the noisy counts say. It does not show who wrote them: nobody but the store's operator
@@ -9,32 +10,47 @@ can tell a site that was made up as a whole.
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 from jinja2 import Environment, PackageLoader
 
 from dither_aggregator.analysis.released import ReleasedRow
+from dither_aggregator.analysis.series import Point
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.publishing.files import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
 from dither_aggregator.publishing.reading import PublishedReading, read
-from dither_aggregator.publishing.releases import SealedRelease
-from dither_aggregator.store import StoreError
+from dither_aggregator.publishing.registry_changes import changes_between
+from dither_aggregator.publishing.releases import SealedRelease, first_window, publish, sealed
+from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
+from dither_aggregator.web.charts.cards import SmallRow, draw_rows
+from dither_aggregator.web.charts.scale import SHARES, Tick
+from dither_aggregator.web.charts.series import Across, SeriesChart, draw_series
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages import dress
+from dither_aggregator.web.pages.snapshot import only_xml
 from dither_shared.accounting.odds import EVEN, percent_above, sure
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
-from dither_shared.registry import Registry
-from dither_shared.releases import YEAR_DAYS, micro_year
-from dither_shared.safe_output import to_csv
+from dither_shared.registry import Metric, Registry
+from dither_shared.releases import YEAR_DAYS, Publishing, micro_year, name_of
+from dither_shared.safe_output import to_csv, visible
 
-MANIFEST, ABOUT, STYLE = "manifest.json", "about.json", "style.css"
-ROWS_DRAWN_MAX = 30
-FILE_BYTES_MAX = 1 << 22
+ROWS_DRAWN_MAX, PICTURE_ROWS_MAX = 30, 8
+PANELS_MAX, POINTS_MAX, DATES_APART = 3, 60, 28.0
+"""The history draws so many values and releases; names below it are so far apart, in percent, as a phone needs."""
+LINE_CHARACTERS = 88
+"""Characters of a line of the picture: half an em each fill its 768 pixels."""
+FEED_ENTRIES_MAX = 50
 DIGITS = 8
 """Digits of numbers in CSV: beyond them machines may differ."""
 COLUMNS = (
@@ -46,37 +62,70 @@ Files = dict[str, bytes]
 """By their path below the site's top."""
 
 
-def about(registry: Registry) -> dict[str, Any]:
-    """Return what a site says of a registry: the facts of each published metric, which hold no count."""
-    published = registry.published
+def about(
+    registry: Registry,
+    today: date,
+    plans: Iterable[StoredPlan] = (),
+    before: Mapping[str, Any] = MappingProxyType({}),
+    url: str = "",
+    audit: bytes = b"",
+) -> dict[str, Any]:
+    """Return what a site says of a registry: the facts of each published metric, which hold no count.
+
+    `plans` are those of the store. `before` is what the site said so far: what differs has changed today.
+    """
+    published, stored = registry.published, list(plans)
     assert registry.publish_epsilon_year is not None  # `prove_releases` refuses a registry without it
-    return {
+    facts: dict[str, Any] = {
         "app": registry.app,
+        "url": url,
+        "audit": hashlib.sha256(audit).hexdigest() if audit else "",
+        "begun": before.get("begun", today.isoformat()),
         "dither": version("dither-aggregator"),
         "publish_micro_year": to_micro(registry.publish_epsilon_year),
         "registry_micro_year": micro_year(published),
         "device_micro": to_micro(registry.device_epsilon),
-        "metrics": [
-            {
-                "metric": metric.name,
-                "question": metric.question,
-                "why": publishing.why,
-                "owners": list(metric.owners),
-                "sensitivity": metric.sensitivity,
-                "expires": metric.expires.isoformat(),
-                "presence": metric.presence,
-                "values": list(metric.values),
-                "mechanism": metric.cells.name,
-                "memoized": metric.memoized,
-                "report_micro": metric.cells.charge,
-                "life_micro": metric.reservation,
-                "charges": metric.charges,
-                "period_days": metric.period_days,
-                "window": publishing.window,
-                "release_micro": publishing.micro,
-            }
-            for metric, publishing in ((registry.metrics[name], each) for name, each in published.items())
-        ],
+        "metrics": [_facts_of(registry.metrics[name], each, stored) for name, each in published.items()],
+        "unpublished": [_asked(metric) for name, metric in registry.metrics.items() if name not in published],
+    }
+    facts["changes"] = changes_between(before, facts, today) if before else []
+    return facts
+
+
+def _asked(metric: Metric) -> dict[str, Any]:
+    """Return what is said of every metric, whether or not its totals are published."""
+    return {
+        "metric": metric.name,
+        "rev": metric.rev,
+        "question": metric.question,
+        "owners": list(metric.owners),
+        "sensitivity": metric.sensitivity,
+        "expires": metric.expires.isoformat(),
+        "life_micro": metric.reservation,
+    }
+
+
+def _facts_of(metric: Metric, publishing: Publishing, plans: Sequence[StoredPlan]) -> dict[str, Any]:
+    own = next((each for each in plans if each.plan == metric.plan), None)
+    return {
+        **_asked(metric),
+        "why": publishing.why,
+        "issue": publishing.issue,
+        "presence": metric.presence,
+        "values": list(metric.values),
+        "mechanism": metric.cells.name,
+        "memoized": metric.memoized,
+        "report_micro": metric.cells.charge,
+        "charges": metric.charges,
+        "period_days": metric.period_days,
+        "window": publishing.window,
+        "release_micro": publishing.micro,
+        "first_window": first_window(own, publishing.window).isoformat() if own and own.since else "",
+        "earlier_revs": sorted(
+            each.plan.rev
+            for each in plans
+            if each.plan.metric == metric.name and each.plan.rev < metric.rev and not each.retired
+        ),
     }
 
 
@@ -95,6 +144,12 @@ class PublishedMetricPage:
     def latest(self) -> PublishedReading | None:
         """The latest release."""
         return self.readings[0] if self.readings else None
+
+    @property
+    def first_release(self) -> str:
+        """The name of the first window that is published, where the store says."""
+        first = self.facts["first_window"] if self.facts else ""
+        return name_of(self.facts["window"], date.fromisoformat(first)) if self.facts and first else ""
 
     @cached_property
     def shown(self) -> Sequence[ReleasedRow]:
@@ -125,15 +180,108 @@ class PublishedMetricPage:
     def headline(self) -> str:
         """A sentence on the latest release: what leads, if anything can be told."""
         if self.latest is None:
-            return "Nothing is published yet."
-        if self.latest.too_few:
-            return f"{self.latest.release.name}: too few reports to tell anything from the noise."
-        return f"{self.latest.release.name}: {self.latest.finding}"
+            return f"The first release is of {self.first_release}." if self.first_release else "Nothing is there yet."
+        return headline(self.latest)
+
+    @cached_property
+    def history(self) -> "History | None":
+        """The charts of shares over time; None where fewer than two releases of one length tell anything, or of numbers."""
+        return None if self.numbers else _history(self.readings, [row.value for row in self.shown[:PANELS_MAX]])
 
 
-def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease]) -> Files:
-    """Return all files of a site, from its facts and its releases. Raises StoreError for a release that is none."""
-    files = {ABOUT: _json(facts), STYLE: _style()}
+@dataclass(frozen=True)
+class History:
+    """A few values over the releases, as charts and as a table."""
+
+    chart: SeriesChart
+    values: Sequence[str]
+    lines: Sequence[tuple[Release, Sequence[ReleasedRow | None]]]
+    """Each release that is drawn, the latest first, with the row of each value; None where it is of another plan."""
+
+
+def headline(reading: PublishedReading) -> str:
+    """Return a sentence on a release: what leads, if anything can be told."""
+    name = reading.release.name
+    if reading.too_few:
+        return f"{name}: too few reports to tell anything from the noise."
+    row = reading.leading
+    if row is None:
+        return f"{name}: no answer can be told from zero."
+    if row.is_share:
+        return f"{name}: {row.value} has {SHARES.about(row.estimate, row.lower, row.upper)} of the reports."
+    ends = f"{row.in_words(row.lower)} to {row.in_words(row.upper)}"
+    return f"{name}: the {row.value} is {row.in_words(row.estimate)} ({ends})."
+
+
+def _history(readings: Sequence[PublishedReading], values: Sequence[str]) -> History | None:
+    """Return the history of some values, in releases of the length that the latest one has."""
+    told = [each for each in readings if not each.too_few and each.release.window == readings[0].release.window]
+    told = told[:POINTS_MAX]
+    if len(told) < 2 or not values:
+        return None
+    rows = [(each, {row.value: row for row in each.shares}) for each in told]
+    points = [
+        Point(
+            *(row.value, row.estimate, row.std_error, row.lower, row.upper, True),
+            *(each.release.plan.digest, each.release.plan.rev, each.release.last, each.n, False),
+        )
+        for value in values
+        for each, known in reversed(rows)
+        if (row := known.get(value))
+    ]
+    days = max((each.release.last - each.release.first).days + 1 for each in told)
+    window = Window(told[-1].release.last, told[0].release.last)
+    chart = draw_series(points, window, joined_days=days)
+    across = Across(window, chart.margin)
+    dates: list[Tick] = []
+    for each in told:
+        place = across.x(each.release.last)
+        if not dates or dates[-1].x - place >= DATES_APART:
+            dates.append(Tick(place, each.release.name, zero=False))
+    lines = [(each.release, [known.get(value) for value in values]) for each, known in rows]
+    return History(replace(chart, dates=dates), values, lines)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A release as a picture for other sites, with its source below."""
+
+    reading: PublishedReading
+    facts: Mapping[str, Any]
+
+    @property
+    def rows(self) -> Sequence[SmallRow]:
+        """The rows that stand out, on an axis that begins at zero."""
+        first = [each.row for each in self.reading.significant][:PICTURE_ROWS_MAX]
+        return draw_rows(first, SHARES, None) if first else ()
+
+    @property
+    def headline(self) -> str:
+        """The value that leads, if anything can be told."""
+        return headline(self.reading)
+
+    @property
+    def source(self) -> list[str]:
+        """The kind of the numbers, and where they are from."""
+        release = self.reading.release
+        kinds = f"95 % intervals, release epsilon {release.epsilon:g}"
+        where = f"{self.facts['url']}{release.metric}/index.html" if self.facts["url"] else "its published totals"
+        return [
+            *self.lines(f"About {self.reading.n:,} reports, {release.first} to {release.last} (UTC); {kinds}."),
+            *self.lines(f"Source: {self.facts['app']}, {where}, {release.document_id}."),
+        ]
+
+    def lines(self, text: str) -> list[str]:
+        """Return a text in lines of the picture."""
+        return textwrap.wrap(visible(text), LINE_CHARACTERS)
+
+
+def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: bytes = b"") -> Files:
+    """Return all files of a site, from its facts, its releases and the page of an audit, if there is one.
+
+    Raises StoreError for a release that is none.
+    """
+    files = {ABOUT: _json(facts), STYLE: _style(), **({AUDIT: audit} if facts["audit"] else {})}
     readings = []
     for document in documents:
         release = release_of(document)
@@ -141,9 +289,14 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease]) -> File
         readings.append(reading)
         files[f"{release.metric}/{release.name}.json"] = _json(document)
         files[f"{release.metric}/{release.name}.csv"] = _csv(reading)
+        files[f"{release.metric}/{release.name}.counts.csv"] = _counts(release)
+        files[f"{release.metric}/{release.name}.svg"] = _picture(reading, facts)
     pages = _pages(facts, readings)
     for page in pages:
         files[f"{page.metric}/index.html"] = _html("published_metric.html", facts=facts, page=page, top="../")
+        if page.latest:
+            files[f"{page.metric}/latest.svg"] = _picture(page.latest, facts)
+    files[FEED] = _feed(facts, readings)
     year = max((charged_with(each.release, [one.release for one in readings]) for each in readings), default=0)
     files["index.html"] = _html(
         "published.html", facts=facts, pages=pages, top="", year=from_micro(year), year_days=YEAR_DAYS
@@ -173,6 +326,48 @@ def _pages(facts: Mapping[str, Any], readings: Sequence[PublishedReading]) -> li
     ]
 
 
+def _picture(reading: PublishedReading, facts: Mapping[str, Any]) -> bytes:
+    return _xml("published.svg", page=Picture(reading, facts))
+
+
+def _feed(facts: Mapping[str, Any], readings: Sequence[PublishedReading]) -> bytes:
+    """Return the feed: an entry a release, dated the day after its window, and one a change of the registry."""
+    entries = [
+        FeedEntry(
+            f"{each.release.metric}/{each.release.name}",
+            each.release.last + timedelta(days=1),
+            each.release.question,
+            headline(each),
+            f"{each.release.metric}/index.html",
+        )
+        for each in readings
+    ]
+    for change in facts["changes"]:
+        title = f"{change['metric']}: {change['what']}"
+        name = f"change/{change['day']}/{title}"
+        entries.append(FeedEntry(name, date.fromisoformat(change["day"]), title, title, "index.html"))
+    entries.sort(key=lambda each: (each.day, each.name), reverse=True)
+    updated = entries[0].day if entries else date.fromisoformat(facts["begun"])
+    return _xml("published_feed.xml", facts=facts, entries=entries[:FEED_ENTRIES_MAX], updated=updated, urn=_urn)
+
+
+@dataclass(frozen=True)
+class FeedEntry:
+    """A release, or a change of the registry."""
+
+    name: str
+    """Its own in this feed, for good."""
+    day: date
+    title: str
+    text: str
+    path: str
+
+
+def _urn(facts: Mapping[str, Any], name: str) -> str:
+    """Return the id of a feed or an entry: it says the same wherever the site is."""
+    return uuid5(NAMESPACE_URL, f"dither:{facts['app']}/{name}").urn
+
+
 def _json(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True) + "\n").encode()
 
@@ -185,6 +380,13 @@ def _csv(reading: PublishedReading) -> bytes:
         for row in reading.rows
     ]
     return to_csv(COLUMNS, rows).encode()
+
+
+def _counts(release: Release) -> bytes:
+    """Return the noisy counts of a release, a line each: of the symbols, or members, that reports have."""
+    assert release.counts is not None
+    columns = ("metric", "window", "symbol", "noisy_count")
+    return to_csv(columns, [(release.metric, release.name, *each) for each in enumerate(release.counts)]).encode()
 
 
 def _numbers(row: ReleasedRow) -> tuple[float, ...]:
@@ -205,6 +407,10 @@ def _becomes(micro: int) -> str:
     return f"{percent if percent.startswith('above') else f'at most {percent}'}\N{NO-BREAK SPACE}%"
 
 
+def _xml(name: str, **given: object) -> bytes:
+    return only_xml(_templates().get_template(name).render(**given) + "\n").encode()
+
+
 def _html(name: str, **given: object) -> bytes:
     return (_templates().get_template(name).render(**given) + "\n").encode()
 
@@ -217,6 +423,21 @@ def _style() -> bytes:
 # Reading and writing a directory.
 
 
+def publish_to(
+    directory: Path, store: Store, registry: Registry, url: str | None = None, audit: Path | None = None
+) -> tuple[list[Release], list[str]]:
+    """Publish what is not published yet, and write the site of all that is; return what `publish` does.
+
+    Without `url` or `audit` the site keeps those that it has.
+    """
+    releases, refused = publish(store, registry, documents_in(directory))
+    before, page = facts_in(directory), read_audit(audit) if audit else audit_in(directory)
+    where = before.get("url", "") if url is None else url
+    facts = about(registry, store.clock_day(), store.plans(), before, where, page)
+    write(directory, render(facts, [sealed(store, release) for release in releases], page))
+    return releases, refused
+
+
 def documents_in(directory: Path) -> list[SealedRelease]:
     """Return the releases that a site has; raise ConfigurationError for a directory that holds something else."""
     if not directory.exists() or not any(directory.iterdir()):
@@ -226,10 +447,42 @@ def documents_in(directory: Path) -> list[SealedRelease]:
     return [_read(path) for path in sorted(directory.glob("*/*.json"))]
 
 
+def facts_in(directory: Path) -> dict[str, Any]:
+    """Return what a site says of its registry so far; nothing of one that is new."""
+    return _read(directory / ABOUT) if (directory / ABOUT).exists() else {}
+
+
+def audit_in(directory: Path) -> bytes:
+    """Return the page of a site's audit; nothing where it has none."""
+    return read_audit(directory / AUDIT) if (directory / AUDIT).exists() else b""
+
+
+def read_audit(path: Path) -> bytes:
+    """Return the page of an audit; raise ConfigurationError for a file that is none, or that runs something."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise ConfigurationError(f"{path} is larger than {FILE_BYTES_MAX:,} bytes")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    if not content.lower().startswith(b"<!doctype html>") or b"<script" in content.lower():
+        raise ConfigurationError(f"{path} must be a page that `dither audit --html` wrote, without a script")
+    return content
+
+
 def write(directory: Path, files: Files) -> None:
-    """Write a site, its manifest last. A reader sees each file as it was or as it is."""
+    """Write a site, its manifest last, and remove what is no part of it any more.
+
+    A reader sees each file as it was or as it is.
+    """
+    gone = set(_read(directory / MANIFEST)) - files.keys() if (directory / MANIFEST).exists() else set()
+    for name in gone:
+        if PART.fullmatch(name):
+            (directory / name).unlink(missing_ok=True)
     for name, content in files.items():
         path = directory / name
+        if path.is_file() and path.read_bytes() == content:
+            continue
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".{path.name}.new")
         beside.write_bytes(content)
@@ -239,7 +492,10 @@ def write(directory: Path, files: Files) -> None:
 def verify(directory: Path) -> list[str]:
     """Return what of a site is not as its noisy counts and facts make it, a sentence each; nothing if all is."""
     try:
-        files = render(_read(directory / ABOUT), [_read(path) for path in sorted(directory.glob("*/*.json"))])
+        facts, audit = _read(directory / ABOUT), audit_in(directory)
+        files = render(facts, [_read(path) for path in sorted(directory.glob("*/*.json"))], audit)
+        if facts["audit"] and hashlib.sha256(audit).hexdigest() != facts["audit"]:
+            return [f"{AUDIT} is not the page that {ABOUT} names"]
     except (StoreError, ConfigurationError) as error:
         return [str(error)]
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:

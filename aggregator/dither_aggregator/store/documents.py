@@ -190,7 +190,7 @@ class Documents(ABC):
         """Return the plans that loading a registry would store; raise StoreError as `load` does."""
         if self.app != registry.app:
             raise StoreError(another_app(self.app, registry.app))
-        return (plans or self._plans).loading(Offered.of(registry))
+        return (plans or self._plans).loading(Offered.of(registry), self.clock_day())
 
     def retire(self, metric: str, rev: int, retired: bool = True) -> None:
         """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""

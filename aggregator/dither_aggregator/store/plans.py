@@ -45,6 +45,8 @@ class StoredPlan(Document):
     lowered_from: int = 0
     """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
     still have that one."""
+    since: date | None = None
+    """The day on which it was first loaded, by the store's clock; None where an earlier dither did not note it."""
 
     @property
     def document_id(self) -> int:
@@ -86,6 +88,7 @@ class StoredPlan(Document):
             "period_days": self.period_days,
             "owners": list(self.owners),
             **({"lowered_from": self.lowered_from} if self.lowered_from else {}),
+            **({"since": self.since.isoformat()} if self.since else {}),
         }
 
     @classmethod
@@ -102,6 +105,7 @@ class StoredPlan(Document):
             fields.get("period_days", 1),  # plans of older stores were read as if asked every day
             tuple(fields.get("owners", ())),  # which older stores do not have
             fields.get("lowered_from", 0),
+            date.fromisoformat(fields["since"]) if "since" in fields else None,
         )._checked()
 
     @classmethod
@@ -190,8 +194,8 @@ class Plans:
 
     # Changes: each returns the plans that are to be stored in place of these.
 
-    def loading(self, offered: Offered) -> list[StoredPlan]:
-        """Return these plans with a registry's: its own current, the older ones beside them.
+    def loading(self, offered: Offered, today: date) -> list[StoredPlan]:
+        """Return these plans with a registry's, loaded today: its own current, the older ones beside them.
 
         Raises StoreError for a rev that came before with another plan.
         """
@@ -203,7 +207,13 @@ class Plans:
             known = self.by_id.get(id_)
             most = max(known.reservation, known.lowered_from) if known else 0
             lowered_from = most if most > item.reservation else 0
-            plans[id_] = replace(item, id=id_, retired=bool(known and known.retired), lowered_from=lowered_from)
+            plans[id_] = replace(
+                item,
+                id=id_,
+                retired=bool(known and known.retired),
+                lowered_from=lowered_from,
+                since=known.since if known else today,
+            )
         return list(plans.values())
 
     def _id_for(self, plan: Plan, fresh: int) -> int:

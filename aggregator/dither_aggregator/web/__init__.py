@@ -13,17 +13,25 @@ from dither_aggregator.web.health_endpoints import answer_health
 from dither_aggregator.web.http_messages import App, HttpAnswer, Scope, refusal
 from dither_aggregator.web.listeners import HEALTH
 from dither_aggregator.web.process_messages import ACTOR
+from dither_aggregator.web.public_site import PublicSite
 from dither_aggregator.web.upload_endpoint import Ingest
 from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire import PATH
 from dither_shared.wire.problems import Problem
 
 
-def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, reachable: bool = False) -> App:
+def create_app(
+    service: Service,
+    reading: App,
+    hosts: Collection[str] = (),
+    *,
+    reachable: bool = False,
+    public: PublicSite | None = None,
+) -> App:
     """Return the application around a running service. `reading` answers all that only reads.
 
     `hosts` are the names, beside localhost, under which somebody may read or monitor; `reachable` says that readers
-    may come from beyond this machine, so that each of them needs a key.
+    may come from beyond this machine, so that each of them needs a key; `public` is what they are shown without one.
     """
     authentication = Authentication(service, reachable=reachable)
     ingest, changing = Ingest(service, authentication), changing_app(service)
@@ -37,6 +45,8 @@ def create_app(service: Service, reading: App, hosts: Collection[str] = (), *, r
         if is_preflight(scope):
             return PREFLIGHT
         check_reader(scope, hosts)
+        if public and public.has(scope["path"]):
+            return await public.answer(scope)
         if scope["path"].startswith(ADMINISTRATION) and is_known(scope["path"]):
             return unstored(await changing({**scope, ACTOR: authentication.administer(scope)}, body))
         return await authentication.enter(scope, body, reading)

@@ -50,7 +50,8 @@ ADDRESSES = (
 EMBED = "/embed/"
 """Below it nobody shows a key: the rest of an address is a signed link."""
 BASE_PATH_CHARACTERS_MAX = 200
-_FIRST_PARTS = frozenset(each.split("/")[1] for each in ADDRESSES)
+_FIRST_PARTS = frozenset(each.split("/")[1] for each in (*ADDRESSES, "/public"))
+"""With that of `web/public_site.py`, whose addresses are those of its files."""
 _KNOWN = re.compile("|".join(re.escape(each).replace("<>", "[^/]+") for each in ADDRESSES))
 _BASE_PATH = re.compile(r"(/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.~-]+)+")
 _FORWARDED_PREFIX = b"x-forwarded-prefix"

@@ -1,60 +1,48 @@
 """The site is made of noisy counts alone, and each byte of it can be computed again."""
 
-import shutil
-from dataclasses import replace
-from datetime import date
+import time
+from html import unescape
 from pathlib import Path
 
 import numpy as np
 import pytest
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser
 
 from dither_aggregator.analysis.functional import Functionals
-from dither_aggregator.counting.folding import Counts
 from dither_aggregator.publishing import noise
 from dither_aggregator.publishing.reading import read
 from dither_aggregator.publishing.site import about, documents_in, render, verify, write
-from dither_aggregator.store.release_ledger import Release, seal
+from dither_aggregator.store.release_ledger import seal
 from dither_shared.errors import ConfigurationError
-from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.releases import ReleaseNoise
 from dither_shared.rng import keyed_rng
 from tests.support.aggregators import dither, sqlite_store
-from tests.support.browsing import a_tab, check_looks
+from tests.support.browsing import AXE, CONTRAST_MIN, LOOK, a_tab, check_looks, check_widths
+from tests.support.clocks import DAY_S, Clock
+from tests.support.firefox import firefox
 from tests.support.laws import pure
 from tests.support.registries import registry_text
+from tests.support.releases import (
+    ANSWERS,
+    AUDIT,
+    ISSUE,
+    MONTHS,
+    PUBLISHED,
+    SECRET,
+    TODAY,
+    URL,
+    documents,
+    drawn,
+    people_of,
+    published,
+    release_of,
+)
+from tests.support.stores import seal_all
 from tests.support.tallies import draw_tally
 
-SECRET = b"a secret of sixteen bytes"
-PUBLISHED = 'publish = "month"\npublish_epsilon = 1.0\nwhy = "To draw the right one first."'
 NAMES = tuple(f"model {number}" for number in range(263))
-
-
-def asked(color: str = "", **changes: object) -> Registry:
-    text = registry_text(color=f"{PUBLISHED}\n{color}", **changes)  # type: ignore[arg-type]
-    return Registry.parse(text.replace("[registry]\n", "[registry]\npublish_epsilon_year = 13.0\n"))
-
-
-def release_of(
-    plan: Plan, people: Counts, rng: np.random.Generator, *, reports: int = 1, month: int = 10, micro: int = 1_000_000
-) -> tuple[Release, Counts]:
-    """Return the release of reports that so many people of each value send, and the raw counts."""
-    raw = draw_tally(pure(plan), people, rng)
-    release = Release(plan.metric, "What?", plan, "month", date(2026, month, 1), micro, reports, 1)
-    return replace(release, counts=tuple((raw + drawn(release.noise, len(raw), rng)).tolist())), raw
-
-
-def drawn(law: ReleaseNoise, size: int, rng: np.random.Generator) -> Counts:
-    """Return noise of the same law, drawn quickly: the difference of two geometric numbers."""
-    ends = 1 - np.exp(-1 / float(law.scale))
-    return np.asarray(rng.geometric(ends, size) - rng.geometric(ends, size), dtype=np.int64)
-
-
-def people_of(plan: Plan, n: int, shares: tuple[float, ...] = ()) -> Counts:
-    d = len(plan.values)
-    spread = np.array(shares) if shares else 1 / np.arange(1, d + 1)
-    return np.random.default_rng(3).multinomial(n, spread / spread.sum()).astype(np.int64)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +52,7 @@ def people_of(plan: Plan, n: int, shares: tuple[float, ...] = ()) -> Counts:
 def test_errors_are_wider_by_what_a_check_says(
     values: tuple[str, ...], color: str, reports: int, factor: float
 ) -> None:
-    plan = asked(color, values=values).metrics["color"].plan
+    plan = published(color, values=values).metrics["color"].plan
     of, n = ReleaseNoise.of(plan, 1_000_000, reports), 20_000
     assert of.wider(pure(plan), n) == pytest.approx(factor, rel=0.02)
     people, weights = people_of(plan, n), np.zeros(len(plan.values))
@@ -95,7 +83,7 @@ def test_errors_are_wider_by_what_a_check_says(
 )
 def test_published_intervals_hold(values: tuple[str, ...], color: str, reports: int, runs: int) -> None:
     """A share of .94 to .97 of the 95 % intervals holds, give or take 5 sigma: false alarms are below 1e-6."""
-    plan = asked(color, values=values).metrics["color"].plan
+    plan = published(color, values=values).metrics["color"].plan
     d, rng, n = len(plan.values), np.random.default_rng(7), 20_000
     shares = 1 / np.arange(1, d + 1)
     shares /= shares.sum()
@@ -110,7 +98,7 @@ def test_published_intervals_hold(values: tuple[str, ...], color: str, reports: 
 
 
 def test_without_the_noise_in_the_errors_intervals_would_not_hold() -> None:
-    plan = asked('mechanism = "pgr"', values=NAMES[:56]).metrics["color"].plan
+    plan = published('mechanism = "pgr"', values=NAMES[:56]).metrics["color"].plan
     rng, missed, told = np.random.default_rng(8), 0, 0
     for _ in range(5):
         release, _ = release_of(plan, people_of(plan, 20_000), rng, reports=9)
@@ -128,13 +116,13 @@ def test_without_the_noise_in_the_errors_intervals_would_not_hold() -> None:
 
 def test_all_that_is_told_is_told_by_noisy_counts() -> None:
     """Two raw tallies, whose noisy counts are the same, are told alike: n, "too few", what stands out, each file."""
-    registry = asked(values=("red", "green"))
+    registry = published(values=("red", "green"))
     plan, rng = registry.metrics["color"].plan, np.random.default_rng(2)
     release, raw = release_of(plan, np.array([40, 30, 2]), rng, micro=100_000)
     assert raw.sum() == 72
     assert read(release).n == sum(release.counts or ()) != 72
     document = {**release.published(), "seal": seal(release, SECRET)}
-    assert f"about {read(release).n}" in render(about(registry), [document])["color/index.html"].decode()
+    assert f"about {read(release).n}" in render(about(registry, TODAY), [document])["color/index.html"].decode()
     assert set(document) == {
         *("metric", "question", "plan", "window", "first", "micro", "reports", "repeats", "counts", "seal")
     }
@@ -142,42 +130,45 @@ def test_all_that_is_told_is_told_by_noisy_counts() -> None:
 
 @pytest.mark.parametrize("people", [[0, 0, 0], [3, 2, 0]])
 def test_too_few_is_said_by_the_noise(people: list[int]) -> None:
-    plan, rng = asked(values=("red", "green")).metrics["color"].plan, np.random.default_rng(5)
+    plan, rng = published(values=("red", "green")).metrics["color"].plan, np.random.default_rng(5)
     release, _ = release_of(plan, np.array(people), rng, micro=100_000)
     assert read(release).too_few
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    registry, rng = asked(values=("red", "green", "blue", "<b>teal</b>")), np.random.default_rng(4)
-    plan = registry.metrics["color"].plan
-    documents = []
-    for month, n in ((8, 30), (9, 20_000), (10, 25_000)):
-        release, _ = release_of(plan, people_of(plan, n, (5.0, 3.0, 2.0, 1.0, 0.0)), rng, month=month)
-        documents.append({**release.published(), "seal": seal(release, SECRET)})
-    top = tmp_path_factory.mktemp("published") / "site"
-    write(top, render(about(registry), documents))
-    return top
-
-
 def test_a_site_is_what_its_documents_make_of_it(made: Path) -> None:
     assert verify(made) == []
-    assert len(documents_in(made)) == 3
+    assert len(documents_in(made)) == len(MONTHS)
     text = (made / "color" / "index.html").read_text()
     assert "<script" not in text
     assert "<b>teal" not in text
     assert "To draw the right one first." in text
+    assert f'<img src="{URL}color/latest.svg">' in unescape(text)
+    top = (made / "index.html").read_text()
+    assert '<a href="https://example.org/issues/12">' in top
+    assert "new answers: &lt;b&gt;teal&lt;/b&gt;" in top
+    assert "issue: https://example.org/issues/12, before: none" in top
+    assert "Do people use the dark theme?" in top  # which is asked, and not published
+    assert (made / "color/latest.svg").read_bytes() == (made / "color/2026-10.svg").read_bytes()
+    counts = (made / "color/2026-10.counts.csv").read_text().splitlines()
+    (release,) = (each for each in documents_in(made) if each["first"] == "2026-10-01")
+    assert counts[1:] == [f"color,2026-10,{place},{count}" for place, count in enumerate(release["counts"])]
 
 
-def test_any_changed_byte_is_found(made: Path, tmp_path: Path) -> None:
+def test_any_changed_byte_is_found(tmp_path: Path) -> None:
+    """The site has a file of every kind."""
     site = tmp_path / "site"
-    shutil.copytree(made, site)
+    write(
+        site, render(about(published(ISSUE, values=ANSWERS), TODAY, (), {}, URL, AUDIT), documents(MONTHS[-1:]), AUDIT)
+    )
     rng = np.random.default_rng(6)
     for path in sorted(each for each in site.rglob("*") if each.is_file()):
         content = path.read_bytes()
-        for place in {0, len(content) - 1, *rng.integers(0, len(content), 6).tolist()}:
+        for place in {0, len(content) - 1, *rng.integers(0, len(content), 2).tolist()}:
             path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
             assert verify(site), (path, place)
+        for spoiled in (content[:-1], content + b"\n", b""):
+            path.write_bytes(spoiled)
+            assert verify(site), path
         path.unlink()
         assert verify(site), path
         path.write_bytes(content)
@@ -201,11 +192,35 @@ def test_noise_on_each_count_is_its_own() -> None:
     assert abs(np.corrcoef(made[:-1], made[1:])[0, 1]) < 5 / np.sqrt(20_000)
 
 
-@pytest.mark.parametrize("page", ["index.html", "color/index.html"])
+PAGES = ("index.html", "color/index.html")
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_site_can_be_read_from_a_disk_without_script(made: Path, browser: Browser, page: str) -> None:
     with a_tab(browser) as tab:
         tab.visit((made / page).as_uri())
+        # Before axe, which would read the style sheet again, as no page of a disk may.
+        assert [each for each in tab.complaints if not each.startswith(made.as_uri())] == []
         check_looks(tab, [(1280, "light"), (390, "dark")])
+        check_widths(tab)
+        assert tab.page.evaluate("() => document.scripts.length") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_the_same_in_firefox(made: Path, scheme: str) -> None:
+    with firefox({"layout.css.prefers-color-scheme.content-override": int(scheme == "light")}) as started:
+        page = started.new_context().new_page()
+        for path in PAGES:
+            for width in (390, 1280):
+                page.set_viewport_size({"width": width, "height": 900})
+                page.goto((made / path).as_uri())
+                across, overlaps, faint, (background, text) = page.evaluate(LOOK, CONTRAST_MIN)
+                assert across <= width
+                assert (overlaps, faint) == ([], [])
+                assert (background < 0.5) == (scheme == "dark")
+                assert abs(background - text) > 0.7
+            page.evaluate(f"() => {{ {AXE_SCRIPT} }}")
+            assert page.evaluate(AXE, {"resultTypes": ["violations"]}) == []
 
 
 def test_the_commands_publish_and_verify(tmp_path: Path) -> None:
@@ -213,8 +228,10 @@ def test_the_commands_publish_and_verify(tmp_path: Path) -> None:
     registry.write_text(
         registry_text(color=PUBLISHED).replace("[registry]\n", "[registry]\npublish_epsilon_year = 13.0\n")
     )
-    with sqlite_store(Registry.load(registry), tmp_path / "data"):
-        pass
+    began = Clock(time.time() - 70 * DAY_S)  # a whole month ago at least
+    with sqlite_store(Registry.load(registry), tmp_path / "data", began) as store:
+        began.travel(70)
+        seal_all(store)
     command = ("publish", registry, "--data", tmp_path / "data", "--out", site)
     assert dither(*command).stdout.endswith("has 1 releases\n")
     before = {path: path.read_bytes() for path in site.rglob("*") if path.is_file()}

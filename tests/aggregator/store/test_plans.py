@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -170,9 +170,9 @@ def test_a_load_that_is_overtaken_within_its_process_takes_nothing_from_the_othe
     other, second, third = place.open(), registry(rev=2, values=("cyan", "ochre")), registry(rev=3, values=("teal",))
     loading = Plans.loading
 
-    def overtaken(self: Plans, offered: Offered) -> list[StoredPlan]:
+    def overtaken(self: Plans, offered: Offered, today: date) -> list[StoredPlan]:
         monkeypatch.setattr(Plans, "loading", loading)
-        made = loading(self, offered)
+        made = loading(self, offered, today)
         other.load(second)
         store.refresh()
         return made

@@ -1,5 +1,6 @@
 """Releases are charged before they are drawn, drawn once, and the same in a store that was restored."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.publishing import releases
 from dither_aggregator.publishing.releases import publish, sealed
-from dither_aggregator.store import Store, StoreError
+from dither_aggregator.store import Store, StoreError, documents
 from dither_aggregator.store.release_ledger import NotPublished, Release, charged_with, check_year
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry, utc_today
@@ -173,9 +174,12 @@ def test_a_year_has_no_more_than_its_epsilon(lived: Store, asked: Registry) -> N
     assert charged_with(kept[0], kept) == 5_000_000
 
 
-def test_the_ledger_refuses_what_a_registry_no_longer_does(lived: Store, asked: Registry) -> None:
+def test_the_ledger_refuses_what_a_registry_no_longer_does(lived: Store, place: Place, asked: Registry) -> None:
     """Weekly first, then monthly of the same metric: both are charged."""
     publish(lived, asked)
+    for _ in range(28):  # until a quarter is over in which the plan was loaded from the begin
+        place.travel(7)
+        seal_all(lived)
     monthly = published("publish_epsilon_year = 0.9", PUBLISHED.replace("week", "quarter").replace("0.5", "0.1"))
     found, refused = publish(lived, monthly)
     assert not refused
@@ -197,3 +201,52 @@ def test_more_reports_than_the_registry_says_now_are_allowed_for(lived: Store, a
     assert releases.device_reports(stored, 2) == 2
     ((release,), _) = publish(lived, fewer)
     assert release.reports == 3
+
+
+# Planted bugs, which the tests above see.
+
+
+def of_chance(release: Release, tally: bytes, secret: bytes) -> bytes:
+    """Draw the noise anew whenever somebody asks."""
+    return os.urandom(32)
+
+
+def test_noise_that_is_drawn_anew_after_a_restore_is_seen(
+    lived: Store, other: Place, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "seed_of", of_chance)
+    monkeypatch.setattr(releases, "commitment_to", lambda seed: "")
+    with pytest.raises(AssertionError):
+        test_a_restored_store_publishes_the_same_bytes(lived, other, asked)
+
+
+def test_noise_that_is_drawn_anew_on_each_request_is_seen(
+    lived: Store, place: Place, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "seed_of", of_chance)
+    monkeypatch.setattr(releases, "commitment_to", lambda seed: "")
+    monkeypatch.setattr(Store, "draw_release", lambda self, drawn: drawn)
+    with pytest.raises(ValueError, match="not enough values"):  # what is not kept is not published
+        test_a_release_is_drawn_once(lived, place, asked)
+
+
+def test_noise_of_another_seed_than_was_charged_is_never_drawn(
+    lived: Store, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "seed_of", of_chance)
+    found, (why,) = publish(lived, asked)
+    assert not found
+    assert "its noise is not drawn" in why
+
+
+def test_a_device_in_two_windows_at_one_price_is_seen(
+    lived: Store, place: Place, asked: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = check_year
+    monkeypatch.setattr(
+        documents,
+        "check_year",
+        lambda entry, kept, most: true(entry, [each for each in kept if each.window == entry.window], most),
+    )
+    with pytest.raises(AssertionError):
+        test_the_ledger_refuses_what_a_registry_no_longer_does(lived, place, asked)

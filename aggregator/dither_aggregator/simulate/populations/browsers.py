@@ -25,18 +25,27 @@ _BROWSER = """\
 kind = "choice"
 question = "Which browser versions do people run?"
 sensitivity = "low"
+publish = "week"
+publish_epsilon = 0.5
+why = "We test the versions that people run, and drop those that nobody does."
+issue = "https://example.org/issues/1"
 {values}"""
 
 _MOBILE = """\
 kind = "flag"
 question = "Is it a browser of a phone or tablet?"
-sensitivity = "low\""""
+sensitivity = "low"
+publish = "week"
+publish_epsilon = 0.5
+why = "Pages for small screens are work: we do it if people use them."
+issue = "https://example.org/issues/2\""""
 
 
 @dataclass(frozen=True)
 class Browsers(Population):
     """The browser versions, their shares of use (summing to one), and which are mobile."""
 
+    publish_epsilon_year = 53.0
     labels: tuple[str, ...]
     shares: tuple[float, ...]
     mobile: tuple[bool, ...]

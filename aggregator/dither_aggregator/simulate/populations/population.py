@@ -12,7 +12,7 @@ _HEAD = """\
 app = "demo"
 device_epsilon = {device_epsilon}
 quiet_days = 0
-"""
+{year}"""
 
 _METRIC = """
 [metric.{name}]
@@ -34,6 +34,9 @@ class Population(ABC):
     epsilon = 2.0
     """The epsilon of each report."""
 
+    publish_epsilon_year: float | None = None
+    """The most that releases may cost a device in a year, where `asks` says that totals are published."""
+
     @property
     def devices_max(self) -> int | None:
         """How many devices can be drawn; None where there is no end of them."""
@@ -52,7 +55,8 @@ class Population(ABC):
         """Return the text of a registry that asks for all metrics, and lets a device answer each once."""
         terms = {"epsilon": self.epsilon, "expires": today + timedelta(days=30)}
         metrics = (_METRIC.format(name=name, asks=asks, **terms) for name, asks in self.asks.items())
-        return _HEAD.format(device_epsilon=self.epsilon * len(self.asks)) + "".join(metrics)
+        year = f"publish_epsilon_year = {self.publish_epsilon_year}\n" if self.publish_epsilon_year else ""
+        return _HEAD.format(device_epsilon=self.epsilon * len(self.asks), year=year) + "".join(metrics)
 
 
 def read_data(name: str) -> bytes:

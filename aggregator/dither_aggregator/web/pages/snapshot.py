@@ -74,9 +74,14 @@ def svg(store: Store, id_: str) -> Response:
     return immutable(svg_of(drawn, _name(snapshot)), id_)
 
 
+def only_xml(drawn: str) -> str:
+    """Return a document without the characters that XML cannot hold."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", drawn)
+
+
 def svg_of(drawn: str, name: str) -> Response:
     """Return a picture as a file, called so: characters that XML does not have are replaced."""
-    response = Response(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", drawn), content_type="image/svg+xml")
+    response = Response(only_xml(drawn), content_type="image/svg+xml")
     response.headers["Content-Disposition"] = f'inline; filename="{file_name(name, "svg")}"'
     return response
 

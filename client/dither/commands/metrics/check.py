@@ -55,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="for pages in browsers, too: what a person may be charged where a browser deletes what a page has kept",
     )
+    parser.add_argument(
+        "--public",
+        action="store_true",
+        help="for a published site: refuse a registry that publishes nothing, or a metric without the issue behind it",
+    )
     add_installs(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
@@ -71,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
     crowd = installs_of(args)
     registry, today = _sound(args.registry), utc_today()
     most = _check_web(registry, str(args.registry)) if args.web else None
+    if args.public:
+        _check_public(registry, str(args.registry))
     metrics = list(registry.metrics.values())
     expired = [metric for metric in metrics if metric.expires <= today]
     soon = [metric for metric in metrics if args.expires_within and metric.expires <= today + args.expires_within]
@@ -245,6 +252,18 @@ def _check_web(registry: Registry, source: str) -> Evictions:
             f"got {registry.device_epsilon}; ask less, or say evicted = true, which people are told",
         )
     return most
+
+
+def _check_public(registry: Registry, source: str) -> None:
+    """Refuse published metrics that name no issue; why, owners, sensitivity and expiry are always required."""
+    if not registry.published:
+        raise refusal_of(source, "registry: no metric says publish, so there is nothing that a site could show")
+    mistakes = Mistakes()
+    for name, each in registry.published.items():
+        if not each.issue:
+            needed = "is missing: the address of the page on which the question was discussed, for those who are asked"
+            mistakes.note(refusal_of(source, f"metric.{name}: issue {needed}"))
+    mistakes.check()
 
 
 def _print_web(registry: Registry, most: Evictions) -> None:

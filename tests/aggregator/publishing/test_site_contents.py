@@ -1,0 +1,127 @@
+"""A site beside its estimates: history, feed, pictures, changes of the registry, the audit, and the first window."""
+
+import json
+import re
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from dither_aggregator.publishing.registry_changes import changes_between
+from dither_aggregator.publishing.releases import publish
+from dither_aggregator.publishing.site import about, read_audit, render, verify, write
+from dither_shared.errors import ConfigurationError
+from dither_shared.registry import Registry
+from tests.support.aggregators import sqlite_store
+from tests.support.clocks import Clock
+from tests.support.releases import AUDIT, MONTHS, TODAY, URL, documents, published
+from tests.support.stores import seal_all
+
+PARTS = {"svg", "title", "desc", "rect", "text", "g", "path"}
+
+
+def test_the_history_breaks_where_nothing_can_be_told_and_has_its_numbers_in_a_table(made: Path) -> None:
+    text = (made / "color" / "index.html").read_text()
+    assert text.count('<div class="plot panel">') == 3
+    _, _, table = text.partition("The same numbers by release")
+    windows = re.findall(r'<th scope="row">(2026-\d\d)</th>', table.partition("</table>")[0])
+    assert windows == ["2026-10", "2026-09", "2026-07"]
+    assert text.count('class="band"') == 3  # September and October join; July, and August, which tells nothing, do not
+
+
+def test_the_feed_names_each_release_and_change_for_good(made: Path) -> None:
+    atom = "{http://www.w3.org/2005/Atom}"
+    feed = ElementTree.fromstring((made / "feed.xml").read_bytes())
+    entries = feed.findall(f"{atom}entry")
+    assert len(entries) == len(MONTHS) + 2
+    days = [each.findtext(f"{atom}updated") or "" for each in entries]
+    assert days == sorted(days, reverse=True)
+    assert feed.findtext(f"{atom}updated") == days[0] == "2026-11-27T00:00:00Z"
+    assert "2026-11-01T00:00:00Z" in days  # the day after October, and not the one on which it was published
+    ids = {each.findtext(f"{atom}id") for each in entries}
+    assert len(ids) == len(entries)
+    assert all((each.find(f"{atom}link") or each[3]).attrib["href"].startswith(URL) for each in entries)
+    assert feed.findtext(f"{atom}author/{atom}name") == "example"
+    facts = json.loads((made / "about.json").read_text())
+    later = render({**facts, "url": ""}, documents((*MONTHS, (11, 9_000))), AUDIT)["feed.xml"]
+    assert ids < {each.findtext(f"{atom}id") for each in ElementTree.fromstring(later).findall(f"{atom}entry")}
+
+
+def test_a_picture_has_its_source_and_nothing_that_runs(made: Path) -> None:
+    for path in (made / "color").glob("*.svg"):
+        picture = ElementTree.fromstring(path.read_bytes())
+        assert {each.tag.rpartition("}")[2] for each in picture.iter()} <= PARTS
+        texts = [each.text or "" for each in picture.iter() if each.tag.endswith("}text")]
+        assert (
+            texts[-1]
+            == f"Source: example, {URL}color/index.html, color {'2026-10' if 'latest' in path.name else path.stem}."
+        )
+        assert any(re.fullmatch(r"About -?[\d,]+ reports, 2026-.* release epsilon 1\.", each) for each in texts)
+
+
+def test_changes_of_the_registry_are_said_once_with_their_day() -> None:
+    first = about(published(), TODAY)
+    assert first["changes"] == []
+    same = about(published(), TODAY + timedelta(days=1), (), first)
+    assert same == first
+    days = [TODAY + timedelta(days=after) for after in (30, 60)]
+    wider = published(values=("red", "green"), rev=2, reports=2)
+    second = about(wider, days[0], (), same)
+    said = [(each["day"], each["metric"], each["what"]) for each in second["changes"]]
+    assert (days[0].isoformat(), "color", "answers left out: blue") in said
+    assert (days[0].isoformat(), "color", "reports of a device: 2, before: 3") in said
+    assert (days[0].isoformat(), "color", "epsilon of all reports of a device: 4, before: 6") in said
+    facts = {**about(wider, days[1], (), second), "metrics": [], "unpublished": []}
+    third = changes_between(second, facts, days[1])
+    assert [each["what"] for each in third[:2]] == ["no longer asked", "no longer asked"]
+    assert third[2:] == second["changes"]
+
+
+def test_a_site_keeps_no_file_that_is_no_part_of_it_any_more(made: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(made, site)
+    facts = {**json.loads((made / "about.json").read_text()), "audit": ""}
+    write(site, render(facts, documents(MONTHS)))
+    assert not (site / "audit.html").exists()
+    assert verify(site) == []
+    manifest = json.loads((site / "manifest.json").read_text())
+    (site / "manifest.json").write_text(json.dumps({**manifest, "../mine.txt": "", "mine.txt": ""}))
+    (tmp_path / "mine.txt").write_text("mine")
+    (site / "mine.txt").write_text("mine")
+    write(site, render(facts, documents(MONTHS)))
+    assert (tmp_path / "mine.txt").exists()
+    assert (site / "mine.txt").exists()
+
+
+def test_another_audit_than_the_facts_name_is_found(made: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(made, site)
+    (site / "audit.html").write_bytes(AUDIT.replace(b"Audit", b"Found"))
+    assert verify(site) == ["audit.html is not the page that about.json names"]
+    for bad in (b"<!doctype html><script>1</script>", b"just text"):
+        (tmp_path / "bad.html").write_bytes(bad)
+        with pytest.raises(ConfigurationError, match="without a script"):
+            read_audit(tmp_path / "bad.html")
+
+
+def test_no_window_is_published_that_began_before_its_plan_was_loaded(tmp_path: Path) -> None:
+    """Neither a month in which the store was made, nor one in which a rev began: reports of before are not in it."""
+    clock, asked, newer = Clock(), published(), published(rev=2)  # from 20 November on
+
+    def revs(days: int, registry: Registry) -> list[tuple[str, int]]:
+        clock.travel(days)
+        seal_all(store)
+        return [(each.name, each.plan.rev) for each in publish(store, registry)[0]]
+
+    with sqlite_store(asked, tmp_path / "data", clock) as store:
+        assert revs(15, asked) == []
+        assert revs(31, asked) == [("2026-12", 1)]
+        store.load(newer)  # on 5 January
+        facts = about(newer, store.clock_day(), store.plans())["metrics"][0]
+        assert (facts["first_window"], facts["earlier_revs"]) == ("2027-02-01", [1])
+        assert revs(31, newer) == [("2026-12", 1)]
+        assert revs(28, newer) == [("2026-12", 1), ("2027-02", 2)]
+    page = render(about(newer, TODAY, ()) | {"metrics": [facts]}, documents(MONTHS))["color/index.html"].decode()
+    assert "may still answer rev 1: such reports are in no release of rev 2" in page
