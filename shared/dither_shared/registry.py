@@ -25,6 +25,7 @@ from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.noise import read_epsilon, read_memoize
+from dither_shared.measures import read_measures
 from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
@@ -53,7 +54,20 @@ PUBLISHED = frozenset({"publish", "publish_epsilon", "why"})
 """The keys that say how a metric's totals are published: no part of its plan."""
 
 RESERVED_NAMES = frozenset(
-    {"close", "flush", "flush_async", "forget", "preview", "recorded", "set_consent", "status", "terms", "travel"}
+    {
+        "active",
+        "close",
+        "flush",
+        "flush_async",
+        "forget",
+        "preview",
+        "recorded",
+        "session",
+        "set_consent",
+        "status",
+        "terms",
+        "travel",
+    }
 )
 """The methods of the telemetry object, and of the one for tests: metrics are its other attributes."""
 
@@ -79,6 +93,8 @@ class Metric:
     expires: date
     publishing: "Publishing | None" = None
     """How its totals are published; None where they are not, and in a registry that is compiled: no device asks."""
+    measures: str = ""
+    """What of its own use the device answers with (`measures`); "" where the app records the answer."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -483,6 +499,10 @@ def _read_metric(
         return None
     if memoize and facts["schedule"] == "spread":
         raise table.error("schedule", 'must not be "spread" where answers are memoized: they are asked in every period')
+    how = {key: facts[key] for key in ("charges", "period_days")}
+    facts["measures"] = read_measures(table, kind.name, unit=asked.domain.unit, memoize=memoize, **how)
+    if facts["measures"] == "first_month" and not table.has("cohorts"):
+        raise table.error("cohorts", 'must say how many cohorts there are where measures = "first_month": 4, 12 or 24')
     table.done()
     return Metric(name=name, kind=kind, asked=asked, presence=presence, **facts)
 

@@ -45,6 +45,8 @@ class StoredPlan(Document):
     lowered_from: int = 0
     """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
     still have that one."""
+    measures: str = ""
+    """What of its own use a device answers with; "" where an app records the answer."""
 
     @property
     def document_id(self) -> int:
@@ -86,6 +88,7 @@ class StoredPlan(Document):
             "period_days": self.period_days,
             "owners": list(self.owners),
             **({"lowered_from": self.lowered_from} if self.lowered_from else {}),
+            **({"measures": self.measures} if self.measures else {}),
         }
 
     @classmethod
@@ -102,6 +105,7 @@ class StoredPlan(Document):
             fields.get("period_days", 1),  # plans of older stores were read as if asked every day
             tuple(fields.get("owners", ())),  # which older stores do not have
             fields.get("lowered_from", 0),
+            fields.get("measures", ""),
         )._checked()
 
     @classmethod
@@ -118,7 +122,7 @@ class StoredPlan(Document):
         numbers = (self.id, self.plan.rev, self.reservation, self.period_days, self.lowered_from)
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
             raise ValueError(f"an id, a rev, reservations and a period must be numbers, got {numbers}")
-        own = (self.question, *self.owners, *self.candidates)
+        own = (self.question, self.measures, *self.owners, *self.candidates)
         if not all(isinstance(text, str) for text in (self.plan.metric, self.plan.presence, *own, *self.plan.values)):
             raise ValueError("a metric, its presence, question, owners, candidates and values must be texts")
         if not (type(self.current) is type(self.retired) is bool):

@@ -6,8 +6,8 @@ since each costs once, and whether a hidden metric's present period was answered
 its metric's slot; building moves what the slots hold into one upload and freezes its bytes and id; `charge` charges it
 when a connection stands; `settle` forgets it.
 
-Each table has one object that writes it: `Agreement`, `Budget`, `Days`, `Slots`, `Outbox`, `SendSchedule`. They are
-told what they need, and reason about nothing else; `SkipReasons` asks them all why a metric is silent.
+Each table has one object that writes it: `Agreement`, `Budget`, `Days`, `DaysOfUse`, `Slots`, `Outbox`, `SendSchedule`.
+They are told what they need, and reason about nothing else; `SkipReasons` asks them all why a metric is silent.
 """
 
 import math
@@ -25,6 +25,7 @@ from dither.device.send_schedule import Sending, SendSchedule
 from dither.device.skip_reason import Silence, SkipReason, SkipReasons
 from dither.device.slots import Answer, Slots
 from dither.device.sqlite_connection import DURABLE_WAIT_S, WAIT_S, DeviceBusy
+from dither.device.uses import DaysOfUse
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric, Registry
@@ -48,6 +49,10 @@ __all__ = [
 
 ERASE_AGAIN_S = 10.0
 """How long until erasing is tried again while another process reads the file."""
+
+
+_USE = "days of use"
+"""The key of what is known of them: that today is kept, if it may be. No metric has such a name."""
 
 
 def _at_once() -> float:
@@ -105,6 +110,9 @@ class Device:
         """The directory of the file, or None for a device in memory."""
         self.hidden = any(metric.hidden for metric in registry.metrics.values())
         """Whether the presence of a metric is hidden: it may open or close a period, also an expired one's."""
+        self._measured = [
+            metric for metric in registry.metrics.values() if metric.measures not in ("", "session_length")
+        ]
         self._quiet_days = registry.quiet_days if self.directory else 0
         self._begun = False
         self._refusals = Refusals(directory)
@@ -113,6 +121,7 @@ class Device:
         self._budget = Budget(self._file, self._days, registry, self._agreement, rng)
         self._skip_reasons = SkipReasons(self._file, self._days, self._agreement, self._budget, self._quiet_days)
         self._outbox = Outbox(self._file, self._days, self._budget, rng)
+        self._days_of_use = DaysOfUse(self._file, self._days)
         self._send_schedule = SendSchedule(self._file)
         self._slots = Slots(self._file, self._days, registry, self._skip_reasons, self._budget, rng, self._outbox)
 
@@ -180,6 +189,30 @@ class Device:
                 self._send_schedule.planned(delay)
             self._file.learn(metric.name, reason or Silence.ANSWERED)
         return reason
+
+    def use(self, delay: Callable[[], float] = _at_once) -> bool:
+        """Keep that the device is used today, and answer what it measures itself; return whether a report waits now.
+
+        The first use of a day does: all others write nothing. Nothing is kept unless the person agreed to a metric that
+        measures it.
+        """
+        if not self._measured or self._file.recall(_USE):
+            return False
+        if self._refusals.pending:
+            self.keep_refusals()
+        answered = False
+        with self._file.transaction(keeps_era=True):
+            measured = [metric for metric in self._measured if self._agreement.allows(metric)]
+            self._notice_clock()
+            used = self._days_of_use.mark() if measured else None
+            if used:
+                self._file.end_era()
+                for metric in measured:
+                    answered |= self._slots.record(metric, metric.read(used.answer(metric))) is None
+            if answered:
+                self._send_schedule.planned(delay)
+            self._file.learn(_USE, True)
+        return answered
 
     def _replace(self, metric: Metric, answer: object) -> str:
         refused = self._refusals.of(metric.name)
@@ -433,6 +466,7 @@ class Device:
         """
         with self._file.transaction(durable=True):
             self._outbox.forget_everything()
+            self._days_of_use.forget()
         return self._file.erase()
 
     def end_periods(self) -> bool:
