@@ -7,7 +7,7 @@ explains what a device keeps, sends and never says.
 from typing import TYPE_CHECKING, Any
 
 from dither.device import Sending
-from dither.handles import Choice, Choices, Flag, Measured, Number, Table, Text
+from dither.handles import Choice, Choices, Flag, Number, OwnUse, Table, Text
 from dither.sending.upload_thread import FlushResult
 from dither.starting import start
 from dither.status import MetricStatus, Preview, Status
@@ -27,9 +27,9 @@ __all__ = [
     "FlushResult",
     "InvalidAnswer",
     "InvalidParameter",
-    "Measured",
     "MetricStatus",
     "Number",
+    "OwnUse",
     "Preview",
     "Registry",
     "RegistryError",

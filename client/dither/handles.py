@@ -23,7 +23,7 @@ class Handle:
         self._record = record
 
 
-class Measured(Handle):
+class OwnUse(Handle):
     """A metric that the device answers by itself, of its own use: there is nothing to record.
 
     `telemetry.active()`, any answer that is recorded, and `telemetry.session()` are what it measures.

@@ -14,7 +14,7 @@ from weakref import WeakSet
 from dither import fork_handlers
 from dither.device import Device, DeviceBusy, DeviceUnusable
 from dither.device.sqlite_connection import WAIT_S, within
-from dither.handles import HANDLES, NANOSECONDS, Measured
+from dither.handles import HANDLES, NANOSECONDS, OwnUse
 from dither.logger import DEBUG, WARNING, say
 from dither.sending.upload_thread import FlushResult, Uploader, delay
 from dither.session import CATCH_UP_EVERY_S, Session
@@ -57,7 +57,7 @@ class Telemetry:
         self._warned: set[str] = set()
         metrics = settings.registry.metrics
         self._handles = {
-            name: (Measured if metric.measures else HANDLES[metric.kind.name])(metric, self._record)
+            name: (OwnUse if metric.measures else HANDLES[metric.kind.name])(metric, self._record)
             for name, metric in metrics.items()
         }
         self._guarded(self._session.begin, self._session.fail if self._session.speaks else lambda error: None)

@@ -18,8 +18,8 @@ from dither_shared.cells import Cells
 from dither_shared.errors import DitherError, InvalidParameter, refusal_of
 from dither_shared.files import BYTE_ORDER_MARK, ITEMS_MAX, KEYS_MAX
 from dither_shared.frozen import as_dict
+from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Asked, PublicColumn
-from dither_shared.measures import MEASURES
 from dither_shared.registry import Metric, Registry, prove_budget
 from dither_shared.terms import DeviceTerms, Terms
 
@@ -182,7 +182,7 @@ def _metric(document: dict[str, Any], made: dict[str, Cells]) -> Metric:
         date.fromisoformat(terms["expires"]),
         measures=document.get("measures", ""),
     )
-    if metric.measures and metric.measures not in MEASURES:
+    if metric.measures and metric.measures not in load("dither_shared.measures:MEASURES"):
         raise InvalidParameter(f"metric {metric.name} measures {metric.measures!r}, which this dither does not know")
     _know(metric, linked=_float(document["linked"]))
     return metric

@@ -1,7 +1,7 @@
-"""What the SDK itself measures of a device's use: the answers that no app can record.
+"""Measures of use: the answers that the SDK itself gives, and no app can record.
 
-A device keeps on which of its last 62 days it was used, and on which day first. Of these a metric with `measures` is
-answered at the first use of a day, where a report of its period is due:
+A device keeps on which of its last 62 days it was used, and on which day first. A metric with `measures` is answered
+from these at the first use of a day, if a report of its period is due:
 
     active_days     on how many days of the period before the device was used: 0 to the period's days
     returned        whether that is any
@@ -35,13 +35,13 @@ _MONTHS = (
 
 
 @frozen
-class Measure:
+class UseMeasure:
     """One measure: the metrics that may ask for it."""
 
     name: str
     kind: str
     words: str
-    """What the device works out, in words that follow "Your device itself works out"."""
+    """The thing that the device works out, in words that follow "Your device itself works out"."""
     units: tuple[str, ...] = ()
     """The units that its number may have."""
     memoized: bool = False
@@ -53,24 +53,22 @@ class Measure:
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure(
+        UseMeasure(
             "active_days", "number", "on how many days of the period before it was used", ("days",), looks_back=True
         ),
-        Measure("returned", "flag", "whether it was used in the period before, too", looks_back=True),
-        Measure("age", "number", "how many weeks ago it was first used", ("weeks",)),
-        Measure("first_month", "choice", "in which month it was first used", memoized=True),
-        Measure("session_length", "number", "how long a time of use is that the app marks", TIME_UNITS),
+        UseMeasure("returned", "flag", "whether it was used in the period before, too", looks_back=True),
+        UseMeasure("age", "number", "how many weeks ago it was first used", ("weeks",)),
+        UseMeasure("first_month", "choice", "in which month it was first used", memoized=True),
+        UseMeasure("session_length", "number", "how long a time of use is that the app marks", TIME_UNITS),
     )
 }
 
 
 def read_measures(table: "TomlTable", kind: str, *, unit: str, memoize: bool, charges: int, period_days: int) -> str:
-    """Return what of the device's use a metric measures, "" if nothing; refuse what it cannot be asked with.
+    """Return the name of what a metric measures; refuse what it cannot be asked with.
 
     Raises RegistryError with the key, what was needed and what came.
     """
-    if not table.has("measures"):
-        return ""
     measure = MEASURES[table.one_of("measures", MEASURES)]
     asks = f'where measures = "{measure.name}"'
     if kind != measure.kind:
@@ -91,6 +89,8 @@ def read_measures(table: "TomlTable", kind: str, *, unit: str, memoize: bool, ch
     if measure.looks_back and period_days > PERIOD_DAYS_MAX:
         most = f'at most "{PERIOD_DAYS_MAX}d" {asks}: a device keeps the last {DAYS_KEPT} days of use'
         raise table.error("period", f'must be {most}, got "{period_days}d"')
+    if measure.name == "first_month" and not table.has("cohorts"):
+        raise table.error("cohorts", f"must say how many cohorts there are {asks}: 4, 12 or 24")
     return measure.name
 
 

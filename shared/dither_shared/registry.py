@@ -25,7 +25,6 @@ from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.noise import read_epsilon, read_memoize
-from dither_shared.measures import read_measures
 from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
@@ -94,7 +93,7 @@ class Metric:
     publishing: "Publishing | None" = None
     """How its totals are published; None where they are not, and in a registry that is compiled: no device asks."""
     measures: str = ""
-    """What of its own use the device answers with (`measures`); "" where the app records the answer."""
+    """The measure of its own use that the device answers with (`measures`); "" where the app records the answer."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -499,10 +498,11 @@ def _read_metric(
         return None
     if memoize and facts["schedule"] == "spread":
         raise table.error("schedule", 'must not be "spread" where answers are memoized: they are asked in every period')
-    how = {key: facts[key] for key in ("charges", "period_days")}
-    facts["measures"] = read_measures(table, kind.name, unit=asked.domain.unit, memoize=memoize, **how)
-    if facts["measures"] == "first_month" and not table.has("cohorts"):
-        raise table.error("cohorts", 'must say how many cohorts there are where measures = "first_month": 4, 12 or 24')
+    if table.has("measures"):
+        from dither_shared.measures import read_measures  # most registries have none
+
+        how = {key: facts[key] for key in ("charges", "period_days")}
+        facts["measures"] = read_measures(table, kind.name, unit=asked.domain.unit, memoize=memoize, **how)
     table.done()
     return Metric(name=name, kind=kind, asked=asked, presence=presence, **facts)
 

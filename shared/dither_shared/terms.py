@@ -60,7 +60,7 @@ class Terms:
     linked: int = 0
     """R(200) in ten-thousandths; 0 where nothing lasts, and of a memo that was agreed to before terms said it."""
     measures: str = ""
-    """What of its own use the device answers with; "" where the app records the answer."""
+    """The measure of its own use that the device answers with; "" where the app records the answer."""
 
     @classmethod
     def of(cls, metric: Metric) -> "Terms":

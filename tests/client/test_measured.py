@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 import dither
-from dither.handles import Measured
+from dither.handles import NANOSECONDS, OwnUse
 from dither.terms_sentences import terms_of
 from dither.testing.offline_telemetry import TelemetryForTests
+from dither_shared.measures import TIME_UNITS
 from dither_shared.registry import Registry
 from tests.support.measured import measured, measured_text
 
@@ -72,7 +73,7 @@ def test_a_session_is_measured_in_the_metrics_unit_and_is_a_use(monkeypatch: pyt
 
 def test_there_is_nothing_to_record_of_what_the_device_measures() -> None:
     with TelemetryForTests(measured("back")) as telemetry:
-        assert type(telemetry.back) is Measured
+        assert type(telemetry.back) is OwnUse
         assert not hasattr(telemetry.back, "record")
 
 
@@ -90,6 +91,10 @@ def test_nothing_is_kept_before_consent(tmp_path: Path, consent: bool | None) ->
         with telemetry.session():
             pass
     assert not (tmp_path / "data").exists()
+
+
+def test_a_session_may_be_measured_in_every_unit_of_time() -> None:
+    assert tuple(NANOSECONDS) == TIME_UNITS
 
 
 def test_terms_say_what_is_kept_and_what_a_report_tells() -> None:

@@ -1,4 +1,4 @@
-"""What a device measures of its own use: which metrics may ask for it, and the cohorts of first use."""
+"""Measures of use: the metrics that may ask for one, and the cohorts of first use."""
 
 from datetime import date
 

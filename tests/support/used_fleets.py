@@ -1,7 +1,10 @@
 """Fleets of devices that come, are used, stay away and go, week by week, and the reports of the month of first use."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +13,13 @@ import numpy.typing as npt
 from dither_aggregator.analysis.functional import Functionals
 from dither_aggregator.analysis.people import Month, month_after, periods_of
 from dither_aggregator.analysis.windows import reports_possible
+from dither_aggregator.store import Tally
 from dither_shared.measures import cohort_of
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
-from tests.support.laws import law_of_class, repeats
+from tests.support.laws import law_of_class, pure, repeats
+from tests.support.measured import measured
+from tests.support.sites import Site, site_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -45,7 +51,7 @@ class World:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What was true of a fleet, and what came of it."""
+    """The truth of a fleet, and the reports that came of it."""
 
     used: Ints
     """How many devices were used, by week, those that refused included."""
@@ -175,3 +181,17 @@ def true_retention(fleet: Fleet, cohort: tuple[date, date], base: date, month: d
         return float(fleet.truth[weeks, first : last + 1].sum() / (window.days // 7))
 
     return mean(month) / mean(base)
+
+
+@contextmanager
+def people_site(directory: Path, fleet: Fleet, cohorts: int) -> Iterator[Site]:
+    """Yield pages of a fleet's reports, those of a week on its first day."""
+    asked = measured("since", "theme", cohorts=cohorts, expires=date(2027, 3, 1))
+    with site_of(asked, directory) as made:
+        plan = asked.metrics["since"].plan
+        mechanism = pure(plan)
+        weeks = counted(fleet, mechanism, cohorts, np.random.default_rng(4), memo_laws(mechanism))
+        for week, counts in enumerate(weeks):
+            day, n = FIRST + timedelta(days=7 * week), int(counts.sum())
+            made.hold(plan, Tally(n, np.array([n, *counts])), (made.store.today() - day).days)
+        yield made

@@ -46,7 +46,7 @@ class StoredPlan(Document):
     """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
     still have that one."""
     measures: str = ""
-    """What of its own use a device answers with; "" where an app records the answer."""
+    """The measure of its own use that a device answers with; "" where an app records the answer."""
 
     @property
     def document_id(self) -> int:

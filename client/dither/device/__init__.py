@@ -25,7 +25,6 @@ from dither.device.send_schedule import Sending, SendSchedule
 from dither.device.skip_reason import Silence, SkipReason, SkipReasons
 from dither.device.slots import Answer, Slots
 from dither.device.sqlite_connection import DURABLE_WAIT_S, WAIT_S, DeviceBusy
-from dither.device.uses import DaysOfUse
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric, Registry
@@ -121,7 +120,6 @@ class Device:
         self._budget = Budget(self._file, self._days, registry, self._agreement, rng)
         self._skip_reasons = SkipReasons(self._file, self._days, self._agreement, self._budget, self._quiet_days)
         self._outbox = Outbox(self._file, self._days, self._budget, rng)
-        self._days_of_use = DaysOfUse(self._file, self._days)
         self._send_schedule = SendSchedule(self._file)
         self._slots = Slots(self._file, self._days, registry, self._skip_reasons, self._budget, rng, self._outbox)
 
@@ -198,13 +196,15 @@ class Device:
         """
         if not self._measured or self._file.recall(_USE):
             return False
+        from dither.device.uses import DaysOfUse  # most registries measure nothing
+
         if self._refusals.pending:
             self.keep_refusals()
         answered = False
         with self._file.transaction(keeps_era=True):
             measured = [metric for metric in self._measured if self._agreement.allows(metric)]
             self._notice_clock()
-            used = self._days_of_use.mark() if measured else None
+            used = DaysOfUse(self._file, self._days).mark() if measured else None
             if used:
                 self._file.end_era()
                 for metric in measured:
@@ -464,9 +464,11 @@ class Device:
 
         Return False while another process still reads what was: `look` goes on with it.
         """
+        from dither.device.uses import DaysOfUse  # hardly ever
+
         with self._file.transaction(durable=True):
             self._outbox.forget_everything()
-            self._days_of_use.forget()
+            DaysOfUse(self._file, self._days).forget()
         return self._file.erase()
 
     def end_periods(self) -> bool:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from dither_shared.domains import NONE, OTHER
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed, read_list
-from dither_shared.measures import COHORTS, cohorts
 
 if TYPE_CHECKING:
     from dither_shared.toml_tables import TomlTable
@@ -33,6 +32,8 @@ class ChoiceKind(Listed):
 
 def _read_cohorts(table: "TomlTable") -> tuple[str, ...]:
     """Return the values of a metric that measures the month of first use."""
+    from dither_shared.measures import COHORTS, cohorts  # most registries have none
+
     if not table.is_one_of("measures", ("first_month",)):
         raise table.error("cohorts", 'is for measures = "first_month": name values')
     for key in ("values", "values_file"):

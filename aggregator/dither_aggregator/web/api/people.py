@@ -13,7 +13,7 @@ from dither_aggregator.web.query_parameters import QueryParameters
 
 
 class ActiveMeta(TypedDict):
-    """What lower bounds of devices rest on."""
+    """The grounds of lower bounds of devices."""
 
     app: str
     level: Annotated[int, says("the confidence of each bound, in percent")]
@@ -32,7 +32,7 @@ class ActiveRow(msgspec.Struct, frozen=True):
 
 
 class RetentionMeta(TypedDict):
-    """What the intervals hold for."""
+    """The confidence of the intervals."""
 
     app: str
     level: Annotated[int, says("the confidence of all intervals of a metric together, in percent")]
@@ -55,7 +55,7 @@ class RetentionRow(msgspec.Struct, frozen=True):
 
 
 class NewcomersMeta(TypedDict):
-    """What the intervals hold for."""
+    """The confidence of the intervals."""
 
     app: str
     level: Annotated[int, says("the confidence of each interval, in percent")]

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from math import ceil, floor
 
 from flask import render_template
 
+from dither_aggregator.analysis.functional import IntervalEstimate
 from dither_aggregator.analysis.people import LATE, Active, Month, People, Retained, measured, people
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import end, percent, precise
@@ -20,7 +22,7 @@ INTERVAL_WIDTH = 200
 
 
 @dataclass(frozen=True)
-class Bar:
+class PeriodBar:
     """The reports of one period, with the line of how many devices there were at least. Across in percent."""
 
     x: float
@@ -34,7 +36,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Line:
+class CohortLine:
     """A cohort's interval, for the picture of the latest month."""
 
     label: str
@@ -50,8 +52,8 @@ class Section:
 
     people: People
     headline: str
-    bars: Sequence[Bar]
-    lines: Sequence[Line]
+    bars: Sequence[PeriodBar]
+    lines: Sequence[CohortLine]
     since: Sequence[int]
     """The columns of the triangle: months since a cohort's first whole month."""
     triangle: Sequence[tuple[str, Sequence[Retained | None]]]
@@ -75,20 +77,17 @@ def show(store: Store) -> str:
         months=months_in_words,
         called=called,
         new=new_in_words,
+        ends=ends_in_words,
     )
 
 
 def _section(found: People) -> Section:
-    cohorts = list(dict.fromkeys(row.cohort for row in found.retained))
-    # A cohort before the counts begin has no cell: a column is a month in which some cohort can be looked at.
-    since = sorted({row.since for row in found.retained})
+    # Of a cohort that was over before the metric began, nothing can be told: nobody who is new is in it.
+    cohorts = list(dict.fromkeys(row.cohort for row in found.retained if row.share))
+    since = sorted({row.since for row in found.retained if row.cohort in cohorts})
     cells = {(row.cohort, row.since): row for row in found.retained}
     named = {row.cohort: months_in_words(row.cohort, row.cohort_last) for row in found.retained}
-    triangle = [
-        (named[cohort], [cells.get((cohort, each)) for each in since])
-        for cohort in cohorts
-        if any(row.share for row in found.retained if row.cohort == cohort)
-    ]
+    triangle = [(named[cohort], [cells.get((cohort, each)) for each in since]) for cohort in cohorts]
     return Section(found, _headline(found), _bars(found.active), _lines(found, named), since, triangle)
 
 
@@ -122,7 +121,12 @@ def new_in_words(month: Month) -> str:
     return f"{precise(month.new.estimate, error)} ({end(month.new.lower, error)} to {end(month.new.upper, error)})"
 
 
-def _bars(periods: Sequence[Active]) -> list[Bar]:
+def ends_in_words(share: IntervalEstimate) -> str:
+    """Return an interval in whole percent, none of which is cut off."""
+    return f"{floor(100 * share.lower)} to {ceil(100 * share.upper)}"
+
+
+def _bars(periods: Sequence[Active]) -> list[PeriodBar]:
     most = max((one.n for one in periods), default=0) or 1
     step = 100 / max(len(periods), 1)
 
@@ -130,7 +134,7 @@ def _bars(periods: Sequence[Active]) -> list[Bar]:
         return round(BAR_TOP + BAR_HEIGHT * (1 - number / most), 2)
 
     return [
-        Bar(
+        PeriodBar(
             *(round(step * (place + (1 - WIDTH_OF_BAR) / 2), 3), round(step * WIDTH_OF_BAR, 3)),
             *(y(one.n), round(BAR_TOP + BAR_HEIGHT - y(one.n), 2), y(one.least), round(step * (place + 0.5), 3)),
             f"{one.window.last:%m-%d}" if (len(periods) - 1 - place) % 3 == 0 else "",
@@ -140,7 +144,7 @@ def _bars(periods: Sequence[Active]) -> list[Bar]:
     ]
 
 
-def _lines(found: People, named: dict[date, str]) -> list[Line]:
+def _lines(found: People, named: dict[date, str]) -> list[CohortLine]:
     """Return each cohort's part that is used in the latest month, where it is told."""
     if not found.months:
         return []
@@ -152,7 +156,7 @@ def _lines(found: People, named: dict[date, str]) -> list[Line]:
         return round(INTERVAL_WIDTH * min(max(part, 0.0), most) / most, 1)
 
     return [
-        Line(
+        CohortLine(
             named[cohort],
             place(share.lower),
             place(share.upper),

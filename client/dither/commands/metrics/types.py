@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dither.handles import HANDLES, Handle, Measured
+from dither.handles import HANDLES, Handle, OwnUse
 from dither.writing.output import write
 from dither_shared.domains import Domain
 from dither_shared.errors import ConfigurationError, reason_of
@@ -180,7 +180,7 @@ def _handle(metric: Metric) -> str:
 
 def _handle_of(metric: Metric) -> tuple[str, str]:
     """Return the module and the name of the class that a metric's handle is of."""
-    handle = Measured if metric.measures else HANDLES[metric.kind.name]
+    handle = OwnUse if metric.measures else HANDLES[metric.kind.name]
     return "dither" if handle.__module__ == Handle.__module__ else handle.__module__, handle.__name__
 
 
