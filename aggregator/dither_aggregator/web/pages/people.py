@@ -82,7 +82,7 @@ def show(store: Store) -> str:
 
 
 def _section(found: People) -> Section:
-    # Of a cohort that was over before the metric began, nothing can be told: nobody who is new is in it.
+    # A cohort that was over before the metric began has no cell that can be told.
     cohorts = list(dict.fromkeys(row.cohort for row in found.retained if row.share))
     since = sorted({row.since for row in found.retained if row.cohort in cohorts})
     cells = {(row.cohort, row.since): row for row in found.retained}
