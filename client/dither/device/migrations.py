@@ -93,7 +93,7 @@ def _from_6(db: sqlite3.Connection) -> None:
 def _from_7(db: sqlite3.Connection) -> None:
     """Keep days of use, from now on. A dither of before cannot use the file: its `forget()` would leave them."""
     db.execute(
-        "CREATE TABLE used_days (only INTEGER PRIMARY KEY CHECK (only = 0), "
+        "CREATE TABLE used_days (only INTEGER PRIMARY KEY, "
         "first INTEGER NOT NULL, latest INTEGER NOT NULL, days INTEGER NOT NULL)"
     )
 

@@ -67,7 +67,7 @@ CREATE TABLE left_on (  -- the aggregator's latest day on which a report of a me
     metric TEXT PRIMARY KEY, day INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE used_days (  -- one row: days on which the device was used, where a metric measures that
-    only INTEGER PRIMARY KEY CHECK (only = 0),
+    only INTEGER PRIMARY KEY,
     first INTEGER NOT NULL, latest INTEGER NOT NULL,
     days INTEGER NOT NULL      -- bit k: whether it was used k days before the latest
 );
