@@ -123,6 +123,10 @@ def _or_else(stand_in: Callable[..., object]) -> Callable[[Reader], Reader]:
     return decorate
 
 
+_OF_THE_APP = {"app", "device_epsilon", "quiet_days", "linkable", "nearly_certain", "evicted", "publish_epsilon_year"}
+"""Keys of [registry], which somebody may write into a metric's table, such as the last one of the file."""
+
+
 class TomlTable:
     """One table of the file. A key that is read is ticked off; `done` refuses those that nobody asked for.
 
@@ -203,6 +207,8 @@ class TomlTable:
 
         close = difflib.get_close_matches(key, self._known, n=1)
         hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(self._known))}"
+        if key in _OF_THE_APP and self._where != "registry":
+            hint = "; it belongs to [registry]"
         raise self.error(key, f"is not a key of this table{hint}")
 
     def table(self, key: str) -> "TomlTable":

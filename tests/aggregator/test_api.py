@@ -26,7 +26,7 @@ from tests.aggregator.test_web import Client
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
 from tests.support.laws import pure
-from tests.support.reading_api import ADDRESS, ROOT, D, N, ask, listed, refused
+from tests.support.reading_api import ADDRESS, ROOT, D, N, ask, listed, parquet, refused
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Seen, Site
 
@@ -223,7 +223,7 @@ def test_an_unknown_parameter_is_refused_by_name(one: Site, operation: Any) -> N
         ("error_of=both", "error_of must be population or reports, got 'both'"),
         ("intervals=all", "intervals must be simultaneous or each"),
         ("normalised=yes", "normalised must be no or norm_sub or mle"),
-        ("format=xml", "format must be json or csv"),
+        ("format=xml", "format must be json or csv or parquet"),
         ("level=90", "level must be"),
         ("top=0", "top must be a number from 1 to"),
         ("offset=-1", "offset must be a number from 0 to"),
@@ -314,6 +314,32 @@ def test_numbers_of_numpy_are_numbers(one: Site) -> None:
         assert respond(made, {"format": "csv"}).data == b"a,b\r\n0.25,\r\n"
         with pytest.raises(TypeError, match="object is nothing that JSON has"):
             respond(RowSet({}, Pair, [Pair(object(), None)], "file"), {"format": "json"})
+
+
+def test_parquet_has_the_rows_with_their_types_and_what_is_said_of_all(one: Site) -> None:
+    answer = one.client.get(f"{ADDRESS}?format=parquet")
+    assert answer.headers["Content-Disposition"].endswith('.parquet"')
+    told = ask(one, "", ADDRESS)
+    assert parquet(answer.data) == (told["rows"], told["meta"])
+    some, _ = parquet(one.client.get(f"{ADDRESS}?format=parquet&fields=estimate,value").data)
+    assert some == [{name: row[name] for name in ("estimate", "value")} for row in told["rows"]]
+
+    class Odd(msgspec.Struct):
+        mixed: int | str
+        many: list[int]
+        none: float | None
+
+    odd: RowSet[dict[str, int], Odd] = RowSet({}, Odd, [Odd(1, [2], None), Odd("a", [], np.float64("nan"))], "file")
+    with one.client.application.test_request_context():
+        rows, _ = parquet(respond(odd, {"format": "parquet"}).data)
+        nothing, _ = parquet(respond(RowSet({}, Odd, [], "file"), {"format": "parquet"}).data)
+    assert rows == [{"mixed": "1", "many": "[2]", "none": None}, {"mixed": "a", "many": "[]", "none": None}]
+    assert nothing == []
+
+
+def test_without_pyarrow_parquet_is_refused_with_what_to_do(one: Site) -> None:
+    with patch.dict("sys.modules", {"pyarrow": None}):
+        assert "pip install pyarrow" in refused(one, "format=parquet")
 
 
 # All metrics at once.

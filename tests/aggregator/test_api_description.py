@@ -27,7 +27,7 @@ from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.aggregator.test_web import Client
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock
-from tests.support.reading_api import ADDRESS, ask, check_answers, faults, listed, refused, violations
+from tests.support.reading_api import ADDRESS, ask, check_answers, faults, listed, parquet, refused, violations
 from tests.support.registries import registry, registry_text
 from tests.support.sites import EXPIRES, Site
 
@@ -235,7 +235,7 @@ BODIES: dict[str, dict[str, Any]] = {
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def test_every_csv_has_the_mark_by_which_excel_knows_utf_8_where_it_is_asked_for(
+def test_every_answer_is_a_csv_with_excels_mark_where_it_is_asked_for_and_parquet_with_the_same_rows(
     described: dict[str, Any], tmp_path: Path
 ) -> None:
     with_csv = [
@@ -269,6 +269,12 @@ def test_every_csv_has_the_mark_by_which_excel_knows_utf_8_where_it_is_asked_for
                 BYTE_ORDER_MARK
             )
             assert marked.content.startswith(BYTE_ORDER_MARK), path
+            table = ask_for(path, method, "format=parquet")
+            assert table.status_code == 200, (path, table.text)
+            rows, _ = parquet(table.content)
+            assert not rows or plain.content.partition(b"\r\n")[0].decode() == ",".join(rows[0]), path
+            if method == "get":
+                assert rows == ask_for(path, method, "").json()["rows"], path
             assert (plain.content.count(BYTE_ORDER_MARK), marked.content.count(BYTE_ORDER_MARK)) == (0, 1)
             for query, detail in {
                 **{f"format=csv&bom={wrong}": f"bom must be 1, got {wrong!r}" for wrong in ("0", "2", "true", "1 ")},

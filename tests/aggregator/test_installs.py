@@ -23,7 +23,9 @@ from dither_aggregator.analysis.installs import (
     periods_of_year,
     reports_of,
 )
+from dither_shared.domains import Buckets
 from dither_shared.errors import RegistryError
+from dither_shared.kinds.number_precision import MEAN_TOLD, MEDIAN_TOLD, told_of
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import NUMBERS_MIN, SIDES, Told
 from dither_shared.registry import Metric, Registry
@@ -285,16 +287,34 @@ def test_a_width_that_is_not_told_is_said_with_what_lacks() -> None:
     assert Shown(7, 400, Told("width of the mean's interval", 0.4), 0.75).words == "40 %"
 
 
-def test_buckets_that_are_too_wide_are_not_mended_by_installs() -> None:
-    """A mean's interval has where in its bucket a number lies left open."""
-    text = starter_text("planned", [("asked", "number")], OWNER).replace("buckets = 32", "buckets = 6")
+def test_buckets_that_are_too_few_are_not_mended_by_installs() -> None:
+    """An interval has where in its bucket a number lies left open."""
+    text = starter_text("planned", [("asked", "number")], OWNER).replace("buckets = 32", "buckets = 3")
     now = outlook_of(Registry.parse(text).metrics["asked"], Installs(10**9), 1)
     assert now.needed is None
-    assert now.verdict.startswith("useless: buckets so wide leave ")
+    assert now.verdict.startswith("useless: buckets so few leave 33 % of it open")
     mean = outlook_of(
         Registry.changed(text, "asked", {"asks": ["mean"], "buckets": None, "scale": None}), Installs(10**9), 1
     )
     assert mean.verdict == "useful"
+
+
+def test_uneven_buckets_are_judged_by_the_median() -> None:
+    """They leave half of the range open to a mean, and a median is told all the same."""
+    edges = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 60000]
+    text = starter_text("planned", [("asked", "number")], OWNER)
+    uneven = Registry.changed(
+        text, "asked", {"edges": edges, "low": None, "high": None, "buckets": None, "scale": None}
+    )
+    now = outlook_of(uneven, Installs(20_000), 1)
+    assert now.whole.told is not None
+    assert now.whole.told.what == MEDIAN_TOLD
+    assert now.useful
+    mean, median = told_of(Buckets.of(uneven.asked.domain), uneven.asked.cells, 10_000)
+    assert mean.least == pytest.approx(0.48, abs=0.02)
+    assert median.least == 1 / 15
+    even = Registry.parse(text.replace('scale = "log"', 'scale = "linear"')).metrics["asked"]
+    assert even.tells(10_000).what == MEAN_TOLD
 
 
 # Other keys.

@@ -84,6 +84,11 @@ def refused(text: str) -> str:
         ("[registry]", "[registri]", "; registri is there: did you mean registry?"),
         ('app = "example"', "", "registry: app is missing: the app's name"),
         ('app = "example"', 'app = "../x"', "registry: app must be a lower-case name"),
+        (
+            'owners = ["team@example.org"]',
+            'owners = ["t@x.example"]\nevicted = true',
+            "evicted is not a key of this table; it belongs to [registry]",
+        ),
         ("quiet_days = 0", "quiet_day = 0", "registry: quiet_day is not a key of this table; did you mean quiet_days?"),
         (
             "device_epsilon = 40.0",

@@ -1,5 +1,7 @@
 """The reading API of two stores, and whether what it answers is as it describes itself."""
 
+import io
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -119,3 +121,15 @@ def check_answer(case: Any, response: Any) -> None:
         openapi_checks.response_schema_conformance,
     ]
     case.validate_response(response, checks=held)
+
+
+def parquet(content: bytes) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the rows of a file, days as JSON writes them, and what is said of all."""
+    import pyarrow.parquet  # it takes a second
+
+    table = pyarrow.parquet.read_table(io.BytesIO(content))
+    rows = [
+        {name: getattr(cell, "isoformat", lambda cell=cell: cell)() for name, cell in row.items()}
+        for row in table.to_pylist()
+    ]
+    return rows, json.loads(table.schema.metadata[b"dither"])

@@ -40,7 +40,8 @@ ABOUT_A_YEAR = 360
 """A metric that expires in so many days or more is read over a year."""
 INSTALLS_MAX = 10**10
 USEFUL = 0.25
-"""A metric that shows no share of a quarter, nor a mean within a quarter of its range, is of no use."""
+"""A metric is of no use that shows no share of a quarter, nor a mean within a quarter of its range, nor the median
+within a quarter of the people."""
 ROUGH = 0.1
 """A week that shows no share so small tells little of more than two values: it is not called useful."""
 MATTERS = 0.05
@@ -118,6 +119,8 @@ class Shown:
     """How many times as many devices anything needs to be told; at most 1 where there are enough."""
     half: float | None = None
     """Half the width of a 95 % interval of a listed value that half of all have; None of other metrics."""
+    worth: int = 0
+    """So many reports of devices that send one each tell as much."""
 
     @property
     def enough(self) -> bool:
@@ -209,8 +212,8 @@ class Outlook:
         looked_for = f"a share of {100 * self.wanted:g} %" if self.shares and self.installs.smallest else ""
         if self.whole.told and self.whole.told.least >= self.wanted:
             return (
-                f"useless: buckets so wide leave {percent(self.whole.told.least)} of the range open, however many "
-                f'installs there are; take more of them, or asks = ["mean"]'
+                f"useless: buckets so few leave {percent(self.whole.told.least)} of it open, however many installs "
+                f'there are; take more of them, or asks = ["mean"]'
             )
         if not enough:
             verb = "is" if self.whole.days == YEAR_DAYS else "are"
@@ -288,6 +291,7 @@ def _shown(metric: Metric, installs: Installs, quiet_days: int, days: int) -> Sh
         told,
         short,
         _of_half(metric, reports, repeats) if told.what == DETECTABLE and metric.values else None,
+        n,
     )
 
 

@@ -23,6 +23,7 @@ from dither_aggregator.analysis.installs import (
 )
 from dither_shared.domains import Buckets, Range
 from dither_shared.errors import ConfigurationError
+from dither_shared.kinds.number_precision import told_of
 from dither_shared.registry import Metric, Registry, utc_today
 
 FEW = 1_000
@@ -165,9 +166,10 @@ def _of_mean(now: Outlook, domain: Range | Buckets) -> str:
     low, high = (domain.edges[end] / 10**domain.decimals for end in (0, -1))
 
     def around(shown: Shown) -> str:
-        if shown.told is None or not shown.enough or shown.told.part > 1:
+        told = told_of(domain, now.metric.asked.cells, shown.worth)[0] if shown.enough else None
+        if told is None or told.part > 1:
             return "nothing"
-        return f"+- {float(f'{shown.told.part * (high - low) / 2:.2g}'):,.12g}"
+        return f"+- {float(f'{told.part * (high - low) / 2:.2g}'):,.12g}"
 
     together = (
         f"; a page has {TOGETHER_ON_A_PAGE} intervals that hold together, with noise {page_times():.2g} times as wide"

@@ -259,7 +259,9 @@ export class Sender {
       return readAnswer(response.status, response.headers, await read(response), upload.id, this.#it.now());
     } catch (error) {
       const name = error instanceof Error ? error.name : "Error";
-      return { step: "kept", detail: `no answer (${name})`, unreachable: name == "TypeError" };
+      const unreachable = name == "TypeError"; // a browser does not say which of the two it was
+      const why = unreachable ? "not reached, or it does not allow this page's origin" : name;
+      return { step: "kept", detail: `no answer (${why})`, unreachable };
     }
   }
 

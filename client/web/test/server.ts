@@ -13,6 +13,9 @@ export interface Request {
 /** An answer of the scripted server: a status, and the fields of its document; "lost" closes the connection. */
 export type Script = "accept" | "lost" | { status: number; body?: string; headers?: Record<string, string> };
 
+/** The clock of every answer: a device notes how far its own is from it, and tests compare such notes. */
+const BEGUN = new Date().toUTCString();
+
 /** A server that takes uploads on loopback, and answers each by the next line of its script; then it accepts. */
 export class ScriptedServer {
   readonly requests: Request[] = [];
@@ -36,7 +39,7 @@ export class ScriptedServer {
         if (line == "lost") request.socket.destroy();
         else if (line == "accept") {
           const count = document.groups.length;
-          response.writeHead(202, { "Content-Type": "application/json" });
+          response.writeHead(202, { "Content-Type": "application/json", Date: BEGUN });
           response.end(JSON.stringify({ upload: document.upload, accepted: count, duplicate: false, rejected: [] }));
         } else {
           response.writeHead(line.status, line.headers);

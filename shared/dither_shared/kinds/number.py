@@ -182,19 +182,10 @@ class NumberKind(Kind[NumberDomain, Placed]):
         return std_errors(NumberDomain.of(asked.domain), asked.cells, n)
 
     def tells(self, asked: Asked, n: int) -> "Told":
-        """Return the width of the mean's interval, as a part of the range.
+        """Return how wide the mean's or, where that is less, the median's interval is: the same one for every n."""
+        from dither_shared.kinds.number_precision import told_best
 
-        In which part of its bucket a number lies is left open, by which the interval is wider: on a logarithmic scale
-        numbers that are spread evenly lie mostly in the widest.
-        """
-        from dither_shared.precision import SIDES, Told
-
-        domain = NumberDomain.of(asked.domain)
-        whole = domain.edges[-1] - domain.edges[0]
-        open_ = sum((high - low) ** 2 for low, high in pairwise(domain.edges)) / whole**2
-        least = open_ if isinstance(domain, Buckets) else 0.0
-        error = self.std_errors(asked, n)["mean"] * 10**domain.decimals / whole
-        return Told("width of the mean's interval", least + SIDES * error, least)
+        return told_best(NumberDomain.of(asked.domain), asked.cells, n)
 
     def reports_min(self, asked: Asked) -> int:
         """Return that of a mean, or of quantiles, too."""

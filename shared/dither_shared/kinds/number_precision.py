@@ -22,9 +22,10 @@ from operator import add, mul, sub, truediv
 
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
-from dither_shared.domains.number_ranges import NumberDomain, Range, Thresholds
+from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.mechanisms import PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
+from dither_shared.precision import NUMBERS_MIN, SIDES, Told
 from dither_shared.rng import SCALE
 
 Floats = Sequence[float]
@@ -36,12 +37,40 @@ LEFT, SOLVED = 1e-14, 1e-26
 """The part of |g|^2 that a solution leaves: of ranges, whose errors are right to seven digits then, and of a grid."""
 ROUNDS_MAX = 2_000
 TOLD = ("mean", "median")
+MEAN_TOLD = "width of the mean's interval, as a part of the range"
+MEDIAN_TOLD = "width of the median's interval, as a share of the people"
 
 
 def std_errors(domain: NumberDomain, cells: Cells, n: int, told: tuple[str, ...] = TOLD) -> Mapping[str, float]:
     """Return the standard errors of what n >= 1 reports are asked for, in the domain's unit; of `told` alone."""
     step = 10.0**-domain.decimals / sqrt(n)
     return {name: step * sqrt(variance) for name, variance in _variances(domain, cells, told).items()}
+
+
+def told_best(domain: NumberDomain, cells: Cells, n: int) -> Told:
+    """Return how wide the mean's or, where that is less, the median's interval is: the same one for every n."""
+    mean, *median = told_of(domain, cells, NUMBERS_MIN)
+    better = bool(median) and median[0].part < mean.part
+    return told_of(domain, cells, n)[better]
+
+
+def told_of(domain: NumberDomain, cells: Cells, n: int) -> Sequence[Told]:
+    """Return the widths of the mean's interval, as a part of the range, and of the median's, as a share of the people.
+
+    In which part of its range a number lies is left open, by which the intervals are wider: the mean's for numbers that
+    are spread evenly, which on a logarithmic scale lie mostly in the widest range; the median's for ranges that have
+    equally many, as whoever writes the edges wants them.
+    """
+    whole = domain.edges[-1] - domain.edges[0]
+    open_ = sum((high - low) ** 2 for low, high in pairwise(domain.edges)) / whole**2
+    errors = {name: each * 10**domain.decimals / whole for name, each in std_errors(domain, cells, n).items()}
+    if not isinstance(domain, Buckets):
+        return (Told(MEAN_TOLD, SIDES * errors["mean"]),)
+    least = 1 / (len(domain.edges) - 1)
+    return (
+        Told(MEAN_TOLD, open_ + SIDES * errors["mean"], open_),
+        Told(MEDIAN_TOLD, least + SIDES * errors["median"], least),  # whose error is that of the share below it
+    )
 
 
 def share_error(domain: NumberDomain, cells: Cells) -> float:

@@ -21,7 +21,7 @@ from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.reading import Estimand, own_columns
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store
-from dither_aggregator.web.api.rowsets import CSV, JSON, RowsAsked, RowSet, respond
+from dither_aggregator.web.api.rowsets import CSV, JSON, PARQUET, RowsAsked, RowSet, respond
 from dither_aggregator.web.api.uploads import ADMIN_KEY, READ_KEY, SECURITY, UPLOADS
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
 from dither_aggregator.web.query_parameters import PARSER, Parameters, query_parameters, seen
@@ -166,6 +166,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         members = {"meta": meta, "rows": {"type": "array", "items": row}}
         answers |= {"properties": members, "required": list(members), "additionalProperties": False}
         content[CSV.partition(";")[0]] = {"schema": {"type": "string"}}
+        content[PARQUET] = {"schema": {"type": "string", "format": "binary"}}
     refusals = {
         "400": "a parameter is wrong, unknown, given twice, or at odds with another",
         "503": "it is being computed, or could not be; ask again after Retry-After, also when too many ask",

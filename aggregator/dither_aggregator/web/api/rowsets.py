@@ -1,4 +1,4 @@
-"""Rows, and what holds of all of them: every answer of the API is made of these, as JSON and as CSV alike.
+"""Rows, and what holds of all of them: every answer of the API is made of these, as JSON, CSV and Parquet alike.
 
 A row is a msgspec.Struct: its fields are the columns. `meta`, of all rows, is a TypedDict. The function that answers
 names both, and /openapi.json describes them.
@@ -6,10 +6,13 @@ names both, and /openapi.json describes them.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
 from typing import Annotated, Any, Generic, TypedDict, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
+import msgspec.inspect as types
 import numpy as np
 from flask import Response, request
 from marshmallow import fields, validate
@@ -20,7 +23,8 @@ from dither_aggregator.web.query_parameters import Parameters, QueryParameters, 
 from dither_shared.safe_output import file_name, to_csv
 from dither_shared.wire.problems import Problem
 
-JSON, CSV = "application/json", "text/csv; charset=utf-8"
+JSON, CSV, PARQUET = "application/json", "text/csv; charset=utf-8", "application/vnd.apache.parquet"
+NO_PARQUET = "format=parquet needs pyarrow beside the aggregator: its operator adds it by `pip install pyarrow`"
 
 
 class CsvAsked(Parameters):
@@ -42,7 +46,10 @@ class ColumnNames(fields.String):
 class RowsAsked(CsvAsked):
     """In which form rows are wanted."""
 
-    format = one_of(("json", "csv"), "of the answer; CSV has the rows alone")
+    format = one_of(
+        ("json", "csv", "parquet"),
+        "of the answer; CSV has the rows alone, Parquet has `meta` in its metadata, and needs pyarrow",
+    )
     row_fields = ColumnNames(
         data_key="fields",
         metadata={"description": "the columns to return, with commas between them; by default all"},
@@ -93,7 +100,7 @@ class RowSet(Generic[M, R]):
     """Rows with texts, numbers, truths, days or None."""
 
     meta: M
-    """Facts of all rows together. CSV has none of them."""
+    """Facts of all rows together. CSV has none of them, Parquet has them beside its columns."""
     row: type[R]
     rows: Iterable[R]
     name: str
@@ -101,7 +108,7 @@ class RowSet(Generic[M, R]):
 
 
 def respond(made: RowSet[M, R], asked: QueryParameters) -> Response:
-    """Return rows as JSON, {"meta": {...}, "rows": [{...}, ...]}, or as a file of CSV, with the columns asked for."""
+    """Return rows as JSON, {"meta": {...}, "rows": [{...}, ...]}, or as a file, with the columns asked for."""
     there = made.row.__struct_encode_fields__
     columns = asked.get("row_fields", there)
     if unknown := [name for name in columns if name not in there]:
@@ -110,14 +117,73 @@ def respond(made: RowSet[M, R], asked: QueryParameters) -> Response:
     rows = ([cells[place] for place in places] for cells in map(msgspec.structs.astuple, made.rows))
     if asked["format"] == "csv":
         return csv_file(columns, rows, made.name, asked)
+    if asked["format"] == "parquet":
+        return _parquet_file(made, columns, rows)
     whole = list(made.rows) if columns == there else [dict(zip(columns, cells, strict=True)) for cells in rows]
     return Response(_encoder.encode({"meta": made.meta, "rows": whole}), content_type=JSON)
 
 
 def csv_file(columns: Sequence[str], rows: Iterable[Sequence[object]], name: str, asked: QueryParameters) -> Response:
     """Return a file of CSV, called so."""
-    answer = Response("\ufeff" * ("bom" in asked) + to_csv(columns, rows), content_type=CSV)
-    answer.headers["Content-Disposition"] = f'attachment; filename="{file_name(name, "csv")}"'
+    return _file("\ufeff" * ("bom" in asked) + to_csv(columns, rows), CSV, file_name(name, "csv"))
+
+
+def _parquet_file(made: RowSet[M, R], columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Response:
+    """Return a file of Parquet. Its columns have the types that the rows declare, whatever is in them."""
+    try:
+        import pyarrow  # 55 MB, and a second: for those who ask for it
+        import pyarrow.parquet
+    except ImportError:
+        raise Problem("malformed", NO_PARQUET) from None
+    kinds = _column_types(made.row)
+    schema = pyarrow.schema(
+        [pyarrow.field(name, pyarrow.type_for_alias(kinds[name])) for name in columns],
+        metadata={"dither": _encoder.encode(made.meta)},
+    )
+    cells = zip(*rows, strict=True) if (rows := list(rows)) else ([] for _ in columns)
+    table = pyarrow.Table.from_arrays(
+        [
+            pyarrow.array((_arrow_cell(cell, kinds[name]) for cell in column), kinds[name])
+            for name, column in zip(columns, cells, strict=True)
+        ],
+        schema=schema,
+    )
+    pyarrow.parquet.write_table(table, written := BytesIO(), compression="zstd")
+    return _file(written.getvalue(), PARQUET, file_name(made.name, "parquet"))
+
+
+@cache
+def _column_types(row: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Return the type of each column, as Arrow calls it."""
+    declared = types.type_info(row)
+    assert isinstance(declared, types.StructType)
+    return {field.encode_name: _arrow_type(field.type) for field in declared.fields}
+
+
+def _arrow_type(declared: types.Type) -> str:
+    match declared:
+        case types.Metadata():
+            return _arrow_type(declared.type)
+        case types.UnionType():
+            named = {_arrow_type(each) for each in declared.types if not isinstance(each, types.NoneType)}
+            return "float64" if named == {"int64", "float64"} else named.pop() if len(named) == 1 else TEXT
+    return _ARROW.get(type(declared), TEXT)
+
+
+TEXT = "string"
+_ARROW = {
+    types.IntType: "int64",
+    types.FloatType: "float64",
+    types.BoolType: "bool",
+    types.DateType: "date32",
+}
+"""Arrow's name of each type that columns have; all others are texts, of JSON where a cell is none."""
+
+
+def _file(content: str | bytes, type_: str, name: str) -> Response:
+    """Return a file, called so."""
+    answer = Response(content, content_type=type_)
+    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
 
 
@@ -126,6 +192,14 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+
+def _arrow_cell(value: object, kind: str) -> object:
+    """Return a cell as its column has it. What is no number is null, as in JSON."""
+    plain = _plain(value) if isinstance(value, np.generic) else value
+    if plain is None or plain != plain:
+        return None
+    return _encoder.encode(plain).decode() if kind == TEXT and not isinstance(plain, str) else plain
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
