@@ -590,7 +590,18 @@ def test_ours_keep_their_names_and_one_that_cannot_be_loaded_is_named(
 
 # Every page, and every operation.
 
-OF_ALL = ("/", "/changes", "/compare", "/ask", "/plan", "/pipeline", "/help/reading", "/login", "/static/dither.css")
+OF_ALL = (
+    "/",
+    "/changes",
+    "/people",
+    "/compare",
+    "/ask",
+    "/plan",
+    "/pipeline",
+    "/help/reading",
+    "/login",
+    "/static/dither.css",
+)
 OF_EACH = (
     *("/metrics/{metric}", "/metrics/{metric}?window=today", "/metrics/{metric}?search=a&level=80"),
     *(
@@ -602,7 +613,8 @@ OF_EACH = (
     *("/s/{id_}", "/s/{id_}.csv", "/s/{id_}.svg", "/embed/{link}", "/embed/{link}.svg"),
 )
 OPERATIONS_OF_EACH = (
-    *("metrics", "estimates", "marks", "changes", "snapshots/{id_}", "plan?kind={kind}&n=2000&epsilon=2"),
+    *("metrics", "estimates", "marks", "changes", "people/active", "people/retention", "people/newcomers"),
+    *("snapshots/{id_}", "plan?kind={kind}&n=2000&epsilon=2"),
     *(f"metrics/{{metric}}/{each}" for each in ("values", "estimates", "groups", "snapshots", "series", "quality")),
     *(f"metrics/{{metric}}/estimates?{each}" for each in ("window=today", "intervals=each", "level=80")),
     *(

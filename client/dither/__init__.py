@@ -7,7 +7,7 @@ explains what a device keeps, sends and never says.
 from typing import TYPE_CHECKING, Any
 
 from dither.device import Sending
-from dither.handles import Choice, Choices, Flag, Number, Table, Text
+from dither.handles import Choice, Choices, Flag, Number, OwnUse, Table, Text
 from dither.sending.upload_thread import FlushResult
 from dither.starting import start
 from dither.status import MetricStatus, Preview, Status
@@ -29,6 +29,7 @@ __all__ = [
     "InvalidParameter",
     "MetricStatus",
     "Number",
+    "OwnUse",
     "Preview",
     "Registry",
     "RegistryError",

@@ -23,6 +23,13 @@ class Handle:
         self._record = record
 
 
+class OwnUse(Handle):
+    """A metric that the device answers by itself, of its own use: there is nothing to record.
+
+    `telemetry.active()`, any answer that is recorded, and `telemetry.session()` are what it measures.
+    """
+
+
 class Flag(Handle):
     """A yes-or-no question, answered with True or False; anything else, None included, is read as False.
 

@@ -5,17 +5,18 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 from dither import fork_handlers
 from dither.device import Device, DeviceBusy, DeviceUnusable
 from dither.device.sqlite_connection import WAIT_S, within
-from dither.handles import HANDLES
+from dither.handles import HANDLES, NANOSECONDS, OwnUse
 from dither.logger import DEBUG, WARNING, say
-from dither.sending.upload_thread import FlushResult, delay
+from dither.sending.upload_thread import FlushResult, Uploader, delay
 from dither.session import CATCH_UP_EVERY_S, Session
 from dither.settings import Settings
 from dither.status import Mode, Preview, Standing, Status, describe_error, nothing_sent, status_of
@@ -55,7 +56,10 @@ class Telemetry:
         self._failures: Counter[str] = Counter()
         self._warned: set[str] = set()
         metrics = settings.registry.metrics
-        self._handles = {name: HANDLES[metric.kind.name](metric, self._record) for name, metric in metrics.items()}
+        self._handles = {
+            name: (OwnUse if metric.measures else HANDLES[metric.kind.name])(metric, self._record)
+            for name, metric in metrics.items()
+        }
         self._guarded(self._session.begin, self._session.fail if self._session.speaks else lambda error: None)
 
     def _new_session(self, settings: Settings) -> Session:
@@ -100,6 +104,38 @@ class Telemetry:
 
     # Recording and sending.
 
+    def active(self) -> None:
+        """Say that the device is used today: for what it measures of its days of use (`measures` in the registry).
+
+        Any answer that is recorded says the same, unless its presence is hidden. Returns quickly and never raises.
+        """
+        with within(WAIT_S):
+            self._speaking(self._use)
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Measure how long the block takes, a time of use, for each metric that measures `session_length`."""
+        self.active()
+        begun = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            taken = time.perf_counter_ns() - begun
+            self.active()  # it may have lasted into another day
+            for metric in self._settings.registry.metrics.values():
+                if metric.measures == "session_length":
+                    self._record(metric, Fraction(taken, NANOSECONDS[metric.unit]))
+
+    def _use(self, device: Device, uploader: Uploader) -> None:
+        try:
+            if device.use(delay):
+                uploader.recorded()
+        except Exception as error:
+            self._failures["failed"] += 1
+            say(DEBUG, "a day of use was not kept: %s", type(error).__name__)
+            if self._settings.strict:
+                raise
+
     def _record(self, metric: Metric, answer: object) -> None:
         if self._settings.strict:
             _check(metric, answer)
@@ -112,14 +148,21 @@ class Telemetry:
             else:
                 self._record_public(metric, answer)
 
-    def _record_public(self, metric: Metric, answer: object) -> None:
+    def _speaking(self, action: Callable[[Device, Uploader], None]) -> None:
+        """Do something with the device, unless telemetry is silent."""
         fork_handlers.notice()
         session = self._session
         if session.standing.mode is not Mode.SPEAKS or session.uploader is None:
             self._guarded(lambda: session.catch_up(CATCH_UP_EVERY_S), lambda error: None)
         device, uploader = session.device, session.uploader
-        if device is None or uploader is None or session.standing.mode is not Mode.SPEAKS:
-            return
+        if device is not None and uploader is not None and session.standing.mode is Mode.SPEAKS:
+            action(device, uploader)
+
+    def _record_public(self, metric: Metric, answer: object) -> None:
+        self._speaking(lambda device, uploader: self._take(metric, answer, device, uploader))
+
+    def _take(self, metric: Metric, answer: object, device: Device, uploader: Uploader) -> None:
+        self._use(device, uploader)
         try:
             skip_reason = device.record(metric, answer, delay)
             if not skip_reason:

@@ -10,6 +10,7 @@ from dither_shared.accounting.linking import recognised
 from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
 from dither_shared.exact import exp_of_micro, to_micro
 from dither_shared.frozen import frozen
+from dither_shared.measures import DAYS_KEPT, MEASURES
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
 from dither_shared.terms import AWAY_DAYS, DeviceTerms, Terms, evictions
@@ -57,6 +58,12 @@ def _of_metric(metric: Metric) -> Iterator[Sentence]:
         return Sentence(metric.name, template, MappingProxyType(facts))
 
     yield sentence("{question}", question=metric.question)
+    if metric.measures:
+        yield sentence(f"Your device itself works out {MEASURES[metric.measures].words}.")
+        if metric.measures != "session_length":
+            yield sentence(
+                "For that it keeps the day of first use, and which of the last {kept} days had use.", kept=DAYS_KEPT
+            )
     yield from _answers(metric)
     yield sentence(_SENSITIVITY[metric.sensitivity])
     if metric.hidden:
@@ -64,6 +71,8 @@ def _of_metric(metric: Metric) -> Iterator[Sentence]:
     else:
         yield sentence("It is not hidden that your device answers this.")
     days = metric.period_days
+    if metric.measures:
+        yield sentence(_USED[days > 1], days=days)
     yield sentence("At most one report in {days} days." if days > 1 else "At most one report a day.", days=days)
     yield sentence(_LIFE[metric.memoized, metric.charges > 1], number=metric.charges, day=metric.expires.isoformat())
     if metric.memoized:
@@ -83,6 +92,11 @@ _SENSITIVITY = {
     "low": "The true answer would tell little about you.",
     "medium": "The true answer would tell something about you.",
     "high": "The true answer would tell much about you.",
+}
+
+_USED = {
+    False: "That a report comes tells that the app was used on that day.",
+    True: "That a report comes tells that the app was used in these {days} days.",
 }
 
 _LIFE = {

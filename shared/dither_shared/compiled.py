@@ -15,9 +15,10 @@ from typing import Any
 from dither_shared import domains
 from dither_shared.canonical_json import sha256
 from dither_shared.cells import Cells
-from dither_shared.errors import DitherError, refusal_of
+from dither_shared.errors import DitherError, InvalidParameter, refusal_of
 from dither_shared.files import BYTE_ORDER_MARK, ITEMS_MAX, KEYS_MAX
 from dither_shared.frozen import as_dict
+from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Asked, PublicColumn
 from dither_shared.registry import Metric, Registry, prove_budget
 from dither_shared.terms import DeviceTerms, Terms
@@ -64,7 +65,8 @@ def _of_metric(metric: Metric) -> dict[str, object]:
         "schedule": metric.schedule,
         "owners": list(metric.owners),
         "linked": _text(metric.linked),
-        "terms": as_dict(Terms.of(metric)),
+        "terms": Terms.of(metric).to_document(),
+        **({"measures": metric.measures} if metric.measures else {}),  # readers of before pass over it
         "aggregator": {
             "candidates": list(asked.candidates),
             "candidates_expected": asked.candidates_expected,
@@ -178,7 +180,10 @@ def _metric(document: dict[str, Any], made: dict[str, Cells]) -> Metric:
         tuple(document["owners"]),
         terms["sensitivity"],
         date.fromisoformat(terms["expires"]),
+        measures=document.get("measures", ""),
     )
+    if metric.measures and metric.measures not in load("dither_shared.measures:MEASURES"):
+        raise InvalidParameter(f"metric {metric.name} measures {metric.measures!r}, which this dither does not know")
     _know(metric, linked=_float(document["linked"]))
     return metric
 

@@ -53,7 +53,20 @@ PUBLISHED = frozenset({"publish", "publish_epsilon", "why", "issue"})
 """The keys that say how a metric's totals are published: no part of its plan."""
 
 RESERVED_NAMES = frozenset(
-    {"close", "flush", "flush_async", "forget", "preview", "recorded", "set_consent", "status", "terms", "travel"}
+    {
+        "active",
+        "close",
+        "flush",
+        "flush_async",
+        "forget",
+        "preview",
+        "recorded",
+        "session",
+        "set_consent",
+        "status",
+        "terms",
+        "travel",
+    }
 )
 """The methods of the telemetry object, and of the one for tests: metrics are its other attributes."""
 
@@ -79,6 +92,8 @@ class Metric:
     expires: date
     publishing: "Publishing | None" = None
     """How its totals are published; None where they are not, and in a registry that is compiled: no device asks."""
+    measures: str = ""
+    """The measure of its own use that the device answers with (`measures`); "" where the app records the answer."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -483,6 +498,11 @@ def _read_metric(
         return None
     if memoize and facts["schedule"] == "spread":
         raise table.error("schedule", 'must not be "spread" where answers are memoized: they are asked in every period')
+    if table.has("measures"):
+        from dither_shared.measures import read_measures  # most registries have none
+
+        how = {key: facts[key] for key in ("charges", "period_days")}
+        facts["measures"] = read_measures(table, kind.name, unit=asked.domain.unit, memoize=memoize, **how)
     table.done()
     return Metric(name=name, kind=kind, asked=asked, presence=presence, **facts)
 

@@ -1,14 +1,14 @@
 """The terms that a person agrees to, and the changes that take their agreement again.
 
 They agree to a metric's question, kind, values or ranges, sensitivity, presence, epsilon of a report, number of reports
-or answers, period and expiry, to whether it is memoized, to the cells of a device's own that it shows in the clear, and
-to how far its lasting noise tells them from others (R(200), `accounting.linking`). They are asked again where one of
-these is replaced (another question, kind or set of answers; fresh noise for a memo, or a memo for fresh noise) or
-widened: a sensitivity, an epsilon, a number of reports, answers or such cells rises, R(200) by more than .05, a period
-shortens, an expiry is extended, presence is no longer hidden. So they are for a metric that is new, and for the whole
-device: for a higher epsilon, for an R(200) of all metrics together that rises by more than .05, and for a registry that
-is newly `linkable`. Less of anything asks nothing; neither do other owners, another rev or schedule, or the values in
-another order.
+or answers, period and expiry, to what the device itself measures, to whether it is memoized, to the cells of a device's
+own that it shows in the clear, and to how far its lasting noise tells them from others (R(200), `accounting.linking`).
+They are asked again where one of these is replaced (another question, kind or set of answers; fresh noise for a memo,
+or a memo for fresh noise) or widened: a sensitivity, an epsilon, a number of reports, answers or such cells rises,
+R(200) by more than .05, a period shortens, an expiry is extended, presence is no longer hidden. So they are for a
+metric that is new, and for the whole device: for a higher epsilon, for an R(200) of all metrics together that rises by
+more than .05, and for a registry that is newly `linkable`. Less of anything asks nothing; neither do other owners,
+another rev or schedule, or the values in another order.
 
 Devices hold back what was not agreed to; `dither metrics diff` says it before a release.
 """
@@ -59,6 +59,8 @@ class Terms:
     """How many lasting cells a report tells apart in the clear; 0 where it tells none."""
     linked: int = 0
     """R(200) in ten-thousandths; 0 where nothing lasts, and of a memo that was agreed to before terms said it."""
+    measures: str = ""
+    """The measure of its own use that the device answers with; "" where the app records the answer."""
 
     @classmethod
     def of(cls, metric: Metric) -> "Terms":
@@ -77,6 +79,7 @@ class Terms:
             expires=metric.expires.isoformat(),
             cells=metric.cells.lasting,
             linked=_ten_thousandths(metric.linked),
+            measures=metric.measures,
         )
 
     @property
@@ -95,6 +98,8 @@ class Terms:
             yield f'its question becomes "{self.question}"'
         if self.kind != agreed.kind:
             yield f"its kind changes from {agreed.kind} to {self.kind}"
+        if self.measures not in ("", agreed.measures):
+            yield "the device itself now measures its answer"
         if self.values not in ("", agreed.values):
             yield "its possible answers change"
         if agreed.memoized and not self.memoized:
@@ -132,8 +137,12 @@ class Terms:
     def to_json(self) -> str:
         """Return the one text that stands for these terms: where nothing lasts, the one of before `linked` was said."""
         return json.dumps(
-            {key: value for key, value in as_dict(self).items() if key != "linked" or value}, sort_keys=True
+            {key: value for key, value in self.to_document().items() if key != "linked" or value}, sort_keys=True
         )
+
+    def to_document(self) -> dict[str, object]:
+        """Return all of it by name, and `measures` only where the device measures something."""
+        return {key: value for key, value in as_dict(self).items() if key != "measures" or value}
 
     @classmethod
     def from_json(cls, text: str) -> "Terms":

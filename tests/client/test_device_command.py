@@ -63,6 +63,7 @@ def test_inspect_shows_what_the_device_keeps(
         "silent_until": None,
         "erasing": False,
         "cohort": None,
+        "used": None,
         "waiting": ["dark"],
         "built_uploads": [],
         "last_outcome": "accepted",

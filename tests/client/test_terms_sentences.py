@@ -1,5 +1,6 @@
 """The terms in words: complete, true to the numbers, and to be translated."""
 
+import re
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "kind": {"kind": "text"},
     "cells": {"kind": "text", "epsilon_permanent": "4.0"},
     "linked": {"epsilon_permanent": "3.0"},
+    "measures": {},
 }
 
 
@@ -84,6 +86,10 @@ def test_whatever_is_agreed_to_is_said() -> None:
             changed = text.replace('"low"', '"high"')
         elif field == "question":
             changed = text.replace("Which colour", "What colour")
+        elif field == "measures":
+            changed = re.sub('kind = "choice"|values = .*', "", text).replace(
+                "[metric.color]", '[metric.color]\nkind = "flag"\nmeasures = "returned"'
+            )
         after = Registry.parse(changed) if changed != text else registry(**{"expires": EXPIRES, **changes})
         terms = [Terms.of(each.metrics["color"]) for each in (before, after)]
         assert getattr(terms[0], field) != getattr(terms[1], field)

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 TABLES = {
     "state": "key", "agreement": "metric", "metric": "name", "used": "metric, first", "class": "metric, place",
     "schedule": "metric, day", "retired": "metric", "slot": "metric", "upload": "place", "report": "upload, metric",
-    "left_on": "metric", "counter": "name",
+    "left_on": "metric", "counter": "name", "used_days": "only",
 }  # fmt: skip
 """Every table, and the order of its rows."""
 _OWN = {"secret", "cohort"}

@@ -191,6 +191,7 @@ def document_of(registry: Registry) -> dict[str, Any]:
                 "reservation": metric.reservation,
                 "expires": metric.expires.isoformat(),
                 "period_days": metric.period_days,
+                "measures": metric.measures,
             }
             for metric in registry.metrics.values()
         ],

@@ -47,6 +47,8 @@ class StoredPlan(Document):
     still have that one."""
     since: date | None = None
     """The day on which it was first loaded, by the store's clock; None where an earlier dither did not note it."""
+    measures: str = ""
+    """The measure of its own use that a device answers with; "" where an app records the answer."""
 
     @property
     def document_id(self) -> int:
@@ -89,6 +91,7 @@ class StoredPlan(Document):
             "owners": list(self.owners),
             **({"lowered_from": self.lowered_from} if self.lowered_from else {}),
             **({"since": self.since.isoformat()} if self.since else {}),
+            **({"measures": self.measures} if self.measures else {}),
         }
 
     @classmethod
@@ -106,6 +109,7 @@ class StoredPlan(Document):
             tuple(fields.get("owners", ())),  # which older stores do not have
             fields.get("lowered_from", 0),
             date.fromisoformat(fields["since"]) if "since" in fields else None,
+            fields.get("measures", ""),
         )._checked()
 
     @classmethod
@@ -122,7 +126,7 @@ class StoredPlan(Document):
         numbers = (self.id, self.plan.rev, self.reservation, self.period_days, self.lowered_from)
         if not all(type(number) is int and 0 <= number < 1 << 63 for number in numbers):
             raise ValueError(f"an id, a rev, reservations and a period must be numbers, got {numbers}")
-        own = (self.question, *self.owners, *self.candidates)
+        own = (self.question, self.measures, *self.owners, *self.candidates)
         if not all(isinstance(text, str) for text in (self.plan.metric, self.plan.presence, *own, *self.plan.values)):
             raise ValueError("a metric, its presence, question, owners, candidates and values must be texts")
         if not (type(self.current) is type(self.retired) is bool):

@@ -17,6 +17,7 @@ from dither_shared.wire import PATH
 
 ADDRESSES = (
     *("/", "/metrics/<>", "/metrics/<>/time", "/metrics/<>/privacy", "/changes", "/compare", "/ask", "/plan"),
+    "/people",
     *(
         "/pipeline",
         "/help/reading",
@@ -35,6 +36,9 @@ ADDRESSES = (
         "/v1/estimates",
         "/v1/compare",
         "/v1/changes",
+        "/v1/people/active",
+        "/v1/people/retention",
+        "/v1/people/newcomers",
         "/v1/plan",
         "/v1/query",
         "/v1/questions",

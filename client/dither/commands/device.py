@@ -106,6 +106,7 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         state = dict(file.execute("SELECT key, value FROM state").fetchall())
         if "app" not in state:
             raise DeviceUnusable("the device file has no app: it was never used")
+        used = file.one("SELECT first, latest, days FROM used_days")
         waiting = [row[0] for row in file.execute("SELECT metric FROM slot ORDER BY metric")]
         built = file.execute(
             "SELECT (SELECT COUNT(*) FROM report WHERE upload = id), charged, failures, first_attempt "
@@ -131,6 +132,7 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         "silent_until": _day(silent_until or None),
         "erasing": bool(state.get("erasing")),
         "cohort": state.get("cohort"),
+        "used": used and {"first": _day(used[0]), "latest": _day(used[1]), "days": used[2].bit_count()},
         "waiting": waiting,
         "built_uploads": [
             {"reports": reports, "charged": bool(charged), "failed_attempts": failures, "first_attempt": _moment(first)}

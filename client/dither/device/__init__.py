@@ -6,8 +6,8 @@ since each costs once, and whether a hidden metric's present period was answered
 its metric's slot; building moves what the slots hold into one upload and freezes its bytes and id; `charge` charges it
 when a connection stands; `settle` forgets it.
 
-Each table has one object that writes it: `Agreement`, `Budget`, `Days`, `Slots`, `Outbox`, `SendSchedule`. They are
-told what they need, and reason about nothing else; `SkipReasons` asks them all why a metric is silent.
+Each table has one object that writes it: `Agreement`, `Budget`, `Days`, `DaysOfUse`, `Slots`, `Outbox`, `SendSchedule`.
+They are told what they need, and reason about nothing else; `SkipReasons` asks them all why a metric is silent.
 """
 
 import math
@@ -48,6 +48,10 @@ __all__ = [
 
 ERASE_AGAIN_S = 10.0
 """How long until erasing is tried again while another process reads the file."""
+
+
+_USE = "days of use"
+"""The key of what is known of them: that today is kept, if it may be. No metric has such a name."""
 
 
 def _at_once() -> float:
@@ -105,6 +109,9 @@ class Device:
         """The directory of the file, or None for a device in memory."""
         self.hidden = any(metric.hidden for metric in registry.metrics.values())
         """Whether the presence of a metric is hidden: it may open or close a period, also an expired one's."""
+        self._measured = [
+            metric for metric in registry.metrics.values() if metric.measures not in ("", "session_length")
+        ]
         self._quiet_days = registry.quiet_days if self.directory else 0
         self._begun = False
         self._refusals = Refusals(directory)
@@ -180,6 +187,32 @@ class Device:
                 self._send_schedule.planned(delay)
             self._file.learn(metric.name, reason or Silence.ANSWERED)
         return reason
+
+    def use(self, delay: Callable[[], float] = _at_once) -> bool:
+        """Keep that the device is used today, and answer what it measures itself; return whether a report waits now.
+
+        The first use of a day does: all others write nothing. Nothing is kept unless the person agreed to a metric that
+        measures it.
+        """
+        if not self._measured or self._file.recall(_USE):
+            return False
+        from dither.device.uses import DaysOfUse  # most registries measure nothing
+
+        if self._refusals.pending:
+            self.keep_refusals()
+        answered = False
+        with self._file.transaction(keeps_era=True):
+            measured = [metric for metric in self._measured if self._agreement.allows(metric)]
+            self._notice_clock()
+            used = DaysOfUse(self._file, self._days).mark() if measured else None
+            if used:
+                self._file.end_era()
+                for metric in measured:
+                    answered |= self._slots.record(metric, metric.read(used.answer(metric))) is None
+            if answered:
+                self._send_schedule.planned(delay)
+            self._file.learn(_USE, True)
+        return answered
 
     def _replace(self, metric: Metric, answer: object) -> str:
         refused = self._refusals.of(metric.name)
@@ -431,8 +464,11 @@ class Device:
 
         Return False while another process still reads what was: `look` goes on with it.
         """
+        from dither.device.uses import DaysOfUse  # hardly ever
+
         with self._file.transaction(durable=True):
             self._outbox.forget_everything()
+            DaysOfUse(self._file, self._days).forget()
         return self._file.erase()
 
     def end_periods(self) -> bool:

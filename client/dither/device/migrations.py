@@ -90,5 +90,13 @@ def _from_6(db: sqlite3.Connection) -> None:
     db.execute("CREATE TABLE left_on (metric TEXT PRIMARY KEY, day INTEGER NOT NULL) WITHOUT ROWID")
 
 
-STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5, 6: _from_6}
+def _from_7(db: sqlite3.Connection) -> None:
+    """Keep days of use, from now on. A dither of before cannot use the file: its `forget()` would leave them."""
+    db.execute(
+        "CREATE TABLE used_days (only INTEGER PRIMARY KEY, "
+        "first INTEGER NOT NULL, latest INTEGER NOT NULL, days INTEGER NOT NULL)"
+    )
+
+
+STEPS: dict[int, Callable[[sqlite3.Connection], None]] = {4: _from_4, 5: _from_5, 6: _from_6, 7: _from_7}
 """By version, the step that brings the tables to the next one. A file older than these is left alone."""

@@ -15,7 +15,7 @@ from dither_shared.files import StrPath
 FILE_NAME = "device.sqlite3"
 SENDER_NAME = f"{FILE_NAME}-sender"
 _NAMES = (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", f"{FILE_NAME}-journal", SENDER_NAME)
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 PAGE_BYTES = 1_024
 """A quarter of SQLite's own: a commit writes the pages that it changes, whole, and an answer changes a few bytes."""
 OPEN_WAIT_S = 5.0
@@ -66,6 +66,11 @@ CREATE VIEW reserved AS  -- what uploads that were built and not charged will co
 CREATE TABLE left_on (  -- the aggregator's latest day on which a report of a metric may have come
     metric TEXT PRIMARY KEY, day INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE used_days (  -- one row: days on which the device was used, where a metric measures that
+    only INTEGER PRIMARY KEY,
+    first INTEGER NOT NULL, latest INTEGER NOT NULL,
+    days INTEGER NOT NULL      -- bit k: whether it was used k days before the latest
+);
 CREATE TABLE counter (name TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 """
 

@@ -67,6 +67,8 @@ export interface CompiledMetric {
   readonly digest: string;
   readonly memo_key: string;
   readonly schedule: "spread" | "early";
+  /** What a device answers of its own use: a registry with it is refused. */
+  readonly measures?: string;
   readonly terms: Terms;
 }
 
@@ -124,6 +126,10 @@ function byCodePoint(a: string, b: string): number {
 export function registryIn(document: unknown): CompiledRegistry {
   if ((document as CompiledRegistry)?.dither_registry !== 1) {
     throw new TypeError("registry must be what `dither metrics compile` writes, of version 1: the parsed metrics.json");
+  }
+  const measured = (document as CompiledRegistry).metrics?.find((metric) => metric.measures);
+  if (measured) {
+    throw new TypeError(`${measured.plan.metric} measures ${measured.measures}, which a page cannot: leave it out`);
   }
   return document as CompiledRegistry;
 }

@@ -736,6 +736,8 @@ test("quiet days are for what is kept: in memory there are none", async () => {
 test("a document that is no registry is refused, and one that was changed by hand turns telemetry off", async (t) => {
   t.mock.method(console, "warn", () => {});
   assert.throws(() => start({ registry: {}, endpoint: server.endpoint, key: KEY }), /dither metrics compile/);
+  const measured = { ...PLAIN, metrics: PLAIN.metrics.map((metric) => ({ ...metric, measures: "returned" })) };
+  assert.throws(() => start({ registry: measured, endpoint: server.endpoint, key: KEY }), /dark measures returned/);
   assert.match(await silentWith({}, { registry: { ...PLAIN, quiet_days: 9 } }), /changed by hand/);
   assert.equal(await silentWith({}, { registry: JSON.parse(JSON.stringify(PLAIN)) }), "");
 });

@@ -21,11 +21,28 @@ class ChoiceKind(Listed):
     published = True
 
     def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+        if table.has("cohorts"):
+            return (*_read_cohorts(table), OTHER, *unlisted)
         return (*read_list(table, "values", directory, (OTHER, *unlisted)), OTHER, *unlisted)
 
     def offer(self, asked: Asked) -> Offer:
         """Return one of the values."""
         return offered("One of", asked)
+
+
+def _read_cohorts(table: "TomlTable") -> tuple[str, ...]:
+    """Return the values of a metric that measures the month of first use."""
+    from dither_shared.measures import COHORTS, cohorts  # most registries have none
+
+    if not table.is_one_of("measures", ("first_month",)):
+        raise table.error("cohorts", 'is for measures = "first_month": name values')
+    for key in ("values", "values_file"):
+        if table.has(key):
+            raise table.error(key, "must be left out beside cohorts, which make the values")
+    number = table.integer("cohorts", min(COHORTS), max(COHORTS))
+    if number not in COHORTS:
+        raise table.error("cohorts", f"must be {', '.join(map(str, COHORTS))}, got {number}")
+    return cohorts(number)
 
 
 def offered(lead: str, asked: Asked) -> Offer:

@@ -67,7 +67,7 @@ def test_a_file_of_another_app_or_version_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db, db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(DeviceUnusable, match="version 99; this dither reads 7"):
+    with pytest.raises(DeviceUnusable, match="version 99; this dither reads 8"):
         make(Clock(), tmp_path)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from flask import Flask, Response, request
 from jinja2 import Environment
 
+from dither_aggregator.analysis.people import measured
 from dither_aggregator.analysis.reading_cache import keeper_of
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import (
@@ -26,6 +27,7 @@ from dither_aggregator.web.pages import (
     login,
     metric,
     overview,
+    people,
     pipeline,
     planning,
     reading_help,
@@ -47,6 +49,7 @@ ADDRESSES: dict[str, Page] = {
     "/metrics/<name>/time": time.show,
     "/metrics/<name>/privacy": metric.privacy,
     "/changes": changes.show,
+    "/people": people.show,
     "/compare": compare.show,
     "/ask": asking.show,
     "/plan": planning.show,
@@ -63,6 +66,7 @@ ADDRESSES: dict[str, Page] = {
 MENU = (
     ("overview", "Metrics"),
     ("changes", "Changes"),
+    ("people", "People"),
     ("asking", "Ask"),
     ("planning", "Plan"),
     ("pipeline", "Pipeline"),
@@ -97,7 +101,11 @@ def register(app: Flask, store: Store) -> None:
 
 def _of_every_page(store: Store) -> dict[str, object]:
     session = request.environ.get(SESSION, False)
-    menu = [each for each in MENU if each[0] not in OPERATORS or request.environ.get(LIVE)]
+    menu = [
+        each
+        for each in MENU
+        if (each[0] not in OPERATORS or request.environ.get(LIVE)) and (each[0] != "people" or measured(store))
+    ]
     keeper = keeper_of(store)
     return {
         "app_name": store.app,

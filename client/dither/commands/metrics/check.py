@@ -24,6 +24,7 @@ from dither_shared.accounting.odds import (
 )
 from dither_shared.errors import refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
+from dither_shared.measures import MEASURES
 from dither_shared.mechanisms import DEVICES, PureMechanism
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.terms import AWAY_DAYS, HIDES, Evictions, evictions
@@ -160,7 +161,9 @@ def _print_metric(metric: Metric) -> None:
     )
     if metric.hidden:
         print(f"  {HIDES}")
-    if metric.memoized and metric.charges == 1:
+    if metric.measures:
+        print(f"  the device itself works out {MEASURES[metric.measures].words}: the app records nothing")
+    elif metric.memoized and metric.charges == 1:
         print("  answers = 1: a device repeats its first answer for ever, also where it has changed; 2 tell one change")
     print(f"  after one report {_sure_of(metric.cells.charge)}")
     if metric.memoized:
@@ -242,7 +245,13 @@ def _millionths(micro: int, prior: Fraction) -> float:
 
 
 def _check_web(registry: Registry, source: str) -> Evictions:
-    """Return what a year of evictions costs; refuse more than `device_epsilon` unless reviewers know."""
+    """Return what a year of evictions costs; refuse more than `device_epsilon` unless reviewers know.
+
+    Refuse, too, what a page cannot measure.
+    """
+    for metric in registry.metrics.values():
+        if metric.measures:
+            raise refusal_of(source, f"metric.{metric.name}: measures must be left out: pages measure nothing yet")
     most = evictions(registry)
     if most.micro > to_micro(registry.device_epsilon) and not registry.evicted:
         raise refusal_of(

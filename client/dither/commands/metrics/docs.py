@@ -10,6 +10,7 @@ from dither.writing.page import Code, Fact, FactList, Heading, Page, Paragraph, 
 from dither_shared.accounting.linking import recognised
 from dither_shared.domains import NONE
 from dither_shared.exact import from_micro, to_micro
+from dither_shared.measures import DAYS_KEPT, MEASURES
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
 from dither_shared.terms import DeviceTerms, Terms
@@ -66,6 +67,7 @@ def page(registry: Registry) -> Page:
 def _question(metric: Metric) -> tuple[Heading, FactList]:
     return Heading(3, (Quoted(metric.question),)), FactList(
         (
+            *_measured(metric),
             _answers(metric),
             *_noise(metric),
             Fact("Whether you answer", (_PRESENCE[metric.presence],)),
@@ -78,6 +80,19 @@ def _question(metric: Metric) -> tuple[Heading, FactList]:
             Fact("Name", (Code(metric.name),)),
         )
     )
+
+
+def _measured(metric: Metric) -> tuple[Fact, ...]:
+    """Say what the device itself works out, what it keeps for that, and what a report's coming tells."""
+    if not metric.measures:
+        return ()
+    kept = (
+        f" For that it keeps the day on which the app was first used, and on which of the last {DAYS_KEPT} days it was "
+        "used; all of it goes when you have everything forgotten, and no single day is ever sent."
+    )
+    words = f"Your device itself works out {MEASURES[metric.measures].words}; the app says nothing."
+    tells = " That a report comes tells that the app was used in that period."
+    return (Fact("Who answers", (words + kept * (metric.measures != "session_length") + tells,)),)
 
 
 def _answers(metric: Metric) -> Fact:
@@ -175,12 +190,14 @@ def _sent(registry: Registry) -> tuple[Paragraph, ...]:
 
 def _seen(registry: Registry) -> tuple[Paragraph, ...]:
     memoized = any(metric.memoized for metric in registry.metrics.values())
+    used = any(metric.measures not in ("", "session_length") for metric in registry.metrics.values())
     kept = "; and, where noise is kept, which answers it has given" if memoized else ""
     together = [f"{_recognised('answers to all questions', DeviceTerms.of(registry).linked)}."] if memoized else []
     return _paragraphs(
         "The operator of the server can see, as with any web server, that a device uploads, when, and from which "
         "network address; and which questions that upload answers. They cannot see your answer, beyond those odds.",
-        f"Anybody who can read the app's files on your device can see which questions it answered{kept}.",
+        f"Anybody who can read the app's files on your device can see which questions it answered{kept}"
+        f"{' and on which days the app was used' if used else ''}.",
         *together,
     )
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dither.handles import HANDLES, Handle
+from dither.handles import HANDLES, Handle, OwnUse
 from dither.writing.output import write
 from dither_shared.domains import Domain
 from dither_shared.errors import ConfigurationError, reason_of
@@ -97,6 +97,7 @@ def web_types(registry: Registry) -> str:
     metrics = "".join(
         f"  /** {' '.join(metric.question.split()).replace('*/', '* /')} */\n  {metric.name}: {_web_answer(metric)};\n"
         for metric in registry.metrics.values()
+        if not metric.measures
     )
     return f"""\
 // `dither metrics types --web` wrote this: write it again instead of editing it.
@@ -151,7 +152,7 @@ def _imports(metrics: Sequence[Metric]) -> str:
 
 
 def _listed(metric: Metric) -> bool:
-    return metric.kind.types_values and len(metric.values) <= VALUES_MAX
+    return metric.kind.types_values and len(metric.values) <= VALUES_MAX and not metric.measures
 
 
 def _camel(metric: Metric) -> str:
@@ -179,7 +180,7 @@ def _handle(metric: Metric) -> str:
 
 def _handle_of(metric: Metric) -> tuple[str, str]:
     """Return the module and the name of the class that a metric's handle is of."""
-    handle = HANDLES[metric.kind.name]
+    handle = OwnUse if metric.measures else HANDLES[metric.kind.name]
     return "dither" if handle.__module__ == Handle.__module__ else handle.__module__, handle.__name__
 
 

@@ -1,0 +1,271 @@
+"""People: how many devices are used, and how many of those of a month are still used months later.
+
+Both are read off a memoized metric that measures the month of first use (`dither_shared.measures`). Each device that is
+used in a period answers it once, so that the number of its reports counts devices, at no epsilon. It is at least what
+it says: devices whose person refused, new ones in their quiet days, ones after `forget()` and those whose report never
+came are not among them.
+
+**Late reports.** Some of a period's reports come in a later one, and those of an earlier one in this. Let at most a
+part l (LATE) of the reports of a period come in later ones, of the next two, or never. With A devices used, B >= A of
+either period before, and n reports
+
+    E n <= (1 - m) A + m B    for some m <= l,    so    A >= min(n, (n - l B) / (1 - l))    where B <= n' / (1 - l)
+
+for A = (n - m B) / (1 - m) falls with m where n < B, and is at least n elsewhere; n' is the larger number of reports of
+both periods before. `least` takes that, and chance off n: its variance is at most l (n + B).
+
+**Retention.** The periods that begin in a calendar month are read as one. With W of them, n reports and a cohort's
+share s, n s / W is how many devices of the cohort were used in a mean period of the month, and over the same of the
+cohort's first whole month
+
+    R = (n_k s_k / W_k) / (n_a s_a / W_a)
+
+is the part of them that is still used. Its interval is Fieller's (`ratios`), with the noise of the reports alone: what
+it is about are the devices that reported. A device's memo repeats in both months, which goes unused: with it intervals
+would be narrower. Cohorts are told modulo two years, so that devices of two years before count as the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from math import inf, sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+from dither_aggregator.analysis.estimands import estimand_of, tally_of
+from dither_aggregator.analysis.functional import Functionals, IntervalEstimate
+from dither_aggregator.analysis.inference import CONFIDENCE, Floats
+from dither_aggregator.analysis.ratios import Ratios
+from dither_aggregator.analysis.shares import UNLISTED
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.store import Store, StoredPlan, Tally
+from dither_shared.measures import CYCLE_MONTHS, cohort_of, month_number
+
+LATE = 0.15
+"""The largest part of a period's reports that come in the two periods after it, or never."""
+PERIODS = 12
+"""The last periods that are told."""
+WEEK_DAYS = 7
+"""A longer period is no part of a month: of it no retention is told."""
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+@dataclass(frozen=True)
+class Active:
+    """One period, and the devices that were used in it."""
+
+    window: Window
+    n: int
+    """The reports that came in it."""
+    least: int
+    """So many devices were used in it at least, at 95 %."""
+
+
+@dataclass(frozen=True)
+class Month:
+    """The periods that begin in one calendar month."""
+
+    first: date
+    window: Window
+    periods: int
+    n: int
+    new: IntervalEstimate | None
+    """The share of the reports by devices of the cohort that the month is in; None where too few tell it."""
+    cohort: date
+    """The first month of that cohort."""
+
+    @property
+    def mean(self) -> float:
+        """How many reports a period has, in the mean."""
+        return self.n / self.periods
+
+
+@dataclass(frozen=True)
+class Retained:
+    """How many of a cohort's devices are used in a month, as a part of those of its first whole month."""
+
+    cohort: date
+    """The first day of its first month."""
+    cohort_last: date
+    """The first day of its last month."""
+    month: date
+    since: int
+    """Months since the cohort's first whole month."""
+    n: int
+    share: IntervalEstimate | None
+    """None where too few reports tell it."""
+
+
+@dataclass(frozen=True)
+class People:
+    """All that one metric tells of the devices' use."""
+
+    stored: StoredPlan
+    active: Sequence[Active]
+    months: Sequence[Month]
+    retained: Sequence[Retained]
+    """By cohort, the latest first, then by month."""
+
+    @property
+    def cohort_months(self) -> int:
+        """How many months a cohort has."""
+        return CYCLE_MONTHS // cohorts(self.stored)
+
+
+def measured(store: Store) -> list[StoredPlan]:
+    """Return the present plans that count devices by the month of their first use."""
+    return [stored for stored in store.plans() if stored.current and stored.measures == "first_month"]
+
+
+def cohorts(stored: StoredPlan) -> int:
+    """Return how many cohorts a plan tells apart."""
+    return sum(value not in UNLISTED for value in stored.plan.values)
+
+
+def people(store: Store, stored: StoredPlan) -> People:
+    """Return what a metric that measures the month of first use tells."""
+    months = _months(store, stored)
+    return People(stored, active(store, stored), [month for month, _ in months], retained(stored, months))
+
+
+def active(store: Store, stored: StoredPlan) -> list[Active]:
+    """Return the last whole sealed periods, the earliest first, each with how many devices were used in it at least."""
+    days, begins = stored.period_days, min(store.epochs(stored.plan), default=None)
+    if begins is None:
+        return []
+    last = store.sealed() + timedelta(days=1)
+    last -= timedelta(days=(last.toordinal() - _EPOCH) % days)  # the first day of the first period that is not over
+    found = []
+    counts: dict[date, int | None] = {}
+    for back in range(PERIODS + 2, 0, -1):
+        first = last - timedelta(days=days * back)
+        window = Window(first, first + timedelta(days=days - 1))
+        n = counts[first] = _reports(store, stored, window)
+        before = [counts.get(first - timedelta(days=days * earlier)) for earlier in (1, 2)]
+        if back <= PERIODS and n is not None and window.last >= begins:
+            known = [each for each in before if each is not None]
+            if len(known) == len(before):
+                found.append(Active(window, n, least(n, known)))
+    return found
+
+
+def _reports(store: Store, stored: StoredPlan, window: Window) -> int | None:
+    """Return how many reports a window has; None where their number is not kept, or not told."""
+    tally = _tally(store, stored, window)
+    return None if tally is None or tally.left_out != 0 else tally.n
+
+
+def _tally(store: Store, stored: StoredPlan, window: Window) -> Tally | None:
+    if window.first < store.tallies_from():
+        return None
+    try:
+        return tally_of(store, stored, window)
+    except (BadTally, TallyGone):
+        return None
+
+
+def least(n: int, before: Sequence[int], late: float = LATE, confidence: float = CONFIDENCE) -> int:
+    """Return how many devices were used at least in a period of n reports, after periods of so many."""
+    z = NormalDist().inv_cdf(confidence)
+    most = max(before)
+    devices = (most + z * sqrt(most)) / (1 - late)
+    sure = n - late * devices - z * sqrt(late * (n + devices))
+    return max(0, min(n, int(sure / (1 - late))))
+
+
+# Months.
+
+
+def _months(store: Store, stored: StoredPlan) -> list[tuple[Month, Functionals]]:
+    """Return the whole sealed months whose counts are kept, with what their reports tell."""
+    begins = min(store.epochs(stored.plan), default=None)
+    if begins is None or stored.period_days > WEEK_DAYS:
+        return []
+    found = []
+    month = date(begins.year, begins.month, 1)
+    while (window := periods_of(month, stored.period_days)).last <= store.sealed():
+        tally = _tally(store, stored, window) if window.first >= begins else None
+        if tally is not None and tally.n and tally.left_out == 0:
+            functionals = estimand_of(stored.plan).functionals(stored, tally, window.days)
+            if isinstance(functionals, Functionals):
+                found.append((_month(stored, month, window, functionals), functionals))
+        month = month_after(month, 1)
+    return found
+
+
+def periods_of(month: date, period_days: int) -> Window:
+    """Return the periods that begin in a month."""
+    first = month + timedelta(days=-(month.toordinal() - _EPOCH) % period_days)
+    last = month_after(month, 1) - timedelta(days=1)
+    last -= timedelta(days=(last.toordinal() - _EPOCH) % period_days)
+    return Window(first, last + timedelta(days=period_days - 1))
+
+
+def _month(stored: StoredPlan, month: date, window: Window, functionals: Functionals) -> Month:
+    months = CYCLE_MONTHS // cohorts(stored)
+    weights = _only(stored, cohort_of(month, cohorts(stored)))
+    ends = functionals.interval(weights, 1 - CONFIDENCE)
+    new = None
+    if ends:
+        new = IntervalEstimate(functionals.estimate(weights), sqrt(functionals.variance(weights)), *ends)
+    begun = month_after(month, -(month_number(month) % months))
+    return Month(month, window, window.days // stored.period_days, functionals.n, new, begun)
+
+
+def retained(stored: StoredPlan, months: Sequence[tuple[Month, Functionals]]) -> list[Retained]:
+    """Return each cohort's part that is still used, in each month after its first whole one.
+
+    The intervals hold together: of all cells of the triangle.
+    """
+    number = cohorts(stored)
+    width = CYCLE_MONTHS // number
+    cells = []
+    for place, (base, _) in enumerate(months):
+        if month_number(base.first) % width == 0:  # a cohort ended with the month before
+            until = month_number(base.first) + CYCLE_MONTHS - width
+            later = [other for other, (month, _) in enumerate(months) if other > place]
+            cells += [(place, other) for other in later if month_number(months[other][0].first) < until]
+    alpha = (1 - CONFIDENCE) / max(len(cells), 1)
+    rows = []
+    for at, to in cells:
+        (base, reports), (month, later_reports) = months[at], months[to]
+        cohort = month_after(base.first, -width)
+        weights = _only(stored, cohort_of(cohort, number))
+        share = _ratio((later_reports, month.periods), (reports, base.periods), weights, alpha)
+        since = month_number(month.first) - month_number(base.first)
+        rows.append(Retained(cohort, month_after(base.first, -1), month.first, since, month.n, share))
+    return sorted(rows, key=lambda row: (-row.cohort.toordinal(), row.month))
+
+
+def _ratio(
+    part: tuple[Functionals, int], whole: tuple[Functionals, int], weights: Floats, alpha: float
+) -> IntervalEstimate | None:
+    """Return how many reports of a sum a period has, over the same of other days; None where that cannot be told."""
+    if any(functionals.interval(weights, alpha) is None for functionals, _ in (part, whole)):
+        return None
+    scales = [functionals.n / periods for functionals, periods in (part, whole)]
+    (x, y) = (scale * each.estimate(weights) for scale, (each, _) in zip(scales, (part, whole), strict=True))
+    spread_x, spread_y = (
+        scale**2 * each.variance(weights, "reports") for scale, (each, _) in zip(scales, (part, whole), strict=True)
+    )
+    part_of, whole_of, spread_part, spread_whole = (np.array([each]) for each in (x, y, spread_x, spread_y))
+    ratios = Ratios(part_of, whole_of, spread_part, np.zeros(1), spread_whole, steepness=0.0, most=inf)
+    known = next(ratios.tell(-NormalDist().inv_cdf(alpha / 2)), None)
+    if known is None or known.upper == inf:
+        return None
+    return IntervalEstimate(known.estimate, known.std_error, known.lower, known.upper)
+
+
+def _only(stored: StoredPlan, place: int) -> Floats:
+    """Return the weights of one value."""
+    weights = np.zeros(len(stored.plan.values))
+    weights[place] = 1.0
+    return weights
+
+
+def month_after(month: date, months: int) -> date:
+    """Return the first day of the month that comes so many after one, or before it."""
+    number = month_number(month) + months
+    return date(number // 12, number % 12 + 1, 1)

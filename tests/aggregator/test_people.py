@@ -1,0 +1,248 @@
+"""How many devices are used at least, and how many stay: of fleets whose truth is known, on page and in the API."""
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from math import ceil, floor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dither_aggregator.analysis.people import (
+    LATE,
+    active,
+    least,
+    measured,
+    month_after,
+    people,
+    periods_of,
+    retained,
+)
+from dither_aggregator.store import StoredPlan
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.registry import Metric
+from tests.support.laws import pure
+from tests.support.measured import measured as registry_of
+from tests.support.number_pages import ask, words
+from tests.support.sites import Site, site_of
+from tests.support.used_fleets import (
+    FIRST,
+    Fleet,
+    World,
+    counted,
+    live,
+    memo_laws,
+    people_site,
+    read_months,
+    true_retention,
+)
+
+COHORTS = 12
+FLEETS = 12
+DRAWS = 20
+MISSES_MAX = 8
+"""Triangles that hold with .95 each: of DRAWS, more are wrong in less than 1 of 10^6 runs (binomial: 2e-7)."""
+
+
+def metric(cohorts: int = COHORTS) -> Metric:
+    return registry_of("since", cohorts=cohorts).metrics["since"]
+
+
+def stored_of(asked: Metric) -> StoredPlan:
+    return StoredPlan(
+        1,
+        asked.plan,
+        asked.question,
+        (),
+        asked.reservation,
+        asked.expires,
+        current=True,
+        period_days=asked.period_days,
+        measures=asked.measures,
+    )
+
+
+# The bound of devices.
+
+
+@pytest.mark.parametrize("seed", range(FLEETS))
+def test_no_more_devices_are_claimed_than_were_used(seed: int) -> None:
+    """Fleets have churn, a season, reinstalls, clocks that are wrong, devices that stay away, and late reports.
+
+    The bound is of 95 % for each week; 41 weeks of which at most 13 may fail hold it at 1e-6. None does.
+    """
+    world = World(installs=60, growth=(0.05, 0.0, -0.05)[seed % 3], season=(0.4, 0.7)[seed % 2])
+    fleet = live(world, np.random.default_rng(seed))
+    n = fleet.came.sum(axis=1)
+    consented = fleet.truth.sum(axis=1)
+    bounds = [least(int(n[week]), [int(n[week - 1]), int(n[week - 2])]) for week in range(2, world.weeks)]
+    assert all(bound <= used for bound, used in zip(bounds, consented[2:], strict=True))
+    # And it is of use: most of what came counts.
+    assert np.mean(np.array(bounds) / n[2:]) > 0.8
+
+
+def test_a_sudden_fall_is_not_hidden_by_late_reports() -> None:
+    """10,000 devices a week, then 1,000: a tenth of the 10,000 report late, and more come than were used."""
+    came = round(0.85 * 1_000 + 0.10 * 10_000 + 0.02 * 10_000)
+    assert came > 1_000
+    assert least(came, [9_700, 9_700]) <= 1_000
+
+
+def test_what_came_is_what_is_claimed_where_nothing_came_before() -> None:
+    assert least(500, [0, 0], late=0.0) == 500
+    assert 480 <= least(500, [0, 0]) <= 500
+    assert least(0, [0, 0]) == 0
+    assert least(10, [5_000, 5_000]) == 0
+    assert [least(1_000, [1_000, 1_000], late=late) for late in (0.0, 0.05, LATE)] == sorted(
+        [least(1_000, [1_000, 1_000], late=late) for late in (0.0, 0.05, LATE)], reverse=True
+    )
+
+
+# Retention.
+
+
+def test_periods_of_a_month_are_whole_and_those_that_begin_in_it() -> None:
+    for month in (date(2026, 1, 1), date(2026, 2, 1), date(2026, 12, 1)):
+        window = periods_of(month, 7)
+        assert window.first.weekday() == 3
+        assert window.days % 7 == 0
+        assert window.first.month == month.month
+        assert (window.last - timedelta(days=6)).month == month.month
+        assert (window.last + timedelta(days=1)).month != month.month
+    assert periods_of(date(2026, 2, 1), 1).days == 28
+    assert month_after(date(2026, 12, 1), 1) == date(2027, 1, 1)
+    assert month_after(date(2026, 1, 1), -1) == date(2025, 12, 1)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return live(World(installs=1_000, weeks=46), np.random.default_rng(1))
+
+
+def test_retention_is_told_rightly_of_a_fleet(fleet: Fleet) -> None:
+    """The whole triangle at once, drawn anew: its intervals hold together, and what is told is enough to go by."""
+    asked = metric()
+    mechanism, rng = pure(asked.plan), np.random.default_rng(2)
+    laws, wrong, twice, widths = memo_laws(mechanism), 0, 0, []
+    for _ in range(DRAWS):
+        rows = retained(stored_of(asked), read_months(counted(fleet, mechanism, COHORTS, rng, laws), mechanism))
+        told = [row for row in rows if row.share and row.cohort >= FIRST]
+        assert len(told) >= 10
+        truths = [
+            true_retention(fleet, (row.cohort, row.cohort_last), _base(row.cohort_last), row.month) for row in told
+        ]
+        held = [
+            row.share.lower <= truth <= row.share.upper for row, truth in zip(told, truths, strict=True) if row.share
+        ]
+        wrong += not all(held)
+        # An interval that leaves room for twice the truth would tell nothing.
+        twice += any(row.share.upper < 2 * truth for row, truth in zip(told, truths, strict=True) if row.share)
+        widths += [row.share.upper - row.share.lower for row in told if row.share]
+    assert wrong <= MISSES_MAX
+    assert twice == DRAWS
+    assert np.median(widths) < 0.5
+
+
+def _base(cohort_last: date) -> date:
+    return month_after(cohort_last, 1)
+
+
+def test_a_cohort_that_nobody_is_in_and_a_month_without_enough_devices_are_not_told() -> None:
+    asked = metric()
+    mechanism, rng = pure(asked.plan), np.random.default_rng(3)
+    small = live(World(installs=5), rng)
+    rows = retained(
+        stored_of(asked), read_months(counted(small, mechanism, COHORTS, rng, memo_laws(mechanism)), mechanism)
+    )
+    assert rows
+    assert not any(row.share for row in rows)
+
+
+def test_expected_counts_give_the_truth() -> None:
+    """Exactly: half of a cohort stays, and twice as many of another come."""
+    asked = metric(24)
+    mechanism = pure(asked.plan)
+    reports = 10**9
+    months = []
+    for place, shares in enumerate(([0.5, 0.25], [0.5, 0.25], [0.25, 0.5])):
+        counts = _expected(mechanism, [*shares, *[0.0] * 22, 1 - sum(shares)], reports)
+        months.append(_month(date(2026, 2 + place, 1), counts, mechanism))
+    rows = {(row.cohort, row.month): row for row in retained(stored_of(asked), months)}
+    january = [rows[date(2026, 1, 1), month].share for month in (date(2026, 3, 1), date(2026, 4, 1))]
+    assert january[0] is not None
+    assert january[1] is not None
+    assert january[0].estimate == pytest.approx(1, rel=1e-6)
+    assert january[1].estimate == pytest.approx(0.5, rel=1e-6)
+    february = rows[date(2026, 2, 1), date(2026, 4, 1)].share
+    assert february is not None
+    assert february.estimate == pytest.approx(2, rel=1e-6)
+
+
+def _expected(
+    mechanism: PureMechanism, shares: list[float], reports: int
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    from dither_shared.mechanisms.memoized import MemoizedPure
+
+    assert isinstance(mechanism, MemoizedPure)
+    memos, again = memo_laws(mechanism)
+    return np.rint(reports * (np.array(shares) @ memos @ again)).astype(np.int64)
+
+
+def _month(month: date, counts: np.ndarray[tuple[int], np.dtype[np.int64]], mechanism: PureMechanism):  # type: ignore[no-untyped-def]
+    from dither_aggregator.analysis.functional import Functionals
+    from dither_aggregator.analysis.people import Month
+
+    n, window = int(counts.sum()), periods_of(month, 7)
+    return Month(month, window, 4, n, None, month), Functionals(mechanism, counts, n, 8)
+
+
+# Page and API.
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Site]:
+    with people_site(tmp_path_factory.mktemp("people"), fleet, COHORTS) as made:
+        yield made
+
+
+def test_the_page_says_what_the_api_says(one: Site, fleet: Fleet) -> None:
+    html = one.client.get("/people").text
+    meta, rows = ask(one, "/v1/people/active")
+    assert (meta["level"], meta["late"]) == (95, LATE)
+    assert len(rows) == 12
+    last = rows[-1]
+    assert f"At least {last['least']:,} devices were used in the week to {last['last']}." in words(html)
+    for row in rows:
+        assert f"<td>{row['n']:,}</td><td>{row['least']:,}</td>" in html
+        week = (date.fromisoformat(row["first"]) - FIRST).days // 7
+        if week < len(fleet.came):
+            assert row["n"] == fleet.came[week].sum()
+            assert row["least"] <= fleet.truth[week].sum()
+    _, triangle = ask(one, "/v1/people/retention")
+    told = [row for row in triangle if row["estimate"] is not None]
+    assert told
+    for row in told:
+        share = html[html.index(f"<td>{100 * row['estimate']:.0f}\N{NO-BREAK SPACE}%<br>") :]
+        assert f"{floor(100 * row['lower'])} to {ceil(100 * row['upper'])}" in share
+    _, months = ask(one, "/v1/people/newcomers")
+    assert [row["month"] for row in months] == [f"2026-{month:02}-01" for month in range(1, len(months) + 1)]
+
+
+def test_a_site_without_such_a_metric_says_how_to_have_one_and_has_no_such_link(tmp_path: Path) -> None:
+    with site_of(registry_of("theme"), tmp_path) as made:
+        html = made.client.get("/people").text
+        assert "No metric of this registry counts devices" in html
+        assert 'href="/people"' not in made.client.get("/").text
+        assert ask(made, "/v1/people/active")[1] == []
+
+
+def test_a_menu_leads_there_where_one_has(one: Site) -> None:
+    assert 'href="/people"' in one.client.get("/").text
+
+
+def test_months_begin_with_the_first_whole_one_and_days_of_the_future_are_not_read(one: Site) -> None:
+    (stored,) = measured(one.store)
+    found = people(one.store, stored)
+    assert found.months[0].first == FIRST
+    assert found.months[-1].window.last <= one.store.sealed()
+    assert all(period.window.last <= one.store.sealed() for period in active(one.store, stored))

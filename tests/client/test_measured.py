@@ -1,0 +1,106 @@
+"""Metrics that the device answers itself, as an app meets them."""
+
+from pathlib import Path
+
+import pytest
+
+import dither
+from dither.handles import NANOSECONDS, OwnUse
+from dither.terms_sentences import terms_of
+from dither.testing.offline_telemetry import TelemetryForTests
+from dither_shared.measures import TIME_UNITS
+from dither_shared.registry import Registry
+from tests.support.measured import measured, measured_text
+
+HIDDEN = """
+[metric.secret]
+rev = 1
+kind = "flag"
+question = "Secret?"
+epsilon = 1
+reports = 100
+schedule = "early"
+presence = "hidden"
+period = "1d"
+owners = ["team@example.org"]
+sensitivity = "low"
+expires = 2027-06-30
+"""
+
+
+def waiting(telemetry: TelemetryForTests) -> set[str]:
+    """Return the metrics of which a report waits."""
+    return set(telemetry.preview().cost)
+
+
+def test_active_answers_what_the_device_measures() -> None:
+    with TelemetryForTests(measured()) as telemetry:
+        assert waiting(telemetry) == set()
+        telemetry.active()
+        assert waiting(telemetry) == {"days", "back", "weeks", "since"}
+        assert telemetry.recorded() == []
+
+
+def test_any_answer_that_is_recorded_is_a_use() -> None:
+    with TelemetryForTests(measured("theme", "back")) as telemetry:
+        telemetry.theme.record("dark")
+        telemetry.theme.record("light")  # of this period no answer counts any more; it was a use all the same
+        assert waiting(telemetry) == {"theme", "back"}
+
+
+def test_an_answer_whose_presence_is_hidden_is_no_use() -> None:
+    """Else the file, and a report that waits, would tell that there was one."""
+    registry = Registry.parse(measured_text("back") + HIDDEN)
+    with TelemetryForTests(registry) as telemetry:
+        telemetry.secret.record(True)
+        assert waiting(telemetry) == set()
+        device = telemetry._session.device
+        assert device is not None
+        with device._file.peek():
+            assert device._file.one("SELECT * FROM used_days") is None
+
+
+def test_a_session_is_measured_in_the_metrics_unit_and_is_a_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = iter((0, 90 * 10**9))
+    monkeypatch.setattr("dither.telemetry.time.perf_counter_ns", lambda: next(passed))
+    with TelemetryForTests(measured("lasts", "back")) as telemetry:
+        with pytest.raises(KeyError), telemetry.session():
+            raise KeyError
+        (recorded,) = telemetry.recorded()
+        assert (recorded.metric, recorded.answer, recorded.silence) == ("lasts", 90, "")
+        assert waiting(telemetry) == {"lasts", "back"}
+
+
+def test_there_is_nothing_to_record_of_what_the_device_measures() -> None:
+    with TelemetryForTests(measured("back")) as telemetry:
+        assert type(telemetry.back) is OwnUse
+        assert not hasattr(telemetry.back, "record")
+
+
+@pytest.mark.parametrize("consent", [None, False])
+def test_nothing_is_kept_before_consent(tmp_path: Path, consent: bool | None) -> None:
+    (tmp_path / "metrics.toml").write_text(measured_text(), encoding="utf-8")
+    with dither.start(
+        tmp_path / "metrics.toml",
+        endpoint="http://127.0.0.1:9",
+        key="k" * 43,
+        data_dir=tmp_path / "data",
+        consent=consent,
+    ) as telemetry:
+        telemetry.active()
+        with telemetry.session():
+            pass
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_session_may_be_measured_in_every_unit_of_time() -> None:
+    assert tuple(NANOSECONDS) == TIME_UNITS
+
+
+def test_terms_say_what_is_kept_and_what_a_report_tells() -> None:
+    sentences = [str(sentence) for sentence in terms_of(measured("back", "lasts")) if sentence.metric == "back"]
+    assert "Your device itself works out whether it was used in the period before, too." in sentences
+    assert "For that it keeps the day of first use, and which of the last 62 days had use." in sentences
+    assert "That a report comes tells that the app was used in these 7 days." in sentences
+    lasts = [str(sentence) for sentence in terms_of(measured("lasts"))]
+    assert not any("62" in sentence for sentence in lasts)
