@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
                 _Parts(file).outbox.forget_everything()
             erased = file.erase()
             document: dict[str, object] = {"silent_for_days": SILENT_DAYS, "erased": erased}
-            lines = [f"forgotten: secret, memos, cohort and what waited; silent for {SILENT_DAYS} days"]
+            lines = [f"forgotten: secret, memos, cohort, days of use and what waited; silent for {SILENT_DAYS} days"]
             if not erased:
                 lines.append("another process reads the file, whose log still has it: the app goes on erasing")
         elif args.action == "budget":

@@ -464,11 +464,8 @@ class Device:
 
         Return False while another process still reads what was: `look` goes on with it.
         """
-        from dither.device.uses import DaysOfUse  # hardly ever
-
         with self._file.transaction(durable=True):
             self._outbox.forget_everything()
-            DaysOfUse(self._file, self._days).forget()
         return self._file.erase()
 
     def end_periods(self) -> bool:

@@ -275,14 +275,17 @@ class Outbox:
         return self._file.execute("DELETE FROM report WHERE upload = ?", upload_id).rowcount
 
     def forget_everything(self) -> None:
-        """Erase the secret, memos, cohort and what waits, keep what was spent, and begin 30 days of silence.
+        """Erase the secret, memos, cohort, days of use and what waits, keep what was spent, begin 30 days of silence.
 
         The log still has all of it, until `erase`.
         """
+        from dither.device.uses import DaysOfUse  # hardly ever
+
         self._budget.forget()
         self.drop("forgotten")
         self._file.set("secret", None)
         self._file.set("cohort", None)
+        DaysOfUse(self._file, self._days).forget()
         self._days.begin_silence()
         self._file.set("erasing", 1)
 

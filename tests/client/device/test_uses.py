@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+from dither.cli import main
 from dither.device import FILE_NAME, Device
 from dither.device.days import EPOCH, SILENT_DAYS
 from dither.device.uses import Used
@@ -112,6 +113,15 @@ def test_forget_erases_them_and_they_begin_after_the_silence(tmp_path: Path) -> 
     clock.travel(1)
     device.use()
     assert used(tmp_path) == (MONDAY + SILENT_DAYS, MONDAY + SILENT_DAYS, 1)
+
+
+def test_the_command_that_forgets_erases_them_too(tmp_path: Path) -> None:
+    clock = at(MONDAY)
+    device = begun(tmp_path, clock)
+    device.use()
+    device.close()
+    assert main(["device", "forget", str(tmp_path)]) == 0
+    assert used(tmp_path) is None
 
 
 def test_a_quiet_device_keeps_its_use_and_says_nothing(tmp_path: Path) -> None:
