@@ -37,6 +37,7 @@ MAY_IMPORT = {
         "msgspec",
         "numpy",
         "prometheus_client",
+        "pyarrow",
         "redis",
         "scipy",
         "webargs",

@@ -306,10 +306,6 @@ def _least(plan: Plan) -> int:
     return MEANS_MIN if isinstance(plan.domain, Range) else NUMBERS_MIN
 
 
-def _names(plan: Plan) -> Sequence[str]:
-    return (MEAN,) if isinstance(plan.domain, Range) else (MEAN, *QUANTILES)
-
-
 def _too_few(plan: Plan, counts: Counts, n: int, repeats: int) -> bool:
     """Tell whether n reports, of which one device may have sent so many, tell nothing."""
     smallest = min(int(table[:, 0].min()) for _, table, _ in tables(plan.cells, counts))

@@ -185,7 +185,7 @@ class PublishedMetricPage:
 
     @cached_property
     def history(self) -> "History | None":
-        """The charts of shares over time; None where fewer than two releases of one length tell anything, or of numbers."""
+        """The charts of shares over time; None where fewer than two releases of one length tell anything."""
         return None if self.numbers else _history(self.readings, [row.value for row in self.shown[:PANELS_MAX]])
 
 

@@ -83,7 +83,12 @@ def test_a_process_that_gets_no_time_begins_anew_with_some_for_this_registry_alo
 ) -> None:
     read_apart(body_of(registry_text()))
     started, begin = list[int](), registry_process.give_way
-    monkeypatch.setattr(registry_process, "give_way", lambda *how: (started.append(how[0]), begin(*how)))
+
+    def noted(niceness: int, *how: Any) -> None:
+        started.append(niceness)
+        begin(niceness, *how)
+
+    monkeypatch.setattr(registry_process, "give_way", noted)
     monkeypatch.setattr(registry_process, "STARVED_S", 0.0)
     assert registry_process._forker._process
     first = registry_process._forker._process.pid

@@ -300,7 +300,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
             release = replace(released(plan, draw(plan, n, rng)[0], rng), first=date(2026, month, 1))
             documents.append({**release.published(), "seal": seal(release, b"a secret of sixteen bytes")})
     top = tmp_path_factory.mktemp("kinds") / "site"
-    write(top, render(about(registry), documents))
+    write(top, render(about(registry, date(2026, 11, 1)), documents))
     return top
 
 

@@ -195,7 +195,7 @@ def _plain(value: object) -> object:
 
 
 def _arrow_cell(value: object, kind: str) -> object:
-    """Return a cell as its column has it. What is no number is null, as in JSON."""
+    """Return a cell as its column has it; null for NaN, as in JSON."""
     plain = _plain(value) if isinstance(value, np.generic) else value
     if plain is None or plain != plain:
         return None
