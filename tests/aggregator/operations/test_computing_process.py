@@ -40,7 +40,7 @@ TEXT = registry_text(kind="words", reports=1, epsilon="4")
 REPORTS = 300
 WAITS = "being computed"
 PATIENT_S = 1_000
-"""What nobody waits for gets a twentieth of a processor beside four busy programs."""
+"""Beside four busy programs the process that computes has a twentieth of a processor."""
 ANSWER_S = 240
 """By then a reader has answered, and started, or the server has said that it took too long."""
 
