@@ -308,7 +308,7 @@ def test_errors_of_the_same_coins_add_up(asking: Asking, world: World, monkeypat
 def test_a_reader_who_chooses_in_each_of_several_windows_is_not_misled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each window all values that came out above what they are expected to be, and the sum of all windows.
+    """The reader adds up, over all windows, the values of each that came out above what they are expected to be.
 
     Each part lies within its own interval, and nearly at its end: errors that are added as squares miss.
     """
