@@ -11,7 +11,7 @@ alpha:
 
 The intervals of a family hold at once. So a question of several names, or of several metrics and windows, has all that
 is possible while each of these lies in its own interval: whichever are chosen, with whichever numbers before them.
-Of names and free sums that is taken which is planned to be narrower, by the registry alone.
+The registry alone decides whether names or free sums are planned to be narrower, and so are taken.
 
 Questions that were all written before the first answer pay for their own number alone (Bonferroni).
 
@@ -129,7 +129,7 @@ class Term:
     adds_up: bool = False
     """Whether its error may go together with any other: what ranges leave open, and what is of several places."""
     figures: tuple[tuple[Fraction, Figure], ...] = ()
-    """What it is a sum of, but for the period; () where it is no sum."""
+    """The things that it is a sum of, without their periods; () where it is no sum."""
 
     def times(self, factor: float) -> "Term":
         """Return it times a number."""

@@ -370,7 +370,7 @@ _BEGINNING = (
     *("SHARE", "MEAN", "QUANTILE", "TOP", "REGRESS", "LOGISTIC", "CLUSTERS"),
     *("LPAR", "MINUS", "NUMBER", "COUNT", "YEAR"),
 )
-"""What a question or a part of one may begin with."""
+"""The terminals with which a question or a part of one may begin."""
 _QUESTION = 'a question such as share(metric = "value")'
 _PERIODS = ("LAST", "IN", "BETWEEN", "SINCE")
 _PERIOD = "a period such as last 7 days"

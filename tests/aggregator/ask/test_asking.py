@@ -48,7 +48,7 @@ METRICS = {
 }
 PAGE = Path(__file__).parents[3] / "aggregator" / "questions.md"
 DRAWN_TOGETHER = 64
-RUNS, PICKS = scaled(100, 1_000), scaled(10, 20)
+RUNS, NUMBER_RUNS, PICKS = scaled(100, 1_000), scaled(60, 600), scaled(10, 20)
 N = 20_000
 
 
@@ -276,13 +276,13 @@ def test_intervals_of_numbers_hold(asking: Asking, monkeypatch: pytest.MonkeyPat
         "quantile(load_time, .5)": people.quantile(0.5),
     }
     missed, questions = dict.fromkeys(truths, 0), {text: parse(text) for text in truths}
-    for _ in range(RUNS):
+    for _ in range(NUMBER_RUNS):
         for text, truth in truths.items():
             (answer,) = asking.answer(questions[text], alone=1)
             assert answer.lower is not None, answer.untold
             assert answer.upper is not None
             missed[text] += not answer.lower <= truth <= answer.upper
-    assert max(missed.values()) <= binom.isf(1e-6 / len(truths), RUNS, 0.05), missed
+    assert max(missed.values()) <= binom.isf(1e-6 / len(truths), NUMBER_RUNS, 0.05), missed
     assert sum(missed.values()) > 0, "intervals that never miss are too wide"
 
 
@@ -308,7 +308,7 @@ def test_errors_of_the_same_coins_add_up(asking: Asking, world: World, monkeypat
 def test_a_reader_who_chooses_in_each_of_several_windows_is_not_misled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each window all values that came out above what they are expected to be, and the sum of all windows.
+    """The reader adds up, over all windows, the values of each that came out above what they are expected to be.
 
     Each part lies within its own interval, and nearly at its end: errors that are added as squares miss.
     """

@@ -179,7 +179,7 @@ def test_sums_of_many_values_hold_together_or_are_refused(tmp_path: Path, values
 
 
 def test_no_chance_is_too_small_to_be_told(one: Site) -> None:
-    """Of very many questions each misses with 1e-18, and 1 less that is 1: ratios ended in a traceback."""
+    """One of very many questions misses with 1e-18, and 1 less that is 1: ratios ended in a traceback."""
     widths = []
     for number in (100, 10**17):
         question = parse('share(color = "Chrome 100") / share(color = "Firefox 9")')
