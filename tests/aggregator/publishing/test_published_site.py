@@ -167,6 +167,7 @@ def test_a_site_is_what_its_documents_make_of_it(made: Path) -> None:
     assert "<script" not in text
     assert "<b>teal" not in text
     assert "To draw the right one first." in text
+    assert "hidden among 20,000 reports or more, with epsilon 0.0" in text
 
 
 def test_any_changed_byte_is_found(made: Path, tmp_path: Path) -> None:
