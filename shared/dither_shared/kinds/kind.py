@@ -68,7 +68,7 @@ class CountNoise(Protocol):
 
     @property
     def variance(self) -> float:
-        """Of one count."""
+        """The variance on one count."""
 
     def wider(self, mechanism: PureMechanism, n: int) -> float:
         """Return by what factor it makes the standard error of a rare value larger, of n reports."""

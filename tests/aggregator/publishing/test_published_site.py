@@ -152,6 +152,7 @@ def test_a_site_is_what_its_documents_make_of_it(made: Path) -> None:
     counts = (made / "color/2026-10.counts.csv").read_text().splitlines()
     (release,) = (each for each in documents_in(made) if each["first"] == "2026-10-01")
     assert counts[1:] == [f"color,2026-10,{place},{count}" for place, count in enumerate(release["counts"])]
+    assert "hidden among 20,000 reports or more, with epsilon 0.0" in text
 
 
 def test_any_changed_byte_is_found(tmp_path: Path) -> None:
