@@ -96,7 +96,5 @@ def test_merging_outputs_that_are_alike_loses_nothing(stored: StoredPlan, monkey
 def test_columns_in_the_wrong_order_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted bug: cohorts ask from the highest step down."""
     truth, right = spread(places_of(MEMO.plan)), channel_module.law_by_place
-    monkeypatch.setattr(
-        channel_module, "law_by_place", lambda plan, mechanism, cell: right(plan, mechanism, 7 - cell)
-    )
+    monkeypatch.setattr(channel_module, "law_by_place", lambda plan, mechanism, cell: right(plan, mechanism, 7 - cell))
     assert np.abs(fit(expected(MEMO, truth)).raw - truth).max() > 0.01

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 from threading import Event
+from typing import Any
 from unittest.mock import patch
 
 import pytest
