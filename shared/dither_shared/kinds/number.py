@@ -19,7 +19,6 @@ from math import sqrt
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
@@ -29,6 +28,7 @@ from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, Squar
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
     from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
@@ -158,24 +158,11 @@ class NumberKind(Kind[NumberDomain, Placed]):
         weights = sum(part.cells * part.weight for part in cells.parts)
         return PureMechanism.of(last.mechanism).noise_variance * weights / last.weight
 
-    def poisoning(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
-        """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known.
+    def poisoning(self, domain: NumberDomain, cells: Cells) -> "tuple[Worth, ...]":
+        """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known."""
+        from dither_shared.kinds.number_precision import worths  # only for planning
 
-        The weights of a shape's fit follow its counts. A memoized number's mean is the sum of its steps' shares, each
-        by its width: w_j g(m_j) summed, with g(m) = m / (m + (n - m') / J) the part of one of J cohorts that m of all
-        m' made-up devices are. As g is concave, that is at most g(max w m'): as if the mean had the part 1 / (J max w)
-        of the reports. With equal steps that is all of them.
-        """
-        if isinstance(domain, Range):
-            from dither_shared.kinds.number_precision import mean_worth  # only for planning
-
-            return (mean_worth(cells),)
-        if not isinstance(domain, Thresholds):
-            return (HONEST,)
-        bit, edges = PureMechanism.of(cells.mechanism), domain.edges
-        widest = Fraction(max(high - low for low, high in pairwise(edges)), edges[-1] - edges[0])
-        mean = of_support("the mean", bit.p, bit.q, 1 / (domain.size * widest))
-        return mean, of_support("a share above a point", bit.p, bit.q, Fraction(1, domain.size))
+        return worths(domain, cells)
 
     def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
         """Return those of mean and median of n reports, in the unit, of numbers that are spread evenly."""

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from math import ceil, sqrt
 from operator import add, mul, sub, truediv
 
-from dither_shared.accounting.poisoning import Worth
+from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import Cells
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 from dither_shared.mechanisms import PureMechanism, SquareWave
@@ -118,6 +118,24 @@ def mean_variance(cells: Cells) -> float:
     """Return n times the variance of the mean that one window tells, as parts of its range."""
     window, shares, places = _grid(cells)
     return _variance(_of_window(window, shares), shares, places, SOLVED)
+
+
+def worths(domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
+    """Return what a made-up report is worth in the mean, as parts of the range, and in the share of a cohort.
+
+    The weights of a shape's fit follow its counts. A memoized number's mean is the sum of its steps' shares, each by
+    its width: w_j g(m_j) summed, with g(m) = m / (m + (n - m') / J) the part of one of J cohorts that m of all m'
+    made-up devices are. As g is concave, that is at most g(max w m'): as if the mean had the part 1 / (J max w) of the
+    reports. With equal steps that is all of them.
+    """
+    if isinstance(domain, Range):
+        return (mean_worth(cells),)
+    if not isinstance(domain, Thresholds):
+        return (HONEST,)
+    bit, edges = PureMechanism.of(cells.mechanism), domain.edges
+    widest = Fraction(max(high - low for low, high in pairwise(edges)), edges[-1] - edges[0])
+    mean = of_support("the mean", bit.p, bit.q, 1 / (domain.size * widest))
+    return mean, of_support("a share above a point", bit.p, bit.q, Fraction(1, domain.size))
 
 
 def mean_worth(cells: Cells) -> Worth:

@@ -17,7 +17,6 @@ from itertools import combinations, islice
 from math import prod
 from typing import TYPE_CHECKING
 
-from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import (
     OTHER,
@@ -41,6 +40,7 @@ from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
     from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
@@ -133,7 +133,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
         variances = (PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
         return cells.each * max(variances)
 
-    def poisoning(self, domain: Columns, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: Columns, cells: Cells) -> "tuple[Worth, ...]":
         """Return that of a cell of two columns, of those that made-up reports move most."""
         from dither_shared.kinds.table_precision import cell_worth  # only for planning
 

@@ -10,7 +10,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.domains.hashed_texts import Read
@@ -22,6 +21,7 @@ from dither_shared.rng import Rng
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
 
 if TYPE_CHECKING:
+    from dither_shared.accounting.poisoning import Worth
     from dither_shared.toml_tables import TomlTable
 
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
@@ -72,12 +72,14 @@ class WordsKind(TextKind):
         noise = PureMechanism.of(last.mechanism).noise_variance
         return noise * Fraction(total, last.cells * last.weight)
 
-    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
+    def poisoning(self, domain: TextDomain, cells: Cells) -> "tuple[Worth, ...]":
         """Return that of the share of a text that is looked up: in the verification group, from all of its rows.
 
         With B buckets it is the mean of w = (B (S - q) / (p - q) - 1) / (B - 1). To be named the text must be proposed
         as well, by reports of the levels.
         """
+        from dither_shared.accounting.poisoning import Worth  # only for people and the aggregator
+
         last = cells.parts[-1]
         share = Fraction(last.cells * last.weight, sum(part.cells * part.weight for part in cells.parts))
         points = PureMechanism.of(last.mechanism)
