@@ -168,13 +168,15 @@ def test_the_pages_commands_install_units_that_a_booted_systemd_runs_and_tells_o
     assert venv.startswith("python3 -m venv /opt/dither-0.1.0")
     assert pip.startswith("/opt/dither-0.1.0/bin/pip install")
     making = re.findall(r"^ {7}(runuser .*\n)", part, re.MULTILINE)
-    (starting,) = re.findall(r"`(systemctl enable --now [^`]*)`", part)
+    starting, publishing = re.findall(r"`(systemctl enable --now [^`]*)`", part)
+    (units,) = re.findall(r"`(install\s[^`]*dither-publish[^`]*)`", part)
     script = [
         INSTALLED.format(python=f"python{sys.version_info[0]}.{sys.version_info[1]}"),
         *installing,
         *making,
         starting,
         LOOKED.format(doctor=f"runuser -u dither -- {shown('dither doctor')}"),
+        f"{' '.join(units.split())}\n{publishing}\nsystemctl list-timers --all dither-publish.timer\n",
     ]
     (work / "script").write_text("".join(script), encoding="utf-8")
     (work / "metrics.toml").write_text(registry_text(), encoding="utf-8")
@@ -189,6 +191,7 @@ def test_the_pages_commands_install_units_that_a_booted_systemd_runs_and_tells_o
     assert re.search(r"^NRestarts=0$", said, re.MULTILINE)
     assert re.search(r" 0(2:[345]\d|3:00):\d\d UTC .* dither-backup.timer +dither-backup.service$", said, re.MULTILINE)
     assert re.search(r"^Sun.dither$", said, re.MULTILINE)
+    assert re.search(r"dither-publish.timer +dither-publish.service$", said, re.MULTILINE)
     assert "Sun.dither brings back the store of " in units
     assert "<2>dither-backup.service has failed: journalctl" in units
     assert re.findall(r"^(?:ActiveState|Result)=(\w+)$", said, re.MULTILINE)[-2:] == ["success", "inactive"]
