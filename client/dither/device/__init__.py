@@ -204,11 +204,15 @@ class Device:
         with self._file.transaction(keeps_era=True):
             measured = [metric for metric in self._measured if self._agreement.allows(metric)]
             self._notice_clock()
-            used = DaysOfUse(self._file, self._days).mark() if measured else None
+            days = DaysOfUse(self._file, self._days)
+            used = days.mark() if measured else None
             if used:
                 self._file.end_era()
+                first_use = days.first_use(used)
                 for metric in measured:
-                    answered |= self._slots.record(metric, metric.read(used.answer(metric))) is None
+                    answer = used.answer(metric, first_use)
+                    if answer is not None:
+                        answered |= self._slots.record(metric, metric.read(answer)) is None
             if answered:
                 self._send_schedule.planned(delay)
             self._file.learn(_USE, True)
