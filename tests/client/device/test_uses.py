@@ -11,13 +11,13 @@ from typing import Any
 
 from dither.cli import main
 from dither.device import FILE_NAME, Device
-from dither.device.days import EPOCH, SILENT_DAYS
+from dither.device.days import EPOCH, SILENT_DAYS, day_number
 from dither.device.uses import DaysOfUse, Used
 from dither_shared.measures import DAYS_KEPT
 from dither_shared.registry import Metric, Registry
 from tests.support.clocks import DAY_S, Clock
 from tests.support.devices import open_device, send
-from tests.support.measured import measured
+from tests.support.measured import measured, measured_text
 
 MONDAY = 20_776
 """A day divisible by 7, on which a period of a week begins."""
@@ -87,18 +87,49 @@ def test_nothing_is_kept_before_consent_nor_without_a_metric_that_measures(tmp_p
     assert used(tmp_path / "alone") is None
 
 
-def test_refusing_every_metric_that_measures_keeps_no_more_days(tmp_path: Path) -> None:
+def test_refusing_every_metric_that_measures_erases_the_days(tmp_path: Path) -> None:
     clock = at(MONDAY)
-    device = begun(tmp_path, clock, measured("back", "theme"))
+    device = begun(tmp_path, clock, measured("back", "weeks", "theme"))
     device.use()
     device.refuse_metric("back", refused=True)
+    assert days_of(tmp_path) == {MONDAY}
+    device.refuse_metric("weeks", refused=True)
+    assert used(tmp_path) is None
     clock.travel(1)
     assert not device.use()
-    assert days_of(tmp_path) == {MONDAY}
+    assert used(tmp_path) is None
     device.refuse_metric("back", refused=False)
-    assert days_of(tmp_path) == {MONDAY}
     device.use()
-    assert days_of(tmp_path) == {MONDAY, MONDAY + 1}
+    assert used(tmp_path) == (MONDAY + 1, MONDAY + 1, 1)
+    device.refuse()
+    assert used(tmp_path) is None
+
+
+def test_days_go_where_no_metric_measures_them_any_more(tmp_path: Path) -> None:
+    """They stay while a metric only waits for consent to more."""
+    clock = at(MONDAY)
+    device = begun(tmp_path, clock, measured("back"))
+    device.use()
+    device.close()
+    more = Registry.parse(measured_text("back").replace('"low"', '"high"'))
+    device = open_device(more, tmp_path, clock, agree=False)
+    device.begin()
+    assert not device.use()
+    device.close()
+    assert days_of(tmp_path) == {MONDAY}
+    begun(tmp_path, clock, measured("theme")).close()
+    assert used(tmp_path) is None
+    device = begun(tmp_path, clock, measured("back"))
+    device.use()
+    assert days_of(tmp_path) == {MONDAY}
+    device.drop()  # the app says that the person does not agree
+    assert used(tmp_path) is None
+    clock.travel(1)
+    device.use()
+    assert days_of(tmp_path) == {MONDAY + 1}
+    clock.now = day_number(date(2027, 6, 30)) * DAY_S + 1
+    assert not device.use()
+    assert used(tmp_path) is None
 
 
 def test_forget_erases_them_and_they_begin_after_the_silence(tmp_path: Path) -> None:
@@ -259,6 +290,7 @@ def test_the_month_is_that_of_the_first_day_in_utc() -> None:
 def first_use(device: Device) -> int:
     with device._file.peek():
         row = device._file.one("SELECT first, latest, days FROM used_days")
+        assert row
         return DaysOfUse(device._file, device._days).first_use(Used(*row))
 
 
