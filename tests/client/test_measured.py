@@ -1,5 +1,6 @@
 """Metrics that the device answers itself, as an app meets them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import dither
 from dither.handles import NANOSECONDS, OwnUse
 from dither.terms_sentences import terms_of
 from dither.testing.offline_telemetry import TelemetryForTests
+from dither_shared.errors import InvalidAnswer
 from dither_shared.measures import TIME_UNITS
 from dither_shared.registry import Registry
 from tests.support.measured import measured, measured_text
@@ -72,9 +74,46 @@ def test_a_session_is_measured_in_the_metrics_unit_and_is_a_use(monkeypatch: pyt
 
 
 def test_there_is_nothing_to_record_of_what_the_device_measures() -> None:
-    with TelemetryForTests(measured("back")) as telemetry:
-        assert type(telemetry.back) is OwnUse
-        assert not hasattr(telemetry.back, "record")
+    with TelemetryForTests(measured("weeks")) as telemetry:
+        assert type(telemetry.weeks) is OwnUse
+        assert telemetry.flush().detail == (
+            "nothing to send: weeks: unused (the device itself answers, once it was used, or has kept days for a whole "
+            "period): call telemetry.active(), or session() where it measures one"
+        )
+        with pytest.raises(InvalidAnswer, match=r"weeks is answered by the device itself: call telemetry\.active"):
+            telemetry.weeks.record(3)  # type: ignore[arg-type]  # a type checker refuses it, too
+        assert waiting(telemetry) == set()
+
+
+def test_a_session_of_an_async_function_lasts_until_it_was_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+    monkeypatch.setattr("dither.telemetry.time.perf_counter_ns", lambda: now)
+    with TelemetryForTests(measured("lasts")) as telemetry:
+
+        @telemetry.session()
+        async def work() -> int:
+            nonlocal now
+            await asyncio.sleep(0)
+            now += 30 * 10**9
+            return 7
+
+        assert asyncio.run(work()) == 7
+        assert [recorded.answer for recorded in telemetry.recorded()] == [30]
+
+
+def test_a_session_that_began_before_consent_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "metrics.toml").write_text(measured_text("lasts"), encoding="utf-8")
+    monkeypatch.setenv("DITHER_TELEMETRY", "1")
+    with dither.start(
+        tmp_path / "metrics.toml", endpoint="http://127.0.0.1:9", key="k" * 43, data_dir=tmp_path / "data"
+    ) as telemetry:
+        with telemetry.session():
+            assert telemetry.set_consent(True)
+        telemetry.lasts.record(3)  # the device answers: it is said in the log, and reaches neither report nor app
+        assert telemetry.status().waiting == 0
+        with telemetry.session():
+            pass
+        assert telemetry.status().waiting == 1
 
 
 @pytest.mark.parametrize("consent", [None, False])
