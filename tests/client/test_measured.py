@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 import dither
+from dither.cli import main
+from dither.commands.metrics.diff import compare
+from dither.commands.metrics.docs import page
 from dither.handles import NANOSECONDS, OwnUse
 from dither.terms_sentences import terms_of
 from dither.testing.offline_telemetry import TelemetryForTests
+from dither.writing.page import to_markdown
 from dither_shared.errors import InvalidAnswer
 from dither_shared.measures import TIME_UNITS
 from dither_shared.registry import Registry
@@ -141,5 +145,34 @@ def test_terms_say_what_is_kept_and_what_a_report_tells() -> None:
     assert "Your device itself works out whether it was used in the period before, too." in sentences
     assert "For that it keeps the day of first use, and which of the last 62 days had use." in sentences
     assert "That a report comes tells that the app was used in these 7 days." in sentences
+    since = [str(sentence) for sentence in terms_of(measured("since"))]
+    assert "First used means: after you first agreed to telemetry of this app." in since
+    assert not any("answer changes" in sentence for sentence in since)
     lasts = [str(sentence) for sentence in terms_of(measured("lasts"))]
     assert not any("62" in sentence for sentence in lasts)
+
+
+def test_the_page_for_users_does_not_contradict_itself() -> None:
+    told = to_markdown(page(measured("back", "since", "lasts")))
+    assert "should tell nothing about you" not in told
+    assert "answer changes" not in told
+    assert told.count("That a report comes tells that the app was used in that period.") == 3
+    assert "First used means: after you first agreed" in told
+    assert "should tell nothing about you" in to_markdown(page(measured("theme")))
+
+
+def test_what_a_quiet_device_drops_is_no_matter_of_what_it_measures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.toml").write_text(measured_text("since", quiet_days=1), encoding="utf-8")
+    main(["metrics", "check", str(tmp_path / "metrics.toml")])
+    shown = capsys.readouterr().out
+    assert "record it on a later day" not in shown
+    assert "e^1000 is more than 1,000,000,000,000,000,0" in shown
+
+
+def test_what_is_no_longer_measured_needs_another_rev() -> None:
+    before = measured("back")
+    after = Registry.parse(measured_text("back").replace('measures = "returned"\n', ""))
+    said = "measures changes from returned to none; under the same rev: give it rev 2"
+    assert [remark.detail for remark in compare(before, after) if remark.what == "meaning"] == [said]
