@@ -8,8 +8,8 @@ kept.
 Kept after consent alone, where a metric that the person agreed to measures it. All within a transaction.
 
 Days may be kept for less long than the device has been there: such a metric may come with a later version. So what is
-asked of the first use goes by the file's first day, if that is earlier, until everything was forgotten. What is asked
-of the period before is not answered until all its days were kept.
+asked of the first use goes by the file's first day, if that is earlier, until everything was forgotten. A question
+about the period before gets no answer until all its days were kept.
 """
 
 from datetime import date
