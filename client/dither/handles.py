@@ -5,7 +5,7 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import wraps
 from time import perf_counter_ns
-from typing import ParamSpec, TypeVar, cast
+from typing import NoReturn, ParamSpec, TypeVar, cast
 
 from dither_shared.errors import ConfigurationError
 from dither_shared.installed import Installed
@@ -26,8 +26,12 @@ class Handle:
 class OwnUse(Handle):
     """A metric that the device answers by itself, of its own use: there is nothing to record.
 
-    `telemetry.active()`, any answer that is recorded, and `telemetry.session()` are what it measures.
+    `telemetry.active()`, any call that records an answer, and `telemetry.session()` are what it measures.
     """
+
+    def record(self, answer: NoReturn) -> None:
+        """Say that there is nothing to record; strict telemetry raises InvalidAnswer."""
+        self._record(self.metric, answer)
 
 
 class Flag(Handle):
@@ -124,7 +128,8 @@ class Number(Handle):
             raise ConfigurationError(
                 f"timing() is for metrics in one of {', '.join(NANOSECONDS)}: {self.metric.name} is in {unit!r}"
             )
-        return Timing(self, NANOSECONDS[unit])
+        per_unit = NANOSECONDS[unit]
+        return Timing(perf_counter_ns, lambda begun: self.record(Fraction(perf_counter_ns() - begun, per_unit)))
 
 
 class Table(Handle):
@@ -149,24 +154,23 @@ NANOSECONDS = {
 
 
 class Timing:
-    """Records how long a `with` block, or a call of a decorated function, takes. One may be used several times.
+    """Times a `with` block, or a call of a decorated function, `async` or not. One may be used several times.
+
+    `begin` returns what `end` is given, such as a moment.
 
     Blocks may lie within each other. Those of other threads and tasks need a `timing()` of their own, calls do not.
     """
 
-    def __init__(self, number: Number, nanoseconds: int) -> None:
-        self._number = number
-        self._nanoseconds = nanoseconds
+    def __init__(self, begin: Callable[[], int], end: Callable[[int], None]) -> None:
+        self._begin = begin
+        self._end = end
         self._begun: list[int] = []
 
     def __enter__(self) -> None:
-        self._begun.append(perf_counter_ns())
+        self._begun.append(self._begin())
 
     def __exit__(self, *raised: object) -> None:
-        self._record_since(self._begun.pop())
-
-    def _record_since(self, begun: int) -> None:
-        self._number.record(Fraction(perf_counter_ns() - begun, self._nanoseconds))
+        self._end(self._begun.pop())
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Return a function that does the same; each call is timed, of an `async` one until it has been awaited."""
@@ -176,21 +180,21 @@ class Timing:
 
             @wraps(function)
             async def timed_until_awaited(*args: P.args, **kwargs: P.kwargs) -> object:
-                begun = perf_counter_ns()
+                begun = self._begin()
                 try:
                     return await function(*args, **kwargs)
                 finally:
-                    self._record_since(begun)
+                    self._end(begun)
 
             return cast("Callable[P, T]", timed_until_awaited)
 
         @wraps(function)
         def timed(*args: P.args, **kwargs: P.kwargs) -> T:
-            begun = perf_counter_ns()
+            begun = self._begin()
             try:
                 return function(*args, **kwargs)
             finally:
-                self._record_since(begun)
+                self._end(begun)
 
         return timed
 

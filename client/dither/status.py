@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from dither.device import Device, Sending, SkipReason
 from dither.device.days import EPOCH
-from dither.device.skip_reason import HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, Silence
+from dither.device.skip_reason import HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, UNUSED, Silence
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen
@@ -135,14 +135,14 @@ def status_of(
     )
 
 
-def nothing_sent(skips: Mapping[str, SkipReason], hidden: Collection[str]) -> str:
-    """Return why nothing leaves, and the next step, by metric.
+def nothing_sent(skips: Mapping[str, SkipReason], hidden: Collection[str], own: Collection[str]) -> str:
+    """Return why nothing leaves, and the next step, by metric; `own` are those that the device answers itself.
 
     An app may log it, so the words for a hidden metric are the same whether there is an answer or not.
     """
     named: dict[tuple[str, date | None], list[str]] = {}
     for name, skip in skips.items():
-        word, until = skip.reason or UNRECORDED, skip.until
+        word, until = skip.reason or (UNUSED if name in own else UNRECORDED), skip.until
         if name in hidden and word in (UNRECORDED, Silence.ANSWERED, Silence.UNOPENED, Silence.WAITING):
             word, until = HIDDEN, None
         named.setdefault((word, day_of(until)), []).append(name)

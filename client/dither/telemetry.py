@@ -5,16 +5,17 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from weakref import WeakSet
 
 from dither import fork_handlers
 from dither.device import Device, DeviceBusy, DeviceUnusable
+from dither.device.skip_reason import NEXT_STEPS, UNUSED
 from dither.device.sqlite_connection import WAIT_S, within
-from dither.handles import HANDLES, NANOSECONDS, OwnUse
+from dither.handles import HANDLES, NANOSECONDS, OwnUse, Timing
 from dither.logger import DEBUG, WARNING, say
 from dither.sending.upload_thread import FlushResult, Uploader, delay
 from dither.session import CATCH_UP_EVERY_S, Session
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from dither.terms_sentences import Sentence
 
 T = TypeVar("T")
+_UNMEASURED = -1
+"""The beginning of a session that nobody had agreed to."""
 LOOK_WITHIN_S = 1.0
 """The longest that `status()` and `preview()` wait for the file, all in all."""
 
@@ -57,7 +60,9 @@ class Telemetry:
         self._warned: set[str] = set()
         metrics = settings.registry.metrics
         self._handles = {
-            name: (OwnUse if metric.measures else HANDLES[metric.kind.name])(metric, self._record)
+            name: OwnUse(metric, self._nothing_to_record)
+            if metric.measures
+            else HANDLES[metric.kind.name](metric, self._record)
             for name, metric in metrics.items()
         }
         self._guarded(self._session.begin, self._session.fail if self._session.speaks else lambda error: None)
@@ -107,24 +112,37 @@ class Telemetry:
     def active(self) -> None:
         """Say that the device is used today: for what it measures of its days of use (`measures` in the registry).
 
-        Any answer that is recorded says the same, unless its presence is hidden. Returns quickly and never raises.
+        So does every call that records an answer, taken or not, unless its presence is hidden. Returns quickly and
+        never raises.
         """
         with within(WAIT_S):
             self._speaking(self._use)
 
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Measure how long the block takes, a time of use, for each metric that measures `session_length`."""
+    def session(self) -> Timing:
+        """Measure how long a block takes, a time of use, for each metric that measures `session_length`.
+
+        It is a context manager that also decorates functions, `async` ones too. A block that begins before the person
+        has agreed is not measured.
+        """
+        return Timing(self._begin_session, self._end_session)
+
+    def _begin_session(self) -> int:
         self.active()
-        begun = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            taken = time.perf_counter_ns() - begun
-            self.active()  # it may have lasted into another day
-            for metric in self._settings.registry.metrics.values():
-                if metric.measures == "session_length":
-                    self._record(metric, Fraction(taken, NANOSECONDS[metric.unit]))
+        return time.perf_counter_ns() if self._session.speaks else _UNMEASURED
+
+    def _end_session(self, begun: int) -> None:
+        taken = time.perf_counter_ns() - begun
+        self.active()  # it may have lasted into another day
+        for metric in self._settings.registry.metrics.values():
+            if metric.measures == "session_length" and begun != _UNMEASURED:
+                self._record(metric, Fraction(taken, NANOSECONDS[metric.unit]))
+
+    def _nothing_to_record(self, metric: Metric, answer: object) -> None:
+        """Say what to call in place of recording what the device measures."""
+        words = f"{metric.name} is answered by the device itself: {NEXT_STEPS[UNUSED]}, and record nothing"
+        if self._settings.strict:
+            raise InvalidAnswer(words)
+        say(WARNING, "%s", words)
 
     def _use(self, device: Device, uploader: Uploader) -> None:
         try:
@@ -243,8 +261,9 @@ class Telemetry:
         if device is None:
             return result
         hidden = [name for name, metric in metrics.items() if metric.hidden]
+        own = [name for name, metric in metrics.items() if metric.measures]
         with suppress(Exception):  # the file cannot be looked into now: then nothing is said
-            return replaced(result, detail=nothing_sent(device.skip_reasons(), hidden))
+            return replaced(result, detail=nothing_sent(device.skip_reasons(), hidden, own))
         return result
 
     async def flush_async(self, timeout: float = 10.0) -> FlushResult:

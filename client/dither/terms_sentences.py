@@ -64,6 +64,8 @@ def _of_metric(metric: Metric) -> Iterator[Sentence]:
             yield sentence(
                 "For that it keeps the day of first use, and which of the last {kept} days had use.", kept=DAYS_KEPT
             )
+        if metric.measures in ("age", "first_month"):
+            yield sentence("First used means: after you first agreed to telemetry of this app.")
     yield from _answers(metric)
     yield sentence(_SENSITIVITY[metric.sensitivity])
     if metric.hidden:
@@ -77,7 +79,8 @@ def _of_metric(metric: Metric) -> Iterator[Sentence]:
     yield sentence(_LIFE[metric.memoized, metric.charges > 1], number=metric.charges, day=metric.expires.isoformat())
     if metric.memoized:
         yield sentence("An answer that you repeat repeats its noise: reports of your device can be linked.")
-        yield sentence("On which day your answer changes is not hidden.")
+        if not metric.measures:  # the month of first use stays
+            yield sentence("On which day your answer changes is not hidden.")
     if cells := metric.cells.lasting:
         yield sentence("Reports show which of {groups} groups your device is in.", groups=cells)
     if linked := Terms.of(metric).linked:

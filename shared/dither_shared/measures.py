@@ -10,20 +10,24 @@ from these at the first use of a day, if a report of its period is due:
     session_length  how long a session took that the app marked
 
 The period before, and not the present one, because its days are over: the same is answered on whichever day of a period
-the device is first used. A cohort is a month modulo 24, so that the list of values, and with it the plan, stays.
+the device is first used. A device that has not kept days since the beginning of that period does not answer. A cohort
+is a month modulo 24, so that the list of values, and with it the plan, stays.
 """
 
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dither_shared.frozen import frozen
 
 if TYPE_CHECKING:
+    from dither_shared.domains import Domain
+    from dither_shared.domains.number_ranges import NumberDomain
     from dither_shared.toml_tables import TomlTable
 
 DAYS_KEPT = 62
 """The last days of which a device keeps whether it was used: two periods of 31 days."""
-PERIOD_DAYS_MAX = DAYS_KEPT // 2
+LOOKS_BACK_DAYS = (2, DAYS_KEPT // 2)
+"""The shortest and the longest period of what looks back: of one day it would tell whether that day had use."""
 TIME_UNITS = ("ns", "us", "µs", "ms", "s", "min", "h")
 CYCLE_MONTHS = 24
 COHORTS = (4, 12, 24)
@@ -64,33 +68,51 @@ MEASURES = {
 }
 
 
-def read_measures(table: "TomlTable", kind: str, *, unit: str, memoize: bool, charges: int, period_days: int) -> str:
+def check_kind(table: "TomlTable", kind: str) -> None:
+    """Refuse a metric that is of another kind than what it measures, before the keys of that kind are read."""
+    for measure in MEASURES.values():
+        if table.is_one_of("measures", (measure.name,)) and kind != measure.kind:
+            raise table.error("kind", f'must be "{measure.kind}" where measures = "{measure.name}", got "{kind}"')
+
+
+def read_measures(
+    table: "TomlTable", domain: "Domain", *, memoize: bool, charges: int, period_days: int, schedule: str
+) -> str:
     """Return the name of what a metric measures; refuse what it cannot be asked with.
 
     Raises RegistryError with the key, what was needed and what came.
     """
     measure = MEASURES[table.one_of("measures", MEASURES)]
     asks = f'where measures = "{measure.name}"'
-    if kind != measure.kind:
-        raise table.error("kind", f'must be "{measure.kind}" {asks}, got "{kind}"')
     if table.one_of("presence", ("public", "hidden")) == "hidden":
         raise table.error(
             "presence", f'must be "public" {asks}: a device keeps its days of use as they come, which tells as much'
         )
-    if measure.units and unit not in measure.units:
+    if measure.units and domain.unit not in measure.units:
         units = " or ".join(f'"{each}"' for each in measure.units)
-        raise table.error("unit", f'must be {units} {asks}, got "{unit}"')
+        raise table.error("unit", f'must be {units} {asks}, got "{domain.unit}"')
     if measure.memoized and not memoize:
         raise table.error("memoize", f"must be true {asks}: it never changes, and fresh noise would tell it in the end")
     if memoize and not measure.memoized:
         raise table.error("memoize", f"must be left out {asks}: the answer changes, and says when")
     if measure.memoized and charges != 1:
         raise table.error("answers", f"must be 1 {asks}: it never changes, got {charges}")
-    if measure.looks_back and period_days > PERIOD_DAYS_MAX:
-        most = f'at most "{PERIOD_DAYS_MAX}d" {asks}: a device keeps the last {DAYS_KEPT} days of use'
-        raise table.error("period", f'must be {most}, got "{period_days}d"')
-    if measure.name == "first_month" and not table.has("cohorts"):
-        raise table.error("cohorts", f"must say how many cohorts there are {asks}: 4, 12 or 24")
+    if measure.looks_back:
+        least, most = LOOKS_BACK_DAYS
+        if period_days > most:
+            why = f'at most "{most}d" {asks}: a device keeps the last {DAYS_KEPT} days of use'
+            raise table.error("period", f'must be {why}, got "{period_days}d"')
+        if period_days < least:
+            why = f'at least "{least}d" {asks}: it would tell whether a single day had use'
+            raise table.error("period", f'must be {why}, got "{period_days}d"')
+        if charges == 1 and schedule == "early":
+            why = f'{asks} and schedule = "early": devices would answer only when they are new'
+            raise table.error("reports", f"must be more than 1 {why}")
+    if measure.name == "active_days":
+        asked = cast("NumberDomain", domain)
+        if asked.edges[0] >= period_days * 10**asked.decimals:
+            key = "edges" if table.has("edges") else "low"
+            raise table.error(key, f"must begin below the {period_days} days of a period {asks}")
     return measure.name
 
 

@@ -471,6 +471,10 @@ def _read_metric(
     known = len(mistakes) == noted or table.is_one_of("kind", meant)
     presence = table.one_of("presence", ("public", "hidden"))
     asked = None
+    if table.has("measures"):
+        from dither_shared.measures import check_kind, read_measures  # most registries have none
+
+        check_kind(table, kind.name)
     if known:
         with mistakes.noted():
             asked = kind.read_table(table, directory, metric=name, hidden=presence == "hidden")
@@ -499,10 +503,8 @@ def _read_metric(
     if memoize and facts["schedule"] == "spread":
         raise table.error("schedule", 'must not be "spread" where answers are memoized: they are asked in every period')
     if table.has("measures"):
-        from dither_shared.measures import read_measures  # most registries have none
-
-        how = {key: facts[key] for key in ("charges", "period_days")}
-        facts["measures"] = read_measures(table, kind.name, unit=asked.domain.unit, memoize=memoize, **how)
+        how = {key: facts[key] for key in ("charges", "period_days", "schedule")}
+        facts["measures"] = read_measures(table, asked.domain, memoize=memoize, **how)
     table.done()
     return Metric(name=name, kind=kind, asked=asked, presence=presence, **facts)
 

@@ -238,12 +238,12 @@ class TomlTable:
                 raise self.error("a name", f"must match [a-z][a-z0-9_]{{0,62}}, got {key!r}")
         return tuple(self._data)
 
-    @_or_else(lambda table, key, least, most, default=None: least)
-    def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
+    @_or_else(lambda table, key, least, most, default=None, needed="": least)
+    def integer(self, key: str, least: int, most: int, default: int | None = None, needed: str = "") -> int:
         """Return an integer in [least, most]."""
         value = self._get(key, default)
         if type(value) is not int or not least <= value <= most:
-            raise self._needs(key, f"an integer from {least} to {most}", value)
+            raise self._needs(key, needed or f"an integer from {least} to {most}", value)
         return value
 
     @_or_else(lambda table, key, fewest, most, size_max: tuple(range(fewest)))

@@ -17,7 +17,7 @@ import pytest
 import dither
 from dither.device import FILE_NAME
 from dither.device.days import EPOCH
-from dither.device.skip_reason import HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, Silence
+from dither.device.skip_reason import HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, UNUSED, Silence
 from dither.sending.transport import HAS_PATH, Answer, DryRun, HttpTransport, Outcome, Transport
 from dither.settings import Settings
 from dither.status import NOT_ASKED, REFUSED
@@ -489,7 +489,7 @@ README = Path(__file__).parents[2] / "client" / "README.md"
 
 
 def test_the_page_has_a_row_for_each_reason_that_a_flush_may_name() -> None:
-    assert NEXT_STEPS.keys() == MEANINGS.keys() == {*Silence, HIDDEN, UNRECORDED}
+    assert NEXT_STEPS.keys() == MEANINGS.keys() == {*Silence, HIDDEN, UNRECORDED, UNUSED}
     page = README.read_text(encoding="utf-8")
     for word, step in NEXT_STEPS.items():
         meaning = MEANINGS[word]

@@ -42,9 +42,15 @@ def test_a_metric_says_what_the_device_measures() -> None:
         ("weeks", 'unit = "weeks"', 'unit = "days"', 'unit must be "weeks" where measures = "age"'),
         ("lasts", 'unit = "s"', 'unit = "clicks"', "unit must be"),
         ("since", "answers = 1", "answers = 2", "answers must be 1 where measures"),
-        ("since", "cohorts = 12", "cohorts = 5", "cohorts must be 4, 12, 24, got 5"),
+        ("since", "cohorts = 12", "cohorts = 5", "cohorts must be the integer 4, 12 or 24, got 5"),
+        ("since", "cohorts = 12", 'cohorts = "12"', 'cohorts must be the integer 4, 12 or 24, got "12"'),
+        ("since", "cohorts = 12", "", "cohorts must say how many"),
         ("since", "cohorts = 12", 'cohorts = 12\nvalues = ["a"]', "values must be left out beside cohorts"),
         ("since", "cohorts = 12", 'values = ["a", "b"]', "cohorts must say how many"),
+        ("back", '"returned"', '"active_days"', 'kind must be "number" where measures = "active_days", got "flag"'),
+        ("days", '"active_days"', '"returned"', 'kind must be "flag" where measures = "returned", got "number"'),
+        ("days", "low = 0\nhigh = 7", "low = 7\nhigh = 14", "low must begin below the 7 days of a period"),
+        ("back", "reports = 100", "reports = 1", "reports must be more than 1 where measures"),
         ("theme", "values =", "cohorts = 4\nvalues =", 'cohorts is for measures = "first_month"'),
         ("since", "memoize = true\nepsilon_permanent = 2\nanswers = 1", "reports = 3", "memoize must be true"),
         ("back", 'reports = 100\nschedule = "early"', "memoize = true\nepsilon_permanent = 2\nanswers = 2", "left out"),
@@ -66,6 +72,8 @@ def test_hidden_presence_is_refused(name: str) -> None:
 def test_a_period_that_looks_back_is_as_long_as_what_is_kept_allows() -> None:
     assert measured("back", period="31d").metrics["back"].period_days == 31
     assert 'period must be at most "31d"' in mistake(measured_text("back", period="32d"))
+    assert 'period must be at least "2d"' in mistake(measured_text("back", period="1d"))
+    assert measured("since", period="1d").metrics["since"].period_days == 1
     assert measured("since", period="90d").metrics["since"].period_days == 90
 
 

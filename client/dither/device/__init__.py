@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from dither.device.agreement import EVERYTHING, REFUSED_NAME, Agreement, Refusals
 from dither.device.budget import Budget
-from dither.device.days import Days
+from dither.device.days import Days, day_number
 from dither.device.file import DAY_S, DeviceFile
 from dither.device.outbox import BuiltUpload, Outbox
 from dither.device.schema import FILE_NAME, DeviceDamaged, DeviceFault, DeviceUnusable, OtherVersion
@@ -202,17 +202,40 @@ class Device:
             self.keep_refusals()
         answered = False
         with self._file.transaction(keeps_era=True):
-            measured = [metric for metric in self._measured if self._agreement.allows(metric)]
             self._notice_clock()
-            used = DaysOfUse(self._file, self._days).mark() if measured else None
+            measured = [metric for metric in self._wanted() if self._agreement.allows(metric)]
+            days = DaysOfUse(self._file, self._days)
+            used = days.mark() if measured else None
+            if not measured:
+                self._forget_use()
             if used:
                 self._file.end_era()
+                first_use = days.first_use(used)
                 for metric in measured:
-                    answered |= self._slots.record(metric, metric.read(used.answer(metric))) is None
+                    answer = used.answer(metric, first_use)
+                    if answer is not None:
+                        answered |= self._slots.record(metric, metric.read(answer)) is None
             if answered:
                 self._send_schedule.planned(delay)
             self._file.learn(_USE, True)
         return answered
+
+    def _wanted(self) -> list[Metric]:
+        """Return the metrics that measure days of use, without those that are refused or have expired."""
+        today, refused = self._days.today(), self._agreement.refused()
+        return [
+            metric
+            for metric in self._measured
+            if today < day_number(metric.expires) and not self._agreement.refuses(metric.name, metric.name in refused)
+        ]
+
+    def _forget_use(self, *, refused: bool = False) -> None:
+        """Erase the days of use if no metric is left that measures them; one that only waits for consent is left."""
+        if (refused or not self._wanted()) and self._file.one("SELECT 1 FROM used_days"):
+            from dither.device.uses import DaysOfUse
+
+            DaysOfUse(self._file, self._days).forget()
+            self._file.set("replaced", 1)
 
     def _replace(self, metric: Metric, answer: object) -> str:
         refused = self._refusals.of(metric.name)
@@ -241,6 +264,8 @@ class Device:
             self._file.set("quiet_days", self._quiet_days)  # for `dither device`
             self._outbox.take_up(self._registry.metrics)
             self._budget.prepare_all()
+            if not self._measured:  # it may have expired by a false clock alone: then a use tells
+                self._forget_use()
         self._begun = True
 
     def look(self, delay: Callable[[], float] = _at_once) -> Look:
@@ -380,7 +405,7 @@ class Device:
             self.agree()
 
     def refuse(self) -> None:
-        """Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows.
+        """Keep that the person refuses, and drop what waits and the days of use. Charges stay, as do memos.
 
         If the file cannot be written, the choice is kept beside it. Raises where that cannot be either: then it holds
         in this process alone.
@@ -442,12 +467,14 @@ class Device:
                 else:
                     self._agreement.refuse(metric, refused=True)
                     self._outbox.drop("refused", metric)
+            self._forget_use()
         self._refusals.clear(*metrics)
 
     def drop(self) -> None:
-        """Drop what waits: the app says that the person does not agree."""
+        """Drop what waits and the days of use: the app says that the person does not agree."""
         with self._file.transaction(durable=True):
             self._outbox.drop("refused")
+            self._forget_use(refused=True)
 
     def refused(self) -> list[str]:
         """Return the metrics that the person refuses."""

@@ -50,7 +50,7 @@ REASONS = {
 """Every reason, in words for `status()` and `dither device inspect`."""
 
 
-HIDDEN, UNRECORDED = "hidden", "unrecorded"
+HIDDEN, UNRECORDED, UNUSED = "hidden", "unrecorded", "unused"
 NEXT_STEPS: dict[str, str] = {
     Silence.REFUSED: "set_consent(True, metric) if they agree after all",
     Silence.NOT_AGREED: "ask them, and set_consent(True) if they agree: status().asks has what is new",
@@ -70,12 +70,14 @@ NEXT_STEPS: dict[str, str] = {
     HIDDEN: "its report leaves when its period is over, whatever it holds, and no flush sends it before; for a trial "
     'give it presence = "public" and a rev of its own',
     UNRECORDED: "call its record() before flush()",
+    UNUSED: "call telemetry.active(), or session() where it measures one",
 }
 """The next step where nothing of a metric leaves, by the word of `flush().detail`: client/README.md has the same."""
 MEANINGS: dict[str, str] = {
     **{reason.value: words for reason, words in REASONS.items()},
     HIDDEN: "whether there is an answer is hidden",
     UNRECORDED: "no answer was recorded",
+    UNUSED: "the device itself answers, once it was used, or has kept days for a whole period",
 }
 
 

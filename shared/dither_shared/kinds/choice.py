@@ -21,7 +21,7 @@ class ChoiceKind(Listed):
     published = True
 
     def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
-        if table.has("cohorts"):
+        if table.has("cohorts") or table.is_one_of("measures", ("first_month",)):
             return (*_read_cohorts(table), OTHER, *unlisted)
         return (*read_list(table, "values", directory, (OTHER, *unlisted)), OTHER, *unlisted)
 
@@ -36,12 +36,14 @@ def _read_cohorts(table: "TomlTable") -> tuple[str, ...]:
 
     if not table.is_one_of("measures", ("first_month",)):
         raise table.error("cohorts", 'is for measures = "first_month": name values')
+    if not table.has("cohorts"):
+        raise table.error("cohorts", 'must say how many there are where measures = "first_month": 4, 12 or 24')
     for key in ("values", "values_file"):
         if table.has(key):
             raise table.error(key, "must be left out beside cohorts, which make the values")
-    number = table.integer("cohorts", min(COHORTS), max(COHORTS))
+    number = table.integer("cohorts", min(COHORTS), max(COHORTS), needed="the integer 4, 12 or 24")
     if number not in COHORTS:
-        raise table.error("cohorts", f"must be {', '.join(map(str, COHORTS))}, got {number}")
+        raise table.error("cohorts", f"must be the integer 4, 12 or 24, got {number}")
     return cohorts(number)
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from dither.cli import main
 from dither.device import FILE_NAME, Device
-from dither.device.days import EPOCH, SILENT_DAYS
-from dither.device.uses import Used
+from dither.device.days import EPOCH, SILENT_DAYS, day_number
+from dither.device.uses import DaysOfUse, Used
 from dither_shared.measures import DAYS_KEPT
 from dither_shared.registry import Metric, Registry
 from tests.support.clocks import DAY_S, Clock
 from tests.support.devices import open_device, send
-from tests.support.measured import measured
+from tests.support.measured import measured, measured_text
 
 MONDAY = 20_776
 """A day divisible by 7, on which a period of a week begins."""
@@ -87,18 +87,49 @@ def test_nothing_is_kept_before_consent_nor_without_a_metric_that_measures(tmp_p
     assert used(tmp_path / "alone") is None
 
 
-def test_refusing_every_metric_that_measures_keeps_no_more_days(tmp_path: Path) -> None:
+def test_refusing_every_metric_that_measures_erases_the_days(tmp_path: Path) -> None:
     clock = at(MONDAY)
-    device = begun(tmp_path, clock, measured("back", "theme"))
+    device = begun(tmp_path, clock, measured("back", "weeks", "theme"))
     device.use()
     device.refuse_metric("back", refused=True)
+    assert days_of(tmp_path) == {MONDAY}
+    device.refuse_metric("weeks", refused=True)
+    assert used(tmp_path) is None
     clock.travel(1)
     assert not device.use()
-    assert days_of(tmp_path) == {MONDAY}
+    assert used(tmp_path) is None
     device.refuse_metric("back", refused=False)
-    assert days_of(tmp_path) == {MONDAY}
     device.use()
-    assert days_of(tmp_path) == {MONDAY, MONDAY + 1}
+    assert used(tmp_path) == (MONDAY + 1, MONDAY + 1, 1)
+    device.refuse()
+    assert used(tmp_path) is None
+
+
+def test_days_go_where_no_metric_measures_them_any_more(tmp_path: Path) -> None:
+    """They stay while a metric only waits for consent to more."""
+    clock = at(MONDAY)
+    device = begun(tmp_path, clock, measured("back"))
+    device.use()
+    device.close()
+    more = Registry.parse(measured_text("back").replace('"low"', '"high"'))
+    device = open_device(more, tmp_path, clock, agree=False)
+    device.begin()
+    assert not device.use()
+    device.close()
+    assert days_of(tmp_path) == {MONDAY}
+    begun(tmp_path, clock, measured("theme")).close()
+    assert used(tmp_path) is None
+    device = begun(tmp_path, clock, measured("back"))
+    device.use()
+    assert days_of(tmp_path) == {MONDAY}
+    device.drop()  # the app says that the person does not agree
+    assert used(tmp_path) is None
+    clock.travel(1)
+    device.use()
+    assert days_of(tmp_path) == {MONDAY + 1}
+    clock.now = day_number(date(2027, 6, 30)) * DAY_S + 1
+    assert not device.use()
+    assert used(tmp_path) is None
 
 
 def test_forget_erases_them_and_they_begin_after_the_silence(tmp_path: Path) -> None:
@@ -141,19 +172,19 @@ def answers(uses: list[int], name: str, **keys: Any) -> list[object]:
     state = Used(MONDAY + uses[0], MONDAY + uses[0], 0)
     for day in uses:
         state = state.on(MONDAY + day)
-        found.append(state.answer(metric))
+        found.append(state.answer(metric, state.first))
     return found
 
 
 def test_answers_are_about_the_period_before_whatever_day_is_first() -> None:
     uses = [0, 1, 2, 6, 9, 20, 21]
-    assert answers(uses, "days") == [0, 0, 0, 0, 4, 1, 1]
-    assert answers(uses, "back") == [False] * 4 + [True, True, True]
+    assert answers(uses, "days") == [None] * 4 + [4, 1, 1]
+    assert answers(uses, "back") == [None] * 4 + [True, True, True]
     assert answers(uses, "weeks") == [0, 0, 0, 0, 1, 2, 3]
-    assert answers([0, 40], "back") == [False, False]
+    assert answers([0, 40], "back") == [None, False]
     # Two periods of 31 days are all that is kept.
     first = -MONDAY % 31
-    assert answers([first, *range(first + 31, first + 62)], "days", period="31d") == [0] + [1] * 31
+    assert answers([first, *range(first + 31, first + 62)], "days", period="31d") == [None] + [1] * 31
     assert answers([*range(first, first + 31), first + 61], "days", period="31d")[-1] == 31
 
 
@@ -174,7 +205,7 @@ def test_the_schedule_records_what_is_due_and_a_report_of_a_week_is_one(tmp_path
         for group in body["groups"] if body else []:
             sent[group["metric"]] = sent.get(group["metric"], 0) + len(group["reports"])
         clock.travel(1)
-    assert sent == {"days": 4, "back": 4, "weeks": 4, "since": 4}
+    assert sent == {"days": 3, "back": 3, "weeks": 4, "since": 4}  # of the first week two cannot know the one before
     assert device.spent()["since"] == 2_000_000
 
 
@@ -192,7 +223,7 @@ def test_clocks_that_go_back_and_forth_count_no_day_twice(tmp_path: Path) -> Non
 
 def test_a_day_ahead_of_the_clock_goes_again(tmp_path: Path) -> None:
     clock = at(MONDAY)
-    device = begun(tmp_path, clock, measured("back", period="1d"))
+    device = begun(tmp_path, clock, measured("weeks", period="1d"))
     device.use()
     clock.travel(30)
     device.use()
@@ -252,5 +283,54 @@ def _rng(seed: int) -> Any:
 def test_the_month_is_that_of_the_first_day_in_utc() -> None:
     metric = measured("since", cohorts=24).metrics["since"]
     last = (date(2026, 11, 30) - EPOCH).days
-    assert Used(last, last, 1).answer(metric) == "November of an even year"
-    assert Used(last + 1, last + 1, 1).answer(metric) == "December of an even year"
+    assert Used(last, last, 1).answer(metric, last) == "November of an even year"
+    assert Used(last + 1, last + 1, 1).answer(metric, last + 1) == "December of an even year"
+
+
+def first_use(device: Device) -> int:
+    with device._file.peek():
+        row = device._file.one("SELECT first, latest, days FROM used_days")
+        assert row
+        return DaysOfUse(device._file, device._days).first_use(Used(*row))
+
+
+def test_the_first_use_is_the_files_first_day_where_a_later_version_measures(tmp_path: Path) -> None:
+    clock = at(MONDAY - 200)
+    begun(tmp_path, clock, measured("theme")).close()
+    clock.travel(200)
+    device = begun(tmp_path, clock)
+    device.use()
+    assert used(tmp_path) == (MONDAY, MONDAY, 1)
+    assert first_use(device) == MONDAY - 200
+
+
+def test_after_forget_the_first_use_is_a_later_one(tmp_path: Path) -> None:
+    clock = at(MONDAY)
+    device = begun(tmp_path, clock)
+    device.forget()
+    clock.travel(SILENT_DAYS + 3)
+    device.use()
+    assert first_use(device) == MONDAY + SILENT_DAYS + 3
+
+
+def test_a_clock_that_was_never_set_gives_no_first_day(tmp_path: Path) -> None:
+    clock = at(0)
+    device = begun(tmp_path, clock)
+    device.use()
+    assert used(tmp_path) is None
+    clock.travel(MONDAY)
+    device.use()
+    assert used(tmp_path) == (MONDAY, MONDAY, 1)
+    assert first_use(device) == MONDAY
+
+
+def test_a_device_that_cannot_know_the_period_before_does_not_say_no(tmp_path: Path) -> None:
+    """It was begun, or agreed to the metric, within it: its answer would be the same whatever it did."""
+    clock = at(MONDAY + 2)
+    device = begun(tmp_path, clock, measured("back", "days"))
+    waiting = []
+    for _ in range(3):
+        device.use()
+        waiting.append(device.waiting())
+        clock.travel(7)
+    assert waiting == [0, 0, 2]

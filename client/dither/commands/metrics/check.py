@@ -180,7 +180,11 @@ def _dropped(registry: Registry) -> Iterator[str]:
                 f"{metric.name}: an answer with more than {ticks} values keeps those listed first: the shares of "
                 f"values listed last are then too low, and their intervals do not say so"
             )
-    once = [each.name for each in registry.metrics.values() if each.schedule == "early" and each.charges == 1]
+    once = [
+        each.name
+        for each in registry.metrics.values()
+        if each.schedule == "early" and each.charges == 1 and not each.measures  # a later day's use answers these
+    ]
     if once and registry.quiet_days:
         days = "first day" if registry.quiet_days == 1 else f"first {registry.quiet_days} days"
         yield (
@@ -211,12 +215,17 @@ def _certainties(registry: Registry) -> Iterator[str]:
     yield from _certainty("one device", after, to_micro(registry.device_epsilon), NEARLY_CERTAIN, whole)
 
 
+ODDS_MAX = 10**30
+"""Odds above these are shown as more than these."""
+
+
 def _certainty(whose: str, after: str, micro: int, most: Fraction, arithmetic: str) -> Iterator[str]:
     odds = exp_of_micro(micro)
     if (probability := sure(odds)) > most:
+        shown = f"{float(odds):,.0f}" if odds < ODDS_MAX else f"more than {ODDS_MAX:,}"
         yield (
             f"{whose}: after {after} an even guess may be {percent_exactly(probability)} % sure, above {100 * most} %: "
-            f"{arithmetic}, and e^{from_micro(micro):g} is {float(odds):,.0f} : 1"
+            f"{arithmetic}, and e^{from_micro(micro):g} is {shown} : 1"
         )
 
 

@@ -155,6 +155,8 @@ def _meant(metric: Metric) -> dict[str, object]:
     """Return what can be said of a plan in a word or a number. `d` and the thresholds follow from the rest."""
     cells = metric.cells
     facts = {"kind": metric.kind.name, "presence": metric.presence, "mechanism": cells.name}
+    if metric.measures:
+        facts["measures"] = metric.measures
     epsilons = {"epsilon": _shown(cells.charge)}
     if metric.memoized:
         epsilons["epsilon_permanent"] = _shown(metric.charge)

@@ -70,7 +70,7 @@ def _question(metric: Metric) -> tuple[Heading, FactList]:
             *_measured(metric),
             _answers(metric),
             *_noise(metric),
-            Fact("Whether you answer", (_PRESENCE[metric.presence],)),
+            Fact("Whether you answer", (f"{_PUBLIC}." if metric.measures else _PRESENCE[metric.presence],)),
             Fact("How often", (_period(metric),)),
             Fact("Until", (f"{metric.expires}. Then devices say nothing more about it.",)),
             Fact(
@@ -88,8 +88,10 @@ def _measured(metric: Metric) -> tuple[Fact, ...]:
         return ()
     kept = (
         f" For that it keeps the day on which the app was first used, and on which of the last {DAYS_KEPT} days it was "
-        "used; all of it goes when you have everything forgotten, and no single day is ever sent."
+        "used; all of it goes when you have everything forgotten, and which days these are is never sent."
     )
+    if metric.measures in ("age", "first_month"):
+        kept += " First used means: after you first agreed to telemetry of this app, or since everything was forgotten."
     words = f"Your device itself works out {MEASURES[metric.measures].words}; the app says nothing."
     tells = " That a report comes tells that the app was used in that period."
     return (Fact("Who answers", (words + kept * (metric.measures != "session_length") + tells,)),)
@@ -125,8 +127,9 @@ def _noise(metric: Metric) -> tuple[Fact, ...]:
         )
     noise = (
         "Drawn once for each different answer and kept. Each report is a copy of it with more noise. So an answer, "
-        "however often repeated, never tells more than that one draw. The day on which your answer changes is "
-        "not hidden."
+        "however often repeated, never tells more than that one draw."
+        + " The day on which your answer changes is not hidden."
+        * (not metric.measures)
     )
     life = f"At most {_count(metric.charges, 'different answer')}, together {_factor(metric.reservation)}."
     return (
@@ -146,8 +149,9 @@ def _recognised(answers: str, linked: int) -> str:
     )
 
 
+_PUBLIC = "Not hidden. A report shows that your device answers this question"
 _PRESENCE = {
-    "public": "Not hidden. A report shows that your device answers this question, which should tell nothing about you.",
+    "public": f"{_PUBLIC}, which should tell nothing about you.",
     "hidden": f"Hidden. A device with nothing to say answers “{NONE}”, with noise like any other answer, and nothing "
     "leaves before the period is over in which it was said.",
 }
