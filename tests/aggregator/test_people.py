@@ -1,6 +1,7 @@
 """How many devices are used at least, and how many stay: of fleets whose truth is known, on page and in the API."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, timedelta
 from math import ceil, floor
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from dither_aggregator.analysis.people import (
     LATE,
-    active,
+    gap,
     least,
     measured,
     month_after,
@@ -98,6 +99,73 @@ def test_what_came_is_what_is_claimed_where_nothing_came_before() -> None:
     )
 
 
+# Missing reports.
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return live(World(installs=1_000, weeks=46), np.random.default_rng(1))
+
+
+GAPS = (20, 40)
+"""Weeks of which no report comes before the week after."""
+
+
+def test_a_gap_is_a_period_below_both_sides_and_neither_growth_nor_an_end_nor_a_weekend_is_one() -> None:
+    def gaps(*counts: int, period_days: int = 7, begins: date = FIRST) -> list[int]:
+        of = {FIRST + timedelta(days=period_days * place): n for place, n in enumerate(counts)}
+        return [place for place, first in enumerate(of) if gap(of, first, period_days, begins)]
+
+    assert gaps(100, 90, 0, 110, 100) == [2]
+    assert gaps(100, 90, 30, 35, 30, 100) == [2, 3, 4]
+    assert gaps(100, 0, 0, 0, 0, 0, 0, 0, 0, 100) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert gaps(10, 100, 1_000, 10_000) == []
+    assert gaps(10_000, 1_000, 900, 950) == []
+    assert gaps(100, 60, 60, 60, 60, 100) == []
+    assert gaps(0, 0, 100, 100, begins=FIRST + timedelta(days=15)) == []
+    week = [100, 100, 100, 100, 100, 30, 30]
+    assert gaps(*week * 4, period_days=1) == []
+    assert gaps(*week, *[10, *week[1:]], *week, period_days=1) == [7]
+
+
+@pytest.fixture(scope="module")
+def gapped(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Site]:
+    came = fleet.came.copy()
+    for week in GAPS:
+        came[week + 1] += came[week]
+        came[week] = 0
+    with people_site(tmp_path_factory.mktemp("gapped"), replace(fleet, came=came), COHORTS) as made:
+        yield made
+
+
+def test_no_bound_is_claimed_while_reports_of_an_outage_come_late(gapped: Site, fleet: Fleet) -> None:
+    """The week after has two reports of a device, and the one of before would say that each is a device."""
+    (stored,) = measured(gapped.store)
+    least_of = {(one.window.first - FIRST).days // 7: one.least for one in people(gapped.store, stored).active}
+    assert [week for week, bound in least_of.items() if bound is None] == [GAPS[1] + 1, GAPS[1] + 2]
+    assert all(bound <= fleet.truth[week].sum() for week, bound in least_of.items() if bound is not None)
+    _, rows = ask(gapped, "/v1/people/active")
+    assert [row["least"] for row in rows] == list(least_of.values())
+    html = gapped.client.get("/people").text
+    assert html.count("<td>not told</td></tr>") >= 2
+    assert html.count('<line class="interval"') == len(rows) - 2
+
+
+def test_months_whose_reports_are_missing_are_left_out_and_named(gapped: Site, fleet: Fleet) -> None:
+    """What is told of the other months, and of cohorts whose first whole month is among them, stays true."""
+    (stored,) = measured(gapped.store)
+    found = people(gapped.store, stored)
+    assert found.left_out == [date(2026, 5, 1), date(2026, 10, 1)]
+    assert not {month.first for month in found.months} & set(found.left_out)
+    assert "are missing: 2026-05, 2026-10." in words(gapped.client.get("/people").text)
+    told = [row for row in found.retained if row.share and row.cohort >= FIRST]
+    assert told
+    for row in told:
+        truth = true_retention(fleet, (row.cohort, row.cohort_last), _base(row.cohort_last), row.month)
+        assert row.share is not None
+        assert row.share.lower <= truth <= row.share.upper
+
+
 # Retention.
 
 
@@ -112,11 +180,6 @@ def test_periods_of_a_month_are_whole_and_those_that_begin_in_it() -> None:
     assert periods_of(date(2026, 2, 1), 1).days == 28
     assert month_after(date(2026, 12, 1), 1) == date(2027, 1, 1)
     assert month_after(date(2026, 1, 1), -1) == date(2025, 12, 1)
-
-
-@pytest.fixture(scope="module")
-def fleet() -> Fleet:
-    return live(World(installs=1_000, weeks=46), np.random.default_rng(1))
 
 
 def test_retention_is_told_rightly_of_a_fleet(fleet: Fleet) -> None:
@@ -245,4 +308,4 @@ def test_months_begin_with_the_first_whole_one_and_days_of_the_future_are_not_re
     found = people(one.store, stored)
     assert found.months[0].first == FIRST
     assert found.months[-1].window.last <= one.store.sealed()
-    assert all(period.window.last <= one.store.sealed() for period in active(one.store, stored))
+    assert all(period.window.last <= one.store.sealed() for period in found.active)

@@ -28,7 +28,10 @@ class ActiveRow(msgspec.Struct, frozen=True):
     first: Annotated[date, says("the first day of the period (UTC)")]
     last: Annotated[date, says("its last day")]
     n: Annotated[int, says("the reports that came in it")]
-    least: Annotated[int, says("so many devices were used in it at least")]
+    least: Annotated[
+        int | None,
+        says("so many devices were used in it at least; null after a period whose reports are missing"),
+    ]
 
 
 class RetentionMeta(TypedDict):

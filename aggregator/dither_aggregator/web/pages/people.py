@@ -29,7 +29,7 @@ class PeriodBar:
     width: float
     y: float
     height: float
-    least_y: float
+    least_y: float | None
     middle: float
     label: str
     says: str
@@ -97,6 +97,11 @@ def _headline(found: People) -> str:
     last = found.active[-1]
     if not last.n:
         return f"No report came {called(found, last)}."
+    if last.least is None:
+        return (
+            f"How many devices were used {called(found, last)} is not told: reports of a period before it are missing, "
+            f"and come late. {last.n:,} reports came in it."
+        )
     return f"At least {last.least:,} devices were used {called(found, last)}."
 
 
@@ -106,6 +111,11 @@ def called(found: People, one: Active) -> str:
     if days == 1:
         return f"on {one.window.last}"
     return f"in the {'week' if days == 7 else f'{days} days'} to {one.window.last}"
+
+
+def least_in_words(one: Active) -> str:
+    """Return how many devices were used in a period at least."""
+    return "devices not told" if one.least is None else f"at least {one.least:,} devices"
 
 
 def months_in_words(first: date, last: date) -> str:
@@ -135,10 +145,14 @@ def _bars(periods: Sequence[Active]) -> list[PeriodBar]:
 
     return [
         PeriodBar(
-            *(round(step * (place + (1 - WIDTH_OF_BAR) / 2), 3), round(step * WIDTH_OF_BAR, 3)),
-            *(y(one.n), round(BAR_TOP + BAR_HEIGHT - y(one.n), 2), y(one.least), round(step * (place + 0.5), 3)),
-            f"{one.window.last:%m-%d}" if (len(periods) - 1 - place) % 3 == 0 else "",
-            f"to {one.window.last}: {one.n:,} reports, at least {one.least:,} devices",
+            x=round(step * (place + (1 - WIDTH_OF_BAR) / 2), 3),
+            width=round(step * WIDTH_OF_BAR, 3),
+            y=y(one.n),
+            height=round(BAR_TOP + BAR_HEIGHT - y(one.n), 2),
+            least_y=None if one.least is None else y(one.least),
+            middle=round(step * (place + 0.5), 3),
+            label=f"{one.window.last:%m-%d}" if (len(periods) - 1 - place) % 3 == 0 else "",
+            says=f"to {one.window.last}: {one.n:,} reports, {least_in_words(one)}",
         )
         for place, one in enumerate(periods)
     ]
