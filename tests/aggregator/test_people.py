@@ -188,7 +188,7 @@ def test_retention_is_told_rightly_of_a_fleet(fleet: Fleet) -> None:
     mechanism, rng = pure(asked.plan), np.random.default_rng(2)
     laws, wrong, twice, widths = memo_laws(mechanism), 0, 0, []
     for _ in range(DRAWS):
-        rows = retained(stored_of(asked), read_months(counted(fleet, mechanism, COHORTS, rng, laws), mechanism))
+        rows = retained(stored_of(asked), read_months(counted(fleet, mechanism, COHORTS, rng, laws), mechanism), FIRST)
         told = [row for row in rows if row.share and row.cohort >= FIRST]
         assert len(told) >= 10
         truths = [
@@ -215,10 +215,23 @@ def test_a_cohort_that_nobody_is_in_and_a_month_without_enough_devices_are_not_t
     mechanism, rng = pure(asked.plan), np.random.default_rng(3)
     small = live(World(installs=5), rng)
     rows = retained(
-        stored_of(asked), read_months(counted(small, mechanism, COHORTS, rng, memo_laws(mechanism)), mechanism)
+        stored_of(asked), read_months(counted(small, mechanism, COHORTS, rng, memo_laws(mechanism)), mechanism), FIRST
     )
     assert rows
     assert not any(row.share for row in rows)
+
+
+def test_cohorts_that_were_over_before_the_metric_began_take_no_room_of_the_others(fleet: Fleet) -> None:
+    asked = metric()
+    mechanism, rng = pure(asked.plan), np.random.default_rng(5)
+    months = read_months(counted(fleet, mechanism, COHORTS, rng, memo_laws(mechanism)), mechanism)
+    all_rows, rows = (retained(stored_of(asked), months, begins) for begins in (date(2025, 11, 1), FIRST))
+    assert {row.cohort for row in all_rows} - {row.cohort for row in rows} == {date(2025, 11, 1)}
+    assert min(row.cohort for row in rows) == FIRST
+    widths = {(row.cohort, row.month): row.share.upper - row.share.lower for row in all_rows if row.share}
+    told = [row for row in rows if row.share and (row.cohort, row.month) in widths]
+    assert told
+    assert all(row.share.upper - row.share.lower < widths[row.cohort, row.month] for row in told if row.share)
 
 
 def test_expected_counts_give_the_truth() -> None:
@@ -230,7 +243,7 @@ def test_expected_counts_give_the_truth() -> None:
     for place, shares in enumerate(([0.5, 0.25], [0.5, 0.25], [0.25, 0.5])):
         counts = _expected(mechanism, [*shares, *[0.0] * 22, 1 - sum(shares)], reports)
         months.append(_month(date(2026, 2 + place, 1), counts, mechanism))
-    rows = {(row.cohort, row.month): row for row in retained(stored_of(asked), months)}
+    rows = {(row.cohort, row.month): row for row in retained(stored_of(asked), months, date(2026, 1, 5))}
     january = [rows[date(2026, 1, 1), month].share for month in (date(2026, 3, 1), date(2026, 4, 1))]
     assert january[0] is not None
     assert january[1] is not None

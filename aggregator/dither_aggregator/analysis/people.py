@@ -142,7 +142,11 @@ def people(store: Store, stored: StoredPlan) -> People:
     counts = _counts(store, stored, begins)
     months, left_out = _months(store, stored, begins, counts)
     return People(
-        stored, _active(stored, begins, counts), [month for month, _ in months], retained(stored, months), left_out
+        stored,
+        _active(stored, begins, counts),
+        [month for month, _ in months],
+        retained(stored, months, begins),
+        left_out,
     )
 
 
@@ -267,16 +271,18 @@ def _month(stored: StoredPlan, month: date, window: Window, functionals: Functio
     return Month(month, window, window.days // stored.period_days, functionals.n, new, begun)
 
 
-def retained(stored: StoredPlan, months: Sequence[tuple[Month, Functionals]]) -> list[Retained]:
+def retained(stored: StoredPlan, months: Sequence[tuple[Month, Functionals]], begins: date) -> list[Retained]:
     """Return each cohort's part that is still used, in each month after its first whole one.
 
-    The intervals hold together: of all cells of the triangle.
+    The intervals hold together: of all cells of the triangle. A cohort that was over before the month in which the
+    metric begins has no cell: nobody is in it, and its cells would widen all the others.
     """
     number = cohorts(stored)
     width = CYCLE_MONTHS // number
     cells = []
     for place, (base, _) in enumerate(months):
-        if month_number(base.first) % width == 0:  # a cohort ended with the month before
+        # A cohort ended with the month before, and not before the metric began.
+        if month_number(base.first) % width == 0 and month_number(base.first) > month_number(begins):
             until = month_number(base.first) + CYCLE_MONTHS - width
             later = [other for other, (month, _) in enumerate(months) if other > place]
             cells += [(place, other) for other in later if month_number(months[other][0].first) < until]
