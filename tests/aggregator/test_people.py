@@ -294,6 +294,8 @@ def test_the_page_says_what_the_api_says(one: Site, fleet: Fleet) -> None:
         if week < len(fleet.came):
             assert row["n"] == fleet.came[week].sum()
             assert row["least"] <= fleet.truth[week].sum()
+    assert "Devices that left before it are in no number" in words(html)
+    assert "as a part of those used in the cohort's first whole month" in words(html).replace("&#39;", "'")
     _, triangle = ask(one, "/v1/people/retention")
     told = [row for row in triangle if row["estimate"] is not None]
     assert told
