@@ -269,7 +269,7 @@ def _month(month: date, counts: np.ndarray[tuple[int], np.dtype[np.int64]], mech
     from dither_aggregator.analysis.people import Month
 
     n, window = int(counts.sum()), periods_of(month, 7)
-    return Month(month, window, 4, n, None, month), Functionals(mechanism, counts, n, 8)
+    return Month(month, window, 4, n, None, month, month), Functionals(mechanism, counts, n, 8)
 
 
 # Page and API.
@@ -304,6 +304,19 @@ def test_the_page_says_what_the_api_says(one: Site, fleet: Fleet) -> None:
         assert f"{floor(100 * row['lower'])} to {ceil(100 * row['upper'])}" in share
     _, months = ask(one, "/v1/people/newcomers")
     assert [row["month"] for row in months] == [f"2026-{month:02}-01" for month in range(1, len(months) + 1)]
+    # As new count devices of two months, so that a month in which one of these is over has no number of its own.
+    assert [row["estimate"] is not None for row in months] == [place % 2 == 1 for place in range(len(months))]
+    assert f"<td>{months[2]['n'] / months[2]['periods']:,.0f}</td><td>with 2026-04</td>" in html
+
+
+def test_the_picture_of_the_latest_month_marks_100_percent_and_says_where_it_ends(one: Site) -> None:
+    html = one.client.get("/people").text
+    (stored,) = measured(one.store)
+    found = people(one.store, stored)
+    uppers = [row.share.upper for row in found.retained if row.share and row.month == found.months[-1].first]
+    most = max(1.0, ceil(10 * max(uppers)) / 10)
+    assert f"Each line goes from 0 % to {100 * most:.0f} %" in words(html).replace("\N{NO-BREAK SPACE}", " ")
+    assert html.count(f'<path class="mark" d="M{200 / most:.1f} 0V12"/>') == len(uppers)
 
 
 def test_a_site_without_such_a_metric_says_how_to_have_one_and_has_no_such_link(tmp_path: Path) -> None:

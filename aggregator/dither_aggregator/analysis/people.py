@@ -80,9 +80,14 @@ class Month:
     periods: int
     n: int
     new: IntervalEstimate | None
-    """The share of the reports by devices of the cohort that the month is in; None where too few tell it."""
+    """The share of the reports by devices of the cohort that the month is in.
+
+    None where too few tell it, and in all months of a cohort but its last: before it, as new is who came in fewer.
+    """
     cohort: date
     """The first month of that cohort."""
+    cohort_last: date
+    """Its last month."""
 
     @property
     def mean(self) -> float:
@@ -261,14 +266,15 @@ def periods_of(month: date, period_days: int) -> Window:
 
 
 def _month(stored: StoredPlan, month: date, window: Window, functionals: Functionals) -> Month:
-    months = CYCLE_MONTHS // cohorts(stored)
+    width = CYCLE_MONTHS // cohorts(stored)
+    cohort = month_after(month, -(month_number(month) % width))
+    last = month_after(cohort, width - 1)
     weights = _only(stored, cohort_of(month, cohorts(stored)))
-    ends = functionals.interval(weights, 1 - CONFIDENCE)
+    ends = functionals.interval(weights, 1 - CONFIDENCE) if month == last else None
     new = None
     if ends:
         new = IntervalEstimate(functionals.estimate(weights), sqrt(functionals.variance(weights)), *ends)
-    begun = month_after(month, -(month_number(month) % months))
-    return Month(month, window, window.days // stored.period_days, functionals.n, new, begun)
+    return Month(month, window, window.days // stored.period_days, functionals.n, new, cohort, last)
 
 
 def retained(stored: StoredPlan, months: Sequence[tuple[Month, Functionals]], begins: date) -> list[Retained]:

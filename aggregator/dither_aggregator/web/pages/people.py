@@ -54,6 +54,10 @@ class Section:
     headline: str
     bars: Sequence[PeriodBar]
     lines: Sequence[CohortLine]
+    most: float
+    """The part at which the picture of these ends."""
+    whole: float
+    """Where 100 % is in it."""
     since: Sequence[int]
     """The columns of the triangle: months since a cohort's first whole month."""
     triangle: Sequence[tuple[str, Sequence[Retained | None]]]
@@ -73,6 +77,7 @@ def show(store: Store) -> str:
         headline=headline,
         state=lagging(store),
         late=percent(LATE, 0),
+        percent=percent,
         height=BAR_TOP + BAR_HEIGHT,
         months=months_in_words,
         called=called,
@@ -88,7 +93,10 @@ def _section(found: People) -> Section:
     cells = {(row.cohort, row.since): row for row in found.retained}
     named = {row.cohort: months_in_words(row.cohort, row.cohort_last) for row in found.retained}
     triangle = [(named[cohort], [cells.get((cohort, each)) for each in since]) for cohort in cohorts]
-    return Section(found, _headline(found), _bars(found.active), _lines(found, named), since, triangle)
+    latest = _latest(found)
+    most = max([1.0, *(ceil(10 * share.upper) / 10 for _, share in latest)])
+    lines = _lines(latest, named, most)
+    return Section(found, _headline(found), _bars(found.active), lines, most, _place(1.0, most), since, triangle)
 
 
 def _headline(found: People) -> str:
@@ -125,6 +133,8 @@ def months_in_words(first: date, last: date) -> str:
 
 def new_in_words(month: Month) -> str:
     """Return the share of a month's reports by devices of its own cohort, with its interval."""
+    if month.first != month.cohort_last:
+        return f"with {month.cohort_last:%Y-%m}"
     if month.new is None:
         return "not told"
     error = month.new.std_error
@@ -158,16 +168,16 @@ def _bars(periods: Sequence[Active]) -> list[PeriodBar]:
     ]
 
 
-def _lines(found: People, named: dict[date, str]) -> list[CohortLine]:
+def _latest(found: People) -> list[tuple[date, IntervalEstimate]]:
     """Return each cohort's part that is used in the latest month, where it is told."""
     if not found.months:
         return []
-    latest = [row for row in found.retained if row.month == found.months[-1].first]
-    shares = [(row.cohort, row.share) for row in latest if row.share]
-    most = max([1.0, *(share.upper for _, share in shares)])
+    return [(row.cohort, row.share) for row in found.retained if row.month == found.months[-1].first and row.share]
 
+
+def _lines(shares: Sequence[tuple[date, IntervalEstimate]], named: dict[date, str], most: float) -> list[CohortLine]:
     def place(part: float) -> float:
-        return round(INTERVAL_WIDTH * min(max(part, 0.0), most) / most, 1)
+        return _place(part, most)
 
     return [
         CohortLine(
@@ -179,3 +189,7 @@ def _lines(found: People, named: dict[date, str]) -> list[CohortLine]:
         )
         for cohort, share in shares
     ]
+
+
+def _place(part: float, most: float) -> float:
+    return round(INTERVAL_WIDTH * min(max(part, 0.0), most) / most, 1)
