@@ -11,8 +11,9 @@ either period before, and n reports
 
     E n <= (1 - m) A + m B    for some m <= l,    so    A >= min(n, (n - l B) / (1 - l))    where B <= n' / (1 - l)
 
-for A = (n - m B) / (1 - m) falls with m where n < B, and is at least n elsewhere; n' is the larger number of reports of
-both periods before. `least` takes that, and chance off n: its variance is at most l (n + B).
+if the same part of each period is late, for A = (n - m B) / (1 - m) falls with m where n < B, and is at least n
+elsewhere; n' is the larger number of reports of both periods before. `least` takes that, and chance off n: its variance
+is at most l (n + B).
 
 **Missing reports.** After an outage more than that part comes late: a device sends its kept report and its own. So no
 bound is claimed after a period without reports, or with less than half (GAP) as many as periods on both sides of it.
@@ -281,7 +282,8 @@ def retained(stored: StoredPlan, months: Sequence[tuple[Month, Functionals]], be
     """Return each cohort's part that is still used, in each month after its first whole one.
 
     The intervals hold together: of all cells of the triangle. A cohort that was over before the month in which the
-    metric begins has no cell: nobody is in it, and its cells would widen all the others.
+    metric begins has no cell. Its first whole month is then that one, in which the version that has the metric still
+    spreads, and in a new app nobody is in it; its cells would widen all the others.
     """
     number = cohorts(stored)
     width = CYCLE_MONTHS // number

@@ -57,7 +57,7 @@ class Section:
     most: float
     """The part at which the picture of these ends."""
     whole: float
-    """Where 100 % is in it."""
+    """The place of 100 % in it."""
     since: Sequence[int]
     """The columns of the triangle: months since a cohort's first whole month."""
     triangle: Sequence[tuple[str, Sequence[Retained | None]]]
@@ -110,7 +110,10 @@ def _headline(found: People) -> str:
             f"How many devices were used {called(found, last)} is not told: reports of a period before it are missing, "
             f"and come late. {last.n:,} reports came in it."
         )
-    return f"At least {last.least:,} devices were used {called(found, last)}."
+    return (
+        f"At least {last.least:,} devices were used {called(found, last)}, "
+        f"if at most {percent(LATE, 0)} of the reports of each period come late or never."
+    )
 
 
 def called(found: People, one: Active) -> str:
