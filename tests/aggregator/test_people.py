@@ -1,6 +1,7 @@
 """How many devices are used at least, and how many stay: of fleets whose truth is known, on page and in the API."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, timedelta
 from math import ceil, floor
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from dither_aggregator.analysis.people import (
     LATE,
-    active,
+    gap,
     least,
     measured,
     month_after,
@@ -98,6 +99,73 @@ def test_what_came_is_what_is_claimed_where_nothing_came_before() -> None:
     )
 
 
+# Missing reports.
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return live(World(installs=1_000, weeks=46), np.random.default_rng(1))
+
+
+GAPS = (20, 40)
+"""Weeks of which no report comes before the week after."""
+
+
+def test_a_gap_is_a_period_below_both_sides_and_neither_growth_nor_an_end_nor_a_weekend_is_one() -> None:
+    def gaps(*counts: int, period_days: int = 7, begins: date = FIRST) -> list[int]:
+        of = {FIRST + timedelta(days=period_days * place): n for place, n in enumerate(counts)}
+        return [place for place, first in enumerate(of) if gap(of, first, period_days, begins)]
+
+    assert gaps(100, 90, 0, 110, 100) == [2]
+    assert gaps(100, 90, 30, 35, 30, 100) == [2, 3, 4]
+    assert gaps(100, 0, 0, 0, 0, 0, 0, 0, 0, 100) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert gaps(10, 100, 1_000, 10_000) == []
+    assert gaps(10_000, 1_000, 900, 950) == []
+    assert gaps(100, 60, 60, 60, 60, 100) == []
+    assert gaps(0, 0, 100, 100, begins=FIRST + timedelta(days=15)) == []
+    week = [100, 100, 100, 100, 100, 30, 30]
+    assert gaps(*week * 4, period_days=1) == []
+    assert gaps(*week, *[10, *week[1:]], *week, period_days=1) == [7]
+
+
+@pytest.fixture(scope="module")
+def gapped(tmp_path_factory: pytest.TempPathFactory, fleet: Fleet) -> Iterator[Site]:
+    came = fleet.came.copy()
+    for week in GAPS:
+        came[week + 1] += came[week]
+        came[week] = 0
+    with people_site(tmp_path_factory.mktemp("gapped"), replace(fleet, came=came), COHORTS) as made:
+        yield made
+
+
+def test_no_bound_is_claimed_while_reports_of_an_outage_come_late(gapped: Site, fleet: Fleet) -> None:
+    """The week after has two reports of a device, and the one of before would say that each is a device."""
+    (stored,) = measured(gapped.store)
+    least_of = {(one.window.first - FIRST).days // 7: one.least for one in people(gapped.store, stored).active}
+    assert [week for week, bound in least_of.items() if bound is None] == [GAPS[1] + 1, GAPS[1] + 2]
+    assert all(bound <= fleet.truth[week].sum() for week, bound in least_of.items() if bound is not None)
+    _, rows = ask(gapped, "/v1/people/active")
+    assert [row["least"] for row in rows] == list(least_of.values())
+    html = gapped.client.get("/people").text
+    assert html.count("<td>not told</td></tr>") >= 2
+    assert html.count('<line class="interval"') == len(rows) - 2
+
+
+def test_months_whose_reports_are_missing_are_left_out_and_named(gapped: Site, fleet: Fleet) -> None:
+    """The other months stay true."""
+    (stored,) = measured(gapped.store)
+    found = people(gapped.store, stored)
+    assert found.left_out == [date(2026, 5, 1), date(2026, 10, 1)]
+    assert not {month.first for month in found.months} & set(found.left_out)
+    assert "are missing: 2026-05, 2026-10." in words(gapped.client.get("/people").text)
+    told = [row for row in found.retained if row.share and row.cohort >= FIRST]
+    assert told
+    for row in told:
+        truth = true_retention(fleet, (row.cohort, row.cohort_last), _base(row.cohort_last), row.month)
+        assert row.share is not None
+        assert row.share.lower <= truth <= row.share.upper
+
+
 # Retention.
 
 
@@ -114,18 +182,13 @@ def test_periods_of_a_month_are_whole_and_those_that_begin_in_it() -> None:
     assert month_after(date(2026, 1, 1), -1) == date(2025, 12, 1)
 
 
-@pytest.fixture(scope="module")
-def fleet() -> Fleet:
-    return live(World(installs=1_000, weeks=46), np.random.default_rng(1))
-
-
 def test_retention_is_told_rightly_of_a_fleet(fleet: Fleet) -> None:
     """The whole triangle at once, drawn anew: its intervals hold together, and what is told is enough to go by."""
     asked = metric()
     mechanism, rng = pure(asked.plan), np.random.default_rng(2)
     laws, wrong, twice, widths = memo_laws(mechanism), 0, 0, []
     for _ in range(DRAWS):
-        rows = retained(stored_of(asked), read_months(counted(fleet, mechanism, COHORTS, rng, laws), mechanism))
+        rows = retained(stored_of(asked), read_months(counted(fleet, mechanism, COHORTS, rng, laws), mechanism), FIRST)
         told = [row for row in rows if row.share and row.cohort >= FIRST]
         assert len(told) >= 10
         truths = [
@@ -152,10 +215,23 @@ def test_a_cohort_that_nobody_is_in_and_a_month_without_enough_devices_are_not_t
     mechanism, rng = pure(asked.plan), np.random.default_rng(3)
     small = live(World(installs=5), rng)
     rows = retained(
-        stored_of(asked), read_months(counted(small, mechanism, COHORTS, rng, memo_laws(mechanism)), mechanism)
+        stored_of(asked), read_months(counted(small, mechanism, COHORTS, rng, memo_laws(mechanism)), mechanism), FIRST
     )
     assert rows
     assert not any(row.share for row in rows)
+
+
+def test_cohorts_that_were_over_before_the_metric_began_take_no_room_of_the_others(fleet: Fleet) -> None:
+    asked = metric()
+    mechanism, rng = pure(asked.plan), np.random.default_rng(5)
+    months = read_months(counted(fleet, mechanism, COHORTS, rng, memo_laws(mechanism)), mechanism)
+    all_rows, rows = (retained(stored_of(asked), months, begins) for begins in (date(2025, 11, 1), FIRST))
+    assert {row.cohort for row in all_rows} - {row.cohort for row in rows} == {date(2025, 11, 1)}
+    assert min(row.cohort for row in rows) == FIRST
+    widths = {(row.cohort, row.month): row.share.upper - row.share.lower for row in all_rows if row.share}
+    told = [row for row in rows if row.share and (row.cohort, row.month) in widths]
+    assert told
+    assert all(row.share.upper - row.share.lower < widths[row.cohort, row.month] for row in told if row.share)
 
 
 def test_expected_counts_give_the_truth() -> None:
@@ -167,7 +243,7 @@ def test_expected_counts_give_the_truth() -> None:
     for place, shares in enumerate(([0.5, 0.25], [0.5, 0.25], [0.25, 0.5])):
         counts = _expected(mechanism, [*shares, *[0.0] * 22, 1 - sum(shares)], reports)
         months.append(_month(date(2026, 2 + place, 1), counts, mechanism))
-    rows = {(row.cohort, row.month): row for row in retained(stored_of(asked), months)}
+    rows = {(row.cohort, row.month): row for row in retained(stored_of(asked), months, date(2026, 1, 5))}
     january = [rows[date(2026, 1, 1), month].share for month in (date(2026, 3, 1), date(2026, 4, 1))]
     assert january[0] is not None
     assert january[1] is not None
@@ -193,7 +269,7 @@ def _month(month: date, counts: np.ndarray[tuple[int], np.dtype[np.int64]], mech
     from dither_aggregator.analysis.people import Month
 
     n, window = int(counts.sum()), periods_of(month, 7)
-    return Month(month, window, 4, n, None, month), Functionals(mechanism, counts, n, 8)
+    return Month(month, window, 4, n, None, month, month), Functionals(mechanism, counts, n, 8)
 
 
 # Page and API.
@@ -211,13 +287,15 @@ def test_the_page_says_what_the_api_says(one: Site, fleet: Fleet) -> None:
     assert (meta["level"], meta["late"]) == (95, LATE)
     assert len(rows) == 12
     last = rows[-1]
-    assert f"At least {last['least']:,} devices were used in the week to {last['last']}." in words(html)
+    assert f"At least {last['least']:,} devices were used in the week to {last['last']}, if at most" in words(html)
     for row in rows:
         assert f"<td>{row['n']:,}</td><td>{row['least']:,}</td>" in html
         week = (date.fromisoformat(row["first"]) - FIRST).days // 7
         if week < len(fleet.came):
             assert row["n"] == fleet.came[week].sum()
             assert row["least"] <= fleet.truth[week].sum()
+    assert "Devices that left before it are in no number" in words(html)
+    assert "as a part of those used in the cohort's first whole month" in words(html).replace("&#39;", "'")
     _, triangle = ask(one, "/v1/people/retention")
     told = [row for row in triangle if row["estimate"] is not None]
     assert told
@@ -226,6 +304,19 @@ def test_the_page_says_what_the_api_says(one: Site, fleet: Fleet) -> None:
         assert f"{floor(100 * row['lower'])} to {ceil(100 * row['upper'])}" in share
     _, months = ask(one, "/v1/people/newcomers")
     assert [row["month"] for row in months] == [f"2026-{month:02}-01" for month in range(1, len(months) + 1)]
+    # As new count devices of two months, so that a month in which one of these is over has no number of its own.
+    assert [row["estimate"] is not None for row in months] == [place % 2 == 1 for place in range(len(months))]
+    assert f"<td>{months[2]['n'] / months[2]['periods']:,.0f}</td><td>with 2026-04</td>" in html
+
+
+def test_the_picture_of_the_latest_month_marks_100_percent_and_says_where_it_ends(one: Site) -> None:
+    html = one.client.get("/people").text
+    (stored,) = measured(one.store)
+    found = people(one.store, stored)
+    uppers = [row.share.upper for row in found.retained if row.share and row.month == found.months[-1].first]
+    most = max(1.0, ceil(10 * max(uppers)) / 10)
+    assert f"Each line goes from 0 % to {100 * most:.0f} %" in words(html).replace("\N{NO-BREAK SPACE}", " ")
+    assert html.count(f'<path class="mark" d="M{200 / most:.1f} 0V12"/>') == len(uppers)
 
 
 def test_a_site_without_such_a_metric_says_how_to_have_one_and_has_no_such_link(tmp_path: Path) -> None:
@@ -245,4 +336,4 @@ def test_months_begin_with_the_first_whole_one_and_days_of_the_future_are_not_re
     found = people(one.store, stored)
     assert found.months[0].first == FIRST
     assert found.months[-1].window.last <= one.store.sealed()
-    assert all(period.window.last <= one.store.sealed() for period in active(one.store, stored))
+    assert all(period.window.last <= one.store.sealed() for period in found.active)

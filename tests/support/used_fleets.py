@@ -166,7 +166,9 @@ def read_months(weeks: Ints, mechanism: PureMechanism) -> list[tuple[Month, Func
         counts = weeks[first : last + 1].sum(axis=0)
         most = reports_possible(window.days, 7, once_a_day=True)
         n = int(counts.sum())
-        found.append((Month(month, window, window.days // 7, n, None, month), Functionals(mechanism, counts, n, most)))
+        found.append(
+            (Month(month, window, window.days // 7, n, None, month, month), Functionals(mechanism, counts, n, most))
+        )
         month = month_after(month, 1)
     return found
 

@@ -11,8 +11,14 @@ either period before, and n reports
 
     E n <= (1 - m) A + m B    for some m <= l,    so    A >= min(n, (n - l B) / (1 - l))    where B <= n' / (1 - l)
 
-for A = (n - m B) / (1 - m) falls with m where n < B, and is at least n elsewhere; n' is the larger number of reports of
-both periods before. `least` takes that, and chance off n: its variance is at most l (n + B).
+if the same part of each period is late, for A = (n - m B) / (1 - m) falls with m where n < B, and is at least n
+elsewhere; n' is the larger number of reports of both periods before. `least` takes that, and chance off n: its variance
+is at most l (n + B).
+
+**Missing reports.** After an outage more than that part comes late: a device sends its kept report and its own. So no
+bound is claimed after a period without reports, or with less than half (GAP) as many as periods on both sides of it.
+Months that hold such a period, or begin just after one, are left out: their reports divided by their periods are no
+number of devices.
 
 **Retention.** The periods that begin in a calendar month are read as one. With W of them, n reports and a cohort's
 share s, n s / W is how many devices of the cohort were used in a mean period of the month, and over the same of the
@@ -25,7 +31,7 @@ it is about are the devices that reported. A device's memo repeats in both month
 would be narrower. Cohorts are told modulo two years, so that devices of two years before count as the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from math import inf, sqrt
@@ -45,6 +51,9 @@ from dither_shared.measures import CYCLE_MONTHS, cohort_of, month_number
 
 LATE = 0.15
 """The largest part of a period's reports that come in the two periods after it, or never."""
+GAP = 0.5
+"""A period has a gap if it has less than this part of the reports of the largest of REACH periods on either side."""
+REACH = 3
 PERIODS = 12
 """The last periods that are told."""
 WEEK_DAYS = 7
@@ -59,8 +68,8 @@ class Active:
     window: Window
     n: int
     """The reports that came in it."""
-    least: int
-    """So many devices were used in it at least, at 95 %."""
+    least: int | None
+    """So many devices were used in it at least, at 95 %; None after a period whose reports are missing."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +81,14 @@ class Month:
     periods: int
     n: int
     new: IntervalEstimate | None
-    """The share of the reports by devices of the cohort that the month is in; None where too few tell it."""
+    """The share of the reports by devices of the cohort that the month is in.
+
+    None where too few tell it, and in all months of a cohort but its last: before it, as new is who came in fewer.
+    """
     cohort: date
     """The first month of that cohort."""
+    cohort_last: date
+    """Its last month."""
 
     @property
     def mean(self) -> float:
@@ -107,6 +121,8 @@ class People:
     months: Sequence[Month]
     retained: Sequence[Retained]
     """By cohort, the latest first, then by month."""
+    left_out: Sequence[date]
+    """The months that are not among these, as they hold a period whose reports are missing, or begin after one."""
 
     @property
     def cohort_months(self) -> int:
@@ -126,29 +142,64 @@ def cohorts(stored: StoredPlan) -> int:
 
 def people(store: Store, stored: StoredPlan) -> People:
     """Return what a metric that measures the month of first use tells."""
-    months = _months(store, stored)
-    return People(stored, active(store, stored), [month for month, _ in months], retained(stored, months))
-
-
-def active(store: Store, stored: StoredPlan) -> list[Active]:
-    """Return the last whole sealed periods, the earliest first, each with how many devices were used in it at least."""
-    days, begins = stored.period_days, min(store.epochs(stored.plan), default=None)
+    begins = min(store.epochs(stored.plan), default=None)
     if begins is None:
-        return []
-    last = store.sealed() + timedelta(days=1)
-    last -= timedelta(days=(last.toordinal() - _EPOCH) % days)  # the first day of the first period that is not over
-    found = []
-    counts: dict[date, int | None] = {}
-    for back in range(PERIODS + 2, 0, -1):
-        first = last - timedelta(days=days * back)
-        window = Window(first, first + timedelta(days=days - 1))
-        n = counts[first] = _reports(store, stored, window)
-        before = [counts.get(first - timedelta(days=days * earlier)) for earlier in (1, 2)]
-        if back <= PERIODS and n is not None and window.last >= begins:
-            known = [each for each in before if each is not None]
-            if len(known) == len(before):
-                found.append(Active(window, n, least(n, known)))
+        return People(stored, [], [], [], [])
+    counts = _counts(store, stored, begins)
+    months, left_out = _months(store, stored, begins, counts)
+    return People(
+        stored,
+        _active(stored, begins, counts),
+        [month for month, _ in months],
+        retained(stored, months, begins),
+        left_out,
+    )
+
+
+def _counts(store: Store, stored: StoredPlan, begins: date) -> dict[date, int | None]:
+    """Return how many reports each whole sealed period has, by its first day, from two before the metric began on."""
+    days = stored.period_days
+    first = begins - timedelta(days=_into(begins, days) + 2 * days)
+    counts = {}
+    while first + timedelta(days=days - 1) <= store.sealed():
+        counts[first] = _reports(store, stored, Window(first, first + timedelta(days=days - 1)))
+        first += timedelta(days=days)
+    return counts
+
+
+def _into(day: date, period_days: int) -> int:
+    """Return how many days of its period are over when a day begins."""
+    return (day.toordinal() - _EPOCH) % period_days
+
+
+def _active(stored: StoredPlan, begins: date, counts: Mapping[date, int | None]) -> list[Active]:
+    """Return the last whole sealed periods, the earliest first, each with how many devices were used in it at least."""
+    days, found = timedelta(days=stored.period_days), []
+    for first in [first for first in counts if first + days > begins][-PERIODS:]:
+        n, before = counts[first], [counts[first - days], counts[first - 2 * days]]
+        known = [each for each in before if each is not None]
+        if n is None or len(known) < len(before):
+            continue
+        gaps = [gap(counts, first - back * days, stored.period_days, begins, n) for back in (1, 2)]
+        found.append(Active(Window(first, first + days - timedelta(days=1)), n, None if any(gaps) else least(n, known)))
     return found
+
+
+def gap(counts: Mapping[date, int | None], first: date, period_days: int, begins: date, later: int = 0) -> bool:
+    """Return whether reports of a period are missing, by those of periods on both sides; `later` is one more after it.
+
+    Days are held against the same day of other weeks. A metric that grows, or that is used less from a period on, has
+    no gap, and neither has a period before the metric began.
+    """
+    n = counts.get(first)
+    if n is None or first + timedelta(days=period_days) <= begins:
+        return False
+    step = WEEK_DAYS if WEEK_DAYS % period_days == 0 else period_days
+    before, after = (
+        max(counts.get(first + timedelta(days=side * step * far)) or 0 for far in range(1, REACH + 1))
+        for side in (-1, 1)
+    )
+    return n == 0 or n < GAP * min(before, max(after, later))
 
 
 def _reports(store: Store, stored: StoredPlan, window: Window) -> int | None:
@@ -178,21 +229,33 @@ def least(n: int, before: Sequence[int], late: float = LATE, confidence: float =
 # Months.
 
 
-def _months(store: Store, stored: StoredPlan) -> list[tuple[Month, Functionals]]:
-    """Return the whole sealed months whose counts are kept, with what their reports tell."""
-    begins = min(store.epochs(stored.plan), default=None)
-    if begins is None or stored.period_days > WEEK_DAYS:
-        return []
-    found = []
+def _months(
+    store: Store, stored: StoredPlan, begins: date, counts: Mapping[date, int | None]
+) -> tuple[list[tuple[Month, Functionals]], list[date]]:
+    """Return the whole sealed months whose counts are kept, with what their reports tell, and those left out."""
+    found: list[tuple[Month, Functionals]] = []
+    left_out: list[date] = []
+    if stored.period_days > WEEK_DAYS:
+        return found, left_out
     month = date(begins.year, begins.month, 1)
     while (window := periods_of(month, stored.period_days)).last <= store.sealed():
         tally = _tally(store, stored, window) if window.first >= begins else None
-        if tally is not None and tally.n and tally.left_out == 0:
-            functionals = estimand_of(stored.plan).functionals(stored, tally, window.days)
-            if isinstance(functionals, Functionals):
-                found.append((_month(stored, month, window, functionals), functionals))
+        if tally is not None and tally.left_out == 0:
+            if _has_gap(stored, window, begins, counts):
+                left_out.append(month)
+            else:
+                functionals = estimand_of(stored.plan).functionals(stored, tally, window.days)
+                if isinstance(functionals, Functionals):
+                    found.append((_month(stored, month, window, functionals), functionals))
         month = month_after(month, 1)
-    return found
+    return found, left_out
+
+
+def _has_gap(stored: StoredPlan, window: Window, begins: date, counts: Mapping[date, int | None]) -> bool:
+    """Return whether reports of a period of the window, or of the one before it, are missing."""
+    days = stored.period_days
+    firsts = (window.first + timedelta(days=days * place) for place in range(-1, window.days // days))
+    return any(gap(counts, first, days, begins) for first in firsts)
 
 
 def periods_of(month: date, period_days: int) -> Window:
@@ -204,26 +267,30 @@ def periods_of(month: date, period_days: int) -> Window:
 
 
 def _month(stored: StoredPlan, month: date, window: Window, functionals: Functionals) -> Month:
-    months = CYCLE_MONTHS // cohorts(stored)
+    width = CYCLE_MONTHS // cohorts(stored)
+    cohort = month_after(month, -(month_number(month) % width))
+    last = month_after(cohort, width - 1)
     weights = _only(stored, cohort_of(month, cohorts(stored)))
-    ends = functionals.interval(weights, 1 - CONFIDENCE)
+    ends = functionals.interval(weights, 1 - CONFIDENCE) if month == last else None
     new = None
     if ends:
         new = IntervalEstimate(functionals.estimate(weights), sqrt(functionals.variance(weights)), *ends)
-    begun = month_after(month, -(month_number(month) % months))
-    return Month(month, window, window.days // stored.period_days, functionals.n, new, begun)
+    return Month(month, window, window.days // stored.period_days, functionals.n, new, cohort, last)
 
 
-def retained(stored: StoredPlan, months: Sequence[tuple[Month, Functionals]]) -> list[Retained]:
+def retained(stored: StoredPlan, months: Sequence[tuple[Month, Functionals]], begins: date) -> list[Retained]:
     """Return each cohort's part that is still used, in each month after its first whole one.
 
-    The intervals hold together: of all cells of the triangle.
+    The intervals hold together: of all cells of the triangle. A cohort that was over before the month in which the
+    metric begins has no cell. Its first whole month is then that one, in which the version that has the metric still
+    spreads, and in a new app nobody is in it; its cells would widen all the others.
     """
     number = cohorts(stored)
     width = CYCLE_MONTHS // number
     cells = []
     for place, (base, _) in enumerate(months):
-        if month_number(base.first) % width == 0:  # a cohort ended with the month before
+        # A cohort ended with the month before, and not before the metric began.
+        if month_number(base.first) % width == 0 and month_number(base.first) > month_number(begins):
             until = month_number(base.first) + CYCLE_MONTHS - width
             later = [other for other, (month, _) in enumerate(months) if other > place]
             cells += [(place, other) for other in later if month_number(months[other][0].first) < until]

@@ -28,7 +28,10 @@ class ActiveRow(msgspec.Struct, frozen=True):
     first: Annotated[date, says("the first day of the period (UTC)")]
     last: Annotated[date, says("its last day")]
     n: Annotated[int, says("the reports that came in it")]
-    least: Annotated[int, says("so many devices were used in it at least")]
+    least: Annotated[
+        int | None,
+        says("so many devices were used in it at least; null after a period whose reports are missing"),
+    ]
 
 
 class RetentionMeta(TypedDict):
@@ -67,10 +70,14 @@ class NewcomersRow(msgspec.Struct, frozen=True):
     metric: str
     rev: int
     month: Annotated[date, says("the first day of the month: the periods that begin in it")]
-    cohort_first: Annotated[date, says("new devices were first used from this month on")]
+    cohort_first: Annotated[date, says("new devices were first used from this month on, or two years before")]
+    cohort_last: Annotated[date, says("and up to the end of this one; only its row tells the share")]
     periods: Annotated[int, says("how many periods begin in it")]
     n: Annotated[int, says("their reports")]
-    estimate: Annotated[float | None, says("the share by new devices; null where too few reports tell it")]
+    estimate: Annotated[
+        float | None,
+        says("the share by new devices, which noise can take below 0 or above 1; null where it is not told"),
+    ]
     std_error: float | None
     lower: float | None
     upper: float | None
@@ -106,7 +113,7 @@ def newcomers(store: Store, asked: QueryParameters) -> RowSet[NewcomersMeta, New
     """Return the share of new devices by month, the earliest first."""
     rows = [
         NewcomersRow(
-            *(stored.plan.metric, stored.plan.rev, one.first, one.cohort, one.periods, one.n),
+            *(stored.plan.metric, stored.plan.rev, one.first, one.cohort, one.cohort_last, one.periods, one.n),
             *((one.new.estimate, one.new.std_error, one.new.lower, one.new.upper) if one.new else _UNTOLD),
         )
         for stored in measured(store)

@@ -29,7 +29,7 @@ class PeriodBar:
     width: float
     y: float
     height: float
-    least_y: float
+    least_y: float | None
     middle: float
     label: str
     says: str
@@ -54,6 +54,10 @@ class Section:
     headline: str
     bars: Sequence[PeriodBar]
     lines: Sequence[CohortLine]
+    most: float
+    """The part at which the picture of these ends."""
+    whole: float
+    """The place of 100 % in it."""
     since: Sequence[int]
     """The columns of the triangle: months since a cohort's first whole month."""
     triangle: Sequence[tuple[str, Sequence[Retained | None]]]
@@ -73,6 +77,7 @@ def show(store: Store) -> str:
         headline=headline,
         state=lagging(store),
         late=percent(LATE, 0),
+        percent=percent,
         height=BAR_TOP + BAR_HEIGHT,
         months=months_in_words,
         called=called,
@@ -88,7 +93,10 @@ def _section(found: People) -> Section:
     cells = {(row.cohort, row.since): row for row in found.retained}
     named = {row.cohort: months_in_words(row.cohort, row.cohort_last) for row in found.retained}
     triangle = [(named[cohort], [cells.get((cohort, each)) for each in since]) for cohort in cohorts]
-    return Section(found, _headline(found), _bars(found.active), _lines(found, named), since, triangle)
+    latest = _latest(found)
+    most = max([1.0, *(ceil(10 * share.upper) / 10 for _, share in latest)])
+    lines = _lines(latest, named, most)
+    return Section(found, _headline(found), _bars(found.active), lines, most, _place(1.0, most), since, triangle)
 
 
 def _headline(found: People) -> str:
@@ -97,7 +105,15 @@ def _headline(found: People) -> str:
     last = found.active[-1]
     if not last.n:
         return f"No report came {called(found, last)}."
-    return f"At least {last.least:,} devices were used {called(found, last)}."
+    if last.least is None:
+        return (
+            f"How many devices were used {called(found, last)} is not told: reports of a period before it are missing, "
+            f"and come late. {last.n:,} reports came in it."
+        )
+    return (
+        f"At least {last.least:,} devices were used {called(found, last)}, "
+        f"if at most {percent(LATE, 0)} of the reports of each period come late or never."
+    )
 
 
 def called(found: People, one: Active) -> str:
@@ -108,6 +124,11 @@ def called(found: People, one: Active) -> str:
     return f"in the {'week' if days == 7 else f'{days} days'} to {one.window.last}"
 
 
+def least_in_words(one: Active) -> str:
+    """Return how many devices were used in a period at least."""
+    return "devices not told" if one.least is None else f"at least {one.least:,} devices"
+
+
 def months_in_words(first: date, last: date) -> str:
     """Return a cohort's months."""
     return f"{first:%Y-%m}" if first == last else f"{first:%Y-%m} to {last:%Y-%m}"
@@ -115,6 +136,8 @@ def months_in_words(first: date, last: date) -> str:
 
 def new_in_words(month: Month) -> str:
     """Return the share of a month's reports by devices of its own cohort, with its interval."""
+    if month.first != month.cohort_last:
+        return f"with {month.cohort_last:%Y-%m}"
     if month.new is None:
         return "not told"
     error = month.new.std_error
@@ -135,25 +158,29 @@ def _bars(periods: Sequence[Active]) -> list[PeriodBar]:
 
     return [
         PeriodBar(
-            *(round(step * (place + (1 - WIDTH_OF_BAR) / 2), 3), round(step * WIDTH_OF_BAR, 3)),
-            *(y(one.n), round(BAR_TOP + BAR_HEIGHT - y(one.n), 2), y(one.least), round(step * (place + 0.5), 3)),
-            f"{one.window.last:%m-%d}" if (len(periods) - 1 - place) % 3 == 0 else "",
-            f"to {one.window.last}: {one.n:,} reports, at least {one.least:,} devices",
+            x=round(step * (place + (1 - WIDTH_OF_BAR) / 2), 3),
+            width=round(step * WIDTH_OF_BAR, 3),
+            y=y(one.n),
+            height=round(BAR_TOP + BAR_HEIGHT - y(one.n), 2),
+            least_y=None if one.least is None else y(one.least),
+            middle=round(step * (place + 0.5), 3),
+            label=f"{one.window.last:%m-%d}" if (len(periods) - 1 - place) % 3 == 0 else "",
+            says=f"to {one.window.last}: {one.n:,} reports, {least_in_words(one)}",
         )
         for place, one in enumerate(periods)
     ]
 
 
-def _lines(found: People, named: dict[date, str]) -> list[CohortLine]:
+def _latest(found: People) -> list[tuple[date, IntervalEstimate]]:
     """Return each cohort's part that is used in the latest month, where it is told."""
     if not found.months:
         return []
-    latest = [row for row in found.retained if row.month == found.months[-1].first]
-    shares = [(row.cohort, row.share) for row in latest if row.share]
-    most = max([1.0, *(share.upper for _, share in shares)])
+    return [(row.cohort, row.share) for row in found.retained if row.month == found.months[-1].first and row.share]
 
+
+def _lines(shares: Sequence[tuple[date, IntervalEstimate]], named: dict[date, str], most: float) -> list[CohortLine]:
     def place(part: float) -> float:
-        return round(INTERVAL_WIDTH * min(max(part, 0.0), most) / most, 1)
+        return _place(part, most)
 
     return [
         CohortLine(
@@ -165,3 +192,7 @@ def _lines(found: People, named: dict[date, str]) -> list[CohortLine]:
         )
         for cohort, share in shares
     ]
+
+
+def _place(part: float, most: float) -> float:
+    return round(INTERVAL_WIDTH * min(max(part, 0.0), most) / most, 1)
