@@ -16,7 +16,7 @@ registry or of a person's terms: a device does nothing differently, and its repo
 who reads a release as well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dither_shared.cells import Cells
     from dither_shared.kinds import Answer, Asked, Kind
     from dither_shared.plan import Plan
+    from dither_shared.registry import Metric, Registry
     from dither_shared.toml_tables import TomlTable
 
 YEAR_DAYS: Final = 366
@@ -240,3 +241,44 @@ def micro_year(published: "Mapping[str, Publishing]") -> int:
 def sum_of(published: "Mapping[str, Publishing]") -> str:
     """Return the same as a sum in words: a metric's releases, times their epsilon."""
     return ", ".join(f"{name} {IN_A_YEAR[each.window]} x {each.epsilon}" for name, each in published.items())
+
+
+def prove_issues(published: Mapping[str, Publishing], source: str) -> None:
+    """Refuse published metrics that name no issue; why, owners, sensitivity and expiry are always required."""
+    from dither_shared.toml_tables import Mistakes
+
+    mistakes = Mistakes()
+    for name, each in published.items():
+        if not each.issue:
+            needed = "is missing: the address of the page on which the question was discussed, for those who are asked"
+            mistakes.note(refusal_of(source, f"metric.{name}: issue {needed}"))
+    mistakes.check()
+
+
+# In words.
+
+REPORTS_SHOWN = 20_000
+"""The noise of a release is said of so many reports."""
+_DAYS = {"week": 7, "month": 31, "quarter": 92}
+
+
+def release_lines(registry: "Registry") -> Iterator[str]:
+    """Yield what there is to say of releases: each metric's noise, and what a year of them costs a device."""
+    for name, each in registry.published.items():
+        yield _noise_line(registry.metrics[name], each)
+    yield (
+        f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
+        f"{from_micro(micro_year(registry.published)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
+        f"({sum_of(registry.published)})"
+    )
+
+
+def _noise_line(metric: "Metric", each: Publishing) -> str:
+    reports = reports_in(_DAYS[each.window], memoized=metric.memoized, reports=metric.charges)
+    noise = ReleaseNoise.of(metric.plan, each.micro, reports)
+    wider = metric.kind.widened(metric.cells, noise, REPORTS_SHOWN)
+    return (
+        f"{metric.name} is published each {each.window} with epsilon {each.epsilon}, a device counted with at most "
+        f"{reports} report{'s' if reports > 1 else ''}: with {REPORTS_SHOWN:,} reports standard errors are "
+        f"{wider:.2f} times as wide"
+    )

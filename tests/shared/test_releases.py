@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from dither.commands.metrics.check import release_lines
 from dither_shared.compiled import to_document
 from dither_shared.errors import RegistryError
 from dither_shared.registry import Registry
@@ -14,6 +13,7 @@ from dither_shared.releases import (
     YEAR_DAYS,
     last_window,
     name_of,
+    release_lines,
     reports_in,
     window_of,
 )

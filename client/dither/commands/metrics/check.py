@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dither.commands import add_installs, installs_of
 from dither.commands.metrics.compiling import document_of
@@ -29,9 +28,6 @@ from dither_shared.mechanisms import DEVICES, PureMechanism
 from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.terms import AWAY_DAYS, HIDES, Evictions, evictions
 from dither_shared.toml_tables import Mistakes
-
-if TYPE_CHECKING:
-    from dither_shared.releases import Publishing
 
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
@@ -117,8 +113,10 @@ def run(args: argparse.Namespace) -> int:
         _print_web(registry, most)
     if crowd:
         print(*crowd.lines(registry, metrics), sep="\n")
-    for line in release_lines(registry):
-        print(line)
+    if registry.published:
+        from dither_shared.releases import release_lines
+
+        print(*release_lines(registry), sep="\n")
     reserved = from_micro(sum(metric.reservation for metric in metrics))
     print(f"{args.registry} is sound: one device may be charged {reserved:g} of {registry.device_epsilon}")
     if expired:
@@ -243,7 +241,7 @@ def _document(registry: Registry, notes: list[str]) -> dict[str, object]:
         f"linked_of_{DEVICES}": registry.linked,
         "linkable": registry.linkable,
         "unused_lists": list(registry.unused),
-        "publish_epsilon_year": _cost_of_releases(registry),
+        "publish_epsilon_year": _year_of_releases(registry),
         "metrics": [_describe(metric) for metric in metrics],
         "compiled": document_of(registry),
     }
@@ -273,15 +271,21 @@ def _check_web(registry: Registry, source: str) -> Evictions:
 
 
 def _check_public(registry: Registry, source: str) -> None:
-    """Refuse published metrics that name no issue; why, owners, sensitivity and expiry are always required."""
+    """Refuse a registry whose releases a site could not explain."""
     if not registry.published:
         raise refusal_of(source, "registry: no metric says publish, so there is nothing that a site could show")
-    mistakes = Mistakes()
-    for name, each in registry.published.items():
-        if not each.issue:
-            needed = "is missing: the address of the page on which the question was discussed, for those who are asked"
-            mistakes.note(refusal_of(source, f"metric.{name}: issue {needed}"))
-    mistakes.check()
+    from dither_shared.releases import prove_issues  # which the aggregator brings, as it does what reads `publish`
+
+    prove_issues(registry.published, source)
+
+
+def _year_of_releases(registry: Registry) -> float:
+    """Return what a year of releases costs a device at most."""
+    if not registry.published:
+        return 0.0
+    from dither_shared.releases import micro_year
+
+    return from_micro(micro_year(registry.published))
 
 
 def _print_web(registry: Registry, most: Evictions) -> None:
@@ -316,46 +320,3 @@ def _describe(metric: Metric) -> dict[str, object]:
         "expires": metric.expires.isoformat(),
         "expired": metric.expires <= utc_today(),
     }
-
-
-# Releases.
-
-REPORTS_SHOWN = 20_000
-"""The noise of a release is said of so many reports."""
-
-
-def release_lines(registry: Registry) -> Iterator[str]:
-    """Yield what there is to say of releases: each metric's noise, and what a year of them costs a device."""
-    for name, each in registry.published.items():
-        yield _noise_line(registry.metrics[name], each)
-    if registry.published:
-        from dither_shared.releases import YEAR_DAYS, sum_of
-
-        yield (
-            f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
-            f"{_cost_of_releases(registry):g} of publish_epsilon_year {registry.publish_epsilon_year} "
-            f"({sum_of(registry.published)})"
-        )
-
-
-def _cost_of_releases(registry: Registry) -> float:
-    """Return what a year of releases costs a device at most; where any are, so is the module that knows."""
-    if not registry.published:
-        return 0.0
-    from dither_shared.releases import micro_year
-
-    return from_micro(micro_year(registry.published))
-
-
-def _noise_line(metric: Metric, each: "Publishing") -> str:
-    from dither_shared.releases import ReleaseNoise, reports_in
-
-    days = {"week": 7, "month": 31, "quarter": 92}[each.window]
-    reports = reports_in(days, memoized=metric.memoized, reports=metric.charges)
-    noise = ReleaseNoise.of(metric.plan, each.micro, reports)
-    wider = metric.kind.widened(metric.cells, noise, REPORTS_SHOWN)
-    return (
-        f"{metric.name} is published each {each.window} with epsilon {each.epsilon}, a device counted with at most "
-        f"{reports} report{'s' if reports > 1 else ''}: with {REPORTS_SHOWN:,} reports standard errors are "
-        f"{wider:.2f} times as wide"
-    )
