@@ -297,9 +297,10 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: 
         if page.latest:
             files[f"{page.metric}/latest.svg"] = _picture(page.latest, facts)
     files[FEED] = _feed(facts, readings)
-    year = max((charged_with(each.release, [one.release for one in readings]) for each in readings), default=0)
+    charged = max((charged_with(each.release, [one.release for one in readings]) for each in readings), default=0)
+    year = max(charged, facts["publish_micro_year"])  # which was larger once, perhaps
     files["index.html"] = _html(
-        "published.html", facts=facts, pages=pages, top="", year=from_micro(year), year_days=YEAR_DAYS
+        "published.html", facts=facts, pages=pages, top="", charged=charged, year=year, year_days=YEAR_DAYS
     )
     files[MANIFEST] = _json({name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())})
     return files

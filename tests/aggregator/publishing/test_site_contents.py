@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dither_aggregator.accounting.releases import show
 from dither_aggregator.publishing.registry_changes import changes_between
 from dither_aggregator.publishing.releases import publish
 from dither_aggregator.publishing.site import about, read_audit, render, verify, write
@@ -125,3 +126,24 @@ def test_no_window_is_published_that_began_before_its_plan_was_loaded(tmp_path: 
         assert revs(28, newer) == [("2026-12", 1), ("2027-02", 2)]
     page = render(about(newer, TODAY, ()) | {"metrics": [facts]}, documents(MONTHS))["color/index.html"].decode()
     assert "may still answer rev 1: such reports are in no release of rev 2" in page
+
+
+def test_how_sure_a_reader_becomes_counts_other_answers_twice_and_the_years_before_a_lower_bound() -> None:
+    """Other reports in place of a device's are one device less and one more: with epsilon E, e^2E between two answers.
+
+    e^0.5 / (1 + e^0.5) = 0.6225 and e / (1 + e) = 0.7311. With 3 releases of epsilon 1: e^3 / (1 + e^3) = 0.9526.
+    """
+    facts = {**about(published(), TODAY), "publish_micro_year": 500_000}
+    text = render(facts, [])["index.html"].decode()
+    assert "at most 62.3\N{NO-BREAK SPACE}% sure whether one device took part" in text
+    assert "at most 73.2\N{NO-BREAK SPACE}% sure which of two answers it gave" in text
+    lowered = render(facts, documents(MONTHS[:3]))["index.html"].decode()  # by releases that cost 3 in all
+    assert "at most 95.3\N{NO-BREAK SPACE}% sure whether one device took part" in lowered
+    assert "add up to 3 at most so far, and to 3 at most in any 366 days" in lowered
+
+
+def test_the_wire_of_a_window_counts_each_memoized_answer_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    registry = published(epsilon_permanent="4", answers=2, device_epsilon=20)
+    show(registry, [registry.metrics["color"]], as_json=True)
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["reports"], told["epsilon_wire"]) == (31, 8.0)
