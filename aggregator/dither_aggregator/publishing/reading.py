@@ -16,6 +16,7 @@ from dither_aggregator.analysis.shares import UNLISTED
 from dither_aggregator.analysis.significance import Ranked, rank
 from dither_aggregator.store.release_ledger import Release
 from dither_shared.exact import digits
+from dither_shared.mechanisms import PureMechanism
 
 SURE = 5.0
 """So many standard errors fewer reports than the noisy counts say are surely there."""
@@ -44,6 +45,13 @@ class PublishedReading:
     def shares(self) -> Sequence[ReleasedRow]:
         """The rows that are parts of the reports."""
         return [row for row in self.rows if row.is_share]
+
+    @property
+    def ticks(self) -> int | None:
+        """The most values that count of an answer, those listed first; None where all do."""
+        plan = self.release.plan
+        ticks = PureMechanism.of(plan.cells.mechanism).ticks if plan.kind.several else None
+        return ticks if ticks and ticks < len(plan.values) else None
 
     @property
     def significant(self) -> Sequence[Ranked]:

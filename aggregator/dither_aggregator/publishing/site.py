@@ -41,6 +41,7 @@ from dither_aggregator.web.pages.snapshot import only_xml
 from dither_shared.accounting.odds import EVEN, percent_above, sure
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry
 from dither_shared.releases import YEAR_DAYS, Publishing, micro_year, name_of
 from dither_shared.safe_output import to_csv, visible
@@ -113,6 +114,8 @@ def _facts_of(metric: Metric, publishing: Publishing, plans: Sequence[StoredPlan
         "issue": publishing.issue,
         "presence": metric.presence,
         "values": list(metric.values),
+        "domain": _domain(metric),
+        "ticks": (PureMechanism.of(metric.mechanism).ticks or 0) if metric.kind.several else 0,
         "mechanism": metric.cells.name,
         "memoized": metric.memoized,
         "report_micro": metric.cells.charge,
@@ -127,6 +130,13 @@ def _facts_of(metric: Metric, publishing: Publishing, plans: Sequence[StoredPlan
             if each.plan.metric == metric.name and each.plan.rev < metric.rev and not each.retired
         ),
     }
+
+
+def _domain(metric: Metric) -> str:
+    """Return what is sent of an answer, in the words with which a device asks; "" where its values say it."""
+    offer = metric.kind.offer(metric.asked)
+    columns = f"{offer.lead} {'; '.join(offer.listed)}." if offer.noun == "column" else ""
+    return "" if metric.values else " ".join(each for each in (*offer.before, columns, *offer.after) if each)
 
 
 @dataclass(frozen=True)

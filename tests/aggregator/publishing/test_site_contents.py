@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,10 +13,13 @@ from dither_aggregator.accounting.releases import show
 from dither_aggregator.publishing.registry_changes import changes_between
 from dither_aggregator.publishing.releases import publish
 from dither_aggregator.publishing.site import about, read_audit, render, verify, write
+from dither_aggregator.store.release_ledger import Release
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
+from dither_shared.releases import counts_of
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
+from tests.support.registries import metrics_text
 from tests.support.releases import AUDIT, MONTHS, TODAY, URL, documents, published
 from tests.support.stores import seal_all
 
@@ -147,3 +150,41 @@ def test_the_wire_of_a_window_counts_each_memoized_answer_that_fits(capsys: pyte
     show(registry, [registry.metrics["color"]], as_json=True)
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["reports"], told["epsilon_wire"]) == (31, 8.0)
+
+
+def test_changes_of_the_registry_itself_and_of_ranges_columns_and_ticks_are_said() -> None:
+    def facts(high: int, arm: list[str], ticks: int, **head: object) -> dict[str, object]:
+        how = {"epsilon": 2.0, "publish": "month", "publish_epsilon": 1.0, "why": "To know."}
+        asked = {
+            "delay": {"kind": "number", "unit": "ms", "low": 0, "high": high, "asks": ["mean"], "reports": 4, **how},
+            "arms": {"kind": "table", "columns": {"arm": arm, "crashed": ["no", "yes"]}, "reports": 4, **how},
+            "tools": {"kind": "choices", "values": list("abcd"), "ticks_max": ticks, "reports": 4, **how},
+        }
+        return about(Registry.parse(metrics_text(asked, **{"publish_epsilon_year": 39, **head})), TODAY)
+
+    was = facts(64, ["a", "b"], 2)
+    now = facts(128, ["a", "c"], 3, publish_epsilon_year=60, device_epsilon=500)
+    found = changes_between(was, now, TODAY)
+    said = {each["metric"]: [other["what"] for other in found if other["metric"] == each["metric"]] for each in found}
+    assert said["all questions"] == [
+        "the most that releases of 366 days may cost a device: 60, before: 39",
+        "the most that all reports may cost a device: 500, before: 400",
+    ]
+    assert "what is sent: A number, cut to 0 ms at least and 128 ms at most." in said["delay"][0]
+    assert "arm: a, c; crashed: no, yes" in said["arms"][0]
+    assert "values that count of an answer: 3, before: 2" in said["tools"]
+    files = render({**now, "changes": found}, [])
+    assert "cut to 0 ms at least and 128 ms at most" in files["delay/index.html"].decode()
+    assert "more than 3 of them keeps those listed first" in files["tools/index.html"].decode()
+    assert b"all questions: the most that releases" in files["feed.xml"]
+
+
+def test_a_page_says_which_answers_read_too_low() -> None:
+    asked = {"kind": "choices", "values": list("abcd"), "ticks_max": 2, "reports": 4, "publish": "month"}
+    keys = {"tools": {**asked, "epsilon": 2.0, "publish_epsilon": 1.0, "why": "To know."}}
+    registry = Registry.parse(metrics_text(keys, publish_epsilon_year=13))
+    plan = registry.metrics["tools"].plan
+    counts = tuple([3_000] * counts_of(plan.cells))
+    release = Release("tools", "What?", plan, "month", date(2026, 10, 1), 1_000_000, 1, 1, counts=counts)
+    page = render(about(registry, TODAY), [release.published()])["tools/index.html"].decode()
+    assert "the shares of values listed last are too low then" in page
