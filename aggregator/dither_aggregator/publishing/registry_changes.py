@@ -50,13 +50,13 @@ def changes_between(before: Facts, after: Facts, today: date) -> list[dict[str, 
     named = [(ALL, what) for what in _fields(before, after, OF_ALL)]
     named += [(name, what) for name in sorted({*was, *now}) for what in _differences(was.get(name), now.get(name))]
     found = [{"day": today.isoformat(), "metric": name, "what": what} for name, what in named]
-    return [*found, *before.get("changes", [])][:CHANGES_MAX]
+    return [*found, *before["changes"]][:CHANGES_MAX]
 
 
 def _metrics(facts: Facts) -> dict[str, tuple[bool, Facts]]:
     """Return each metric by name, with whether its totals are published."""
-    published = {each["metric"]: (True, each) for each in facts.get("metrics", [])}
-    return {each["metric"]: (False, each) for each in facts.get("unpublished", [])} | published
+    published = {each["metric"]: (True, each) for each in facts["metrics"]}
+    return {each["metric"]: (False, each) for each in facts["unpublished"]} | published
 
 
 def _differences(was: tuple[bool, Facts] | None, now: tuple[bool, Facts] | None) -> Iterator[str]:

@@ -27,6 +27,7 @@ from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.publishing.noise import discrete_laplace
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.document_kinds import COMMAND_LINE
+from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.release_ledger import (
     NotPublished,
     Release,
@@ -45,7 +46,9 @@ SealedRelease = Mapping[str, Any]
 
 
 def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = ()) -> tuple[list[Release], list[str]]:
-    """Publish the last closed window of each metric that a registry publishes, unless it is, or began too early.
+    """Publish the last closed window of each metric that a registry publishes, unless it is.
+
+    Nor is one published that began too early, or after the last report that may come of a question that has expired.
 
     `known` are the releases that a site has. Returns all releases, and why windows are not published, a sentence each:
     what they would cost devices in a year, or counts that are not there. Raises StoreError where nothing can be
@@ -70,7 +73,7 @@ def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = (
 
 def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_year: int) -> None:
     first, last = last_window(publishing.window, store.sealed())
-    if first < first_window(stored, publishing.window):
+    if first < first_window(stored, publishing.window) or first >= stored.expires + GRACE:
         return
     days = (last - first).days + 1
     metric = stored.plan.metric
@@ -101,7 +104,7 @@ def first_window(stored: StoredPlan, window: str) -> date:
     """Return the first day of the first window of which the store has been asking under a plan from the begin.
 
     One that began before has the reports of a part of its days: those of before are of an earlier rev, or of nobody.
-    The day on which a plan was loaded says so, not the day of its first report, which tells that somebody sent one.
+    A plan that a registry left out and has again begins anew. The day on which a plan was loaded says so, not the day of its first report, which tells that somebody sent one.
     """
     if stored.since is None:
         return date.min

@@ -459,8 +459,23 @@ def documents_in(directory: Path) -> list[SealedRelease]:
 
 
 def facts_in(directory: Path) -> dict[str, Any]:
-    """Return what a site says of its registry so far; nothing of one that is new."""
-    return _read(directory / ABOUT) if (directory / ABOUT).exists() else {}
+    """Return what a site says of its registry so far; nothing of one that is new.
+
+    Raises ConfigurationError for facts that nothing could be compared with.
+    """
+    if not (directory / ABOUT).exists():
+        return {}
+    facts = _read(directory / ABOUT)
+    try:
+        days = [facts["begun"], *(each["day"] for each in facts["changes"])]
+        texts = [facts["url"], *(each[name] for each in facts["changes"] for name in ("metric", "what"))]
+        if not all(isinstance(text, str) for text in texts) or len(list(map(date.fromisoformat, days))) != len(days):
+            raise ValueError("url, metric and what must be texts")
+        changes_between(facts, facts, date.min)
+        changes_between(facts, {"metrics": [], "unpublished": []}, date.min)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"{ABOUT} is damaged ({error!r}): delete it, and a new list of changes begins") from None
+    return facts
 
 
 def audit_in(directory: Path) -> bytes:

@@ -19,7 +19,7 @@ from dither_shared.registry import Registry
 from dither_shared.releases import counts_of
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
-from tests.support.registries import metrics_text
+from tests.support.registries import metrics_text, registry_text
 from tests.support.releases import AUDIT, MONTHS, TODAY, URL, documents, published
 from tests.support.stores import seal_all
 
@@ -188,3 +188,32 @@ def test_a_page_says_which_answers_read_too_low() -> None:
     release = Release("tools", "What?", plan, "month", date(2026, 10, 1), 1_000_000, 1, 1, counts=counts)
     page = render(about(registry, TODAY), [release.published()])["tools/index.html"].decode()
     assert "the shares of values listed last are too low then" in page
+
+
+def test_a_plan_that_a_registry_has_again_begins_anew(tmp_path: Path) -> None:
+    clock, asked = Clock(), published()  # from 20 November on
+    other = Registry.parse(registry_text().replace("[metric.color]", "[metric.colour]"))
+    with sqlite_store(asked, tmp_path / "data", clock) as store:
+        clock.travel(12)
+        store.load(other)  # on 2 December
+        clock.travel(23)
+        store.load(asked)
+        clock.travel(20)
+        seal_all(store)
+        assert publish(store, asked) == ([], [])  # no December
+        clock.travel(28)
+        store.load(asked)  # which changes nothing
+        seal_all(store)
+        assert [each.name for each in publish(store, asked)[0]] == ["2027-01"]
+
+
+@pytest.mark.parametrize(("expires", "windows"), [(date(2026, 12, 25), []), (date(2026, 12, 26), ["2027-01"])])
+def test_nothing_is_published_of_days_after_the_last_report_that_may_come(
+    tmp_path: Path, expires: date, windows: list[str]
+) -> None:
+    """Reports count for seven days after a question has expired: of 26 December until 1 January."""
+    clock, asked = Clock(), published(expires=expires)
+    with sqlite_store(asked, tmp_path / "data", clock) as store:
+        clock.travel(80)
+        seal_all(store)
+        assert [each.name for each in publish(store, asked)[0]] == windows
