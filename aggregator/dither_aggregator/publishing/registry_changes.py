@@ -88,7 +88,7 @@ def _told(field: str, value: object) -> str:
     return str(value) or "none"
 
 
-def _listed(words: str, values: Sequence[str]) -> Iterator[str]:
+def _listed(words: str, values: Sequence[object]) -> Iterator[str]:
     if values:
         more = f" and {len(values) - NAMED_MAX:,} more" if len(values) > NAMED_MAX else ""
-        yield f"{words}: {', '.join(values[:NAMED_MAX])}{more}"
+        yield f"{words}: {', '.join(map(str, values[:NAMED_MAX]))}{more}"

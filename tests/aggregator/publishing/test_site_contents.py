@@ -12,7 +12,7 @@ import pytest
 from dither_aggregator.accounting.releases import show
 from dither_aggregator.publishing.registry_changes import changes_between
 from dither_aggregator.publishing.releases import publish
-from dither_aggregator.publishing.site import about, read_audit, render, verify, write
+from dither_aggregator.publishing.site import about, facts_in, read_audit, render, verify, write
 from dither_aggregator.store.release_ledger import Release
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
@@ -217,3 +217,22 @@ def test_nothing_is_published_of_days_after_the_last_report_that_may_come(
         clock.travel(80)
         seal_all(store)
         assert [each.name for each in publish(store, asked)[0]] == windows
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        *({"changes": 5}, {"changes": [{"day": "2026-06-31", "metric": "a", "what": "b"}]}, {"changes": [{"day": 1}]}),
+        *({"metrics": "x"}, {"metrics": [{"values": 5, "metric": "color"}]}, {"metrics": None}, {"begun": 3}, {"url": 7}),
+    ],
+)
+def test_damaged_facts_are_refused_in_words(tmp_path: Path, spoiled: dict[str, object]) -> None:
+    facts = about(published(), TODAY)
+    write(tmp_path, render(facts, []))
+    assert facts_in(tmp_path) == facts
+    (tmp_path / "about.json").write_text(json.dumps({**facts, **spoiled}))
+    with pytest.raises(ConfigurationError, match="about.json is damaged"):
+        facts_in(tmp_path)
+    (tmp_path / "about.json").write_text(json.dumps({"metrix": facts["metrics"]}))
+    with pytest.raises(ConfigurationError, match="about.json is damaged"):
+        facts_in(tmp_path)
