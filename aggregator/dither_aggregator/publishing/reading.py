@@ -47,6 +47,14 @@ class PublishedReading:
         return [row for row in self.rows if row.is_share]
 
     @property
+    def about(self) -> str:
+        """How many reports, in words: about so many, or the most where they are not twice the error."""
+        wide = 2 * self.n_error
+        if self.n < wide:
+            return f"no more than about {max(self.n, 0) + wide:,.0f} reports"
+        return f"about {self.n:,} reports, give or take {wide:,.0f}"
+
+    @property
     def ticks(self) -> int | None:
         """The most values that count of an answer, those listed first; None where all do."""
         plan = self.release.plan
@@ -72,14 +80,17 @@ class PublishedReading:
     def blanket(self) -> tuple[int, Decimal] | None:
         """How many reports an answer surely hides among, rounded down, and its epsilon then, rounded up.
 
-        None where there is no figure, or none that is below the epsilon of the reports themselves.
+        None where there is no figure, or none that is below the epsilon of the reports themselves, or below what the
+        noise of the release says of an answer: twice its epsilon.
         """
         release, law = self.release, law_of(self.release.plan.cells)
         n = rounded_down(self.n - SURE * self.n_error)
         if law is None or self.too_few or not n:
             return None
         epsilon = epsilon_of_device(law, n, release.reports)
-        return None if epsilon is None else (n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon)))
+        if epsilon is None or epsilon >= 2 * release.epsilon:
+            return None
+        return n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon))
 
 
 def read(release: Release) -> PublishedReading:

@@ -277,7 +277,7 @@ class Picture:
         kinds = f"95 % intervals, release epsilon {release.epsilon:g}"
         where = f"{self.facts['url']}{release.metric}/index.html" if self.facts["url"] else "its published totals"
         return [
-            *self.lines(f"About {self.reading.n:,} reports, {release.first} to {release.last} (UTC); {kinds}."),
+            *self.lines(f"{release.first} to {release.last} (UTC): {self.reading.about}; {kinds}."),
             *self.lines(f"Source: {self.facts['app']}, {where}, {release.document_id}."),
         ]
 
@@ -474,7 +474,9 @@ def facts_in(directory: Path) -> dict[str, Any]:
             raise ValueError("the address, and the changes, must be texts")
         changes_between(facts, facts, date.min)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"{ABOUT} is damaged ({error!r}): delete it, and a new list of changes begins") from None
+        raise ConfigurationError(
+            f"{ABOUT} is damaged ({error!r}): delete it, and a new list of changes begins"
+        ) from None
     return facts
 
 
@@ -526,7 +528,11 @@ def verify(directory: Path) -> list[str]:
         return [str(error)]
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         return [f"{ABOUT} is damaged, or of a later dither: {error!r}"]
-    there = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+    there = {
+        path.relative_to(directory).as_posix()
+        for path in directory.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
     found = [f"{name} is missing" for name in sorted(files.keys() - there)]
     found += [f"{name} is no part of it" for name in sorted(there - files.keys())]
     for name in sorted(files.keys() & there):

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dither_aggregator.accounting.releases import show
+from dither_aggregator.publishing.reading import read
 from dither_aggregator.publishing.registry_changes import changes_between
 from dither_aggregator.publishing.releases import publish
 from dither_aggregator.publishing.site import about, facts_in, read_audit, render, verify, write
@@ -62,7 +64,8 @@ def test_a_picture_has_its_source_and_nothing_that_runs(made: Path) -> None:
             texts[-1]
             == f"Source: example, {URL}color/index.html, color {'2026-10' if 'latest' in path.name else path.stem}."
         )
-        assert any(re.fullmatch(r"About -?[\d,]+ reports, 2026-.* release epsilon 1\.", each) for each in texts)
+        told = r"2026-\S+ to 2026-\S+ \(UTC\): about [\d,]+ reports, give or take [\d,]+; 95 % .* epsilon 1\."
+        assert re.search(told, " ".join(texts))
 
 
 def test_changes_of_the_registry_are_said_once_with_their_day() -> None:
@@ -223,7 +226,13 @@ def test_nothing_is_published_of_days_after_the_last_report_that_may_come(
     "spoiled",
     [
         *({"changes": 5}, {"changes": [{"day": "2026-06-31", "metric": "a", "what": "b"}]}, {"changes": [{"day": 1}]}),
-        *({"metrics": "x"}, {"metrics": [{"values": 5, "metric": "color"}]}, {"metrics": None}, {"begun": 3}, {"url": 7}),
+        *(
+            {"metrics": "x"},
+            {"metrics": [{"values": 5, "metric": "color"}]},
+            {"metrics": None},
+            {"begun": 3},
+            {"url": 7},
+        ),
     ],
 )
 def test_damaged_facts_are_refused_in_words(tmp_path: Path, spoiled: dict[str, object]) -> None:
@@ -236,3 +245,20 @@ def test_damaged_facts_are_refused_in_words(tmp_path: Path, spoiled: dict[str, o
     (tmp_path / "about.json").write_text(json.dumps({"metrix": facts["metrics"]}))
     with pytest.raises(ConfigurationError, match="about.json is damaged"):
         facts_in(tmp_path)
+
+
+def test_reports_that_are_fewer_than_the_noise_are_bounded_above() -> None:
+    release = Release.from_document({name: value for name, value in documents(MONTHS[:1])[0].items() if name != "seal"})
+    noisy = replace(release, micro=10_000, counts=(-500, 100, 50, -200, 15))
+    wide = f"{2 * read(noisy).n_error:,.0f}"
+    assert read(noisy).about == f"no more than about {wide} reports"
+    assert f"{wide} reports" in render(about(published(), TODAY), [noisy.published()])["color/index.html"].decode()
+    assert read(release).about.startswith("about 22,0")
+
+
+def test_a_blanket_is_not_told_where_the_noise_of_the_release_hides_more() -> None:
+    release = Release.from_document({name: value for name, value in documents(MONTHS[:1])[0].items() if name != "seal"})
+    blanket = read(release).blanket
+    assert blanket is not None
+    assert blanket[1] < 2 * release.epsilon
+    assert read(replace(release, micro=int(blanket[1] * 480_000))).blanket is None
