@@ -104,7 +104,8 @@ def first_window(stored: StoredPlan, window: str) -> date:
     """Return the first day of the first window of which the store has been asking under a plan from the begin.
 
     One that began before has the reports of a part of its days: those of before are of an earlier rev, or of nobody.
-    A plan that a registry left out and has again begins anew. The day on which a plan was loaded says so, not the day of its first report, which tells that somebody sent one.
+    A plan that a registry left out and has again begins anew. The day on which a plan was loaded says so, not the day
+    of its first report, which tells that somebody sent one.
     """
     if stored.since is None:
         return date.min

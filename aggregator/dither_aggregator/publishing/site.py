@@ -470,8 +470,7 @@ def facts_in(directory: Path) -> dict[str, Any]:
         for day in (facts["begun"], *(each["day"] for each in facts["changes"])):
             date.fromisoformat(day)
         texts = [facts["url"], *(each[name] for each in facts["changes"] for name in ("metric", "what"))]
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("the address, and the changes, must be texts")
+        "".join(texts)  # raises TypeError for what is no text
         changes_between(facts, facts, date.min)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigurationError(

@@ -46,8 +46,8 @@ class StoredPlan(Document):
     """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
     still have that one."""
     since: date | None = None
-    """Since when it has been current without a break, a day of the store's clock, or was last; None where an earlier dither
-    did not note it."""
+    """The day, by the store's clock, since which it has been current, or on which it last became that; None where an
+    earlier dither did not note it."""
     measures: str = ""
     """The measure of its own use that a device answers with; "" where an app records the answer."""
 

@@ -240,10 +240,10 @@ def test_damaged_facts_are_refused_in_words(tmp_path: Path, spoiled: dict[str, o
     write(tmp_path, render(facts, []))
     assert facts_in(tmp_path) == facts
     (tmp_path / "about.json").write_text(json.dumps({**facts, **spoiled}))
-    with pytest.raises(ConfigurationError, match="about.json is damaged"):
+    with pytest.raises(ConfigurationError, match=r"about\.json is damaged"):
         facts_in(tmp_path)
     (tmp_path / "about.json").write_text(json.dumps({"metrix": facts["metrics"]}))
-    with pytest.raises(ConfigurationError, match="about.json is damaged"):
+    with pytest.raises(ConfigurationError, match=r"about\.json is damaged"):
         facts_in(tmp_path)
 
 
