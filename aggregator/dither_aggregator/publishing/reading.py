@@ -15,6 +15,7 @@ from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.shares import UNLISTED
 from dither_aggregator.analysis.significance import Ranked, rank
 from dither_aggregator.store.release_ledger import Release
+from dither_shared.domains import Columns, NumberDomain
 from dither_shared.exact import digits
 from dither_shared.mechanisms import PureMechanism
 
@@ -55,6 +56,13 @@ class PublishedReading:
         return f"about {self.n:,} reports, give or take {wide:,.0f}"
 
     @property
+    def cut(self) -> Sequence[str]:
+        """The ends to which numbers are cut, a sentence for each number or column of numbers."""
+        domain = self.release.plan.domain
+        named = domain.columns.items() if isinstance(domain, Columns) else [("", domain)]
+        return [_cut(name, each) for name, each in named if isinstance(each, NumberDomain)]
+
+    @property
     def ticks(self) -> int | None:
         """The most values that count of an answer, those listed first; None where all do."""
         plan = self.release.plan
@@ -91,6 +99,11 @@ class PublishedReading:
         if epsilon is None or epsilon >= 2 * release.epsilon:
             return None
         return n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon))
+
+
+def _cut(name: str, domain: NumberDomain) -> str:
+    low, high = (domain.with_unit(domain.in_unit(edge)) for edge in (domain.edges[0], domain.edges[-1]))
+    return f"Numbers{f' of {name}' if name else ''} are cut to the range from {low} to {high}."
 
 
 def read(release: Release) -> PublishedReading:

@@ -23,6 +23,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from jinja2 import Environment, PackageLoader
 
+from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.released import ReleasedRow
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
@@ -207,6 +208,12 @@ class History:
     values: Sequence[str]
     lines: Sequence[tuple[Release, Sequence[ReleasedRow | None]]]
     """Each release that is drawn, the latest first, with the row of each value; None where it is of another plan."""
+
+
+def statistic(name: str) -> str:
+    """Return the name of a statistic in words: of a quantile how many numbers are below it."""
+    part = QUANTILES.get(name, 0.5)
+    return name if part == 0.5 else f"{100 * part:.0f} % are below"
 
 
 def headline(reading: PublishedReading) -> str:
@@ -408,7 +415,7 @@ def _numbers(row: ReleasedRow) -> tuple[float, ...]:
 def _templates() -> Environment:
     templates = Environment(loader=PackageLoader("dither_aggregator.web"), autoescape=True)
     dress(templates)
-    templates.filters.update(epsilon=lambda micro: f"{from_micro(micro):g}", becomes=_becomes)
+    templates.filters.update(epsilon=lambda micro: f"{from_micro(micro):g}", becomes=_becomes, statistic=statistic)
     return templates
 
 
