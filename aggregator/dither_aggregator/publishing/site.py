@@ -150,6 +150,8 @@ class PublishedMetricPage:
     """The registry's facts of it now; None where it is asked no more, or published no more."""
     readings: Sequence[PublishedReading]
     """Its releases, the latest first."""
+    still_asked: bool = True
+    """Whether the registry asks it, published or not."""
 
     @property
     def latest(self) -> PublishedReading | None:
@@ -317,7 +319,14 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: 
     charged = max((charged_with(each.release, [one.release for one in readings]) for each in readings), default=0)
     year = max(charged, facts["publish_micro_year"])  # which was larger once, perhaps
     files["index.html"] = _html(
-        "published.html", facts=facts, pages=pages, top="", charged=charged, year=year, year_days=YEAR_DAYS
+        "published.html",
+        facts=facts,
+        pages=pages,
+        earlier={page.metric for page in pages},
+        top="",
+        charged=charged,
+        year=year,
+        year_days=YEAR_DAYS,
     )
     files[MANIFEST] = _json({name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())})
     return files
@@ -339,8 +348,10 @@ def _pages(facts: Mapping[str, Any], readings: Sequence[PublishedReading]) -> li
     }
     questions = {**{name: each["question"] for name, each in asked.items()}, **dict(sorted(gone.items()))}
     releases = {name: tuple(each for each in ordered if each.release.metric == name) for name in questions}
+    still = {each["metric"] for each in (*facts["metrics"], *facts["unpublished"])}
     return [
-        PublishedMetricPage(name, question, asked.get(name), releases[name]) for name, question in questions.items()
+        PublishedMetricPage(name, question, asked.get(name), releases[name], name in still)
+        for name, question in questions.items()
     ]
 
 

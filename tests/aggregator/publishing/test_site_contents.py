@@ -22,7 +22,7 @@ from dither_shared.releases import counts_of
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import metrics_text, registry_text
-from tests.support.releases import AUDIT, MONTHS, TODAY, URL, documents, published
+from tests.support.releases import ANSWERS, AUDIT, MONTHS, TODAY, URL, documents, published
 from tests.support.stores import seal_all
 
 PARTS = {"svg", "title", "desc", "rect", "text", "g", "path"}
@@ -262,3 +262,19 @@ def test_a_blanket_is_not_told_where_the_noise_of_the_release_hides_more() -> No
     assert blanket is not None
     assert blanket[1] < 2 * release.epsilon
     assert read(replace(release, micro=int(blanket[1] * 480_000))).blanket is None
+
+
+def test_the_page_of_a_metric_that_is_gone_says_so() -> None:
+    facts = about(published(values=ANSWERS), TODAY)
+    (color,) = facts["metrics"]
+    for unpublished, said, listed in (
+        ([color], "published no more", "still asked"),
+        ([], "asked no more", "No longer asked"),
+    ):
+        files = render({**facts, "metrics": [], "unpublished": unpublished}, documents(MONTHS[:1]))
+        page, top = (files[name].decode() for name in ("color/index.html", "index.html"))
+        assert said in page
+        assert '<a href="../index.html#changes">' in page
+        assert listed in top
+        assert top.count('<a href="color/index.html">') == 1 + len(unpublished)
+    assert "no more" not in render(facts, documents(MONTHS[:1]))["color/index.html"].decode().partition("<h1>")[2][:600]
