@@ -38,9 +38,11 @@ from dither_aggregator.store.release_ledger import (
 )
 from dither_shared.exact import to_micro
 from dither_shared.registry import Registry
-from dither_shared.releases import Publishing, last_window, reports_in, window_of
+from dither_shared.releases import Publishing, last_window, name_of, reports_in, window_of
 from dither_shared.rng import keyed_rng
 
+MISSING_MAX = 53
+"""So many windows without a release are named."""
 SealedRelease = Mapping[str, Any]
 """A release as a site has it, with the seal of the store that published it."""
 
@@ -98,6 +100,25 @@ def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_yea
         store.note(COMMAND_LINE, "release charge", f"{entry.document_id}, epsilon {entry.epsilon:g}")
         kept = store.charge_release(replace(entry, commitment=commitment_to(seed)), micro_year)
     _draw(store, kept)
+
+
+def missing(store: Store, registry: Registry, releases: Iterable[Release]) -> dict[str, list[str]]:
+    """Return the closed windows of each published metric that no release is of, by name: the latest MISSING_MAX.
+
+    They are those of the plan that is asked now. Calendar, plan and ledger say which: no count does.
+    """
+    found, kept = dict[str, list[str]](), list(releases)
+    for name, publishing in registry.published.items():
+        stored = next((each for each in store.plans() if each.plan == registry.metrics[name].plan), None)
+        if stored is None or stored.since is None:
+            continue
+        own = [each for each in kept if each.metric == name]
+        first = first_window(stored, publishing.window)
+        while (last := window_of(publishing.window, first)[1]) <= store.sealed() and first < stored.expires + GRACE:
+            if not any(each.first <= last and first <= each.last for each in own):
+                found.setdefault(name, []).append(name_of(publishing.window, first))
+            first = last + timedelta(days=1)
+    return {name: names[-MISSING_MAX:] for name, names in found.items()}
 
 
 def first_window(stored: StoredPlan, window: str) -> date:

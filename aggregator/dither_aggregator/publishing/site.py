@@ -30,7 +30,7 @@ from dither_aggregator.analysis.windows import Window
 from dither_aggregator.publishing.files import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
 from dither_aggregator.publishing.reading import PublishedReading, read
 from dither_aggregator.publishing.registry_changes import changes_between
-from dither_aggregator.publishing.releases import SealedRelease, first_window, publish, sealed
+from dither_aggregator.publishing.releases import SealedRelease, first_window, missing, publish, sealed
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
 from dither_aggregator.web.charts.cards import SmallRow, draw_rows
@@ -463,6 +463,7 @@ def publish_to(
     before, page = facts_in(directory), read_audit(audit) if audit else audit_in(directory)
     where = before.get("url", "") if url is None else url
     facts = about(registry, store.clock_day(), store.plans(), before, where, page)
+    facts["missing"] = missing(store, registry, releases)
     write(directory, render(facts, [sealed(store, release) for release in releases], page))
     return releases, refused
 

@@ -14,7 +14,7 @@ from dither_aggregator.accounting.releases import show
 from dither_aggregator.publishing.reading import read
 from dither_aggregator.publishing.registry_changes import changes_between
 from dither_aggregator.publishing.releases import publish
-from dither_aggregator.publishing.site import about, facts_in, read_audit, render, verify, write
+from dither_aggregator.publishing.site import about, facts_in, publish_to, read_audit, render, verify, write
 from dither_aggregator.store.release_ledger import Release
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
@@ -22,7 +22,7 @@ from dither_shared.releases import counts_of
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock
 from tests.support.registries import metrics_text, registry_text
-from tests.support.releases import ANSWERS, AUDIT, MONTHS, TODAY, URL, documents, published
+from tests.support.releases import ANSWERS, AUDIT, MONTHS, PUBLISHED, TODAY, URL, documents, published
 from tests.support.stores import seal_all
 
 PARTS = {"svg", "title", "desc", "rect", "text", "g", "path"}
@@ -278,3 +278,21 @@ def test_the_page_of_a_metric_that_is_gone_says_so() -> None:
         assert listed in top
         assert top.count('<a href="color/index.html">') == 1 + len(unpublished)
     assert "no more" not in render(facts, documents(MONTHS[:1]))["color/index.html"].decode().partition("<h1>")[2][:600]
+
+
+def test_a_closed_window_without_a_release_is_named(tmp_path: Path) -> None:
+    """December cost 13, and a year allows 13 from then on: January is refused."""
+    clock, site = Clock(), tmp_path / "site"  # 20 November
+
+    def publishing(epsilon: int) -> Registry:
+        text = registry_text(color=PUBLISHED.replace("1.0", str(epsilon)))
+        return Registry.parse(text.replace("[registry]\n", f"[registry]\npublish_epsilon_year = {13 * epsilon}\n"))
+
+    with sqlite_store(publishing(13), tmp_path / "data", clock) as store:
+        for days, registry, refused in ((50, publishing(13), 0), (31, publishing(1), 1)):
+            clock.travel(days)
+            seal_all(store)
+            assert len(publish_to(site, store, registry)[1]) == refused
+    assert json.loads((site / "about.json").read_text())["missing"] == {"color": ["2027-01"]}
+    assert "Closed without a release: 2027-01." in (site / "color" / "index.html").read_text()
+    assert verify(site) == []
