@@ -40,6 +40,7 @@ from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages import dress
 from dither_aggregator.web.pages.snapshot import only_xml
 from dither_shared.accounting.odds import EVEN, percent_above, sure
+from dither_shared.domains import OTHER
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import PureMechanism
@@ -271,8 +272,12 @@ class Picture:
     @property
     def rows(self) -> Sequence[SmallRow]:
         """The rows that stand out, on an axis that begins at zero."""
-        first = [each.row for each in self.reading.significant][:PICTURE_ROWS_MAX]
-        return draw_rows(first, SHARES, None) if first else ()
+        return draw_rows(self._shown, SHARES, None) if self._shown else ()
+
+    @property
+    def _shown(self) -> Sequence[ReleasedRow]:
+        rows = [each.row for each in self.reading.significant]
+        return [row for row in rows if isinstance(row, ReleasedRow)][:PICTURE_ROWS_MAX]
 
     @property
     def headline(self) -> str:
@@ -284,8 +289,13 @@ class Picture:
         """The kind of the numbers, and where they are from."""
         release = self.reading.release
         kinds = f"95 % intervals, release epsilon {release.epsilon:g}"
+        ends = [f"{row.value} {row.in_words(row.lower)} to {row.in_words(row.upper)}" for row in self._shown]
+        more = [row for row in self.reading.shares if row not in self._shown]
+        other = ", “other” among them" if any(row.value == OTHER for row in more) else ""
         where = f"{self.facts['url']}{release.metric}/index.html" if self.facts["url"] else "its published totals"
         return [
+            *(self.lines(f"Intervals: {'; '.join(ends)}.") if ends else ()),
+            *(self.lines(f"Not drawn: {len(more)} of {len(self.reading.shares)} answers{other}.") if more else ()),
             *self.lines(f"{release.first} to {release.last} (UTC): {self.reading.about}; {kinds}."),
             *self.lines(f"Source: {self.facts['app']}, {where}, {release.document_id}."),
         ]

@@ -66,6 +66,9 @@ def test_a_picture_has_its_source_and_nothing_that_runs(made: Path) -> None:
         )
         told = r"2026-\S+ to 2026-\S+ \(UTC\): about [\d,]+ reports, give or take [\d,]+; 95 % .* epsilon 1\."
         assert re.search(told, " ".join(texts))
+        if path.stem != "2026-08":  # which tells nothing
+            assert re.search(r"Intervals: red [\d.]+ % to [\d.]+ %; green ", " ".join(texts))
+            assert any(re.fullmatch(r"Not drawn: \d of 5 answers, “other” among them\.", each) for each in texts)
 
 
 def test_changes_of_the_registry_are_said_once_with_their_day() -> None:

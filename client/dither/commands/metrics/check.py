@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
+ODDS_SHOWN_MAX = 1_000_000
+"""Odds beyond that are not written out."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -213,10 +215,11 @@ def _certainties(registry: Registry) -> Iterator[str]:
 
 def _certainty(whose: str, after: str, micro: int, most: Fraction, arithmetic: str) -> Iterator[str]:
     odds = exp_of_micro(micro)
+    shown = "more than a million" if odds > ODDS_SHOWN_MAX else f"{float(odds):,.0f}"
     if (probability := sure(odds)) > most:
         yield (
             f"{whose}: after {after} an even guess may be {percent_exactly(probability)} % sure, above {100 * most} %: "
-            f"{arithmetic}, and e^{from_micro(micro):g} is {float(odds):,.0f} : 1"
+            f"{arithmetic}, and e^{from_micro(micro):g} is {shown} : 1"
         )
 
 
