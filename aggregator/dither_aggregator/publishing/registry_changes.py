@@ -9,7 +9,7 @@ from dither_shared.exact import from_micro
 CHANGES_MAX = 500
 """The latest changes that a site keeps."""
 ALL = "all questions"
-"""What a change of the registry itself is of: no metric has such a name."""
+"""The name under which changes of the registry itself stand; no metric has such a one."""
 NAMED_MAX = 10
 """So many answers are named in a sentence."""
 OF_ALL = {
