@@ -138,6 +138,15 @@ def test_it_says_what_guesses_of_one_in_two_and_of_one_in_ten_may_become(
             ],
         ),
         (
+            "400",
+            "1",
+            1,
+            [
+                "one device: after all reports about all questions an even guess may be all but 100 % sure, "
+                "above 99 %: device_epsilon 400, and e^400 is more than a million : 1",
+            ],
+        ),
+        (
             "12",
             "1",
             6,

@@ -13,8 +13,9 @@ from dither_shared.releases import reports_in
 REPORTS = (1_000, 10_000, 100_000)
 DAYS = {"week": 7, "month": 31, "quarter": 92}
 _LEGEND = f"""\
-release   the epsilon of a release by its own noise: whether a device took part is hidden as well
-wire      the epsilon of all reports of a device in a window, for whoever sees them one by one
+release   the epsilon of a release by its own noise: whether a device took part is hidden as well. It is that of a
+          device that is added or taken away; other answers in place of a device's cost up to twice as much
+wire      the epsilon of all reports of a device in a window, for whoever sees them one by one: of other answers
 {" ".join(f"{n:>9,}" for n in REPORTS)}   the epsilon of the same answers by the order that a sum of so many honest
           reports does not have, at delta {DELTA}; "-" where there is no figure below that of the wire. It is for memos
           and for plans of several cells never told"""
@@ -43,7 +44,7 @@ def show(registry: Registry, metrics: Sequence[Metric], *, as_json: bool) -> Non
 def _of(registry: Registry, metric: Metric) -> dict[str, Any]:
     publishing, law = registry.published[metric.name], law_of(metric.cells)
     reports = reports_in(DAYS[publishing.window], memoized=metric.memoized, reports=metric.charges)
-    wire = from_micro(metric.charge if metric.memoized else reports * metric.cells.charge)
+    wire = from_micro(min(reports, metric.charges) * metric.charge)
     among = [(n, law and epsilon_of_device(law, n, reports)) for n in REPORTS]
     return {
         "metric": metric.name,

@@ -15,7 +15,9 @@ from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.shares import UNLISTED
 from dither_aggregator.analysis.significance import Ranked, rank
 from dither_aggregator.store.release_ledger import Release
+from dither_shared.domains import Columns, NumberDomain
 from dither_shared.exact import digits
+from dither_shared.mechanisms import PureMechanism
 
 SURE = 5.0
 """So many standard errors fewer reports than the noisy counts say are surely there."""
@@ -46,6 +48,28 @@ class PublishedReading:
         return [row for row in self.rows if row.is_share]
 
     @property
+    def about(self) -> str:
+        """How many reports, in words: about so many, or the most where they are not twice the error."""
+        wide = 2 * self.n_error
+        if self.n < wide:
+            return f"no more than about {max(self.n, 0) + wide:,.0f} reports"
+        return f"about {self.n:,} reports, give or take {wide:,.0f}"
+
+    @property
+    def cut(self) -> Sequence[str]:
+        """The ends to which numbers are cut, a sentence for each number or column of numbers."""
+        domain = self.release.plan.domain
+        named = domain.columns.items() if isinstance(domain, Columns) else [("", domain)]
+        return [_cut(name, each) for name, each in named if isinstance(each, NumberDomain)]
+
+    @property
+    def ticks(self) -> int | None:
+        """The most values that count of an answer, those listed first; None where all do."""
+        plan = self.release.plan
+        ticks = PureMechanism.of(plan.cells.mechanism).ticks if plan.kind.several else None
+        return ticks if ticks and ticks < len(plan.values) else None
+
+    @property
     def significant(self) -> Sequence[Ranked]:
         """The listed values whose interval lies above zero, the largest first."""
         listed = [row for row in self.shares if row.value not in UNLISTED]
@@ -64,14 +88,22 @@ class PublishedReading:
     def blanket(self) -> tuple[int, Decimal] | None:
         """How many reports an answer surely hides among, rounded down, and its epsilon then, rounded up.
 
-        None where there is no figure, or none that is below the epsilon of the reports themselves.
+        None where there is no figure, or none that is below the epsilon of the reports themselves, or below what the
+        noise of the release says of an answer: twice its epsilon.
         """
         release, law = self.release, law_of(self.release.plan.cells)
         n = rounded_down(self.n - SURE * self.n_error)
         if law is None or self.too_few or not n:
             return None
         epsilon = epsilon_of_device(law, n, release.reports)
-        return None if epsilon is None else (n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon)))
+        if epsilon is None or epsilon >= 2 * release.epsilon:
+            return None
+        return n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon))
+
+
+def _cut(name: str, domain: NumberDomain) -> str:
+    low, high = (domain.with_unit(domain.in_unit(edge)) for edge in (domain.edges[0], domain.edges[-1]))
+    return f"Numbers{f' of {name}' if name else ''} are cut to the range from {low} to {high}."
 
 
 def read(release: Release) -> PublishedReading:

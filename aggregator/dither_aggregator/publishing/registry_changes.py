@@ -8,12 +8,19 @@ from dither_shared.exact import from_micro
 
 CHANGES_MAX = 500
 """The latest changes that a site keeps."""
+ALL = "all questions"
+"""The name under which changes of the registry itself stand; no metric has such a one."""
 NAMED_MAX = 10
 """So many answers are named in a sentence."""
+OF_ALL = {
+    "publish_micro_year": "the most that releases of 366 days may cost a device",
+    "device_micro": "the most that all reports may cost a device",
+}
 EPSILONS = {
     "report_micro": "epsilon of a report",
     "life_micro": "epsilon of all reports of a device",
     "release_micro": "epsilon of a release",
+    **OF_ALL,
 }
 FIELDS = {
     "rev": "rev",
@@ -28,6 +35,8 @@ FIELDS = {
     "charges": "reports of a device",
     "period_days": "days between reports",
     "window": "published each",
+    "domain": "what is sent",
+    "ticks": "values that count of an answer",
     **EPSILONS,
 }
 """The facts whose change is said, with the words for each."""
@@ -38,18 +47,16 @@ Facts = Mapping[str, Any]
 def changes_between(before: Facts, after: Facts, today: date) -> list[dict[str, str]]:
     """Return all changes that a site knows, the latest first: those of today, and what was said before."""
     was, now = _metrics(before), _metrics(after)
-    found = [
-        {"day": today.isoformat(), "metric": name, "what": what}
-        for name in sorted({*was, *now})
-        for what in _differences(was.get(name), now.get(name))
-    ]
-    return [*found, *before.get("changes", [])][:CHANGES_MAX]
+    named = [(ALL, what) for what in _fields(before, after, OF_ALL)]
+    named += [(name, what) for name in sorted({*was, *now}) for what in _differences(was.get(name), now.get(name))]
+    found = [{"day": today.isoformat(), "metric": name, "what": what} for name, what in named]
+    return [*found, *before["changes"]][:CHANGES_MAX]
 
 
 def _metrics(facts: Facts) -> dict[str, tuple[bool, Facts]]:
     """Return each metric by name, with whether its totals are published."""
-    published = {each["metric"]: (True, each) for each in facts.get("metrics", [])}
-    return {each["metric"]: (False, each) for each in facts.get("unpublished", [])} | published
+    published = {each["metric"]: (True, each) for each in facts["metrics"]}
+    return {each["metric"]: (False, each) for each in facts["unpublished"]} | published
 
 
 def _differences(was: tuple[bool, Facts] | None, now: tuple[bool, Facts] | None) -> Iterator[str]:
@@ -59,14 +66,18 @@ def _differences(was: tuple[bool, Facts] | None, now: tuple[bool, Facts] | None)
     if was[0] != now[0]:
         yield "published from now on" if now[0] else "no longer published"
     old, new = was[1], now[1]
-    for field, words in FIELDS.items():
-        if field in old and field in new and old[field] != new[field]:
-            yield f"{words}: {_told(field, new[field])}, before: {_told(field, old[field])}"
+    yield from _fields(old, new, FIELDS)
     for field, words in (("values", "answers"), ("owners", "owners")):
         added = [each for each in new.get(field, old.get(field, ())) if each not in set(old.get(field, ()))]
         gone = [each for each in old.get(field, ()) if each not in set(new.get(field, old.get(field, ())))]
         if field in old and (added or gone):
             yield "; ".join([*_listed(f"new {words}", added), *_listed(f"{words} left out", gone)])
+
+
+def _fields(old: Facts, new: Facts, fields: Mapping[str, str]) -> Iterator[str]:
+    for field, words in fields.items():
+        if field in old and field in new and old[field] != new[field]:
+            yield f"{words}: {_told(field, new[field])}, before: {_told(field, old[field])}"
 
 
 def _told(field: str, value: object) -> str:
@@ -77,7 +88,7 @@ def _told(field: str, value: object) -> str:
     return str(value) or "none"
 
 
-def _listed(words: str, values: Sequence[str]) -> Iterator[str]:
+def _listed(words: str, values: Sequence[object]) -> Iterator[str]:
     if values:
         more = f" and {len(values) - NAMED_MAX:,} more" if len(values) > NAMED_MAX else ""
-        yield f"{words}: {', '.join(values[:NAMED_MAX])}{more}"
+        yield f"{words}: {', '.join(map(str, values[:NAMED_MAX]))}{more}"

@@ -27,6 +27,7 @@ from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.publishing.noise import discrete_laplace
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.document_kinds import COMMAND_LINE
+from dither_aggregator.store.plans import GRACE
 from dither_aggregator.store.release_ledger import (
     NotPublished,
     Release,
@@ -37,15 +38,19 @@ from dither_aggregator.store.release_ledger import (
 )
 from dither_shared.exact import to_micro
 from dither_shared.registry import Registry
-from dither_shared.releases import Publishing, last_window, reports_in, window_of
+from dither_shared.releases import Publishing, last_window, name_of, reports_in, window_of
 from dither_shared.rng import keyed_rng
 
+MISSING_MAX = 53
+"""So many windows without a release are named."""
 SealedRelease = Mapping[str, Any]
 """A release as a site has it, with the seal of the store that published it."""
 
 
 def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = ()) -> tuple[list[Release], list[str]]:
-    """Publish the last closed window of each metric that a registry publishes, unless it is, or began too early.
+    """Publish the last closed window of each metric that a registry publishes, unless it is.
+
+    Nor is one published that began too early, or after the last report that may come of a question that has expired.
 
     `known` are the releases that a site has. Returns all releases, and why windows are not published, a sentence each:
     what they would cost devices in a year, or counts that are not there. Raises StoreError where nothing can be
@@ -70,7 +75,7 @@ def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = (
 
 def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_year: int) -> None:
     first, last = last_window(publishing.window, store.sealed())
-    if first < first_window(stored, publishing.window):
+    if first < first_window(stored, publishing.window) or first >= stored.expires + GRACE:
         return
     days = (last - first).days + 1
     metric = stored.plan.metric
@@ -97,11 +102,31 @@ def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_yea
     _draw(store, kept)
 
 
+def missing(store: Store, registry: Registry, releases: Iterable[Release]) -> dict[str, list[str]]:
+    """Return the closed windows of each published metric that no release is of, by name: the latest MISSING_MAX.
+
+    They are those of the plan that is asked now. Calendar, plan and ledger say which: no count does.
+    """
+    found, kept = dict[str, list[str]](), list(releases)
+    for name, publishing in registry.published.items():
+        stored = next((each for each in store.plans() if each.plan == registry.metrics[name].plan), None)
+        if stored is None or stored.since is None:
+            continue
+        own = [each for each in kept if each.metric == name]
+        first = first_window(stored, publishing.window)
+        while (last := window_of(publishing.window, first)[1]) <= store.sealed() and first < stored.expires + GRACE:
+            if not any(each.first <= last and first <= each.last for each in own):
+                found.setdefault(name, []).append(name_of(publishing.window, first))
+            first = last + timedelta(days=1)
+    return {name: names[-MISSING_MAX:] for name, names in found.items()}
+
+
 def first_window(stored: StoredPlan, window: str) -> date:
     """Return the first day of the first window of which the store has been asking under a plan from the begin.
 
     One that began before has the reports of a part of its days: those of before are of an earlier rev, or of nobody.
-    The day on which a plan was loaded says so, not the day of its first report, which tells that somebody sent one.
+    A plan that a registry left out and has again begins anew. The day on which a plan was loaded says so, not the day
+    of its first report, which tells that somebody sent one.
     """
     if stored.since is None:
         return date.min

@@ -23,13 +23,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 from jinja2 import Environment, PackageLoader
 
+from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.released import ReleasedRow
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.publishing.files import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
 from dither_aggregator.publishing.reading import PublishedReading, read
 from dither_aggregator.publishing.registry_changes import changes_between
-from dither_aggregator.publishing.releases import SealedRelease, first_window, publish, sealed
+from dither_aggregator.publishing.releases import SealedRelease, first_window, missing, publish, sealed
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
 from dither_aggregator.web.charts.cards import SmallRow, draw_rows
@@ -39,8 +40,10 @@ from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages import dress
 from dither_aggregator.web.pages.snapshot import only_xml
 from dither_shared.accounting.odds import EVEN, percent_above, sure
+from dither_shared.domains import OTHER
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry
 from dither_shared.releases import YEAR_DAYS, Publishing, micro_year, name_of
 from dither_shared.safe_output import to_csv, visible
@@ -113,6 +116,8 @@ def _facts_of(metric: Metric, publishing: Publishing, plans: Sequence[StoredPlan
         "issue": publishing.issue,
         "presence": metric.presence,
         "values": list(metric.values),
+        "domain": _domain(metric),
+        "ticks": (PureMechanism.of(metric.mechanism).ticks or 0) if metric.kind.several else 0,
         "mechanism": metric.cells.name,
         "memoized": metric.memoized,
         "report_micro": metric.cells.charge,
@@ -129,6 +134,13 @@ def _facts_of(metric: Metric, publishing: Publishing, plans: Sequence[StoredPlan
     }
 
 
+def _domain(metric: Metric) -> str:
+    """Return what is sent of an answer, in the words with which a device asks; "" where its values say it."""
+    offer = metric.kind.offer(metric.asked)
+    columns = f"{offer.lead} {'; '.join(offer.listed)}." if offer.noun == "column" else ""
+    return "" if metric.values else " ".join(each for each in (*offer.before, columns, *offer.after) if each)
+
+
 @dataclass(frozen=True)
 class PublishedMetricPage:
     """All that the page of a metric shows."""
@@ -139,6 +151,8 @@ class PublishedMetricPage:
     """The registry's facts of it now; None where it is asked no more, or published no more."""
     readings: Sequence[PublishedReading]
     """Its releases, the latest first."""
+    still_asked: bool = True
+    """Whether the registry asks it, published or not."""
 
     @property
     def latest(self) -> PublishedReading | None:
@@ -199,6 +213,12 @@ class History:
     """Each release that is drawn, the latest first, with the row of each value; None where it is of another plan."""
 
 
+def statistic(name: str) -> str:
+    """Return the name of a statistic in words: of a quantile how many numbers are below it."""
+    part = QUANTILES.get(name, 0.5)
+    return name if part == 0.5 else f"{100 * part:.0f} % are below"
+
+
 def headline(reading: PublishedReading) -> str:
     """Return a sentence on a release: what leads, if anything can be told."""
     name = reading.release.name
@@ -252,8 +272,12 @@ class Picture:
     @property
     def rows(self) -> Sequence[SmallRow]:
         """The rows that stand out, on an axis that begins at zero."""
-        first = [each.row for each in self.reading.significant][:PICTURE_ROWS_MAX]
-        return draw_rows(first, SHARES, None) if first else ()
+        return draw_rows(self._shown, SHARES, None) if self._shown else ()
+
+    @property
+    def _shown(self) -> Sequence[ReleasedRow]:
+        rows = [each.row for each in self.reading.significant]
+        return [row for row in rows if isinstance(row, ReleasedRow)][:PICTURE_ROWS_MAX]
 
     @property
     def headline(self) -> str:
@@ -265,9 +289,14 @@ class Picture:
         """The kind of the numbers, and where they are from."""
         release = self.reading.release
         kinds = f"95 % intervals, release epsilon {release.epsilon:g}"
+        ends = [f"{row.value} {row.in_words(row.lower)} to {row.in_words(row.upper)}" for row in self._shown]
+        more = [row for row in self.reading.shares if row not in self._shown]
+        other = ", “other” among them" if any(row.value == OTHER for row in more) else ""
         where = f"{self.facts['url']}{release.metric}/index.html" if self.facts["url"] else "its published totals"
         return [
-            *self.lines(f"About {self.reading.n:,} reports, {release.first} to {release.last} (UTC); {kinds}."),
+            *(self.lines(f"Intervals: {'; '.join(ends)}.") if ends else ()),
+            *(self.lines(f"Not drawn: {len(more)} of {len(self.reading.shares)} answers{other}.") if more else ()),
+            *self.lines(f"{release.first} to {release.last} (UTC): {self.reading.about}; {kinds}."),
             *self.lines(f"Source: {self.facts['app']}, {where}, {release.document_id}."),
         ]
 
@@ -297,9 +326,17 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: 
         if page.latest:
             files[f"{page.metric}/latest.svg"] = _picture(page.latest, facts)
     files[FEED] = _feed(facts, readings)
-    year = max((charged_with(each.release, [one.release for one in readings]) for each in readings), default=0)
+    charged = max((charged_with(each.release, [one.release for one in readings]) for each in readings), default=0)
+    year = max(charged, facts["publish_micro_year"])  # which was larger once, perhaps
     files["index.html"] = _html(
-        "published.html", facts=facts, pages=pages, top="", year=from_micro(year), year_days=YEAR_DAYS
+        "published.html",
+        facts=facts,
+        pages=pages,
+        earlier={page.metric for page in pages},
+        top="",
+        charged=charged,
+        year=year,
+        year_days=YEAR_DAYS,
     )
     files[MANIFEST] = _json({name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())})
     return files
@@ -321,8 +358,10 @@ def _pages(facts: Mapping[str, Any], readings: Sequence[PublishedReading]) -> li
     }
     questions = {**{name: each["question"] for name, each in asked.items()}, **dict(sorted(gone.items()))}
     releases = {name: tuple(each for each in ordered if each.release.metric == name) for name in questions}
+    still = {each["metric"] for each in (*facts["metrics"], *facts["unpublished"])}
     return [
-        PublishedMetricPage(name, question, asked.get(name), releases[name]) for name, question in questions.items()
+        PublishedMetricPage(name, question, asked.get(name), releases[name], name in still)
+        for name, question in questions.items()
     ]
 
 
@@ -397,7 +436,7 @@ def _numbers(row: ReleasedRow) -> tuple[float, ...]:
 def _templates() -> Environment:
     templates = Environment(loader=PackageLoader("dither_aggregator.web"), autoescape=True)
     dress(templates)
-    templates.filters.update(epsilon=lambda micro: f"{from_micro(micro):g}", becomes=_becomes)
+    templates.filters.update(epsilon=lambda micro: f"{from_micro(micro):g}", becomes=_becomes, statistic=statistic)
     return templates
 
 
@@ -434,6 +473,7 @@ def publish_to(
     before, page = facts_in(directory), read_audit(audit) if audit else audit_in(directory)
     where = before.get("url", "") if url is None else url
     facts = about(registry, store.clock_day(), store.plans(), before, where, page)
+    facts["missing"] = missing(store, registry, releases)
     write(directory, render(facts, [sealed(store, release) for release in releases], page))
     return releases, refused
 
@@ -448,8 +488,24 @@ def documents_in(directory: Path) -> list[SealedRelease]:
 
 
 def facts_in(directory: Path) -> dict[str, Any]:
-    """Return what a site says of its registry so far; nothing of one that is new."""
-    return _read(directory / ABOUT) if (directory / ABOUT).exists() else {}
+    """Return what a site says of its registry so far; nothing of one that is new.
+
+    Raises ConfigurationError for facts that nothing could be compared with.
+    """
+    if not (directory / ABOUT).exists():
+        return {}
+    facts = _read(directory / ABOUT)
+    try:
+        for day in (facts["begun"], *(each["day"] for each in facts["changes"])):
+            date.fromisoformat(day)
+        texts = [facts["url"], *(each[name] for each in facts["changes"] for name in ("metric", "what"))]
+        "".join(texts)  # raises TypeError for what is no text
+        changes_between(facts, facts, date.min)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{ABOUT} is damaged ({error!r}): delete it, and a new list of changes begins"
+        ) from None
+    return facts
 
 
 def audit_in(directory: Path) -> bytes:
@@ -500,7 +556,11 @@ def verify(directory: Path) -> list[str]:
         return [str(error)]
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         return [f"{ABOUT} is damaged, or of a later dither: {error!r}"]
-    there = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
+    there = {
+        path.relative_to(directory).as_posix()
+        for path in directory.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    }
     found = [f"{name} is missing" for name in sorted(files.keys() - there)]
     found += [f"{name} is no part of it" for name in sorted(there - files.keys())]
     for name in sorted(files.keys() & there):

@@ -46,7 +46,8 @@ class StoredPlan(Document):
     """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
     still have that one."""
     since: date | None = None
-    """The day on which it was first loaded, by the store's clock; None where an earlier dither did not note it."""
+    """The day, by the store's clock, since which it has been current, or on which it last became that; None where an
+    earlier dither did not note it."""
     measures: str = ""
     """The measure of its own use that a device answers with; "" where an app records the answer."""
 
@@ -216,7 +217,7 @@ class Plans:
                 id=id_,
                 retired=bool(known and known.retired),
                 lowered_from=lowered_from,
-                since=known.since if known else today,
+                since=known.since if known and known.current else today,
             )
         return list(plans.values())
 

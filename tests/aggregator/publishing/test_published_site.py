@@ -175,6 +175,9 @@ def test_any_changed_byte_is_found(tmp_path: Path) -> None:
         path.write_bytes(content)
     (site / "color" / "more.txt").write_text("more")
     assert verify(site) == ["color/more.txt is no part of it"]
+    (site / "color" / "more.txt").unlink()
+    (site / "more").symlink_to(tmp_path)
+    assert verify(site) == ["more is no part of it"]
 
 
 def test_a_site_is_not_written_over_something_else(tmp_path: Path) -> None:

@@ -329,3 +329,26 @@ def test_a_release_of_another_length_is_refused() -> None:
     assert Release.from_document(release.published()).counts == release.counts
     with pytest.raises(StoreError, match="must have 171 counts"):
         Release.from_document({**release.published(), "counts": list(release.counts or ())[:-1]})
+
+
+def test_a_page_says_to_what_numbers_are_cut_and_what_quantiles_are() -> None:
+    plan, rng = plan_of("buckets"), np.random.default_rng(4)
+    raw, _ = draw_number(plan, 20_000, rng)
+    release = released(plan, raw, rng)
+    page = render(about(registry_of("buckets"), date(2026, 11, 27)), [release.published()])[
+        "buckets/index.html"
+    ].decode()
+    assert "Numbers are cut to the range from 0 ms to 64 ms." in page
+    assert '<th scope="col">statistic</th>' in page
+    assert "<bdi>5 % are below</bdi>" in page
+    assert "<bdi>median</bdi>" in page
+
+
+def test_a_page_says_to_what_numbers_of_a_column_are_cut() -> None:
+    columns = {"crashed": ["no", "yes"], "age": {"unit": "a", "low": 0, "high": 90, "buckets": 3}}
+    keys = {"kind": "table", "columns": columns, **LIFE, **PUBLISHED}
+    plan = Registry.parse(metrics_text({"people": keys}, publish_epsilon_year=13)).metrics["people"].plan
+    release = Release(
+        "people", "What?", plan, "month", date(2026, 10, 1), 1_000_000, 1, 1, counts=(9,) * counts_of(plan.cells)
+    )
+    assert read(release).cut == ["Numbers of age are cut to the range from 0 a to 90 a."]

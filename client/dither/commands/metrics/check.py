@@ -31,6 +31,8 @@ from dither_shared.toml_tables import Mistakes
 
 SUMMARY = "refuse a registry that cannot be used, exceeds device_epsilon or tells devices apart"
 EXAMPLE = "dither metrics check metrics.toml"
+ODDS_SHOWN_MAX = 1_000_000
+"""Odds beyond that are not written out."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -219,6 +221,7 @@ ODDS_MAX = 10**30
 
 def _certainty(whose: str, after: str, micro: int, most: Fraction, arithmetic: str) -> Iterator[str]:
     odds = exp_of_micro(micro)
+    shown = "more than a million" if odds > ODDS_SHOWN_MAX else f"{float(odds):,.0f}"
     if (probability := sure(odds)) > most:
         shown = f"{float(odds):,.0f}" if odds < ODDS_MAX else f"more than {ODDS_MAX:,}"
         yield (
