@@ -45,8 +45,11 @@ class TableAsked:
         return columns_of(self.stored.plan)
 
     def column(self, name: str) -> int:
-        """Return the place of a column, by its name or by TABLE.COLUMN."""
-        return self.domain.names.index(name.rpartition(".")[2])
+        """Return the place of a column, by its name or by TABLE.COLUMN; raise BadQuestion for the public one."""
+        own = name.rpartition(".")[2]
+        if own in self.domain.public[:1]:
+            raise BadQuestion(f"{own} is sent in the clear: it may only stand behind |")
+        return self.domain.names.index(own)
 
     def has(self, condition: Condition) -> Floats:
         """Return 1 for each symbol of its column that a condition means, else 0; raise BadQuestion for none."""

@@ -228,6 +228,23 @@ def test_a_difference_is_told_in_points_and_a_ratio_without_a_unit(one: Site) ->
     assert re.fullmatch(r"[\d.]+ \([\d.]+ to [\d.]+\)", headline(html)), headline(html)
 
 
+def test_ends_of_multiples_and_sums_of_shares_are_not_cut_at_all_devices(one: Site) -> None:
+    def ends(q: str) -> tuple[float, float]:
+        low, high = re.findall(r"\((.*) to (.*)\)", headline(page(one, q)))[0]
+        return float(low.replace(",", "")), float(high.replace(",", ""))
+
+    for q in (
+        '3 * share(dark = "yes")',
+        'share(dark = "yes") + 2 * share(dark in "*")',
+        '1000000 * share(dark = "yes")',
+    ):
+        ((row,), (low, high)) = ask(one, q)[1]["rows"], ends(q)
+        assert low <= 100 * row["lower"] < 100 * row["upper"] <= high
+        assert high > 100
+    for q in ('share(dark in "*")', '0.5 * share(dark = "yes") + 0.5 * share(dark = "no")'):
+        assert ends(q)[1] <= 100
+
+
 def test_steps_are_a_line_and_several_lines_a_chart_of_rows(one: Site) -> None:
     html = page(one, 'share(dark = "yes") by day')
     assert "the last of 14 days that can be told" in headline(html)

@@ -212,6 +212,15 @@ def test_the_public_column_only_makes_groups(arms: Asking) -> None:
         ('share(arm = "blue")', "arm is sent in the clear"),
         ('share(stayed = "yes" | arm = "red")', "arm is asked for one value: blue, green"),
         ('share(stayed = "yes" | arm in "*")', "arm is asked for one value"),
+        ("top(trial.arm, 3)", "arm is sent in the clear: it may only stand behind"),
+        ("mean(trial.arm)", "arm is sent in the clear"),
+        ('mean(trial.arm | stayed = "yes")', "arm is sent in the clear"),
+        (
+            'regress(stayed = "yes" on arm)',
+            r'arm is sent in the clear: groups of it are compared by share\(stayed \.\.\. \| arm = "blue"\) - '
+            r'share\(stayed \.\.\. \| arm = "green"\)',
+        ),
+        ('logistic(stayed = "yes" on often, arm)', "arm is sent in the clear: groups of it"),
     ):
         with pytest.raises(BadQuestion, match=says):
             list(arms.answer(parse(text)))
