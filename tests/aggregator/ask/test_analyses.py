@@ -185,7 +185,11 @@ def test_a_logistic_regression_is_a_model_where_pairs_were_asked(asking: Asking)
         ('regress(crashed = "yes" on version, version = "157")', "version = 157", 'version = "157")'),
         ('regress(crashed = "yes" on version = "156", version in ("155", "157", "other"))', "version in", "version in"),
         ('regress(crashed = "yes" on memory in ("4 GB", "8 GB"), version, memory)', "", ""),
-        ('regress(crashed = "yes" on memory = "4 GB", memory = "8 GB", memory = "other")', "memory = other", "memory ="),
+        (
+            'regress(crashed = "yes" on memory = "4 GB", memory = "8 GB", memory = "other")',
+            "memory = other",
+            "memory =",
+        ),
         ('regress(crashed = "yes" on version in "*")', "all devices are in it", 'version in "*"'),
         ("logistic(up on lang, lang)", "lang = en", "lang)"),
         ("logistic(crashed on version, memory, version)", "version = 156", "version)"),
