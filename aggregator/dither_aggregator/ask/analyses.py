@@ -250,7 +250,10 @@ def _groups(asking: Asks, analysis: Analysis) -> tuple[Regressor, list[Regressor
     """Return the outcome, and the groups of which each has a coefficient."""
     of = resolved(asking, analysis)
     if not of.table:
-        raise BadQuestion(f"{analysis.metric} is no column of a table: regressions are of columns asked together")
+        few = f"{analysis.metric} is no column of a table: regressions are of columns asked together"
+        names = list(dict.fromkeys(each.name for each in analysis.parts))
+        known = len(names) > 1 and all(name in asking.plans for name in names)
+        raise BadQuestion(f"{few}; {asking.never_together(names)}" if known else few)
     first, *others = analysis.parts
     outcomes = _groups_of(of.table, first)
     if len(outcomes) != 1:

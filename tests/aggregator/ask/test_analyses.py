@@ -134,6 +134,7 @@ def test_a_column_of_a_table_is_ranked(asking: Asking) -> None:
         ('regress(crashed = "yes" on crashed)', "it cannot explain itself"),
         ("regress(crashed on browser)", "crashed and browser were never asked together"),
         ("regress(browser on crashed)", "browser is no column of a table"),
+        ('regress(browser = "Chrome 100" on code, load_time)', "were never asked together: a table of"),
         ("regress(crashed on nope)", "there is no column 'nope'; there are crashed, version, memory, locale"),
         ("regress(crashed on version, memory, locale, crashed)", "at most 5 are told"),
         ("clusters(stability, k = 3)", "clusters are of 2 to 4 columns of numbers told by ranges"),
