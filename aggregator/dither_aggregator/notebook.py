@@ -22,6 +22,8 @@ from dither_shared.errors import ConfigurationError, DitherError
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 WITHIN_S = 90.0
+SERVER_ERRORS = 500
+"""This status and those above it are no fault of who asks."""
 
 
 class NotAnswered(DitherError):
@@ -119,15 +121,19 @@ class AggregatorReader:
 
     def __post_init__(self) -> None:
         check_endpoint(self.url)
+        if self.key and not (self.key.isascii() and self.key.isprintable()):  # http.client's error would show the key
+            raise ConfigurationError("the key has a character that no key has, such as a line end: give key.strip()")
 
     def ask(self, *questions: str, weights: bool = False) -> Answers:
         """Ask one question, whose interval holds whatever is asked next, or several that were all fixed before any.
 
         The intervals of several hold together with each other alone, and are narrower: ask all of them at once, and do
-        not ask again because of what came out. Raises NotAnswered.
+        not ask again because of what came out. Raises NotAnswered, and ConfigurationError for what is no text.
         """
         if not questions:
             raise ConfigurationError('ask a question, such as share(dark = "yes")')
+        if any("\ud800" <= character <= "\udfff" for question in questions for character in question):
+            raise ConfigurationError("a question has half of a surrogate pair, which is no character")
         form = {"weights": "true"} if weights else {}
         if len(questions) == 1:
             return Answers(self._read({"q": questions[0], **form}, None))
@@ -158,5 +164,7 @@ def _refused(error: HTTPError) -> NotAnswered:
         refused = NotAnswered(str(problem["detail"]))
         refused.retry_after_s = problem.get("retry_after_s")
     except (ValueError, KeyError, TypeError, AttributeError, OSError):
-        return NotAnswered(f"{error.url} answered {error.code}: is this an aggregator, and does it know the key?")
+        own = "is this an aggregator, and does it know the key?"
+        failed = "it failed, or what stands before it; the log says why"
+        return NotAnswered(f"{error.url} answered {error.code}: {failed if error.code >= SERVER_ERRORS else own}")
     return refused

@@ -3,7 +3,7 @@
 All are made of noisy sums that any question may ask for (`AnalysisRow.queries` has them), and cost no privacy.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import prod
@@ -21,7 +21,7 @@ from dither_aggregator.analysis.tables.regression import NotTold, Regressor, Ste
 from dither_aggregator.analysis.tables.rows import share_name
 from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, synthesise
 from dither_aggregator.analysis.tables.synthetic import pair_tables
-from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold
+from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold, quoted
 from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, listed
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import OTHER, Buckets
@@ -88,6 +88,10 @@ class Asks(Protocol):
 
     def tell_progress(self, done: int, of: int) -> None:
         """Tell how much of it is done."""
+
+    @property
+    def plans(self) -> Mapping[str, StoredPlan]:
+        """Return each metric's plan, by name."""
 
     @property
     def tables(self) -> Mapping[str, TableAsked]:
@@ -246,14 +250,16 @@ def _groups(asking: Asks, analysis: Analysis) -> tuple[Regressor, list[Regressor
     """Return the outcome, and the groups of which each has a coefficient."""
     of = resolved(asking, analysis)
     if not of.table:
-        raise BadQuestion(f"{analysis.metric} is no column of a table: regressions are of columns asked together")
+        few = f"{analysis.metric} is no column of a table: regressions are of columns asked together"
+        names = list(dict.fromkeys(each.name for each in analysis.parts))
+        known = len(names) > 1 and all(name in asking.plans for name in names)
+        raise BadQuestion(f"{few}; {asking.never_together(names)}" if known else few)
     first, *others = analysis.parts
     outcomes = _groups_of(of.table, first)
     if len(outcomes) != 1:
         raise BadQuestion(f'which values of {first.name} are the outcome? write {first.name} = "..."')
     for each in others:
-        if each.name.rpartition(".")[2] not in of.table.domain.names:
-            raise BadQuestion(asking.never_together([first.name, each.name]), each.at)
+        _check_column(asking, of.table, first, each)
     of_parts = [(each, _groups_of(of.table, each)) for each in others]
     groups = [group for _, own in of_parts for group in own]
     most = COEFFICIENTS_MAX if analysis.kind == "regress" else MODEL_COEFFICIENTS_MAX
@@ -264,7 +270,37 @@ def _groups(asking: Asks, analysis: Analysis) -> tuple[Regressor, list[Regressor
     for each, own in of_parts:
         if any(group.column == outcomes[0].column for group in own):
             raise BadQuestion(f"{first.name} is the outcome: it cannot explain itself", each.at)
+    _check_apart(of_parts)
     return outcomes[0], groups
+
+
+def _check_column(asking: Asks, table: TableAsked, outcome: Condition, part: Condition) -> None:
+    """Raise BadQuestion for a name that is no column which devices answer together with the outcome."""
+    name, (public, *arms) = part.name.rpartition(".")[2], table.domain.public or ("",)
+    if name in table.domain.names:
+        return
+    if name == public:
+        one, other, *_ = [f"share({outcome.name} ... | {public} = {quoted(arm)})" for arm in arms] * 2
+        raise BadQuestion(f"{public} is sent in the clear: groups of it are compared by {one} - {other}", part.at)
+    columns = {column for each in asking.tables.values() for column in each.domain.names}
+    if name not in columns and name not in asking.plans:
+        raise BadQuestion(f"there is no column {part.name!r}; there are {listed(table.domain.names)}", part.at)
+    raise BadQuestion(asking.never_together([outcome.name, part.name]), part.at)
+
+
+def _check_apart(of_parts: Iterable[tuple[Condition, Sequence[Regressor]]]) -> None:
+    """Raise BadQuestion for a group that a sum of those before it and of all devices makes: it has no coefficient.
+
+    Groups of different columns never make each other, for any values of these may come together.
+    """
+    before: dict[int, list[Floats]] = {}
+    for part, groups in of_parts:
+        for group in groups:
+            own = before.setdefault(group.column, [np.ones_like(group.has)])
+            own.append(group.has)
+            if np.linalg.matrix_rank(np.array(own)) < len(own):
+                why = "all devices are in it" if group.has.all() else "those before it decide who is in it"
+                raise BadQuestion(f"{group.name} can have no coefficient: {why}", part.at)
 
 
 def _groups_of(table: TableAsked, part: Condition) -> list[Regressor]:

@@ -531,7 +531,8 @@ class Asking:
         expression = question.expression
         for row in answers if question.analysis else ():
             metric = self.asked_plans(question)[0].plan.metric
-            yield from (Weight("sum", 0, metric, value, weight, row.name) for value, weight in row.weights.items())
+            for value, weight in row.weights.items():
+                yield Weight("sum", 0, metric if value else "", value, weight, row.name)
         sums: list[tuple[Part, int, Fraction, WeightedSum]] = [("sum", 0, Fraction(1), expression.sum)]
         for at, (factor, part, whole) in enumerate(expression.ratios, 1):
             sums += [("numerator", at, factor, part), ("denominator", at, Fraction(1), whole)]
@@ -680,7 +681,9 @@ class Asking:
         """Return that n reports have no interval that holds."""
         bare = self.bare(at, n)
         of = f"{n:,} reports of {at.metric} may be of only {bare.devices:,} devices"
-        return Untold(f"{of}: too few for an interval that holds", bare)
+        again = self.plans[at.metric].plan.cells.memoized and at.days.days > 1
+        fewer = "; they answer alike each day, so that one day may tell it" if again else ""
+        return Untold(f"{of}: too few for an interval that holds{fewer}", bare)
 
     def _ratios(
         self,

@@ -45,8 +45,11 @@ class TableAsked:
         return columns_of(self.stored.plan)
 
     def column(self, name: str) -> int:
-        """Return the place of a column, by its name or by TABLE.COLUMN."""
-        return self.domain.names.index(name.rpartition(".")[2])
+        """Return the place of a column, by its name or by TABLE.COLUMN; raise BadQuestion for the public one."""
+        own = name.rpartition(".")[2]
+        if own in self.domain.public[:1]:
+            raise BadQuestion(f"{own} is sent in the clear: it may only stand behind |")
+        return self.domain.names.index(own)
 
     def has(self, condition: Condition) -> Floats:
         """Return 1 for each symbol of its column that a condition means, else 0; raise BadQuestion for none."""
@@ -64,10 +67,14 @@ class TableAsked:
             raise BadQuestion(few, condition.at)
         return np.isin(np.array(labels, dtype=object), found).astype(np.float64)
 
+    def _bare(self, name: str) -> str:
+        return self.domain.names[self.column(name)]
+
     def check_told(self, name: str, at: int) -> None:
         """Raise BadQuestion, with a place, for a column whose values are not told."""
-        if isinstance(self.domain.domains[self.column(name)], Range):
-            raise BadQuestion(f"coins round {name} to one of two ends, so that only its mean is told", at)
+        if isinstance(domain := self.domain.domains[self.column(name)], Range):
+            few = f"coins round {name} to one of two ends, so that only its mean is told"
+            raise BadQuestion(f"{few}: {_column_line(self._bare(name), domain)} in its place would tell shares", at)
 
     def _beyond(self, column: int, condition: Condition) -> Floats:
         domain, labels = self.domain.domains[column], self.domain.labels(column)
@@ -127,17 +134,19 @@ class TableAsked:
         whole = dict(self.together(each for each in _given(asked) if self._own(each)))
         if asked.statistic == "mean":
             column = self.column(asked.metric)
-            if not isinstance(self.domain.domains[column], Range):
-                raise BadQuestion(f"{asked.metric} is told by its ranges or values, of which no mean is measured")
+            domain = self.domain.domains[column]
+            if not isinstance(domain, Range):
+                few = f"{asked.metric} is told by its ranges or values, of which no mean is measured"
+                line = _column_line(self._bare(asked.metric), domain, mean=True)
+                raise BadQuestion(f"{few}: {line} in its place would" if isinstance(domain, NumberDomain) else few)
             whole[column] = _on(self._size(column), {LOW: 1.0, HIGH: 1.0})
         return whole
 
     def part(self, asked: Figure) -> Columned:
         """Return the cells of what is asked among these, each with its number; raise BadQuestion where none is."""
         if asked.statistic == "quantile":
-            raise BadQuestion(
-                f"{asked.metric} is a column of {self.stored.plan.metric}, of which no quantile is measured"
-            )
+            few = f"{asked.metric} is a column of {self.stored.plan.metric}, of which no quantile is measured"
+            raise BadQuestion(f"{few}: a metric of its own with edges would tell them")
         part = dict(self.given(asked))
         if asked.statistic == "mean":
             column = self.column(asked.metric)
@@ -223,8 +232,13 @@ def columns_line(columns: Mapping[str, Domain | None], mean_of: str = "") -> str
 
     `mean_of` names the one of which a mean is wanted, or none.
     """
-    listed_ = ", ".join(f"{name} = {_values(domain, mean=name == mean_of)}" for name, domain in columns.items())
+    listed_ = ", ".join(_column_line(name, domain, mean=name == mean_of) for name, domain in columns.items())
     return f"columns = {{ {listed_} }}"
+
+
+def _column_line(name: str, domain: Domain | None, *, mean: bool = False) -> str:
+    """Return the registry's entry for a column, of which shares are wanted or its mean."""
+    return f"{name} = {_values(domain, mean=mean)}"
 
 
 def _values(domain: Domain | None, *, mean: bool) -> str:

@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if sum((args.question is not None, args.file is not None, args.saved or args.moved)) != 1:
         raise ConfigurationError("ask one QUESTION, those of a --file, or those that are --saved")
     if args.saved or args.moved:
+        if args.fleet or args.weights:
+            raise ConfigurationError("--fleet and --weights are of a QUESTION, or of those of a --file")
         return _run_saved(args)
     lines = [args.question] if args.file is None else list(_lines(args.file))
     with opened(args, read_only=True) as store:

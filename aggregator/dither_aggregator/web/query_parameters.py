@@ -210,7 +210,8 @@ class _Parser(FlaskParser):
         try:
             loaded: QueryParameters = schema.load(DOCUMENT.decode(body))
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise Problem("malformed", "the body must be a JSON object") from None
+            few = "the body must be a JSON object, in UTF-8, of words, numbers and lists of these"
+            raise Problem("malformed", few) from None
         except ValidationError as error:
             self.handle_error(error, request, schema)
         return loaded

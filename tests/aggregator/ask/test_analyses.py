@@ -134,6 +134,8 @@ def test_a_column_of_a_table_is_ranked(asking: Asking) -> None:
         ('regress(crashed = "yes" on crashed)', "it cannot explain itself"),
         ("regress(crashed on browser)", "crashed and browser were never asked together"),
         ("regress(browser on crashed)", "browser is no column of a table"),
+        ('regress(browser = "Chrome 100" on code, load_time)', "were never asked together: a table of"),
+        ("regress(crashed on nope)", "there is no column 'nope'; there are crashed, version, memory, locale"),
         ("regress(crashed on version, memory, locale, crashed)", "at most 5 are told"),
         ("clusters(stability, k = 3)", "clusters are of 2 to 4 columns of numbers told by ranges"),
         ("clusters(browser, k = 3)", "there is no table 'browser'"),
@@ -176,6 +178,33 @@ def test_a_logistic_regression_is_a_model_where_pairs_were_asked(asking: Asking)
     assert all(row.lower is not None for row in at_once)
     assert [row.note for row in at_once] == ["log odds; up = yes among devices in none of these groups", "log odds"]
     assert [asked.step for asked in at_once[0].queries][:2] == ["step 1", "step 2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "marked"),
+    [
+        ('regress(crashed = "yes" on version, version = "157")', "version = 157", 'version = "157")'),
+        ('regress(crashed = "yes" on version = "156", version in ("155", "157", "other"))', "version in", "version in"),
+        ('regress(crashed = "yes" on memory in ("4 GB", "8 GB"), version, memory)', "", ""),
+        (
+            'regress(crashed = "yes" on memory = "4 GB", memory = "8 GB", memory = "other")',
+            "memory = other",
+            "memory =",
+        ),
+        ('regress(crashed = "yes" on version in "*")', "all devices are in it", 'version in "*"'),
+        ("logistic(up on lang, lang)", "lang = en", "lang)"),
+        ("logistic(crashed on version, memory, version)", "version = 156", "version)"),
+    ],
+)
+def test_a_group_that_others_decide_has_no_coefficient(asking: Asking, text: str, says: str, marked: str) -> None:
+    if not says:
+        assert asking.intervals(parse(text)) == 5
+        return
+    with pytest.raises(BadQuestion) as refused:
+        asking.windows(parse(text))
+    assert says in refused.value.why
+    assert "can have no coefficient" in refused.value.why
+    assert refused.value.at == text.rindex(marked)
 
 
 def test_too_few_reports_tell_no_regression(asking: Asking) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask import answering
 from dither_aggregator.ask.answering import Asking, QueryAnswer
+from dither_aggregator.ask.fleets import supposed_tally
 from dither_aggregator.ask.language import BadQuestion, parse, steps
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_shared.registry import Registry
@@ -381,6 +383,21 @@ def test_a_reader_who_picks_the_largest_and_asks_again_is_not_misled(asking: Ask
             )
     assert missed[None] == 0
     assert missed[1] > PICKS / 2
+
+
+def test_memoized_answers_of_several_days_that_tell_nothing_lead_to_one_day(tmp_path: Path) -> None:
+    memoized = {"kind": "flag", "memoize": True, "epsilon_permanent": 4, "answers": 3, "epsilon": 2}
+    with sqlite_store(Registry.parse(metrics_text({"dark": memoized}, linkable=True)), tmp_path) as store:
+        one, five = (
+            next(
+                replace(Asking(store), suppose=partial(supposed_tally, days * 10_000)).answer(
+                    parse(f'share(dark = "yes") last {days} days')
+                )
+            )
+            for days in (1, 5)
+        )
+    assert one.lower is not None
+    assert five.untold.endswith("they answer alike each day, so that one day may tell it")
 
 
 def test_the_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,6 +135,10 @@ def test_the_command_says_the_fleet_and_prints_what_was_used(
     told = capsys.readouterr().out
     assert "  moments: everybody 1, version = 156 0.25" in told
     assert "all coefficients of regressions together" in told
+    assert main(["ask", question, "--weights", "--data", str(tmp_path)]) == 0
+    weights = capsys.readouterr().out.splitlines()
+    assert any(re.fullmatch(r"  intercept, sum: \S+ a number alone", line) for line in weights)
+    assert not any(line.endswith(": ") for line in weights)
     assert main(["ask", question, "--json", "--queries", "--data", str(tmp_path)]) == 0
     (answered,) = json.loads(capsys.readouterr().out)["answers"]
     assert [row["name"] for row in answered["rows"]] == ["intercept", "version = 156", "version = 157"]

@@ -12,9 +12,11 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
+from email.message import Message
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ import dither_aggregator
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.examples import analyses, examples, names
 from dither_aggregator.ask.language import BadQuestion, parse
-from dither_aggregator.notebook import NotAnswered, NotebookAnswer
+from dither_aggregator.notebook import NotAnswered, NotebookAnswer, _refused
 from dither_aggregator.operations.scopes import READ
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
@@ -157,7 +159,10 @@ def test_too_much_work_is_refused_before_any_count_is_read(one: Site, monkeypatc
         '{"questions": "x"}': "questions must be a list of questions",
         '{"questions": [3]}': "questions must be texts",
         '{"questions": [""]}': "questions must be texts of 1 to 2,000 characters",
-        "[]": "the body must be a JSON object",
+        **dict.fromkeys(
+            ("[]", '{"questions": [[]]}', '{"questions": ["\\ud800"]}'),
+            "the body must be a JSON object, in UTF-8, of words, numbers and lists of these",
+        ),
     }.items():
         answer = one.client.post("/v1/query", data=body)
         assert (answer.status_code, answer.get_json()["detail"]) == (400, says)
@@ -226,6 +231,23 @@ def test_a_difference_is_told_in_points_and_a_ratio_without_a_unit(one: Site) ->
     assert re.fullmatch(r"\+\d+(\.\d+)? \(\d+.* points\)", headline(html)), headline(html)
     html = page(one, 'share(color = "Chrome 100") / share(color = "Firefox 9")')
     assert re.fullmatch(r"[\d.]+ \([\d.]+ to [\d.]+\)", headline(html)), headline(html)
+
+
+def test_ends_of_multiples_and_sums_of_shares_are_not_cut_at_all_devices(one: Site) -> None:
+    def ends(q: str) -> tuple[float, float]:
+        low, high = re.findall(r"\((.*) to (.*)\)", headline(page(one, q)))[0]
+        return float(low.replace(",", "")), float(high.replace(",", ""))
+
+    for q in (
+        '3 * share(dark = "yes")',
+        'share(dark = "yes") + 2 * share(dark in "*")',
+        '1000000 * share(dark = "yes")',
+    ):
+        ((row,), (low, high)) = ask(one, q)[1]["rows"], ends(q)
+        assert low <= 100 * row["lower"] < 100 * row["upper"] <= high
+        assert high > 100
+    for q in ('share(dark in "*")', '0.5 * share(dark = "yes") + 0.5 * share(dark = "no")'):
+        assert ends(q)[1] <= 100
 
 
 def test_steps_are_a_line_and_several_lines_a_chart_of_rows(one: Site) -> None:
@@ -411,6 +433,11 @@ def test_a_notebook_asks_a_real_server(tmp_path: Path) -> None:
         assert frame["from"].dt.year.min() >= 2026
         with pytest.raises(NotAnswered, match="at character 14: expected a value in double quotes"):
             reader.ask("share(dark = yes)")
+        with pytest.raises(ConfigurationError, match="half of a surrogate pair"):
+            reader.ask('share(dark = "\ud800")')
+        with pytest.raises(ConfigurationError, match="no key has") as refused:
+            dither_aggregator.read(url, f"{key}\n")
+        assert key not in str(refused.value)
         with pytest.raises(NotAnswered, match="no such key"):
             dither_aggregator.read(url, "wrong").ask('share(dark = "yes")')
         assert key not in repr(reader)
@@ -420,6 +447,12 @@ def test_a_notebook_asks_a_real_server(tmp_path: Path) -> None:
         dither_aggregator.read("http://telemetry.example.org", key)
     with pytest.raises(ConfigurationError, match="ask a question"):
         reader.ask()
+
+
+@pytest.mark.parametrize(("status", "says"), [(500, "it failed, or what stands before it"), (404, "is this an")])
+def test_a_notebook_says_whose_fault_a_refusal_without_words_is(status: int, says: str) -> None:
+    refused = HTTPError("https://telemetry.example.org", status, "", Message(), io.BytesIO(b"<html>"))
+    assert f" answered {status}: {says}" in str(_refused(refused))
 
 
 def test_a_notebook_prints_which_row_of_an_analysis_is_meant() -> None:

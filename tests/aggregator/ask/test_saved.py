@@ -152,6 +152,8 @@ def test_the_command_tells_what_moved(tmp_path: Path) -> None:
     assert "cannot be told: no report of dark" in asked.stdout
     moved = dither("ask", "--moved", "--data", tmp_path / "data")
     assert (moved.returncode, moved.stdout) == (1, "")
+    fleet = dither("ask", "--saved", "--fleet", "--data", tmp_path / "data")
+    assert "--fleet and --weights are of a QUESTION" in fleet.stderr
 
 
 def test_saved_questions_hold_together_and_so_do_what_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ def _of_both() -> float:
         ("share(memory > 4 MB)", "memory is in GB, not in MB"),
         ("share(crashed > 4)", "crashed is told by its values"),
         *(
-            (asked, "only its mean is told")
+            (asked, 'only its mean is told: minutes = { edges = [0, 30, 60], unit = "min" } in its place would')
             for asked in (
                 'share(minutes = "60 min")',
                 "share(minutes > 30 min)",
@@ -196,8 +196,12 @@ def _of_both() -> float:
         ),
         ('regress(stayed = "yes" on minutes)', 'minutes = { edges = [0, 30, 60], unit = "min" }'),
         ('share(theme = "dark" | minutes > 30)', 'minutes = { edges = [0, 30, 60], unit = "min" }'),
-        ("mean(memory)", "of which no mean is measured"),
-        ("quantile(memory, .5)", "no quantile is measured"),
+        (
+            "mean(stability.memory)",
+            'no mean is measured: memory = { low = 2, high = 8, asks = ["mean"], unit = "GB" } in its place would',
+        ),
+        ("mean(crashed)", "of which no mean is measured"),
+        ("quantile(memory, .5)", "no quantile is measured: a metric of its own with edges would"),
         ('share(theme = "dark" | theme in "*")', "is written as share(theme ...) / share(theme ...)"),
     ],
 )
@@ -212,6 +216,15 @@ def test_the_public_column_only_makes_groups(arms: Asking) -> None:
         ('share(arm = "blue")', "arm is sent in the clear"),
         ('share(stayed = "yes" | arm = "red")', "arm is asked for one value: blue, green"),
         ('share(stayed = "yes" | arm in "*")', "arm is asked for one value"),
+        ("top(trial.arm, 3)", "arm is sent in the clear: it may only stand behind"),
+        ("mean(trial.arm)", "arm is sent in the clear"),
+        ('mean(trial.arm | stayed = "yes")', "arm is sent in the clear"),
+        (
+            'regress(stayed = "yes" on arm)',
+            r'arm is sent in the clear: groups of it are compared by share\(stayed \.\.\. \| arm = "blue"\) - '
+            r'share\(stayed \.\.\. \| arm = "green"\)',
+        ),
+        ('logistic(stayed = "yes" on often, arm)', "arm is sent in the clear: groups of it"),
     ):
         with pytest.raises(BadQuestion, match=says):
             list(arms.answer(parse(text)))
@@ -271,7 +284,8 @@ def test_weights_of_rates_means_and_analyses_make_their_answers(plain: Asking, a
         answers = list(supposing.answer(question, alone=1))
         weights = list(supposing.weights(question, answers))
         assert {weight.name for weight in weights} == {answer.name for answer in answers}
-        assert {weight.metric for weight in weights} == {"stability"}
+        assert {weight.metric for weight in weights if weight.value} == {"stability"}
+        assert all(not weight.metric for weight in weights if not weight.value), "a number alone is of no metric"
 
 
 def estimated(asking: Asking, metric: str, name: str) -> float:

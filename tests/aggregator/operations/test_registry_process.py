@@ -178,6 +178,9 @@ def test_the_process_ends_with_the_server(how: signal.Signals, tmp_path: Path) -
         wait_until(lambda: not Path(f"/proc/{forker}").exists())
 
 
+NO_OBJECT = "the body must be a JSON object, in UTF-8, of words, numbers and lists of these"
+
+
 @pytest.fixture
 def loaded(tmp_path: Path) -> Iterator[Hands]:
     with running(SQLitePlace(tmp_path), registry()) as hands:
@@ -189,10 +192,10 @@ def test_a_body_without_a_registry_is_refused_in_the_words_of_all_bodies(
     loaded: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies: dict[str | bytes, str] = {
-        b'{"registry":"\xff"}': "the body must be a JSON object",
-        '["registry"]': "the body must be a JSON object",
-        '{"registry":[["a"]]}': "the body must be a JSON object",
-        '{"registry":"a"': "the body must be a JSON object",
+        b'{"registry":"\xff"}': NO_OBJECT,
+        '["registry"]': NO_OBJECT,
+        '{"registry":[["a"]]}': NO_OBJECT,
+        '{"registry":"a"': NO_OBJECT,
         "{}": "registry is needed",
         '{"registry":["a"]}': "registry Not a valid string.",
         '{"registry":0}': "registry Not a valid string.",

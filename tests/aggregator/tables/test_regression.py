@@ -114,6 +114,14 @@ def test_a_regression_on_all_values_of_all_columns_is_refused() -> None:
         linear(sums, RICH, every)
 
 
+def test_a_group_that_comes_twice_is_refused_whatever_was_drawn() -> None:
+    """Its noise cancels to the last digit, so that no error of the least eigenvalue is left to compare it with."""
+    for seed in range(20):
+        sums = CellSums(draw_questions(TRUTH, 10**6, "4", np.random.default_rng(seed)))
+        with pytest.raises(NotTold, match="not clearly positive"):
+            linear(sums, RICH, (*GROUPS, GROUPS[0]))
+
+
 def test_each_moment_that_was_used_is_named() -> None:
     sums = CellSums(draw_questions(TRUTH, PEOPLE, "4", np.random.default_rng(0)))
     (moments,) = linear(sums, RICH, GROUPS).queries

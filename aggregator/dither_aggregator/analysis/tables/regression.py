@@ -33,6 +33,8 @@ from dither_aggregator.analysis.tables.cell_sums import CellSums
 
 CLEARLY = 4.0
 """Standard errors above zero that the least eigenvalue of the moments must be."""
+APART = 1e-9
+"""The least part of the largest eigenvalue that the least one must be: floats tell a smaller one from none no more."""
 RIDGE = 1e-6
 """Is added to the moments of a fitted table, of which some group may have nothing left."""
 STEPS_MAX = 50
@@ -103,7 +105,7 @@ def linear(sums: CellSums, outcome: Regressor, groups: Sequence[Regressor]) -> R
     measured, right = squares @ sums.shares, along @ sums.shares
     eigenvalues, vectors = np.linalg.eigh(measured)
     least = np.einsum("j,k,jks->s", vectors[:, 0], vectors[:, 0], squares)
-    if eigenvalues[0] <= CLEARLY * sqrt(sums.variance(least)):
+    if eigenvalues[0] <= max(CLEARLY * sqrt(sums.variance(least)), APART * eigenvalues[-1]):
         of = _names(groups)[int(np.argmax(np.abs(vectors[1:, 0]))) + 1]
         raise NotTold(
             f"the moments of {len(groups)} groups are not clearly positive: noise may be all that tells {of} from the "
@@ -178,7 +180,8 @@ def _newton(
         slope = design.T @ (shares * (outcomes - odds)) - ridge * fitted
         bend = design.T @ (design * (shares * odds * (1 - odds))[:, np.newaxis]) + ridge * np.eye(len(fitted))
         queries.append(StepSums(f"step {step}", dict(zip(_names(groups), slope.tolist(), strict=True))))
-        if np.linalg.eigvalsh(bend)[0] <= 0:
+        eigenvalues = np.linalg.eigvalsh(bend)
+        if eigenvalues[0] <= max(0.0, APART * eigenvalues[-1]):
             raise NotTold("noise leaves these cells no fit: rare ones came out below zero. Ask for fewer groups")
         moved = np.linalg.solve(bend, slope)
         fitted = fitted + moved

@@ -104,7 +104,9 @@ class AnswerRow(msgspec.Struct, frozen=True):
     together: Annotated[
         int | None, says("how many intervals these are; null for free sums, which have no number: all of them hold")
     ]
-    z: Annotated[float, says("in how many standard errors a normal interval of that level reaches")]
+    z: Annotated[
+        float, says("in how many standard errors a normal interval of that level reaches, where there is an interval")
+    ]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
     name: Annotated[str, says('of an analysis: the value, coefficient or centre that the row is of; else ""')]
     note: Annotated[str, says("of an analysis: ranks, or that an estimate is a model without an interval")]

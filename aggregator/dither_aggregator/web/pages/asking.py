@@ -76,6 +76,15 @@ class Points(Measure):
         return super().ticks(low, high, step, x, signed=True)
 
 
+@dataclass(frozen=True)
+class Multiples(Measure):
+    """Multiples and sums of shares, in percent, which may be above all of them: no end of theirs is cut."""
+
+    def _ends_of(self, lower: float, upper: float) -> tuple[float, float]:
+        """Return an interval in percent, as it was found."""
+        return 100 * lower, 100 * upper
+
+
 def _error(lower: float, upper: float) -> float:
     """Return the error by which a number of an interval is rounded."""
     return (upper - lower) / 4
@@ -220,9 +229,9 @@ def _plot(rows: Sequence[Row], measure: Measure) -> Plot:
 def presented(asking: Asking, question: Query, answers: Sequence[QueryAnswer]) -> Answered:
     """Return how answers are written."""
     unit = asking.unit(question)
-    differs = any(factor < 0 for factor, _ in question.expression.sum.terms)
+    factors = [factor for factor, _ in question.expression.sum.terms if factor]
     regresses = question.analysis is not None and question.analysis.kind == "regress"
-    shares = Points() if differs or regresses else SHARES
+    shares = Points() if min(factors, default=0) < 0 or regresses else SHARES if sum(factors) <= 1 else Multiples()
     return Answered(question, answers, Measure(unit) if unit else shares, _name(question))
 
 
