@@ -15,7 +15,8 @@ from dither_aggregator.simulate.populations.census import census as read_census
 from dither_aggregator.simulate.populations.population import Population
 from dither_shared.domains import Coded, Columns
 from dither_shared.registry import Registry, utc_today
-from dither_shared.words.code import prefix_of, read_prefix
+from dither_shared.words.code import prefix_of
+from dither_shared.words.prefixes import read_prefix
 
 PEOPLE = 48_842
 census = cache(read_census)

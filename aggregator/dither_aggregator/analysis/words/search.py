@@ -1,7 +1,7 @@
 """The search: prefixes that many have, extended level by level to whole texts.
 
 Each level's reports tell hashed prefixes of one length. Prefixes kept from the level before are continued in every way.
-The code (`dither_shared.words.code`) reads the continuations that stand out of the noise; those that no text starts
+The code (`dither_shared.words.prefixes`) reads the continuations that stand out of the noise; those that no text starts
 with are dropped, and the best are kept. The levels only propose: a text that they find for nothing costs a test later,
 and is no false word. verdict.py decides, with reports that took no part in this.
 
@@ -19,8 +19,9 @@ from math import sqrt
 import numpy as np
 
 from dither_aggregator.analysis.words.sketches import Numbers, Sketch
-from dither_shared.words.code import NOTHING, Start, prefix_of, read_prefix
+from dither_shared.words.code import prefix_of
 from dither_shared.words.groups import folded
+from dither_shared.words.prefixes import NOTHING, Start, read_prefix
 
 Progress = Callable[[float], None]
 """Is told which part of the work is done, from 0 to 1."""
