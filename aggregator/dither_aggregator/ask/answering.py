@@ -880,21 +880,29 @@ class Resolved:
                 raise BadQuestion(f"{metric} is of values, which have no {asked.statistic}: ask share({metric} = ...)")
             return (_quantile(asked, known),), False
         assert asked.condition is not None
-        if asked.condition.number is not None:
+        every = (asked.condition, *asked.also)
+        if edges := [each for each in every if each.number is not None]:
             if not isinstance(domain, NumberDomain):
-                raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)")
+                raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)", edges[0].at)
+            if asked.also:
+                raise BadQuestion(_one_edge(edges), asked.also[0].at)
             return (_above(domain, asked.condition, known),), not asked.condition.above
+        if asked.also and self.plan.kind.several:
+            several = f"a device may have several values of {metric}, and who has all of some is not told: ask for each"
+            raise BadQuestion(several, asked.also[0].at)
         shares = known
         if isinstance(domain, NumberDomain):
             shares = tuple(name for name in known if name != MEAN and name not in QUANTILES)
         found = shares
-        for each in (asked.condition, *asked.also):
+        for each in every:
+            if not each.among(shares):
+                numbers = [_written(metric, name) for name in each.among(known) if name not in shares]
+                if numbers:
+                    raise BadQuestion(f"{each} is no share of devices: ask {listed(numbers)}", each.at)
+                raise BadQuestion(f"{metric} has no value that {each} means; it has {listed(shares)}", each.at)
             found = each.among(found)
         if not found:
-            numbers = [_written(metric, name) for name in asked.condition.among(known)]
-            if numbers:
-                raise BadQuestion(f"{asked.condition} is no share of devices: ask {listed(numbers)}")
-            raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {listed(shares)}")
+            raise BadQuestion(f"no value of {metric} meets all that is asked of it, so no device can", asked.also[0].at)
         if len(found) > 1 and not self.listed:
             raise BadQuestion(f"{metric} tells one value at a time; {asked.condition} means {listed(found)}")
         return found, False
@@ -961,6 +969,18 @@ def _quantile(asked: Figure, known: Sequence[str]) -> str:
 def _written(metric: str, name: str) -> str:
     """Return the question for a mean or a quantile."""
     return f"mean({metric})" if name == MEAN else f"quantile({metric}, {QUANTILES[name]:g})"
+
+
+def _one_edge(conditions: Sequence[Condition]) -> str:
+    """Say that a share of numbers has one condition, and what tells the same of two edges."""
+    alone = f"a share of {conditions[0].name} has one condition"
+    above, below = ([each for each in conditions if each.above is side] for side in (True, False))
+    if not (above and below) or len(conditions) > 2:
+        return f"{alone}: ask for one edge"
+    ((lower,), (upper,)) = above, below
+    if (lower.number or 0) >= (upper.number or 0):
+        return f"no number meets all that is asked of {lower.name}, so no device can"
+    return f"{alone}, of one edge: ask share({lower}) - share({replace(upper, above=True)})"
 
 
 def _above(domain: NumberDomain, condition: Condition, known: Sequence[str]) -> str:

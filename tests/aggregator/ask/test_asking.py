@@ -33,6 +33,7 @@ METRICS = {
     "dark": {"kind": "flag", "epsilon": 2, "reports": 30},
     "load_time": {"kind": "number", "edges": [0, 1, 2, 3, 5, 8], "unit": "s", "epsilon": 2, "reports": 30},
     "age": {"kind": "number", "low": 0, "high": 100, "asks": ["mean"], "unit": "years", "epsilon": 2, "reports": 3},
+    "hobbies": {"kind": "choices", "values": ["chess", "tea"], "ticks_max": 2, "epsilon": 2, "reports": 3},
     "stability": {
         "kind": "table",
         "columns": {"crashed": ["no", "yes"], "version": ["156", "157"]},
@@ -124,7 +125,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
     [
         (
             'share(theme = "dark")',
-            "there is no metric or column 'theme'; there are age, browser, dark, load_time, ",
+            "there is no metric or column 'theme'; there are age, browser, dark, hobbies, ",
         ),
         ('share(browser = "Opera")', "browser has no value that"),
         ('share(browser = "Chrome *")', "browser has no value that"),
@@ -135,6 +136,14 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
         ('share(load_time = "median")', "is no share of devices: ask quantile(load_time, 0.5)"),
         ('share(crashed = "yes" | crashed = "no")', "no value of crashed meets all that is asked of it"),
         ('share(crashed = "yes" and crashed = "no")', "no value of crashed meets all that is asked of it"),
+        ("share(load_time > 1 and load_time < 3)", "of one edge: ask share(load_time > 1) - share(load_time > 3)"),
+        ("share(load_time > 3 and load_time < 1)", "no number meets all that is asked of load_time"),
+        ('share(load_time > 3 and load_time = "3 to 5 s")', "a share of load_time has one condition: ask for one edge"),
+        ('share(load_time = "3 to 5 s" and load_time < 3)', "a share of load_time has one condition: ask for one edge"),
+        ('share(load_time in "3*" and load_time in "5*")', "no value of load_time meets all that is asked of it"),
+        ('share(dark = "yes" and dark = "no")', "no value of dark meets all that is asked of it"),
+        ('share(browser = "Chrome 100" and browser > 3)', "browser is of values: ask share(browser in ...)"),
+        ('share(hobbies = "chess" and hobbies = "tea")', "a device may have several values of hobbies"),
         ("quantile(load_time, .42)", "quantiles are told of .05, .1, .25, .5"),
         (
             'share(dark = "yes" | browser = "Chrome 100")',
@@ -176,6 +185,10 @@ def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, s
         "mean(age) between 2026-02-01 and ^2026-02-30",
         "mean(age, in ^2026) by day",
         'share(dark = "yes") by ^year',
+        "share(load_time > 1 and ^load_time < 3)",
+        'share(dark = "yes" and ^dark = "no")',
+        'share(browser = "Chrome 100" and ^browser > 3)',
+        'share(browser in "Chrome *" and ^browser = "Opera")',
     ],
 )
 def test_errors_point_at_the_place(asking: Asking, text: str) -> None:
