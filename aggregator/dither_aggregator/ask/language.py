@@ -54,7 +54,8 @@ conditions: condition ("and" condition)*
 condition: NAME "=" text -> equals
          | NAME "in" texts -> among
          | NAME "in" "group" text -> in_group
-         | NAME (ABOVE | BELOW) number [UNIT] -> beyond
+         | NAME (ABOVE | BELOW) edge [UNIT] -> beyond
+?edge: number | "-" number -> negative
 ?texts: text -> one | "(" text ("," text)* ")" -> several
 
 period: "last" COUNT "days" -> last
@@ -67,7 +68,7 @@ text: STRING
 number: NUMBER | COUNT | YEAR
 
 NAME: /(?!(share|mean|quantile|in|last|since|between|by|and|on|days)\b)[a-z][a-z0-9_.]*/
-UNIT: /(?!(in|last|since|between|by|and)\b)[^\W\d][^\s(),|"]*/
+UNIT: /(?!(in|last|since|between|by|and)\b)[^\s\d(),|".<>=+*\/-][^\s(),|"]*/
 STRING: /"(?:[^"\\]|\\["\\])*"/
 ABOVE: ">=" | ">"
 BELOW: "<"

@@ -34,6 +34,7 @@ METRICS = {
     "load_time": {"kind": "number", "edges": [0, 1, 2, 3, 5, 8], "unit": "s", "epsilon": 2, "reports": 30},
     "age": {"kind": "number", "low": 0, "high": 100, "asks": ["mean"], "unit": "years", "epsilon": 2, "reports": 3},
     "hobbies": {"kind": "choices", "values": ["chess", "tea"], "ticks_max": 2, "epsilon": 2, "reports": 3},
+    "outside": {"kind": "number", "edges": [-10, 0, 10], "unit": "°C", "epsilon": 2, "reports": 30},
     "stability": {
         "kind": "table",
         "columns": {"crashed": ["no", "yes"], "version": ["156", "157"]},
@@ -231,6 +232,15 @@ def test_a_number_over_a_sum_has_the_ends_of_the_sum_turned_over(asking: Asking,
     assert shares.lower
     assert over.upper == pytest.approx(1 / shares.lower)
     assert next(asking.answer(parse("1 / mean(load_time)"))).untold
+
+
+def test_an_edge_may_be_below_zero(asking: Asking) -> None:
+    (((_, cold),), ((_, frost),)) = (
+        parse(f"share(outside {of})").expression.sum.terms for of in ("> -10 °C", "< -10.0")
+    )
+    assert asking.resolve(cold).names(cold) == (("at least -10 °C",), False)
+    assert asking.resolve(frost).names(frost) == (("at least -10 °C",), True)
+    assert str(cold.condition) == "outside > -10 °C"
 
 
 def test_every_example_of_the_page_is_answered(asking: Asking) -> None:
