@@ -67,7 +67,7 @@ step: "by" "day" -> daily | "by" "week" -> weekly | "by" "month" -> monthly
 text: STRING
 number: NUMBER | COUNT | YEAR
 
-NAME: /(?!(share|mean|quantile|in|last|since|between|by|and|on|days)\b)[a-z][a-z0-9_.]*/
+NAME: /[a-z][a-z0-9_.]*/
 UNIT: /(?!(in|last|since|between|by|and)\b)[^\s\d(),|".<>=+*\/-][^\s(),|"]*/
 STRING: /"(?:[^"\\]|\\["\\])*"/
 ABOVE: ">=" | ">"

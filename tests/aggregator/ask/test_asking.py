@@ -243,6 +243,16 @@ def test_an_edge_may_be_below_zero(asking: Asking) -> None:
     assert str(cold.condition) == "outside > -10 °C"
 
 
+@pytest.mark.parametrize("word", ["share", "mean", "quantile", "in", "last", "since", "between", "by", "and", "on", "days"])
+def test_a_metric_may_be_named_as_a_word_of_the_language(word: str) -> None:
+    text = f'share({word} = "yes" and {word} in "y*" | {word} > 3) + mean({word} | {word} < 3) - quantile({word}, .5)'
+    assert [asked.metric for asked in parse(f"{text} last 7 days by day").expression.asked] == [word] * 3
+    analysis = parse(f'regress({word} = "yes" on {word}, {word} in "y*") last 7 days').analysis
+    assert analysis
+    assert [part.name for part in analysis.parts] == [word] * 3
+    assert parse(f"top({word} group by family, 3)").analysis
+
+
 def test_every_example_of_the_page_is_answered(asking: Asking) -> None:
     examples = [line.strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("    ")]
     assert len(examples) == 15
