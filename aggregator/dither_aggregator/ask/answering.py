@@ -41,6 +41,7 @@ from dither_aggregator.analysis.numbers import MEAN, QUANTILES
 from dither_aggregator.analysis.numeric.channel import places_of
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.reading_cache import Codec, once, tell_progress
+from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
 from dither_aggregator.analysis.tables.cell_sums import CellSums
 from dither_aggregator.analysis.tables.questions import QuestionTally
@@ -79,6 +80,7 @@ ROW_ALPHA_MIN = 1e-12
 that are stretched as those of a normal law are."""
 WORK_MAX = 400
 """Parts of all answers that are made at once: each takes about two milliseconds."""
+BEYOND = "its interval ends at an outermost edge, and may go on beyond"
 RATE_PARTS = 2
 """A rate in a table counts as so many."""
 ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50}
@@ -130,6 +132,8 @@ class Term:
     """Whether its error may go together with any other: what ranges leave open, and what is of several places."""
     figures: tuple[tuple[Fraction, Figure], ...] = ()
     """The things that it is a sum of, without their periods; () where it is no sum."""
+    beyond: bool = False
+    """Whether it may lie beyond its ends: a quantile's that are outermost edges, where ranges are open."""
 
     def times(self, factor: float) -> "Term":
         """Return it times a number."""
@@ -156,7 +160,7 @@ class QueryAnswer:
     name: str = ""
     """The value, coefficient or centre that this row of an analysis is of; "" where the question is the name."""
     note: str = ""
-    """Its rank, or that it is a model without an interval."""
+    """Its rank, that it is a model without an interval, or that a quantile may lie beyond it."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
     """The noisy sums that an analysis asked for, step after step; of its first row."""
     together: int | None = None
@@ -520,6 +524,10 @@ class Asking:
         )
         if untold:
             return bare
+        if told.beyond:
+            if expression.ratios or len(expression.asked) > 1:
+                return replace(bare, untold="a quantile in it may lie beyond the outermost edges: ask for it alone")
+            bare = replace(bare, note=BEYOND)
         return replace(bare, estimate=told.estimate, lower=told.estimate - told.below, upper=told.estimate + told.above)
 
     def weights(self, question: Query, answers: Sequence[QueryAnswer] = ()) -> Iterator[Weight]:
@@ -733,6 +741,7 @@ class Asking:
             above=farther * (row.upper - row.estimate),
             answers_part=reading.answers_part(row),
             adds_up=asked.statistic != "share",
+            beyond=asked.statistic == "quantile" and _reaches_an_outermost_edge(row, resolved.plan),
         )
         return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
 
@@ -1057,7 +1066,15 @@ def _of_several(terms: Sequence[Term]) -> Term:
         return terms[0]
     days = Window(min(term.at.days.first for term in terms), max(term.at.days.last for term in terms))
     n, devices = min(term.n for term in terms), min(term.devices for term in terms)
-    return replace(terms[0], at=terms[0].at._replace(days=days), n=n, devices=devices, adds_up=True, figures=())
+    beyond = any(term.beyond for term in terms)
+    at = terms[0].at._replace(days=days)
+    return replace(terms[0], at=at, n=n, devices=devices, adds_up=True, figures=(), beyond=beyond)
+
+
+def _reaches_an_outermost_edge(row: Row, plan: Plan) -> bool:
+    """Tell whether an interval ends at the first or last edge; numbers beyond are counted there."""
+    places = places_of(plan)
+    return bool(row.lower <= places.mean_lower[0] or row.upper >= places.mean_upper[-1])
 
 
 def _are_opposite(one: Term, other: Term) -> bool:

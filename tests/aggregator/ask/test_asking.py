@@ -319,6 +319,32 @@ def test_intervals_of_numbers_hold(asking: Asking, monkeypatch: pytest.MonkeyPat
     assert sum(missed.values()) > 0, "intervals that never miss are too wide"
 
 
+def test_a_quantile_may_lie_beyond_the_outermost_edges(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the numbers 14 % were 8 s or more, and the 90 % quantile was told as 8, from 8 to 8, and so in all sums."""
+    rng, plan = np.random.default_rng(44), asking.plans["load_time"].plan
+    people = population(np.array([0.5, 2.5, 4.0, 20.0]), np.array([0.2, 0.3, 0.36, 0.14]))
+    tally = draw_numbers(plan, people.places(plan), 100_000, rng)
+    monkeypatch.setattr(answering, "read", lambda store, stored, epoch, view: estimate(stored, epoch, tally, view))
+
+    def answer(text: str) -> QueryAnswer:
+        (found,) = asking.answer(parse(text), alone=1)
+        return found
+
+    outer = answer("2 * quantile(load_time, .9)")
+    assert (outer.estimate, outer.upper, outer.note) == (16.0, 16.0, answering.BEYOND)
+    inner = answer("quantile(load_time, .5)")
+    assert inner.upper
+    assert inner.upper < 8
+    assert inner.note == ""
+    assert answer("quantile(load_time, .5) - quantile(load_time, .5, in 2026-10)").estimate == 0
+    for text in (
+        "1 / quantile(load_time, .9)",
+        "quantile(load_time, .9) - quantile(load_time, .5)",
+        "mean(load_time) / quantile(load_time, .9)",
+    ):
+        assert "may lie beyond the outermost edges" in answer(text).untold, text
+
+
 def test_errors_of_the_same_coins_add_up(asking: Asking, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that overlap have reports in common, and so has one share in two parts: noise is not drawn anew.
 

@@ -107,7 +107,7 @@ class AnswerRow(msgspec.Struct, frozen=True):
     z: Annotated[float, says("in how many standard errors a normal interval of that level reaches")]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
     name: Annotated[str, says('of an analysis: the value, coefficient or centre that the row is of; else ""')]
-    note: Annotated[str, says("of an analysis: ranks, or that an estimate is a model without an interval")]
+    note: Annotated[str, says("ranks, that an estimate is a model without an interval, or that a quantile may lie beyond its interval")]
 
 
 class SavedMeta(TypedDict):
