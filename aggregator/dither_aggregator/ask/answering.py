@@ -84,7 +84,9 @@ BEYOND = "its interval ends at an outermost edge, and may go on beyond"
 RATE_PARTS = 2
 """A rate in a table counts as so many."""
 ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50}
-"""An analysis counts as so many."""
+"""An analysis counts as so many, at least."""
+RANKED_TO_A_PART = 5
+"""A top counts as one part for so many values that it ranks: each value takes a few milliseconds."""
 T = TypeVar("T")
 Family = Literal["single", "free", "regression", "asked"]
 HOLDS_WITH: Mapping[Family, str] = {
@@ -389,7 +391,11 @@ class Asking:
     def work(self, question: Query) -> int:
         """Return how many parts all answers of a question have."""
         if question.analysis:
-            return len(self.windows(question)) * ANALYSIS_PARTS[question.analysis.kind]
+            parts = ANALYSIS_PARTS[question.analysis.kind]
+            if question.analysis.kind == "top":  # any alone is answered
+                ranked = -(-analyses.intervals(self, question.analysis) // RANKED_TO_A_PART)
+                parts = min(max(parts, ranked), WORK_MAX)
+            return len(self.windows(question)) * parts
         rates = [RATE_PARTS if asked.given or asked.also else 1 for asked in question.expression.asked]
         return len(self.windows(question)) * sum(rates)
 

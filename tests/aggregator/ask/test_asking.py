@@ -319,6 +319,21 @@ def test_intervals_of_numbers_hold(asking: Asking, monkeypatch: pytest.MonkeyPat
     assert sum(missed.values()) > 0, "intervals that never miss are too wide"
 
 
+def test_what_ranks_many_values_is_much_work(tmp_path: Path) -> None:
+    """A top counted as ten parts, however long its list was: forty of 2,000 values each were answered at once."""
+    lists = {
+        f"of_{size}": {"kind": "choice", "values": [f"v {at}" for at in range(size)], "epsilon": 2, "reports": 30}
+        for size in (40, 600, 2_500)
+    }
+    with sqlite_store(Registry.parse(metrics_text(lists, device_epsilon=400)), tmp_path) as store:
+        asking = Asking(store)
+        assert [asking.work(parse(f"top({name}, 5)")) for name in lists] == [10, 120, answering.WORK_MAX]
+        assert asking.work(parse("top(of_2500 group by family, 5)")) == 10
+        assert asking.answer_all([parse("top(of_2500, 5)")], fixed=False)
+        with pytest.raises(BadQuestion, match="4 questions of 480 parts in all are too many"):
+            asking.answer_all([parse("top(of_600, 5)")] * 4, fixed=False)
+
+
 def test_a_quantile_may_lie_beyond_the_outermost_edges(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the numbers 14 % were 8 s or more, and the 90 % quantile was told as 8, from 8 to 8, and so in all sums."""
     rng, plan = np.random.default_rng(44), asking.plans["load_time"].plan
