@@ -376,9 +376,11 @@ class Asking:
         parts = [self.work(question) for question in questions]
         if sum(parts) > WORK_MAX:
             most = questions[parts.index(max(parts))]
-            asked = f"{sum(answers):,} answers" if len(questions) == 1 else f"{len(questions):,} questions"
+            alone = len(questions) == 1
+            asked = f"{sum(answers):,} answers" if alone else f"{len(questions):,} questions"
             few = f"{asked} of {sum(parts):,} parts in all are too many at once: {WORK_MAX} are answered"
-            raise BadQuestion(f"{few}; ask by week, or of fewer days").placed(most.text, len(most.text))
+            less = "ask by week, or of fewer days" if alone else "ask fewer questions at once, or fewer answers of this one"
+            raise BadQuestion(f"{few}; {less}").placed(most.text, len(most.text))
         alone = sum(map(self.intervals, questions)) if fixed else None
         for question in questions:
             try:
@@ -523,10 +525,10 @@ class Asking:
             terms = [why.of] if isinstance(why.of, Term) else []
         except (BadTally, TallyGone) as error:
             untold, terms = str(error), []
-        days = window or default_window(self.store, self._first(expression))
+        days = self._all_days(expression, window)
         told = self._added(terms, guard) if terms else Term(0.0, 0.0, 0.0, CountedAt("", days), 0, 0)
         bare = QueryAnswer(
-            told.at.days, told.n, told.devices, guard.family, guard.z, untold=untold, together=guard.together
+            days if untold else told.at.days, told.n, told.devices, guard.family, guard.z, untold=untold, together=guard.together
         )
         if untold:
             return bare
@@ -569,8 +571,10 @@ class Asking:
                     for value, number in numbers.items():
                         yield Weight(own, place, resolved.plan.metric if value else "", value, by * number)
 
-    def _first(self, expression: Expression) -> StoredPlan:
-        return self.resolve(expression.asked[0]).stored
+    def _all_days(self, expression: Expression, window: Window | None) -> Window:
+        """Return the days from the first to the last that are asked of."""
+        each = [self._window(asked, self.resolve(asked).stored, window) for asked in expression.asked]
+        return Window(min(days.first for days in each), max(days.last for days in each))
 
     def _window(self, asked: Figure, stored: StoredPlan, window: Window | None) -> Window:
         if asked.period:

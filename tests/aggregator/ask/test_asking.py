@@ -319,6 +319,13 @@ def test_intervals_of_numbers_hold(asking: Asking, monkeypatch: pytest.MonkeyPat
     assert sum(missed.values()) > 0, "intervals that never miss are too wide"
 
 
+def test_what_is_not_told_names_all_days_that_were_asked(asking: Asking) -> None:
+    """It named the last seven days, of which nothing was asked."""
+    (answer,) = asking.answer(parse('share(dark = "yes", in 2026-10) - share(dark = "yes", in 2026-09)'))
+    assert answer.untold
+    assert answer.window == Window(date(2026, 9, 1), date(2026, 10, 31))
+
+
 def test_what_ranks_many_values_is_much_work(tmp_path: Path) -> None:
     """A top counted as ten parts, however long its list was: forty of 2,000 values each were answered at once."""
     lists = {
