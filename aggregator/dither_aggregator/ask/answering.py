@@ -376,10 +376,10 @@ class Asking:
         parts = [self.work(question) for question in questions]
         if sum(parts) > WORK_MAX:
             most = questions[parts.index(max(parts))]
-            alone = len(questions) == 1
-            asked = f"{sum(answers):,} answers" if alone else f"{len(questions):,} questions"
+            one = len(questions) == 1
+            asked = f"{sum(answers):,} answers" if one else f"{len(questions):,} questions"
             few = f"{asked} of {sum(parts):,} parts in all are too many at once: {WORK_MAX} are answered"
-            less = "ask by week, or of fewer days" if alone else "ask fewer questions at once, or fewer answers of this one"
+            less = "ask by week, or of fewer days" if one else "ask fewer questions at once, or fewer answers of this one"
             raise BadQuestion(f"{few}; {less}").placed(most.text, len(most.text))
         alone = sum(map(self.intervals, questions)) if fixed else None
         for question in questions:
@@ -491,7 +491,7 @@ class Asking:
     def _days(self, period: Period) -> Window:
         window = period.window(self.store.sealed())
         if window.days > WINDOW_DAYS_MAX:
-            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {window.first} to {window.last} are more")
+            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {window.first} to {window.last} are more", period.at)
         return window
 
     def _kept(self, question: Query) -> Window:

@@ -155,12 +155,13 @@ class Period:
     """Its place in the question."""
 
     def window(self, sealed: date) -> Window:
-        """Return the days; raise BadQuestion where none is sealed."""
+        """Return the days; raise BadQuestion where there is none, or none that is sealed."""
+        if self.first and self.last and self.last < self.first:
+            raise BadQuestion(f"the period ends before it begins: {self.last} is before {self.first}", self.at)
         last = min(self.last or sealed, sealed)
         window = Window.ending(last, self.days) if self.days else Window(self.first or last, last)
         if window.first > window.last:
-            late = f", or not before {self.last}" if self.last else ""
-            raise BadQuestion(f"{window.first} is not over{late}: the last sealed day is {sealed}")
+            raise BadQuestion(f"{window.first} is not over: the last sealed day is {sealed}", self.at)
         return window
 
 
