@@ -379,7 +379,9 @@ class Asking:
             one = len(questions) == 1
             asked = f"{sum(answers):,} answers" if one else f"{len(questions):,} questions"
             few = f"{asked} of {sum(parts):,} parts in all are too many at once: {WORK_MAX} are answered"
-            less = "ask by week, or of fewer days" if one else "ask fewer questions at once, or fewer answers of this one"
+            less = (
+                "ask by week, or of fewer days" if one else "ask fewer questions at once, or fewer answers of this one"
+            )
             raise BadQuestion(f"{few}; {less}").placed(most.text, len(most.text))
         alone = sum(map(self.intervals, questions)) if fixed else None
         for question in questions:
@@ -491,7 +493,9 @@ class Asking:
     def _days(self, period: Period) -> Window:
         window = period.window(self.store.sealed())
         if window.days > WINDOW_DAYS_MAX:
-            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {window.first} to {window.last} are more", period.at)
+            raise BadQuestion(
+                f"a period has at most {WINDOW_DAYS_MAX} days, {window.first} to {window.last} are more", period.at
+            )
         return window
 
     def _kept(self, question: Query) -> Window:
@@ -528,7 +532,13 @@ class Asking:
         days = self._all_days(expression, window)
         told = self._added(terms, guard) if terms else Term(0.0, 0.0, 0.0, CountedAt("", days), 0, 0)
         bare = QueryAnswer(
-            days if untold else told.at.days, told.n, told.devices, guard.family, guard.z, untold=untold, together=guard.together
+            days if untold else told.at.days,
+            told.n,
+            told.devices,
+            guard.family,
+            guard.z,
+            untold=untold,
+            together=guard.together,
         )
         if untold:
             return bare

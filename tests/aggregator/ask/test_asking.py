@@ -247,9 +247,12 @@ def test_an_edge_may_be_below_zero(asking: Asking) -> None:
     assert str(cold.condition) == "outside > -10 °C"
 
 
-@pytest.mark.parametrize("word", ["share", "mean", "quantile", "in", "last", "since", "between", "by", "and", "on", "days"])
+@pytest.mark.parametrize(
+    "word", ["share", "mean", "quantile", "in", "last", "since", "between", "by", "and", "on", "days"]
+)
 def test_a_metric_may_be_named_as_a_word_of_the_language(word: str) -> None:
-    text = f'share({word} = "yes" and {word} in "y*" | {word} > 3) + mean({word} | {word} < 3) - quantile({word}, .5)'
+    given = f'share({word} = "yes" and {word} in "y*" | {word} > 3)'
+    text = f"{given} + mean({word} | {word} < 3) - quantile({word}, .5)"
     assert [asked.metric for asked in parse(f"{text} last 7 days by day").expression.asked] == [word] * 3
     analysis = parse(f'regress({word} = "yes" on {word}, {word} in "y*") last 7 days').analysis
     assert analysis
@@ -482,3 +485,6 @@ def test_the_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "questions").write_bytes('share(dark = "yés")'.encode("latin-1"))
     assert main(["ask", "--file", str(tmp_path / "questions"), "--data", str(tmp_path)]) == 2
     assert "questions is not UTF-8" in capsys.readouterr().err
+    (tmp_path / "questions").write_text('\ufeffshare(dark = "yes")  # a "#"\n\n# why\nshare(dark = "#")  # no value\n')
+    assert main(["ask", "--file", str(tmp_path / "questions"), "--data", str(tmp_path)]) == 2
+    assert 'questions, line 4: at character 7: dark has no value that dark in "#" means' in capsys.readouterr().err
