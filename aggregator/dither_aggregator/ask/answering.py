@@ -927,8 +927,8 @@ class Resolved:
             if not each.among(shares):
                 numbers = [_written(metric, name) for name in each.among(known) if name not in shares]
                 if numbers:
-                    raise BadQuestion(f"{each} is no share of devices: ask {listed(numbers)}", each.at)
-                raise BadQuestion(f"{metric} has no value that {each} means; it has {listed(shares)}", each.at)
+                    raise BadQuestion(f"{each} is no share of devices: ask {listed(numbers)}", each.value_at)
+                raise BadQuestion(f"{metric} has no value that {each} means; it has {listed(shares)}", each.value_at)
             found = each.among(found)
         if not found:
             raise BadQuestion(f"no value of {metric} meets all that is asked of it, so no device can", asked.also[0].at)
@@ -991,7 +991,9 @@ def _quantile(asked: Figure, known: Sequence[str]) -> str:
     name = next((name for name, at in QUANTILES.items() if Fraction(str(at)) == asked.probability), "")
     if name not in known:
         told = [f"{at:g}".removeprefix("0") for name, at in QUANTILES.items() if name in known]
-        raise BadQuestion(f"quantiles are told of {listed(told)}" if told else f"{asked.metric} tells a mean alone")
+        if not told:
+            raise BadQuestion(f"{asked.metric} tells a mean alone", asked.at)
+        raise BadQuestion(f"quantiles are told of {listed(told)}", asked.probability_at)
     return name
 
 
@@ -1015,16 +1017,23 @@ def _one_edge(conditions: Sequence[Condition]) -> str:
 def _above(domain: NumberDomain, condition: Condition, known: Sequence[str]) -> str:
     """Return the name of the share of numbers from an edge on."""
     if condition.unit not in ("", domain.unit):
-        raise BadQuestion(f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}")
+        raise BadQuestion(
+            f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}", condition.unit_at
+        )
     edges = [domain.in_unit(edge) for edge in domain.edges]
     if isinstance(domain, Range):
         wanted = sorted({*map(Fraction, edges), Fraction(condition.number or 0)})
         line = f"edges = [{', '.join(f'{float(each):g}' for each in wanted)}]"
-        raise BadQuestion(f"{condition.name} is asked for its mean alone: {line} in the registry would tell shares")
+        raise BadQuestion(
+            f"{condition.name} is asked for its mean alone: {line} in the registry would tell shares",
+            condition.value_at,
+        )
     edge = next((edge for edge in edges if Fraction(edge) == Fraction(condition.number or 0)), None)
     name = f"at least {domain.with_unit(edge)}" if edge is not None else ""
     if name not in known:
-        raise BadQuestion(f"{condition.name} is told apart at {listed(edges)}: ask for one of these")
+        raise BadQuestion(
+            f"{condition.name} is told apart at {listed(edges)}: ask for one of these", condition.value_at
+        )
     return name
 
 

@@ -178,6 +178,9 @@ class Condition:
     """The saved group whose values it means, which decides of each value itself."""
     at: int = field(default=0, compare=False)
     """Its place in the question."""
+    value_at: int = field(default=0, compare=False)
+    """The place of the value or number behind the name."""
+    unit_at: int = field(default=0, compare=False)
 
     def among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return which of some names it means; raise BadQuestion where that would take long."""
@@ -224,6 +227,7 @@ class Figure:
     given_also: tuple[Condition, ...] = ()
     probability: Fraction | None = None
     """A quantile's own."""
+    probability_at: int = field(default=0, compare=False)
     period: Period | None = None
     at: int = field(default=0, compare=False)
     """Its place in the question."""
@@ -435,39 +439,41 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
         super().__init__()
         self.groups = groups
 
-    def text(self, token: str) -> str:
-        return _text(token)
+    def text(self, token: lark.Token) -> lark.Token:
+        return token.update(value=_text(token))
 
     def number(self, token: lark.Token) -> Expression:
         return _bounded(Expression(WeightedSum(constant=Fraction(str(token))), at=_place(token)), _place(token))
 
-    def one(self, text: str) -> tuple[str, ...]:
+    def one(self, text: lark.Token) -> tuple[lark.Token, ...]:
         return (text,)
 
-    def several(self, *texts: str) -> tuple[str, ...]:
+    def several(self, *texts: lark.Token) -> tuple[lark.Token, ...]:
         return texts
 
-    def equals(self, name: lark.Token, text: str) -> Condition:
+    def equals(self, name: lark.Token, text: lark.Token) -> Condition:
         escaped = "".join(f"[{each}]" if each in "*?[" else each for each in text)
-        return Condition(str(name), (escaped,), at=_place(name))
+        return Condition(str(name), (escaped,), at=_place(name), value_at=_place(text))
 
-    def among(self, name: lark.Token, texts: tuple[str, ...]) -> Condition:
-        return Condition(str(name), tuple(text.replace("[", "[[]") for text in texts), at=_place(name))
+    def among(self, name: lark.Token, texts: tuple[lark.Token, ...]) -> Condition:
+        patterns = tuple(text.replace("[", "[[]") for text in texts)
+        return Condition(str(name), patterns, at=_place(name), value_at=_place(texts[0]))
 
-    def in_group(self, name: lark.Token, text: str) -> Condition:
+    def in_group(self, name: lark.Token, token: lark.Token) -> Condition:
+        text = str(token)
         saved = self.groups.get(name, {})
         if text not in saved:
             raise BadQuestion(
-                f"{name} has no saved group {text!r}; it has {', '.join(sorted(saved)) or 'none'}", _place(name)
+                f"{name} has no saved group {text!r}; it has {', '.join(sorted(saved)) or 'none'}", _place(token)
             )
         group = saved[text]
         if group.patterns:
-            return Condition(str(name), group.patterns, group=group, at=_place(name))
+            return Condition(str(name), group.patterns, group=group, at=_place(name), value_at=_place(token))
         if group.lower is not None and group.below is not None:
             both = f"share({name} > {group.lower}) - share({name} > {group.below})"
-            raise BadQuestion(f"the group {text!r} has two edges: ask {both}", _place(name))
+            raise BadQuestion(f"the group {text!r} has two edges: ask {both}", _place(token))
         edge = group.below if group.lower is None else group.lower
-        return Condition(str(name), above=group.lower is not None, number=edge, at=_place(name))
+        return Condition(str(name), above=group.lower is not None, number=edge, at=_place(name), value_at=_place(token))
 
     def whole(self, name: lark.Token) -> Condition:
         return Condition(str(name), at=_place(name))
@@ -495,10 +501,11 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
     def logistic(self, *parts: Condition) -> Analysis:
         return Analysis("logistic", parts[0].name, parts=parts, at=parts[0].at)
 
-    def beyond(self, name: lark.Token, side: str, number: Expression, unit: str | None) -> Condition:
+    def beyond(self, name: lark.Token, side: str, number: Expression, unit: lark.Token | None) -> Condition:
         value = number.sum.constant
         decimal = Decimal(value.numerator) / Decimal(value.denominator)
-        return Condition(str(name), above=side[0] == ">", number=decimal, unit=str(unit or ""), at=_place(name))
+        condition = Condition(str(name), above=side[0] == ">", number=decimal, at=_place(name), value_at=number.at)
+        return replace(condition, unit=str(unit), unit_at=_place(unit)) if unit else condition
 
     def last(self, days: lark.Token) -> Period:
         if not 1 <= int(days) <= 366:
@@ -541,7 +548,11 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
         if not 0 < probability < 1:
             raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}", number.at)
         asked = Figure(
-            "quantile", str(name), None, *_given(given), probability=probability, period=period, at=_place(name)
+            *("quantile", str(name), None, *_given(given)),
+            probability=probability,
+            probability_at=number.at,
+            period=period,
+            at=_place(name),
         )
         return _one(asked, meta.start_pos)
 

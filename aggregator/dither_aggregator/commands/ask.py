@@ -20,7 +20,7 @@ from dither_shared.safe_output import behind
 EXAMPLE = """dither ask 'share(browser in "Chrome *") / share(browser in "Firefox *")' --data /var/lib/dither"""
 
 _COMMENTED = re.compile(r'((?:[^"#]|"(?:[^"\\]|\\.)*")*)#.*')
-"""What stands before a comment, and the comment: a # within a value begins none."""
+"""The part of a line before a comment, with the comment. A # within a value begins none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -127,9 +127,9 @@ def test_csv_has_the_same_rows(one: Site) -> None:
         ("share(dark = yes)", 'at character 14: expected a value in double quotes, such as "yes", got'),
         ('share(dark = "yes") +\nmean(', "at character 22: expected"),
         ('share(dark = "yes") + share(theme = "x")', "at character 29: there is no metric or column 'theme'"),
-        ('share(color in "[C]*")', "at character 7: color has no value that"),
-        ('share(dark = "no way")', "at character 7: dark has no value that"),
-        ('share(dark = "yes")\nshare(dark = "no way")', "q, question 2: at character 7: dark has no value that"),
+        ('share(color in "[C]*")', "at character 16: color has no value that"),
+        ('share(dark = "no way")', "at character 14: dark has no value that"),
+        ('share(dark = "yes")\nshare(dark = "no way")', "q, question 2: at character 14: dark has no value that"),
         ('share(dark = "yes") in 2099', "at character 24: 2099-01-01 is not over"),
         ('share(dark = "yes") by day since 1926-01-01', "a period has at most 366 days"),
         (
