@@ -41,6 +41,7 @@ from dither_aggregator.analysis.numbers import MEAN, QUANTILES
 from dither_aggregator.analysis.numeric.channel import places_of
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.reading_cache import Codec, once, tell_progress
+from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
 from dither_aggregator.analysis.tables.cell_sums import CellSums
 from dither_aggregator.analysis.tables.questions import QuestionTally
@@ -79,10 +80,13 @@ ROW_ALPHA_MIN = 1e-12
 that are stretched as those of a normal law are."""
 WORK_MAX = 400
 """Parts of all answers that are made at once: each takes about two milliseconds."""
+BEYOND = "its interval ends at an outermost edge, and may go on beyond"
 RATE_PARTS = 2
 """A rate in a table counts as so many."""
 ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50}
-"""An analysis counts as so many."""
+"""An analysis counts as so many, at least."""
+RANKED_TO_A_PART = 5
+"""A top counts as one part for so many values that it ranks: each value takes a few milliseconds."""
 T = TypeVar("T")
 Family = Literal["single", "free", "regression", "asked"]
 HOLDS_WITH: Mapping[Family, str] = {
@@ -130,6 +134,8 @@ class Term:
     """Whether its error may go together with any other: what ranges leave open, and what is of several places."""
     figures: tuple[tuple[Fraction, Figure], ...] = ()
     """The things that it is a sum of, without their periods; () where it is no sum."""
+    beyond: bool = False
+    """Whether it may lie beyond its ends: a quantile's that are outermost edges, where ranges are open."""
 
     def times(self, factor: float) -> "Term":
         """Return it times a number."""
@@ -156,7 +162,7 @@ class QueryAnswer:
     name: str = ""
     """The value, coefficient or centre that this row of an analysis is of; "" where the question is the name."""
     note: str = ""
-    """Its rank, or that it is a model without an interval."""
+    """Its rank, that it is a model without an interval, or that a quantile may lie beyond it."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
     """The noisy sums that an analysis asked for, step after step; of its first row."""
     together: int | None = None
@@ -370,9 +376,13 @@ class Asking:
         parts = [self.work(question) for question in questions]
         if sum(parts) > WORK_MAX:
             most = questions[parts.index(max(parts))]
-            asked = f"{sum(answers):,} answers" if len(questions) == 1 else f"{len(questions):,} questions"
+            one = len(questions) == 1
+            asked = f"{sum(answers):,} answers" if one else f"{len(questions):,} questions"
             few = f"{asked} of {sum(parts):,} parts in all are too many at once: {WORK_MAX} are answered"
-            raise BadQuestion(f"{few}; ask by week, or of fewer days").placed(most.text, len(most.text))
+            less = (
+                "ask by week, or of fewer days" if one else "ask fewer questions at once, or fewer answers of this one"
+            )
+            raise BadQuestion(f"{few}; {less}").placed(most.text, len(most.text))
         alone = sum(map(self.intervals, questions)) if fixed else None
         for question in questions:
             try:
@@ -385,7 +395,11 @@ class Asking:
     def work(self, question: Query) -> int:
         """Return how many parts all answers of a question have."""
         if question.analysis:
-            return len(self.windows(question)) * ANALYSIS_PARTS[question.analysis.kind]
+            parts = ANALYSIS_PARTS[question.analysis.kind]
+            if question.analysis.kind == "top":  # any alone is answered
+                ranked = -(-analyses.intervals(self, question.analysis) // RANKED_TO_A_PART)
+                parts = min(max(parts, ranked), WORK_MAX)
+            return len(self.windows(question)) * parts
         rates = [RATE_PARTS if asked.given or asked.also else 1 for asked in question.expression.asked]
         return len(self.windows(question)) * sum(rates)
 
@@ -479,7 +493,9 @@ class Asking:
     def _days(self, period: Period) -> Window:
         window = period.window(self.store.sealed())
         if window.days > WINDOW_DAYS_MAX:
-            raise BadQuestion(f"a period has at most {WINDOW_DAYS_MAX} days, {window.first} to {window.last} are more")
+            raise BadQuestion(
+                f"a period has at most {WINDOW_DAYS_MAX} days, {window.first} to {window.last} are more", period.at
+            )
         return window
 
     def _kept(self, question: Query) -> Window:
@@ -513,13 +529,23 @@ class Asking:
             terms = [why.of] if isinstance(why.of, Term) else []
         except (BadTally, TallyGone) as error:
             untold, terms = str(error), []
-        days = window or default_window(self.store, self._first(expression))
+        days = self._all_days(expression, window)
         told = self._added(terms, guard) if terms else Term(0.0, 0.0, 0.0, CountedAt("", days), 0, 0)
         bare = QueryAnswer(
-            told.at.days, told.n, told.devices, guard.family, guard.z, untold=untold, together=guard.together
+            days if untold else told.at.days,
+            told.n,
+            told.devices,
+            guard.family,
+            guard.z,
+            untold=untold,
+            together=guard.together,
         )
         if untold:
             return bare
+        if told.beyond:
+            if expression.ratios or len(expression.asked) > 1:
+                return replace(bare, untold="a quantile in it may lie beyond the outermost edges: ask for it alone")
+            bare = replace(bare, note=BEYOND)
         return replace(bare, estimate=told.estimate, lower=told.estimate - told.below, upper=told.estimate + told.above)
 
     def weights(self, question: Query, answers: Sequence[QueryAnswer] = ()) -> Iterator[Weight]:
@@ -556,8 +582,10 @@ class Asking:
                     for value, number in numbers.items():
                         yield Weight(own, place, resolved.plan.metric if value else "", value, by * number)
 
-    def _first(self, expression: Expression) -> StoredPlan:
-        return self.resolve(expression.asked[0]).stored
+    def _all_days(self, expression: Expression, window: Window | None) -> Window:
+        """Return the days from the first to the last that are asked of."""
+        each = [self._window(asked, self.resolve(asked).stored, window) for asked in expression.asked]
+        return Window(min(days.first for days in each), max(days.last for days in each))
 
     def _window(self, asked: Figure, stored: StoredPlan, window: Window | None) -> Window:
         if asked.period:
@@ -736,6 +764,7 @@ class Asking:
             above=farther * (row.upper - row.estimate),
             answers_part=reading.answers_part(row),
             adds_up=asked.statistic != "share",
+            beyond=asked.statistic == "quantile" and _reaches_an_outermost_edge(row, resolved.plan),
         )
         return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
 
@@ -883,21 +912,29 @@ class Resolved:
                 raise BadQuestion(f"{metric} is of values, which have no {asked.statistic}: ask share({metric} = ...)")
             return (_quantile(asked, known),), False
         assert asked.condition is not None
-        if asked.condition.number is not None:
+        every = (asked.condition, *asked.also)
+        if edges := [each for each in every if each.number is not None]:
             if not isinstance(domain, NumberDomain):
-                raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)")
+                raise BadQuestion(f"{metric} is of values: ask share({metric} in ...)", edges[0].at)
+            if asked.also:
+                raise BadQuestion(_one_edge(edges), asked.also[0].at)
             return (_above(domain, asked.condition, known),), not asked.condition.above
+        if asked.also and self.plan.kind.several:
+            several = f"a device may have several values of {metric}, and who has all of some is not told: ask for each"
+            raise BadQuestion(several, asked.also[0].at)
         shares = known
         if isinstance(domain, NumberDomain):
             shares = tuple(name for name in known if name != MEAN and name not in QUANTILES)
         found = shares
-        for each in (asked.condition, *asked.also):
+        for each in every:
+            if not each.among(shares):
+                numbers = [_written(metric, name) for name in each.among(known) if name not in shares]
+                if numbers:
+                    raise BadQuestion(f"{each} is no share of devices: ask {listed(numbers)}", each.value_at)
+                raise BadQuestion(f"{metric} has no value that {each} means; it has {listed(shares)}", each.value_at)
             found = each.among(found)
         if not found:
-            numbers = [_written(metric, name) for name in asked.condition.among(known)]
-            if numbers:
-                raise BadQuestion(f"{asked.condition} is no share of devices: ask {listed(numbers)}")
-            raise BadQuestion(f"{metric} has no value that {asked.condition} means; it has {listed(shares)}")
+            raise BadQuestion(f"no value of {metric} meets all that is asked of it, so no device can", asked.also[0].at)
         if len(found) > 1 and not self.listed:
             raise BadQuestion(f"{metric} tells one value at a time; {asked.condition} means {listed(found)}")
         return found, False
@@ -957,7 +994,9 @@ def _quantile(asked: Figure, known: Sequence[str]) -> str:
     name = next((name for name, at in QUANTILES.items() if Fraction(str(at)) == asked.probability), "")
     if name not in known:
         told = [f"{at:g}".removeprefix("0") for name, at in QUANTILES.items() if name in known]
-        raise BadQuestion(f"quantiles are told of {listed(told)}" if told else f"{asked.metric} tells a mean alone")
+        if not told:
+            raise BadQuestion(f"{asked.metric} tells a mean alone", asked.at)
+        raise BadQuestion(f"quantiles are told of {listed(told)}", asked.probability_at)
     return name
 
 
@@ -966,19 +1005,38 @@ def _written(metric: str, name: str) -> str:
     return f"mean({metric})" if name == MEAN else f"quantile({metric}, {QUANTILES[name]:g})"
 
 
+def _one_edge(conditions: Sequence[Condition]) -> str:
+    """Say that a share of numbers has one condition, and what tells the same of two edges."""
+    alone = f"a share of {conditions[0].name} has one condition"
+    above, below = ([each for each in conditions if each.above is side] for side in (True, False))
+    if not (above and below) or len(conditions) > 2:
+        return f"{alone}: ask for one edge"
+    ((lower,), (upper,)) = above, below
+    if (lower.number or 0) >= (upper.number or 0):
+        return f"no number meets all that is asked of {lower.name}, so no device can"
+    return f"{alone}, of one edge: ask share({lower}) - share({replace(upper, above=True)})"
+
+
 def _above(domain: NumberDomain, condition: Condition, known: Sequence[str]) -> str:
     """Return the name of the share of numbers from an edge on."""
     if condition.unit not in ("", domain.unit):
-        raise BadQuestion(f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}")
+        raise BadQuestion(
+            f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}", condition.unit_at
+        )
     edges = [domain.in_unit(edge) for edge in domain.edges]
     if isinstance(domain, Range):
         wanted = sorted({*map(Fraction, edges), Fraction(condition.number or 0)})
         line = f"edges = [{', '.join(f'{float(each):g}' for each in wanted)}]"
-        raise BadQuestion(f"{condition.name} is asked for its mean alone: {line} in the registry would tell shares")
+        raise BadQuestion(
+            f"{condition.name} is asked for its mean alone: {line} in the registry would tell shares",
+            condition.value_at,
+        )
     edge = next((edge for edge in edges if Fraction(edge) == Fraction(condition.number or 0)), None)
     name = f"at least {domain.with_unit(edge)}" if edge is not None else ""
     if name not in known:
-        raise BadQuestion(f"{condition.name} is told apart at {listed(edges)}: ask for one of these")
+        raise BadQuestion(
+            f"{condition.name} is told apart at {listed(edges)}: ask for one of these", condition.value_at
+        )
     return name
 
 
@@ -1040,7 +1098,15 @@ def _of_several(terms: Sequence[Term]) -> Term:
         return terms[0]
     days = Window(min(term.at.days.first for term in terms), max(term.at.days.last for term in terms))
     n, devices = min(term.n for term in terms), min(term.devices for term in terms)
-    return replace(terms[0], at=terms[0].at._replace(days=days), n=n, devices=devices, adds_up=True, figures=())
+    beyond = any(term.beyond for term in terms)
+    at = terms[0].at._replace(days=days)
+    return replace(terms[0], at=at, n=n, devices=devices, adds_up=True, figures=(), beyond=beyond)
+
+
+def _reaches_an_outermost_edge(row: Row, plan: Plan) -> bool:
+    """Tell whether an interval ends at the first or last edge; numbers beyond are counted there."""
+    places = places_of(plan)
+    return bool(row.lower <= places.mean_lower[0] or row.upper >= places.mean_upper[-1])
 
 
 def _are_opposite(one: Term, other: Term) -> bool:

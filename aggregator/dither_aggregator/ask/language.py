@@ -54,7 +54,8 @@ conditions: condition ("and" condition)*
 condition: NAME "=" text -> equals
          | NAME "in" texts -> among
          | NAME "in" "group" text -> in_group
-         | NAME (ABOVE | BELOW) number [UNIT] -> beyond
+         | NAME (ABOVE | BELOW) edge [UNIT] -> beyond
+?edge: number | "-" number -> negative
 ?texts: text -> one | "(" text ("," text)* ")" -> several
 
 period: "last" COUNT "days" -> last
@@ -66,8 +67,8 @@ step: "by" "day" -> daily | "by" "week" -> weekly | "by" "month" -> monthly
 text: STRING
 number: NUMBER | COUNT | YEAR
 
-NAME: /(?!(share|mean|quantile|in|last|since|between|by|and|on|days)\b)[a-z][a-z0-9_.]*/
-UNIT: /(?!(in|last|since|between|by|and)\b)[^\W\d][^\s(),|"]*/
+NAME: /[a-z][a-z0-9_.]*/
+UNIT: /(?!(in|last|since|between|by|and)\b)[^\s\d(),|".<>=+*\/-][^\s(),|"]*/
 STRING: /"(?:[^"\\]|\\["\\])*"/
 ABOVE: ">=" | ">"
 BELOW: "<"
@@ -154,12 +155,13 @@ class Period:
     """Its place in the question."""
 
     def window(self, sealed: date) -> Window:
-        """Return the days; raise BadQuestion where none is sealed."""
+        """Return the days; raise BadQuestion where there is none, or none that is sealed."""
+        if self.first and self.last and self.last < self.first:
+            raise BadQuestion(f"the period ends before it begins: {self.last} is before {self.first}", self.at)
         last = min(self.last or sealed, sealed)
         window = Window.ending(last, self.days) if self.days else Window(self.first or last, last)
         if window.first > window.last:
-            late = f", or not before {self.last}" if self.last else ""
-            raise BadQuestion(f"{window.first} is not over{late}: the last sealed day is {sealed}")
+            raise BadQuestion(f"{window.first} is not over: the last sealed day is {sealed}", self.at)
         return window
 
 
@@ -176,6 +178,9 @@ class Condition:
     """The saved group whose values it means, which decides of each value itself."""
     at: int = field(default=0, compare=False)
     """Its place in the question."""
+    value_at: int = field(default=0, compare=False)
+    """The place of the value or number behind the name."""
+    unit_at: int = field(default=0, compare=False)
 
     def among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return which of some names it means; raise BadQuestion where that would take long."""
@@ -222,6 +227,7 @@ class Figure:
     given_also: tuple[Condition, ...] = ()
     probability: Fraction | None = None
     """A quantile's own."""
+    probability_at: int = field(default=0, compare=False)
     period: Period | None = None
     at: int = field(default=0, compare=False)
     """Its place in the question."""
@@ -433,39 +439,41 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
         super().__init__()
         self.groups = groups
 
-    def text(self, token: str) -> str:
-        return _text(token)
+    def text(self, token: lark.Token) -> lark.Token:
+        return token.update(value=_text(token))
 
     def number(self, token: lark.Token) -> Expression:
         return _bounded(Expression(WeightedSum(constant=Fraction(str(token))), at=_place(token)), _place(token))
 
-    def one(self, text: str) -> tuple[str, ...]:
+    def one(self, text: lark.Token) -> tuple[lark.Token, ...]:
         return (text,)
 
-    def several(self, *texts: str) -> tuple[str, ...]:
+    def several(self, *texts: lark.Token) -> tuple[lark.Token, ...]:
         return texts
 
-    def equals(self, name: lark.Token, text: str) -> Condition:
+    def equals(self, name: lark.Token, text: lark.Token) -> Condition:
         escaped = "".join(f"[{each}]" if each in "*?[" else each for each in text)
-        return Condition(str(name), (escaped,), at=_place(name))
+        return Condition(str(name), (escaped,), at=_place(name), value_at=_place(text))
 
-    def among(self, name: lark.Token, texts: tuple[str, ...]) -> Condition:
-        return Condition(str(name), tuple(text.replace("[", "[[]") for text in texts), at=_place(name))
+    def among(self, name: lark.Token, texts: tuple[lark.Token, ...]) -> Condition:
+        patterns = tuple(text.replace("[", "[[]") for text in texts)
+        return Condition(str(name), patterns, at=_place(name), value_at=_place(texts[0]))
 
-    def in_group(self, name: lark.Token, text: str) -> Condition:
+    def in_group(self, name: lark.Token, token: lark.Token) -> Condition:
+        text = str(token)
         saved = self.groups.get(name, {})
         if text not in saved:
             raise BadQuestion(
-                f"{name} has no saved group {text!r}; it has {', '.join(sorted(saved)) or 'none'}", _place(name)
+                f"{name} has no saved group {text!r}; it has {', '.join(sorted(saved)) or 'none'}", _place(token)
             )
         group = saved[text]
         if group.patterns:
-            return Condition(str(name), group.patterns, group=group, at=_place(name))
+            return Condition(str(name), group.patterns, group=group, at=_place(name), value_at=_place(token))
         if group.lower is not None and group.below is not None:
             both = f"share({name} > {group.lower}) - share({name} > {group.below})"
-            raise BadQuestion(f"the group {text!r} has two edges: ask {both}", _place(name))
+            raise BadQuestion(f"the group {text!r} has two edges: ask {both}", _place(token))
         edge = group.below if group.lower is None else group.lower
-        return Condition(str(name), above=group.lower is not None, number=edge, at=_place(name))
+        return Condition(str(name), above=group.lower is not None, number=edge, at=_place(name), value_at=_place(token))
 
     def whole(self, name: lark.Token) -> Condition:
         return Condition(str(name), at=_place(name))
@@ -493,10 +501,11 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
     def logistic(self, *parts: Condition) -> Analysis:
         return Analysis("logistic", parts[0].name, parts=parts, at=parts[0].at)
 
-    def beyond(self, name: lark.Token, side: str, number: Expression, unit: str | None) -> Condition:
+    def beyond(self, name: lark.Token, side: str, number: Expression, unit: lark.Token | None) -> Condition:
         value = number.sum.constant
         decimal = Decimal(value.numerator) / Decimal(value.denominator)
-        return Condition(str(name), above=side[0] == ">", number=decimal, unit=str(unit or ""), at=_place(name))
+        condition = Condition(str(name), above=side[0] == ">", number=decimal, at=_place(name), value_at=number.at)
+        return replace(condition, unit=str(unit), unit_at=_place(unit)) if unit else condition
 
     def last(self, days: lark.Token) -> Period:
         if not 1 <= int(days) <= 366:
@@ -539,7 +548,11 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
         if not 0 < probability < 1:
             raise BadQuestion(f"a quantile is of a number between 0 and 1, such as .5, got {probability}", number.at)
         asked = Figure(
-            "quantile", str(name), None, *_given(given), probability=probability, period=period, at=_place(name)
+            *("quantile", str(name), None, *_given(given)),
+            probability=probability,
+            probability_at=number.at,
+            period=period,
+            at=_place(name),
         )
         return _one(asked, meta.start_pos)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -17,6 +18,9 @@ from dither_shared.errors import ConfigurationError
 from dither_shared.safe_output import behind
 
 EXAMPLE = """dither ask 'share(browser in "Chrome *") / share(browser in "Firefox *")' --data /var/lib/dither"""
+
+_COMMENTED = re.compile(r'((?:[^"#]|"(?:[^"\\]|\\.)*")*)#.*')
+"""The part of a line before a comment, with the comment. A # within a value begins none."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,11 +59,11 @@ def run(args: argparse.Namespace) -> int:
         if args.fleet or args.weights:
             raise ConfigurationError("--fleet and --weights are of a QUESTION, or of those of a --file")
         return _run_saved(args)
-    lines = [args.question] if args.file is None else list(_lines(args.file))
+    lines = [args.question] if args.file is None else _lines(args.file)
     with opened(args, read_only=True) as store:
         asking = Asking(store, progress=_progress)
         try:
-            questions = [parse(line, asking.groups) for line in lines]
+            questions = [parse(line, asking.groups) for line in lines if line or args.file is None]
             alone = sum(map(asking.intervals, questions)) if args.file else None
             if args.fleet:
                 print("\n".join(f"{each.text}\n  {fleets.told(asking, each, alone)}" for each in questions))
@@ -68,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
             needed = fleets.needed(asking, answered, alone)
             weights = [[*asking.weights(*each)] if args.weights else [] for each in answered]
         except BadQuestion as error:
-            raise ConfigurationError(str(error)) from None
+            known = args.file and error.text in lines
+            where = f"{args.file}, line {lines.index(error.text) + 1}: " if known else ""
+            raise ConfigurationError(f"{where}{error}") from None
     if args.json:
         documents = [_document(*each, queries=args.queries) for each in answered]
         if args.weights:
@@ -127,16 +133,16 @@ def _saved_document(one: SavedQuestion, *, queries: bool) -> dict[str, object]:
     return {"title": one.title, "fixed": one.fixed, "verdict": one.verdict, "change": moved, **document}
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Path) -> list[str]:
+    """Return the question of each line of a file, "" where it has none."""
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path} is not UTF-8: write the questions as text, one a line") from None
-    found = [line.strip() for line in text.splitlines()]
-    questions = [line for line in found if line and not line.startswith("#")]
-    if not questions:
+    questions = [_COMMENTED.sub(r"\1", line).strip() for line in text.splitlines()]
+    if not any(questions):
         raise ConfigurationError(f"{path} asks nothing: write a question a line")
-    yield from questions
+    return questions
 
 
 def _document(question: Query, answers: Sequence[QueryAnswer], *, queries: bool) -> dict[str, object]:

@@ -35,6 +35,8 @@ METRICS = {
     "dark": {"kind": "flag", "epsilon": 2, "reports": 30},
     "load_time": {"kind": "number", "edges": [0, 1, 2, 3, 5, 8], "unit": "s", "epsilon": 2, "reports": 30},
     "age": {"kind": "number", "low": 0, "high": 100, "asks": ["mean"], "unit": "years", "epsilon": 2, "reports": 3},
+    "hobbies": {"kind": "choices", "values": ["chess", "tea"], "ticks_max": 2, "epsilon": 2, "reports": 3},
+    "outside": {"kind": "number", "edges": [-10, 0, 10], "unit": "°C", "epsilon": 2, "reports": 30},
     "stability": {
         "kind": "table",
         "columns": {"crashed": ["no", "yes"], "version": ["156", "157"]},
@@ -126,7 +128,7 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
     [
         (
             'share(theme = "dark")',
-            "there is no metric or column 'theme'; there are age, browser, dark, load_time, ",
+            "there is no metric or column 'theme'; there are age, browser, dark, hobbies, ",
         ),
         ('share(browser = "Opera")', "browser has no value that"),
         ('share(browser = "Chrome *")', "browser has no value that"),
@@ -137,12 +139,21 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str, says: str) -> 
         ('share(load_time = "median")', "is no share of devices: ask quantile(load_time, 0.5)"),
         ('share(crashed = "yes" | crashed = "no")', "no value of crashed meets all that is asked of it"),
         ('share(crashed = "yes" and crashed = "no")', "no value of crashed meets all that is asked of it"),
+        ("share(load_time > 1 and load_time < 3)", "of one edge: ask share(load_time > 1) - share(load_time > 3)"),
+        ("share(load_time > 3 and load_time < 1)", "no number meets all that is asked of load_time"),
+        ('share(load_time > 3 and load_time = "3 to 5 s")', "a share of load_time has one condition: ask for one edge"),
+        ('share(load_time = "3 to 5 s" and load_time < 3)', "a share of load_time has one condition: ask for one edge"),
+        ('share(load_time in "3*" and load_time in "5*")', "no value of load_time meets all that is asked of it"),
+        ('share(dark = "yes" and dark = "no")', "no value of dark meets all that is asked of it"),
+        ('share(browser = "Chrome 100" and browser > 3)', "browser is of values: ask share(browser in ...)"),
+        ('share(hobbies = "chess" and hobbies = "tea")', "a device may have several values of hobbies"),
         ("quantile(load_time, .42)", "quantiles are told of .05, .1, .25, .5"),
         (
             'share(dark = "yes" | browser = "Chrome 100")',
             'dark and browser were never asked together: a table of both would: columns = { dark = ["no", ',
         ),
-        ('share(dark = "yes") between 2026-11-01 and 2025-11-01', "2026-11-01 is not over, or not before"),
+        ('share(dark = "yes") between 2026-11-01 and 2025-11-01', "the period ends before it begins: 2025-11-01"),
+        ('share(dark = "yes") in 2099', "2099-01-01 is not over: the last sealed day"),
         ('share(dark = "yes") since 2999-01-01', "2999-01-01 is not over: the last sealed day"),
     ],
 )
@@ -178,6 +189,19 @@ def test_what_was_not_collected_is_refused_in_words(asking: Asking, text: str, s
         "mean(age) between 2026-02-01 and ^2026-02-30",
         "mean(age, in ^2026) by day",
         'share(dark = "yes") by ^year',
+        'share(dark = "yes", in ^2099)',
+        'share(dark = "yes", between ^2026-11-02 and 2026-11-01)',
+        'share(dark = "yes", between ^2024-11-02 and 2026-11-01)',
+        "share(load_time > 1 and ^load_time < 3)",
+        'share(dark = "yes" and ^dark = "no")',
+        'share(browser = "Chrome 100" and ^browser > 3)',
+        'share(browser in "Chrome *" and browser = ^"Opera")',
+        'share(dark in (^"nope", "n*pe"))',
+        "share(load_time > 3 ^ms)",
+        "share(outside < ^-4 °C)",
+        "share(age > ^50)",
+        "quantile(load_time, ^.33)",
+        'share(browser in group ^"New")',
     ],
 )
 def test_errors_point_at_the_place(asking: Asking, text: str) -> None:
@@ -220,6 +244,28 @@ def test_a_number_over_a_sum_has_the_ends_of_the_sum_turned_over(asking: Asking,
     assert shares.lower
     assert over.upper == pytest.approx(1 / shares.lower)
     assert next(asking.answer(parse("1 / mean(load_time)"))).untold
+
+
+def test_an_edge_may_be_below_zero(asking: Asking) -> None:
+    (((_, cold),), ((_, frost),)) = (
+        parse(f"share(outside {of})").expression.sum.terms for of in ("> -10 °C", "< -10.0")
+    )
+    assert asking.resolve(cold).names(cold) == (("at least -10 °C",), False)
+    assert asking.resolve(frost).names(frost) == (("at least -10 °C",), True)
+    assert str(cold.condition) == "outside > -10 °C"
+
+
+@pytest.mark.parametrize(
+    "word", ["share", "mean", "quantile", "in", "last", "since", "between", "by", "and", "on", "days"]
+)
+def test_a_metric_may_be_named_as_a_word_of_the_language(word: str) -> None:
+    given = f'share({word} = "yes" and {word} in "y*" | {word} > 3)'
+    text = f"{given} + mean({word} | {word} < 3) - quantile({word}, .5)"
+    assert [asked.metric for asked in parse(f"{text} last 7 days by day").expression.asked] == [word] * 3
+    analysis = parse(f'regress({word} = "yes" on {word}, {word} in "y*") last 7 days').analysis
+    assert analysis
+    assert [part.name for part in analysis.parts] == [word] * 3
+    assert parse(f"top({word} group by family, 3)").analysis
 
 
 def test_every_example_of_the_page_is_answered(asking: Asking) -> None:
@@ -286,6 +332,54 @@ def test_intervals_of_numbers_hold(asking: Asking, monkeypatch: pytest.MonkeyPat
             missed[text] += not answer.lower <= truth <= answer.upper
     assert max(missed.values()) <= binom.isf(1e-6 / len(truths), NUMBER_RUNS, 0.05), missed
     assert sum(missed.values()) > 0, "intervals that never miss are too wide"
+
+
+def test_what_is_not_told_names_all_days_that_were_asked(asking: Asking) -> None:
+    """It named the last seven days, of which nothing was asked."""
+    (answer,) = asking.answer(parse('share(dark = "yes", in 2026-10) - share(dark = "yes", in 2026-09)'))
+    assert answer.untold
+    assert answer.window == Window(date(2026, 9, 1), date(2026, 10, 31))
+
+
+def test_what_ranks_many_values_is_much_work(tmp_path: Path) -> None:
+    """A top counted as ten parts, however long its list was: forty of 2,000 values each were answered at once."""
+    lists = {
+        f"of_{size}": {"kind": "choice", "values": [f"v {at}" for at in range(size)], "epsilon": 2, "reports": 30}
+        for size in (40, 600, 2_500)
+    }
+    with sqlite_store(Registry.parse(metrics_text(lists, device_epsilon=400)), tmp_path) as store:
+        asking = Asking(store)
+        assert [asking.work(parse(f"top({name}, 5)")) for name in lists] == [10, 120, answering.WORK_MAX]
+        assert asking.work(parse("top(of_2500 group by family, 5)")) == 10
+        assert asking.answer_all([parse("top(of_2500, 5)")], fixed=False)
+        with pytest.raises(BadQuestion, match="4 questions of 480 parts in all are too many"):
+            asking.answer_all([parse("top(of_600, 5)")] * 4, fixed=False)
+
+
+def test_a_quantile_may_lie_beyond_the_outermost_edges(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 90 % quantile was told as 8 with an interval from 8 to 8, where 14 % of the numbers are 8 s or more."""
+    rng, plan = np.random.default_rng(44), asking.plans["load_time"].plan
+    people = population(np.array([0.5, 2.5, 4.0, 20.0]), np.array([0.2, 0.3, 0.36, 0.14]))
+    tally = draw_numbers(plan, people.places(plan), 100_000, rng)
+    monkeypatch.setattr(answering, "read", lambda store, stored, epoch, view: estimate(stored, epoch, tally, view))
+
+    def answer(text: str) -> QueryAnswer:
+        (found,) = asking.answer(parse(text), alone=1)
+        return found
+
+    outer = answer("2 * quantile(load_time, .9)")
+    assert (outer.estimate, outer.upper, outer.note) == (16.0, 16.0, answering.BEYOND)
+    inner = answer("quantile(load_time, .5)")
+    assert inner.upper
+    assert inner.upper < 8
+    assert inner.note == ""
+    assert answer("quantile(load_time, .5) - quantile(load_time, .5, in 2026-10)").estimate == 0
+    for text in (
+        "1 / quantile(load_time, .9)",
+        "quantile(load_time, .9) - quantile(load_time, .5)",
+        "mean(load_time) / quantile(load_time, .9)",
+    ):
+        assert "may lie beyond the outermost edges" in answer(text).untold, text
 
 
 def test_errors_of_the_same_coins_add_up(asking: Asking, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,3 +508,6 @@ def test_the_command_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "questions").write_bytes('share(dark = "yés")'.encode("latin-1"))
     assert main(["ask", "--file", str(tmp_path / "questions"), "--data", str(tmp_path)]) == 2
     assert "questions is not UTF-8" in capsys.readouterr().err
+    (tmp_path / "questions").write_text('\ufeffshare(dark = "yes")  # a "#"\n\n# why\nshare(dark = "#")  # no value\n')
+    assert main(["ask", "--file", str(tmp_path / "questions"), "--data", str(tmp_path)]) == 2
+    assert 'questions, line 4: at character 14: dark has no value that dark in "#" means' in capsys.readouterr().err

@@ -81,7 +81,7 @@ def test_a_text_needs_an_interval_that_leaves_something_out(forms: Asking) -> No
 
 
 def test_what_cannot_be_asked_has_no_fleet(forms: Asking) -> None:
-    with pytest.raises(BadQuestion, match="at character 7: dark has no value"):
+    with pytest.raises(BadQuestion, match="at character 14: dark has no value"):
         fleets.told(forms, parse('share(dark = "no way")'))
 
 

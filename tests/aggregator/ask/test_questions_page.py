@@ -129,8 +129,9 @@ def test_csv_has_the_same_rows(one: Site) -> None:
         ("share(dark = yes)", 'at character 14: expected a value in double quotes, such as "yes", got'),
         ('share(dark = "yes") +\nmean(', "at character 22: expected"),
         ('share(dark = "yes") + share(theme = "x")', "at character 29: there is no metric or column 'theme'"),
-        ('share(color in "[C]*")', "at character 7: color has no value that"),
-        ('share(dark = "no way")', "at character 7: dark has no value that"),
+        ('share(color in "[C]*")', "at character 16: color has no value that"),
+        ('share(dark = "no way")', "at character 14: dark has no value that"),
+        ('share(dark = "yes")\nshare(dark = "no way")', "q, question 2: at character 14: dark has no value that"),
         ('share(dark = "yes") in 2099', "at character 24: 2099-01-01 is not over"),
         ('share(dark = "yes") by day since 1926-01-01', "a period has at most 366 days"),
         (
@@ -144,7 +145,7 @@ def test_a_question_that_cannot_be_asked_is_a_400_with_its_place(one: Site, q: s
     status, problem = ask(one, q)
     assert status == 400, problem
     assert says in problem["detail"]
-    assert re.search(r"^q: at character \d+: ", problem["detail"])
+    assert re.search(r"^q(, question \d)?: at character \d+: ", problem["detail"])
 
 
 def test_too_much_work_is_refused_before_any_count_is_read(one: Site, monkeypatch: pytest.MonkeyPatch) -> None:

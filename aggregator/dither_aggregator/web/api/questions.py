@@ -31,7 +31,7 @@ class QuestionAsked(QueryAsked):
 
     q = fields.String(
         required=True,
-        validate=validate.Length(1, CHARACTERS_MAX),
+        validate=validate.Length(1, CHARACTERS_MAX, error=f"must have 1 to {CHARACTERS_MAX:,} characters"),
         metadata=about('the question, such as share(dark = "yes") by week; or several, a line each'),
     )
 
@@ -109,7 +109,10 @@ class AnswerRow(msgspec.Struct, frozen=True):
     ]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
     name: Annotated[str, says('of an analysis: the value, coefficient or centre that the row is of; else ""')]
-    note: Annotated[str, says("of an analysis: ranks, or that an estimate is a model without an interval")]
+    note: Annotated[
+        str,
+        says("ranks, that an estimate is a model without an interval, or that a quantile may lie beyond its interval"),
+    ]
 
 
 class SavedMeta(TypedDict):
@@ -199,7 +202,9 @@ def _rows(store: Store, questions: list[str], *, fixed: bool, weighed: bool) -> 
     try:
         found = answered(asking, questions, fixed=fixed)
     except BadQuestion as error:
-        raise Problem("malformed", f"{'questions' if fixed else 'q'}: {error}") from None
+        several = len(questions) > 1 and error.text in questions
+        which = f", question {questions.index(error.text) + 1}" if several else ""
+        raise Problem("malformed", f"{'questions' if fixed else 'q'}{which}: {error}") from None
     alone = sum(asking.intervals(question) for question, _ in found) if fixed else None
     needed = fleets.needed(asking, found, alone).values()
     rows = [
