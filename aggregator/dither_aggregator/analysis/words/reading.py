@@ -27,8 +27,8 @@ from dither_shared.domains import Coded
 from dither_shared.domains.coded_words import UNTYPED
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
-from dither_shared.words.prefixes import Start
 from dither_shared.words.groups import PROPOSED, ROWS
+from dither_shared.words.prefixes import Start
 
 _OF_OTHERS = frozenset({"error_of", "normalised", "candidates", "simultaneous"})
 SEARCHES_MAX = 64
