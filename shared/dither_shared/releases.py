@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dither_shared.cells import Cells
     from dither_shared.kinds import Answer, Asked, Kind
     from dither_shared.plan import Plan
-    from dither_shared.registry import Metric, Registry
     from dither_shared.toml_tables import TomlTable
 
 YEAR_DAYS: Final = 366
@@ -262,8 +261,11 @@ REPORTS_SHOWN = 20_000
 _DAYS = {"week": 7, "month": 31, "quarter": 92}
 
 
-def release_lines(registry: "Registry") -> Iterator[str]:
-    """Yield what there is to say of releases: each metric's noise, and what a year of them costs a device."""
+def release_lines(registry: Any) -> Iterator[str]:
+    """Yield what there is to say of a Registry's releases: each metric's noise, and what a year costs a device.
+
+    The registry reads its keys by this module, so it is not named here.
+    """
     for name, each in registry.published.items():
         yield _noise_line(registry.metrics[name], each)
     yield (
@@ -273,7 +275,7 @@ def release_lines(registry: "Registry") -> Iterator[str]:
     )
 
 
-def _noise_line(metric: "Metric", each: Publishing) -> str:
+def _noise_line(metric: Any, each: Publishing) -> str:
     reports = reports_in(_DAYS[each.window], memoized=metric.memoized, reports=metric.charges)
     noise = ReleaseNoise.of(metric.plan, each.micro, reports)
     wider = metric.kind.widened(metric.cells, noise, REPORTS_SHOWN)
