@@ -55,7 +55,7 @@ class AnalysisRow:
 
 
 class ResolvedName(Protocol):
-    """The plan that a name is of, and in a table the column (`answering.Resolved`)."""
+    """The plan that a name is of, and in a table the column (`resolving.Resolved`)."""
 
     @property
     def plan(self) -> Plan:
