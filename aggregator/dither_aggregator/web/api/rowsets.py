@@ -125,7 +125,7 @@ def respond(made: RowSet[M, R], asked: QueryParameters) -> Response:
 
 def csv_file(columns: Sequence[str], rows: Iterable[Sequence[object]], name: str, asked: QueryParameters) -> Response:
     """Return a file of CSV, called so."""
-    return _file("\ufeff" * ("bom" in asked) + to_csv(columns, rows), CSV, file_name(name, "csv"))
+    return _file("\ufeff" * ("bom" in asked) + to_csv(columns, rows), CSV, name, "csv")
 
 
 def _parquet_file(made: RowSet[M, R], columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Response:
@@ -149,7 +149,7 @@ def _parquet_file(made: RowSet[M, R], columns: Sequence[str], rows: Iterable[Seq
         schema=schema,
     )
     pyarrow.parquet.write_table(table, written := BytesIO(), compression="zstd")
-    return _file(written.getvalue(), PARQUET, file_name(made.name, "parquet"))
+    return _file(written.getvalue(), PARQUET, made.name, "parquet")
 
 
 @cache
@@ -180,10 +180,10 @@ _ARROW = {
 """Arrow's name of each type that columns have; all others are texts, of JSON where a cell is none."""
 
 
-def _file(content: str | bytes, type_: str, name: str) -> Response:
+def _file(content: str | bytes, type_: str, name: str, ending: str) -> Response:
     """Return a file, called so."""
     answer = Response(content, content_type=type_)
-    answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    answer.headers["Content-Disposition"] = f'attachment; filename="{file_name(name, ending)}"'
     return answer
 
 

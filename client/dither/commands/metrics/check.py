@@ -215,15 +215,10 @@ def _certainties(registry: Registry) -> Iterator[str]:
     yield from _certainty("one device", after, to_micro(registry.device_epsilon), NEARLY_CERTAIN, whole)
 
 
-ODDS_MAX = 10**30
-"""Odds above these are shown as more than these."""
-
-
 def _certainty(whose: str, after: str, micro: int, most: Fraction, arithmetic: str) -> Iterator[str]:
     odds = exp_of_micro(micro)
     shown = "more than a million" if odds > ODDS_SHOWN_MAX else f"{float(odds):,.0f}"
     if (probability := sure(odds)) > most:
-        shown = f"{float(odds):,.0f}" if odds < ODDS_MAX else f"more than {ODDS_MAX:,}"
         yield (
             f"{whose}: after {after} an even guess may be {percent_exactly(probability)} % sure, above {100 * most} %: "
             f"{arithmetic}, and e^{from_micro(micro):g} is {shown} : 1"
