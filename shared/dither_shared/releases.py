@@ -258,7 +258,8 @@ def prove_issues(published: Mapping[str, Publishing], source: str) -> None:
 
 REPORTS_SHOWN = 20_000
 """The noise of a release is said of so many reports."""
-_DAYS = {"week": 7, "month": 31, "quarter": 92}
+WINDOW_DAYS: Final = {"week": 7, "month": 31, "quarter": 92}
+"""The most days of each window."""
 
 
 def release_lines(registry: Any) -> Iterator[str]:
@@ -276,7 +277,7 @@ def release_lines(registry: Any) -> Iterator[str]:
 
 
 def _noise_line(metric: Any, each: Publishing) -> str:
-    reports = reports_in(_DAYS[each.window], memoized=metric.memoized, reports=metric.charges)
+    reports = reports_in(WINDOW_DAYS[each.window], memoized=metric.memoized, reports=metric.charges)
     noise = ReleaseNoise.of(metric.plan, each.micro, reports)
     wider = metric.kind.widened(metric.cells, noise, REPORTS_SHOWN)
     return (

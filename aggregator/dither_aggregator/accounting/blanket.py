@@ -14,7 +14,7 @@ for any two answers v and w. It is so for every pair alike. Balle, Bell, Gascon,
 that are better known, and the "variation ratio", may be below what enumeration finds: they are not used.
 
 **From both sides.** Z has five values. Each is put on a grid as one of its two neighbours, at random, with the same
-mean. That adds a noise N to the sum, of mean zero whatever the sum is: E[max(0, S + N)] is not less than E[max(0, S)],
+mean. The sum S gets a noise N by that, whose mean is zero for every S. So E[max(0, S + N)] is at least E[max(0, S)],
 for the function is convex. So what is computed on the grid is an upper bound of the left side. As
 max(0, a + b) <= max(0, a) + max(0, b), a lower bound is E[max(0, S + N - m)] - E[max(0, N - m)], of which the last is
 at most n h^2 / (4 m) exp(-2 m^2 / (n h^2)) for steps of h (Hoeffding 1963).
@@ -22,8 +22,8 @@ at most n h^2 / (4 m) exp(-2 m^2 / (n h^2)) for steps of h (Hoeffding 1963).
 The n-th power of the characteristic function of Z gives the law of S modulo the grid's length. Chernoff's
 method bounds what lies beyond its ends, which is added, and so are the roundings of 53 bits.
 
-**Several reports of one device**, r of them, are changed one after the other. That is group privacy: r epsilon, at
-delta times r e^{(r - 1) epsilon}.
+**Several reports of one device.** Other answers in r reports are r changes, one after the other. By group privacy they
+cost r epsilon, at delta times r e^{(r - 1) epsilon}.
 
 **Not for** memoized answers, whose reports repeat their noise, nor where reports name cells that n counts together:
 there is no figure then. It supposes that all n reports are honest.

@@ -8,10 +8,9 @@ from dither_aggregator.accounting.blanket import DELTA, epsilon_of_device, law_o
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import from_micro
 from dither_shared.registry import Metric, Registry
-from dither_shared.releases import reports_in
+from dither_shared.releases import WINDOW_DAYS, reports_in
 
 REPORTS = (1_000, 10_000, 100_000)
-DAYS = {"week": 7, "month": 31, "quarter": 92}
 _LEGEND = f"""\
 release   the epsilon of a release by its own noise: whether a device took part is hidden as well. It is that of a
           device that is added or taken away; other answers in place of a device's cost up to twice as much
@@ -43,7 +42,7 @@ def show(registry: Registry, metrics: Sequence[Metric], *, as_json: bool) -> Non
 
 def _of(registry: Registry, metric: Metric) -> dict[str, Any]:
     publishing, law = registry.published[metric.name], law_of(metric.cells)
-    reports = reports_in(DAYS[publishing.window], memoized=metric.memoized, reports=metric.charges)
+    reports = reports_in(WINDOW_DAYS[publishing.window], memoized=metric.memoized, reports=metric.charges)
     wire = from_micro(min(reports, metric.charges) * metric.charge)
     among = [(n, law and epsilon_of_device(law, n, reports)) for n in REPORTS]
     return {

@@ -169,8 +169,8 @@ class PublishedMetricPage:
     def shown(self) -> Sequence[ReleasedRow]:
         """The shares of the latest release that are drawn.
 
-        Those that stand out come first, the others in the plan's order. Beside a mean and quantiles all keep their
-        order: they are neighbouring ranges.
+        Shares that stand out come first, the others follow in the plan's order. Shares of neighbouring ranges, which
+        stand beside a mean and quantiles, keep their order.
         """
         if self.latest is None:
             return ()
