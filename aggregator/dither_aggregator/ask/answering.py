@@ -550,8 +550,8 @@ class Asking:
     def weights(self, question: Query, answers: Sequence[QueryAnswer] = ()) -> Iterator[Weight]:
         """Yield what an answer is made of: numbers before the values of metrics, cells of tables, or other estimates.
 
-        A rate, or a mean of a table, is a ratio, and has the weights of both its parts. One that
-        is part of another ratio is named, without weights. An analysis has its weights in its answers.
+        A rate, or a mean of a table, is a ratio, and has the weights of both its parts. One that is part of another
+        ratio is named, without weights. An analysis has its weights in its answers.
         """
         expression = question.expression
         for row in answers if question.analysis else ():
