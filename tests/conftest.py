@@ -4,7 +4,6 @@ import gc
 import logging
 import os
 import signal
-import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -73,9 +72,6 @@ Flask.jinja_options = {"bytecode_cache": Compiled()}
 # A busy machine may be late with any one example.
 hypothesis.settings.register_profile("dither", deadline=None)
 hypothesis.settings.load_profile("dither")
-
-# Else each process may compile all tests and all that they import: some machines are told to keep nothing of it.
-sys.dont_write_bytecode = False
 
 # Else much of the time in which tests are collected goes into looking for garbage among what stays.
 gc.disable()
