@@ -64,7 +64,8 @@ def _ceil_micro(epsilon: Decimal) -> int:
 
 def to_micro(epsilon: Decimal) -> int:
     """Return a stated epsilon, a multiple of 1e-6, as micro-epsilon."""
-    return int(Fraction(epsilon) * MICRO)
+    numerator, denominator = epsilon.as_integer_ratio()
+    return numerator * MICRO // denominator
 
 
 def from_micro(micro: int) -> float:

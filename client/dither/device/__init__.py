@@ -116,7 +116,8 @@ class Device:
         self._begun = False
         self._refusals = Refusals(directory)
         self._days = Days(self._file)
-        self._agreement = Agreement(self._file, registry, self._refusals)
+        known = before._agreement if before else None
+        self._agreement: Agreement = Agreement(self._file, registry, self._refusals, known)
         self._budget = Budget(self._file, self._days, registry, self._agreement, rng)
         self._skip_reasons = SkipReasons(self._file, self._days, self._agreement, self._budget, self._quiet_days)
         self._outbox = Outbox(self._file, self._days, self._budget, rng)

@@ -159,11 +159,16 @@ def _agreed_metric(
 class Agreement:
     """The agreement in a device's file: the table of that name, and some of the state."""
 
-    def __init__(self, file: DeviceFile, registry: Registry, refusals: Refusals) -> None:
+    def __init__(
+        self, file: DeviceFile, registry: Registry, refusals: Refusals, before: "Agreement | None" = None
+    ) -> None:
+        """Make it. `before` is another device's, whose terms are known if they are of the same registry."""
         self._file = file
         self._refusals = refusals
         self._registry = registry
         self._terms: dict[str, str] = {}  # of the registry's metrics, each since it was needed
+        if before and before._registry is registry:
+            self._terms = before._terms
 
     def choice(self) -> bool | None:
         """Return what the person chose for the whole app, or None if they did not choose."""

@@ -239,9 +239,14 @@ def blank() -> bytes:
         return db.serialize()
 
 
+@cache
+def _tables() -> list[str]:
+    return re.findall(r"CREATE TABLE (\w+)", _SCHEMA)
+
+
 def empty(db: sqlite3.Connection) -> None:
     """Delete every row, so that a file in memory is as a `blank` one. Statements that were prepared stay so."""
     db.execute("BEGIN IMMEDIATE")
-    for table in re.findall(r"CREATE TABLE (\w+)", _SCHEMA):
+    for table in _tables():
         db.execute(f"DELETE FROM {table}")  # noqa: S608 - names of our own schema
     db.execute("COMMIT")
