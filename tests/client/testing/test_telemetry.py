@@ -147,7 +147,8 @@ def test_an_upload_that_was_not_answered_is_given_up_after_six_days(
 ) -> None:
     fake_aggregator.fail_next("unavailable", times=1_000)
     telemetry.color.record("red")
-    telemetry.flush(0.05)
+    while not telemetry.status().spent["color"]:  # charged: an attempt has begun
+        telemetry.flush(0.05)
     telemetry.travel(days=6.1)
     telemetry.flush(5)
     assert telemetry.status().counts == {"given-up": 1}
