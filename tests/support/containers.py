@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import Distribution, distribution
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -233,11 +235,20 @@ def _needed(*names: str) -> list[Distribution]:
 
 
 def _files(installed: Distribution) -> Iterator[tuple[str, bytes]]:
-    """Yield a package's files by their paths in site-packages, what is compiled as it is, wherever it comes to lie."""
+    """Yield a package's files by their paths in site-packages, what is compiled as it is, wherever it comes to lie.
+
+    Not every installer compiles: what Python has compiled since counts as well, and is on no list.
+    """
     for file in installed.files or ():
-        if file.parts[0] != "..":
-            data = Path(str(file.locate())).read_bytes()
-            yield str(file), data[:4] + _UNCHECKED + data[16:] if file.suffix == ".pyc" else data
+        if file.parts[0] == ".." or file.suffix == ".pyc":
+            continue
+        path = Path(str(file.locate()))
+        yield str(file), path.read_bytes()
+        if file.suffix == ".py":
+            kept = Path(cache_from_source(path))
+            data = kept.read_bytes() if kept.exists() else b""
+            if data[4:16] == struct.pack("<LLL", 0, int(path.stat().st_mtime), path.stat().st_size):
+                yield str(file.parent / "__pycache__" / kept.name), data[:4] + _UNCHECKED + data[16:]
 
 
 def installed(clone: Path) -> Iterator[tuple[str, Path | bytes]]:
