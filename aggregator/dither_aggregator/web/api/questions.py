@@ -89,9 +89,9 @@ class AnswerRow(msgspec.Struct, frozen=True):
     last: Annotated[date, says("the last day (UTC)")] = msgspec.field(name="to")
     n: Annotated[int, says("reports, of the part of the question that has the fewest")]
     devices: Annotated[int, says("at least so many devices sent them")]
-    estimate: Annotated[float | None, says("raw and unbiased; null where it cannot be told")]
+    estimate: Annotated[float | None, says("raw and unbiased, of devices the lower end; null where it cannot be told")]
     lower: Annotated[float | None, says("the interval's lower end")]
-    upper: Annotated[float | None, says("its upper end")]
+    upper: Annotated[float | None, says("its upper end; null of devices, which are told at least")]
     unit: Annotated[Unit, says('"1" for other numbers without a unit, such as ratios')]
     error_of: Annotated[ErrorOf, says("the devices that the interval is of")]
     family: Annotated[
