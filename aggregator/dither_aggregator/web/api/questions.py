@@ -111,7 +111,9 @@ class AnswerRow(msgspec.Struct, frozen=True):
     name: Annotated[str, says('of an analysis: the value, coefficient or centre that the row is of; else ""')]
     note: Annotated[
         str,
-        says("ranks, that an estimate is a model without an interval, or that a quantile may lie beyond its interval"),
+        says(
+            "ranks, what a bound rests on, that it is a model without an interval, or that a quantile may lie beyond its"
+        ),
     ]
 
 
@@ -148,6 +150,8 @@ class SavedRow(msgspec.Struct, frozen=True):
     change_lower: Annotated[float | None, says("the lower end of the interval of that")]
     change_upper: Annotated[float | None, says("its upper end")]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
+    name: Annotated[str, says('the row of an analysis; "" of another question')]
+    note: Annotated[str, says("the same as of /v1/query")]
 
 
 def questions(store: Store, asked: QueryParameters) -> RowSet[SavedMeta, SavedRow]:
@@ -160,7 +164,8 @@ def _saved_rows(store: Store) -> Iterator[SavedRow]:
     asking = Asking(store)
     for one in saved(store):
         if one.question is None:
-            yield SavedRow(one.title, one.text, one.fixed, None, None, 0, *_NOTHING, "", "", *_NOTHING, one.wrong)
+            wrong = one.wrong, "", ""
+            yield SavedRow(one.title, one.text, one.fixed, None, None, 0, *_NOTHING, "", "", *_NOTHING, *wrong)
             continue
         change, unit = one.change, asking.unit(one.question)
         moved = (change.estimate, change.lower, change.upper) if change else _NOTHING
@@ -175,10 +180,12 @@ def _saved_rows(store: Store) -> Iterator[SavedRow]:
                 answer.estimate,
                 answer.lower,
                 answer.upper,
-                unit,
+                unit if answer.unit is None else answer.unit,
                 one.verdict,
                 *moved,
                 answer.untold,
+                answer.name,
+                answer.note,
             )
 
 

@@ -306,7 +306,7 @@ def _headline(found: Sequence[Answered]) -> str:
     answers = [(each, answer) for each in found for answer in each.answers]
     if len(answers) == 1:
         ((one, answer),) = answers
-        return one.words(answer)
+        return f"{one.words(answer)}; {answer.note}" if answer.note else one.words(answer)
     told = sum(answer.estimate is not None for _, answer in answers)
     if not told:
         return f"None of {count(len(answers), 'answer')} can be told."
