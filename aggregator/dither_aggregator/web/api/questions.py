@@ -112,7 +112,8 @@ class AnswerRow(msgspec.Struct, frozen=True):
     note: Annotated[
         str,
         says(
-            "ranks, what a bound rests on, that it is a model without an interval, or that a quantile may lie beyond its"
+            "ranks, what a bound rests on, that an estimate is a model without an interval, or that a quantile may lie "
+            "beyond its interval"
         ),
     ]
 
