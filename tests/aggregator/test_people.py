@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dither_aggregator.analysis.people import (
     LATE,
@@ -28,6 +29,7 @@ from tests.support.laws import pure
 from tests.support.measured import measured as registry_of
 from tests.support.number_pages import ask, words
 from tests.support.sites import Site, site_of
+from tests.support.soaking import scaled
 from tests.support.used_fleets import (
     FIRST,
     Fleet,
@@ -41,10 +43,9 @@ from tests.support.used_fleets import (
 )
 
 COHORTS = 12
-FLEETS = 12
-DRAWS = 20
-MISSES_MAX = 8
-"""Triangles that hold with .95 each: of DRAWS, more are wrong in less than 1 of 10^6 runs (binomial: 2e-7)."""
+FLEETS, DRAWS = scaled(12, 200), scaled(20, 200)
+MISSES_MAX = int(binom.isf(1e-6, DRAWS, 0.05))
+"""Triangles that hold with .95 each: of DRAWS, more are wrong in less than 1 of 10^6 runs."""
 
 
 def metric(cohorts: int = COHORTS) -> Metric:
