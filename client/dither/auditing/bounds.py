@@ -184,7 +184,7 @@ def _beta_quantile(share: float, a: float, b: float) -> float:
         steps += 1
         if steps <= NEWTON_MAX and reached and density:
             beyond = 4e-13 if reached < share else -4e-13
-            x *= exp(log(share / reached) * reached / (density * x) + beyond)
+            x *= exp(min(log(share / reached) * reached / (density * x) + beyond, 700.0))
         if steps > NEWTON_MAX or not low < x < high:
             x = (low + high) / 2
     return low
