@@ -43,6 +43,7 @@ IMPORTED = (
     "dither_aggregator.commands.serve",
     "dither_aggregator.commands.worker",
     "dither_aggregator.analysis.snapshots",
+    "dither_aggregator.web.reader_process",
     "celery.app.amqp",
     "celery.app.control",
     "celery.app.events",

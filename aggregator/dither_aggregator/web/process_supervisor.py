@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple, Protocol
 
 from dither_aggregator.ingest import process_counters
+from dither_aggregator.operations.fork_server import fork_server
 from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
 from dither_aggregator.web.http_messages import App
 from dither_aggregator.web.listeners import Admitting, Listener
@@ -127,16 +129,24 @@ class HttpProcesses:
     def _started(self, place: int) -> HttpProcess:
         ready, says = _spawn.Pipe(duplex=False)
         shared = process_counters.Shared(self._counted, place)
-        process = _spawn.Process(target=_serve, args=(self._app, self._public, self._health, shared, says))
+        process = _spawn.Process(
+            target=_serve, args=(self._app, self._public, self._health, shared, fork_server.line, says)
+        )
         process.start()
         says.close()
         return HttpProcess(process, ready)
 
 
 def _serve(
-    served: ServedApp, public: Listener, health: Listener | None, shared: process_counters.Shared, says: Connection
+    served: ServedApp,
+    public: Listener,
+    health: Listener | None,
+    shared: process_counters.Shared,
+    line: socket.socket | None,
+    says: Connection,
 ) -> None:
     """Be a server process."""
+    fork_server.line = line
     process_counters.share(shared)
     say_stacks_on_sigusr1()
     for number in (signal.SIGINT, signal.SIGQUIT):  # a terminal's: the parent hears them too, and ends this one
