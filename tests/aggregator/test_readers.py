@@ -176,24 +176,10 @@ def test_a_reader_that_is_killed_is_replaced(served: Served) -> None:
     assert not set(before) & set(readers(served.process.pid))
 
 
-def test_a_fork_server_that_is_killed_is_replaced_and_its_readers_answer_on(served: Served) -> None:
-    assert requests.get(served.url + "/", timeout=60).status_code == 200
-    (forking,) = named(FORK_SERVER_NAME, served.process.pid)
-    before = readers(served.process.pid)
-    os.kill(forking, signal.SIGKILL)
-    assert requests.get(served.url + "/", timeout=60).status_code == 200  # by a reader that has lost its parent
-    assert named(FORK_SERVER_NAME, served.process.pid) == []
-    for reader in before:
-        os.kill(reader, signal.SIGKILL)
-    wait_until(lambda: requests.get(served.url + "/", timeout=60).status_code == 200)
-    (another,) = named(FORK_SERVER_NAME, served.process.pid)
-    assert another != forking
-    assert readers(served.process.pid)
-
-
 def test_readers_have_no_file_connection_or_lock_of_the_server(served: Served) -> None:
     assert requests.get(served.url + "/", timeout=60).status_code == 200
     (forking,) = named(FORK_SERVER_NAME, served.process.pid)
+    assert Path(f"/proc/{forking}/cmdline").read_bytes() == Path(f"/proc/{served.process.pid}/cmdline").read_bytes()
     held = _held(served.process.pid)
     assert len(_sockets(held)) > 4  # it listens on two, and talks to each reader over two
     assert not _sockets(held) & _sockets(_held(forking))
@@ -217,6 +203,21 @@ def _held(process: int) -> set[str]:
 
 def _sockets(held: set[str]) -> set[str]:
     return {each for each in held if each.startswith("socket:")}
+
+
+def test_a_fork_server_that_is_killed_is_replaced_and_its_readers_answer_on(served: Served) -> None:
+    assert requests.get(served.url + "/", timeout=60).status_code == 200
+    (forking,) = named(FORK_SERVER_NAME, served.process.pid)
+    before = readers(served.process.pid)
+    os.kill(forking, signal.SIGKILL)
+    assert requests.get(served.url + "/", timeout=60).status_code == 200  # by a reader that has lost its parent
+    wait_until(lambda: not named(FORK_SERVER_NAME, served.process.pid))
+    for reader in before:
+        os.kill(reader, signal.SIGKILL)
+    wait_until(lambda: requests.get(served.url + "/", timeout=60).status_code == 200)
+    (another,) = named(FORK_SERVER_NAME, served.process.pid)
+    assert another != forking
+    assert readers(served.process.pid)
 
 
 def test_answers_are_compressed_for_those_who_take_that(served: Served) -> None:
@@ -340,7 +341,7 @@ def test_readers_end_with_the_server(how: signal.Signals, served: Served, tmp_pa
     """The tests before share the one that is told to end."""
     with nullcontext(served) if how == signal.SIGTERM else serving(tmp_path) as made, waiting_for_many(made.url):
         wait_until(lambda: len(readers(made.process.pid)) > 1)
-        found = readers(made.process.pid)
+        found = readers(made.process.pid) + named(FORK_SERVER_NAME, made.process.pid)
         made.process.send_signal(how)
         wait_until(lambda: not any(is_running(pid) for pid in found), 60)
 
