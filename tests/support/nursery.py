@@ -290,6 +290,7 @@ def main() -> None:
     """Import, and serve."""
     for name in IMPORTED:
         import_module(name)
+    import_module("dither_aggregator.web.flask_apps").prepare()  # else each fork server would
     gc.freeze()  # else each process would copy all of it, to look for garbage among it
     asking = socket.socket(fileno=os.dup(0))
     if asked := _serve(asking):

@@ -192,8 +192,9 @@ def _name(name: str) -> None:
 
 def _serve(line: socket.socket) -> None:
     """Import, then fork whoever is asked for, until nobody can ask any more; in a fork return at its end."""
-    from dither_aggregator.web import reader_process  # all that readers need, and nothing that asks for them
+    from dither_aggregator.web import flask_apps, reader_process  # here: it takes a second
 
+    flask_apps.prepare()
     gc.freeze()  # else each process would copy all of it, to look for garbage among it
     children: dict[int, tuple[socket.socket, int]] = {}
     poll = select.poll()
