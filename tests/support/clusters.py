@@ -49,10 +49,8 @@ def wait_until(condition: Callable[[], object], what: str, within_s: float = 60)
 
 
 def stands_by(pid: int) -> bool:
-    """Tell whether a process does no work itself: multiprocessing's resource tracker, the fork server of readers."""
-    place = Path(f"/proc/{pid}")
-    forks = (place / "comm").read_text("utf-8", "replace").rstrip("\n") == FORK_SERVER_NAME
-    return forks or b"resource_tracker" in (place / "cmdline").read_bytes()
+    """Tell whether a process does no work itself: the fork server of readers."""
+    return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n") == FORK_SERVER_NAME
 
 
 class Process:

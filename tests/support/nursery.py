@@ -62,7 +62,7 @@ IMPORTED = (
     "celery.worker.strategy",
     "kombu.pidbox",
     "kombu.transport.redis",
-    "multiprocessing.popen_spawn_posix",
+    "multiprocessing.popen_fork",
     "multiprocessing.sharedctypes",
 )
 """Modules of `dither` and of others. The module that a process runs is not among them: it is `__main__` there."""
