@@ -1,8 +1,8 @@
 """Readers are forked from a process that has imported what they need, once, and that has no threads.
 
 A new interpreter imports the same for a second or two each time, and keeps a copy of its own. A command forks this
-process from itself before it has threads, files or connections, and goes on while it imports. Where none was forked,
-or it has ended, a new interpreter takes its place when a process is next needed.
+process from itself before it has threads, files or connections, and goes on while it imports. A new interpreter takes
+its place when a process is needed and none was forked, or it has ended.
 
 Processes of one command share it: whoever asks brings two sockets, one to talk over and one by which the process is
 ended. A process ends when either is closed, so it never outlives who asked for it, however that one ended.
@@ -27,13 +27,14 @@ from dither_aggregator.operations import ONE_THREAD
 from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.operations.registry_process import READING_NICENESS, give_way
 from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
+from dither_shared.installed import load
 
 FORK_SERVER_NAME, READER_NAME = "dither-forker", "dither-reader"
 """The names under which `ps -e` and `top` show the processes, on Linux."""
 _REQUEST = struct.Struct("<b?")
 """A niceness, and whether the process has only the time that nobody else wants."""
 _NUMBER = struct.Struct("<i")
-"""What is said of a process: its id, and how it ended, an exit code or a signal's negative number."""
+"""The answers about a process: its id, and how it ended, an exit code or a signal's negative number."""
 _FILES_MAX = 1 << 20
 
 
@@ -92,7 +93,7 @@ class ForkServer:
     def begin(self) -> None:
         """Fork the server. It has all that this process has: call this before there is a store, a lock or a listener.
 
-        Where there are other threads already it is left to the first who needs it: a lock that one of them holds would
+        It is left to the first who needs it if there are other threads already: a lock that one of them holds would
         stay locked in the fork.
         """
         if threading.active_count() > 1:
@@ -176,7 +177,7 @@ def _be(line: socket.socket) -> NoReturn:
 
 
 def _let_go_but(kept: int) -> None:
-    """Close what came from the process that forked this one. What anything prints goes to its log."""
+    """Close what came from the process that forked this one. All that is printed goes to its log."""
     os.closerange(3, kept)
     os.closerange(kept + 1, _FILES_MAX)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -192,9 +193,8 @@ def _name(name: str) -> None:
 
 def _serve(line: socket.socket) -> None:
     """Import, then fork whoever is asked for, until nobody can ask any more; in a fork return at its end."""
-    from dither_aggregator.web import flask_apps, reader_process  # here: it takes a second
-
-    flask_apps.prepare()
+    answer = load("dither_aggregator.web.reader_process:answer")  # by name: it needs what asks for it
+    load("dither_aggregator.web.flask_apps:prepare")()
     gc.freeze()  # else each process would copy all of it, to look for garbage among it
     children: dict[int, tuple[socket.socket, int]] = {}
     poll = select.poll()
@@ -217,7 +217,7 @@ def _serve(line: socket.socket) -> None:
                 _name(READER_NAME)
                 niceness, idle = _REQUEST.unpack(asked)
                 give_way(niceness, os.getpid(), idle)
-                reader_process.answer(talk)
+                answer(talk)
                 return
             talk.close()
             children[control.fileno()] = control, pid
