@@ -200,6 +200,7 @@ BUILT_ON = {
     "celery.bootsteps.StartStopStep",
     "hatchling.builders.hooks.plugin.interface.BuildHookInterface",
     "hatchling.metadata.plugin.interface.MetadataHookInterface",
+    "jinja2.BytecodeCache",
     "lark.visitors.Transformer_NonRecursive",
     "marshmallow.Schema",
     "marshmallow.fields.Date",

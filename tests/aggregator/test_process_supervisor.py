@@ -39,10 +39,10 @@ class Api:
         return answer_to(self.connect(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
 
     def workers(self) -> set[int]:
-        """Return the server processes: the parent has another child, multiprocessing's resource tracker."""
+        """Return the server processes that have not ended."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         children = {int(pid) for pid in path.read_text(encoding="ascii").split()}
-        return {pid for pid in children if b"spawn_main" in _command(pid)}
+        return {pid for pid in children if _command(pid)}
 
     def kill_workers(self) -> set[int]:
         """Kill the server processes, and return them."""

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import time
-from asyncio.subprocess import PIPE, create_subprocess_exec
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from dither_aggregator.operations.fork_server import FORK_SERVER_NAME, READER_NAME, fork_server
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, READING_NICENESS
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import in_words
@@ -77,19 +77,20 @@ def upload(url: str, key: str, groups: list[WireGroup]) -> int:
 
 
 def readers(server: int) -> list[int]:
-    """Return the reader processes of a server, or of a worker's process."""
+    """Return the reader processes of a server, or of a worker."""
+    return [reader for forking in named(FORK_SERVER_NAME, server) for reader in named(READER_NAME, forking)]
+
+
+def named(name: str, parent: int) -> list[int]:
+    """Return the processes of a name that another one has started, those that have ended left out."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            command = (path / "cmdline").read_bytes()
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"web.reader" in command and (parent == server or _parent(parent) == server):
+            start, _, rest = (path / "stat").read_text().rpartition(")")
+            state, of = rest.split()[:2]
+            if start.partition("(")[2] == name and int(of) == parent and state != "Z":
                 found.append(int(path.name))
     return found
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @contextmanager
@@ -173,6 +174,50 @@ def test_a_reader_that_is_killed_is_replaced(served: Served) -> None:
     assert set(statuses) <= {200, 503}
     assert statuses[-1] == 200
     assert not set(before) & set(readers(served.process.pid))
+
+
+def test_readers_have_no_file_connection_or_lock_of_the_server(served: Served) -> None:
+    assert requests.get(served.url + "/", timeout=60).status_code == 200
+    (forking,) = named(FORK_SERVER_NAME, served.process.pid)
+    assert Path(f"/proc/{forking}/cmdline").read_bytes() == Path(f"/proc/{served.process.pid}/cmdline").read_bytes()
+    held = _held(served.process.pid)
+    assert len(_sockets(held)) > 4  # it listens on two, and talks to each reader over two
+    assert not _sockets(held) & _sockets(_held(forking))
+    store = {file for file in held if "/data/" in file}
+    assert store
+    assert not store & _held(forking)
+    assert {file for file in _held(forking) if not file.startswith(("socket:", "pipe:", "/dev/null"))} == set()
+    for reader in readers(served.process.pid):
+        assert not (_sockets(held) | _sockets(_held(forking))) & _sockets(_held(reader))
+        assert not {file for file in _held(reader) if file.endswith("lock")}
+
+
+def _held(process: int) -> set[str]:
+    """Return all that a process has open."""
+    held = set()
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since
+            held.add(str(descriptor.readlink()))
+    return held
+
+
+def _sockets(held: set[str]) -> set[str]:
+    return {each for each in held if each.startswith("socket:")}
+
+
+def test_a_fork_server_that_is_killed_is_replaced_and_its_readers_answer_on(served: Served) -> None:
+    assert requests.get(served.url + "/", timeout=60).status_code == 200
+    (forking,) = named(FORK_SERVER_NAME, served.process.pid)
+    before = readers(served.process.pid)
+    os.kill(forking, signal.SIGKILL)
+    assert requests.get(served.url + "/", timeout=60).status_code == 200  # by a reader that has lost its parent
+    wait_until(lambda: not named(FORK_SERVER_NAME, served.process.pid))
+    for reader in before:
+        os.kill(reader, signal.SIGKILL)
+    wait_until(lambda: requests.get(served.url + "/", timeout=60).status_code == 200)
+    (another,) = named(FORK_SERVER_NAME, served.process.pid)
+    assert another != forking
+    assert readers(served.process.pid)
 
 
 def test_answers_are_compressed_for_those_who_take_that(served: Served) -> None:
@@ -269,11 +314,13 @@ def test_a_reader_that_is_ended_before_it_has_read_all_leaves_no_error_to_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def ended() -> None:
-        process = await create_subprocess_exec("sleep", "60", stdin=PIPE, stdout=PIPE)
-        reader = ReaderProcess(process)
-        reader._asking.write(bytes(1_000_000))
+        reader = await ReaderProcess.start(Place("nowhere", "", None))
+        while not (pid := reader._child.pid):
+            await asyncio.sleep(0.01)
+        os.kill(pid, signal.SIGSTOP)
+        reader._asking.write(bytes(10_000_000))
         await reader.end()
-        assert process.returncode == -signal.SIGKILL
+        assert not is_running(pid)
 
     asyncio.run(ended())
     gc.collect()
@@ -294,7 +341,7 @@ def test_readers_end_with_the_server(how: signal.Signals, served: Served, tmp_pa
     """The tests before share the one that is told to end."""
     with nullcontext(served) if how == signal.SIGTERM else serving(tmp_path) as made, waiting_for_many(made.url):
         wait_until(lambda: len(readers(made.process.pid)) > 1)
-        found = readers(made.process.pid)
+        found = readers(made.process.pid) + named(FORK_SERVER_NAME, made.process.pid)
         made.process.send_signal(how)
         wait_until(lambda: not any(is_running(pid) for pid in found), 60)
 
@@ -318,7 +365,7 @@ def test_a_worker_looks_for_a_long_list_as_long_as_somebody_waits(asked: tuple[S
     working: list[int] = []
 
     def works() -> bool:
-        working.extend(pid for child in worker.children() for pid in readers(child))
+        working.extend(readers(worker.process.pid))
         return bool(working)
 
     with waiting_for_many(api.said["url"]):
@@ -486,6 +533,7 @@ def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
 
     monkeypatch.setattr(ReaderProcess, "start", noted)
     cores = os.sched_getaffinity(0)
+    fork_server.end()  # the next one, and what it forks, have this processor too
     os.sched_setaffinity(0, {min(cores)})
     try:
         with (
@@ -499,4 +547,5 @@ def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
                 busy.kill()
     finally:
         os.sched_setaffinity(0, cores)
+        fork_server.end()
     assert begun == [(COMPUTING_NICENESS, True), (COMPUTING_NICENESS, False)]

@@ -27,8 +27,7 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.computing_process import ONE_THREAD
+from dither_aggregator.operations import ONE_THREAD, maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest

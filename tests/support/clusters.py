@@ -24,6 +24,7 @@ from typing import Any
 
 import requests
 
+from dither_aggregator.operations.fork_server import FORK_SERVER_NAME
 from dither_aggregator.store import Store, create_store, open_store
 from dither_aggregator.store.sqlite import kept_key
 from dither_shared.registry import Registry
@@ -47,9 +48,9 @@ def wait_until(condition: Callable[[], object], what: str, within_s: float = 60)
     waiting.wait_until(condition, within_s, what)
 
 
-def tracks_resources(pid: int) -> bool:
-    """Tell whether a process is the one that multiprocessing starts beside those that are asked for."""
-    return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+def stands_by(pid: int) -> bool:
+    """Tell whether a process does no work itself: the fork server of readers."""
+    return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n") == FORK_SERVER_NAME
 
 
 class Process:
@@ -154,8 +155,8 @@ class Process:
         self.code()
 
     def children(self) -> list[int]:
-        """Return the processes of the group but for the parent, and for multiprocessing's own."""
-        return [pid for pid in self.group() if pid != self.pid and not tracks_resources(pid)]
+        """Return the processes of the group but for the parent, and for those that stand by."""
+        return [pid for pid in self.group() if pid != self.pid and not stands_by(pid)]
 
     def group(self) -> list[int]:
         """Return the living processes of the group."""

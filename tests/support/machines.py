@@ -22,7 +22,7 @@ from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support import failing
 from tests.support.aggregators import dither, start
-from tests.support.clusters import tracks_resources
+from tests.support.clusters import stands_by
 from tests.support.nursery import Piped
 from tests.support.redis_servers import RedisServer
 from tests.support.registries import registry_text
@@ -42,12 +42,12 @@ class Machine:
     """The document that it printed when it was ready."""
 
     def children(self) -> list[int]:
-        """Return the process ids of its processes, multiprocessing's own left out."""
+        """Return the process ids of its processes, those that stand by left out."""
         pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         found = []
         for pid in map(int, pids):
             with suppress(ProcessLookupError, FileNotFoundError):  # it ended meanwhile
-                found += [] if tracks_resources(pid) else [pid]
+                found += [] if stands_by(pid) else [pid]
         return found
 
     def wait_ready(self) -> None:

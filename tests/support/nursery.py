@@ -43,6 +43,7 @@ IMPORTED = (
     "dither_aggregator.commands.serve",
     "dither_aggregator.commands.worker",
     "dither_aggregator.analysis.snapshots",
+    "dither_aggregator.web.reader_process",
     "celery.app.amqp",
     "celery.app.control",
     "celery.app.events",
@@ -61,7 +62,7 @@ IMPORTED = (
     "celery.worker.strategy",
     "kombu.pidbox",
     "kombu.transport.redis",
-    "multiprocessing.popen_spawn_posix",
+    "multiprocessing.popen_fork",
     "multiprocessing.sharedctypes",
 )
 """Modules of `dither` and of others. The module that a process runs is not among them: it is `__main__` there."""
@@ -289,6 +290,7 @@ def main() -> None:
     """Import, and serve."""
     for name in IMPORTED:
         import_module(name)
+    import_module("dither_aggregator.web.flask_apps").prepare()  # else each fork server would
     gc.freeze()  # else each process would copy all of it, to look for garbage among it
     asking = socket.socket(fileno=os.dup(0))
     if asked := _serve(asking):

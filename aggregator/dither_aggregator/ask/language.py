@@ -340,7 +340,7 @@ def parse(text: str, groups: Groups = MappingProxyType({})) -> Query:
         most = f"a question has at most {CHARACTERS_MAX:,} characters, this one has {len(text):,}"
         raise BadQuestion(most).placed(text, CHARACTERS_MAX)
     try:
-        question: Query = _Reader(groups).transform(_parser().parse(text))
+        question: Query = _Reader(groups).transform(parser().parse(text))
     except lark.exceptions.VisitError as error:
         if isinstance(error.orig_exc, BadQuestion):
             raise error.orig_exc.placed(text, getattr(getattr(error.obj, "meta", None), "start_pos", 0)) from None
@@ -354,7 +354,8 @@ def parse(text: str, groups: Groups = MappingProxyType({})) -> Query:
 
 
 @cache
-def _parser() -> lark.Lark:
+def parser() -> lark.Lark:
+    """Return the parser of questions, made once in a process."""
     return lark.Lark(GRAMMAR, start="question", parser="lalr", propagate_positions=True)
 
 
@@ -392,7 +393,7 @@ _PART = 'a number or a part such as share(metric = "value")'
 def _unexpected(text: str, error: lark.exceptions.UnexpectedInput) -> BadQuestion:
     """Say at which place a question cannot be read, and what may stand there."""
     names = getattr(error, "accepts", None) or getattr(error, "expected", None) or getattr(error, "allowed", None) or ()
-    literal = {each.name: f'"{each.pattern.value}"' for each in _parser().terminals}
+    literal = {each.name: f'"{each.pattern.value}"' for each in parser().terminals}
     wanted = list[str]()
     for first, of_it, words in (("TOP", (), _QUESTION), ("SHARE", _BEGINNING, _PART), ("LAST", _PERIODS, _PERIOD)):
         if first in names:

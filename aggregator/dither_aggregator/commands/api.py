@@ -19,6 +19,7 @@ from dither_aggregator.arguments.serving import (
 )
 from dither_aggregator.arguments.sources import add_settings
 from dither_aggregator.health.expiry import log_expiries
+from dither_aggregator.operations.fork_server import fork_server
 from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded
 from dither_aggregator.store import open_store
@@ -46,6 +47,11 @@ def run(args: argparse.Namespace) -> int:
     set_up_logging(args.log_format, args.log_level)
     answer_signals()
     must_be_redis(args.data, "api")
+    with fork_server.running():  # before there is a listener, or a connection to the store
+        return _serve(args)
+
+
+def _serve(args: argparse.Namespace) -> int:
     of_each = limits(args).shared(args.processes)
     # Opened once before the first process starts: whatever is wrong with the store is said by the parent.
     open_ = partial(open_store, args.data, allow_lossy_store=args.allow_lossy_store)

@@ -30,6 +30,7 @@ from dither_aggregator.arguments.values import directory
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.operations.computing_process import Computer
+from dither_aggregator.operations.fork_server import fork_server
 from dither_aggregator.operations.log import set_up_logging
 from dither_aggregator.operations.registry_process import read_apart
 from dither_aggregator.operations.signal_handling import answer_signals
@@ -75,7 +76,12 @@ def run(args: argparse.Namespace) -> int:
         registry.check_linked(str(args.registry))
     except RegistryError as error:
         _log.warning("`dither metrics check` refuses this registry; its reports are taken, as apps have it: %s", error)
-    with exclusive(args.data), closing(SQLiteStore.open_or_create(args.data, registry.app)) as store:
+    # The fork server first: it would keep a lock, a listener or a file that were there before.
+    with (
+        fork_server.running(),
+        exclusive(args.data),
+        closing(SQLiteStore.open_or_create(args.data, registry.app)) as store,
+    ):
         Administration(store).start_with(registry)
         _show_beside(store, args.registry)
         register_key_files(store, args)

@@ -5,12 +5,9 @@ moment it loses the one that it was at; that one is tried again later, and the o
 """
 
 import logging
-import os
 import re
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -19,13 +16,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from dither_aggregator.analysis import reading_cache
-from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, give_way
+from dither_aggregator.operations.fork_server import Child, fork_server
+from dither_aggregator.operations.registry_process import COMPUTING_NICENESS
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web.process_messages import LENGTH, Computed, Place, ReadRequest, encode
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""The environment of a reader. BLAS spins on threads of its own for longer than a page takes."""
 LOOK_EVERY_S = 0.5
 ENDS_MAX = 32
 """How often the process may end over one page, each time over another reading."""
@@ -67,16 +63,6 @@ class Address(NamedTuple):
         return f"{'live' if self.live else 'read'} {self.path} {self.query}"
 
 
-def command() -> Sequence[str]:
-    """Return the command line of a reader."""
-    return sys.executable, "-P", "-m", "dither_aggregator.web.reader_process"
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a reader."""
-    return {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
 def unmade(store: Store) -> Iterator[Address]:
     """Give the pages of the last sealed day that were not computed yet, those of all metrics first; each is looked up
     when it is its turn.
@@ -109,7 +95,7 @@ class Computer:
     def __init__(self, store: Store, data: str, *, alone: bool) -> None:
         self._store = store
         self._place = Place(data, store.generation, CANDIDATES_MAX, computes=True, alone=alone)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._read = bytearray()
         self._begun: KeptReading | None = None
 
@@ -126,19 +112,17 @@ class Computer:
         if not stopping():
             self._store.keep_readings([made])
 
-    def close(self) -> None:
-        """End the process, whatever it is at."""
+    def close(self) -> int | None:
+        """End the process, whatever it is at; return how it had ended before, if that is known."""
         process, self._process = self._process, None
-        if process:
-            process.kill()
-            process.communicate()
+        return process.end() if process else None
 
     def _computed(self, address: Address, stopping: Callable[[], bool]) -> bool:
         """Compute a page; return False where the process ended over it."""
         process = self._process = self._process or self._start()
         asked = ReadRequest("GET", address.path, address.query.encode("latin-1"), [], b"", live=address.live)
         try:
-            _write(process, encode(asked))
+            process.talk.sendall(encode(asked))
             while not stopping():
                 made = self._next(process)
                 if readings := [one for one in made if one is not None]:
@@ -146,7 +130,7 @@ class Computer:
                 if len(readings) < len(made):
                     return True
         except (EOFError, OSError):
-            self._ended(process)
+            self._ended()
         except StoreError:
             self.close()
             raise
@@ -154,22 +138,21 @@ class Computer:
             self.close()
         return False
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Child:
         self._read.clear()
         self._begun = None
-        process = subprocess.Popen(  # noqa: S603 - our own module
-            command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), process_group=0
-        )
-        give_way(COMPUTING_NICENESS, process.pid)
-        _write(process, encode(self._place))
+        process = fork_server.fork(COMPUTING_NICENESS)
+        with suppress(OSError):  # reading tells that it has ended
+            process.talk.sendall(encode(self._place))
         return process
 
-    def _next(self, process: subprocess.Popen[bytes]) -> list[KeptReading | None]:
+    def _next(self, process: Child) -> list[KeptReading | None]:
         """Return what came meanwhile; wait a while for it. Raises EOFError when the process has ended."""
-        assert process.stdout
-        if not select.select([process.stdout], [], [], LOOK_EVERY_S)[0]:
+        poll = select.poll()
+        poll.register(process.talk, select.POLLIN)
+        if not poll.poll(LOOK_EVERY_S * 1000):
             return []
-        come = os.read(process.stdout.fileno(), _READ_BYTES)
+        come = process.talk.recv(_READ_BYTES)
         if not come:
             raise EOFError
         self._read += come
@@ -191,21 +174,14 @@ class Computer:
             elif self._begun and one.key == self._begun.key:
                 self._begun = None
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+    def _ended(self) -> None:
         """Note over which reading the process ended."""
-        self.close()
+        code = self.close()
         begun, self._begun = self._begun, None
-        _log.error("the process that computes readings ended with %s", process.returncode)
+        _log.error("the process that computes readings ended with %s", code)
         if begun:
-            self._store.keep_readings([reading_cache.failed(begun, _describe_end(process.returncode))])
+            self._store.keep_readings([reading_cache.failed(begun, _describe_end(code))])
 
 
-def _write(process: subprocess.Popen[bytes], message: bytes) -> None:
-    assert process.stdin
-    process.stdin.write(message)
-    with suppress(BrokenPipeError):  # reading tells that it has ended
-        process.stdin.flush()
-
-
-def _describe_end(code: int) -> str:
+def _describe_end(code: int | None) -> str:
     return "it takes too long" if code == -signal.SIGXCPU else "its process was ended"

@@ -16,6 +16,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response
 
 from dither_aggregator.analysis.reading_cache import Elsewhere, keeper_of
+from dither_aggregator.ask import language
 from dither_aggregator.operations.computing_process import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
@@ -50,6 +51,14 @@ def bare_app() -> Flask:
     app.before_request(_refuse_other_spellings)
     app.after_request(pages.guard)
     return app
+
+
+def prepare() -> None:
+    """Make what the first page of every application takes most of its time for. It is kept in this process."""
+    language.parser()
+    templates = pages.templates_of(bare_app())
+    for name in ("base.html", "charts.html", "overview.html"):
+        templates.get_template(name)
 
 
 def _refuse_other_spellings() -> None:

@@ -2,11 +2,15 @@
 
 A connection waits, and is not refused, while a process is being replaced. A process ends on SIGTERM, after the requests
 that have begun; it sends that to itself when its parent is gone, however that ended.
+
+Processes are forks of their parent, which has no thread, store or connection: so they have its programs at once.
 """
 
+import gc
 import logging
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
@@ -31,7 +35,8 @@ LOOK_EVERY_S = 0.05
 """How long a signal or the end of a process may go unnoticed."""
 
 _log = logging.getLogger("dither_aggregator")
-_spawn = multiprocessing.get_context("spawn")
+_fork = multiprocessing.get_context("fork")
+_ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 class Opened(NamedTuple):
@@ -43,7 +48,7 @@ class Opened(NamedTuple):
 
 
 class ServedApp(Protocol):
-    """An application that can be pickled, to be opened in each process."""
+    """An application, to be opened in each process."""
 
     def open(self, opened: ExitStack) -> Opened:
         """Open it; what is to be closed goes on the stack. Raises DitherError."""
@@ -74,6 +79,8 @@ class HttpProcesses:
         self._app, self._public, self._health = app, public, health
         self._processes, self._counted = processes, process_counters.shared_rows(processes)
         self._ending = False
+        self._alive = os.pipe()
+        """Its end that is written to is this process's alone: the other one hears when this is no more."""
         for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -84,6 +91,7 @@ class HttpProcesses:
 
         Raises ConfigurationError when one ends before that.
         """
+        gc.freeze()  # else each process would copy all that is here, to look for garbage among it
         processes = [self._started(place) for place in range(self._processes)]
         failed = False
         waiting = list(processes)
@@ -125,23 +133,36 @@ class HttpProcesses:
                 process.join()
 
     def _started(self, place: int) -> HttpProcess:
-        ready, says = _spawn.Pipe(duplex=False)
+        ready, says = _fork.Pipe(duplex=False)
         shared = process_counters.Shared(self._counted, place)
-        process = _spawn.Process(target=_serve, args=(self._app, self._public, self._health, shared, says))
-        process.start()
+        process = _fork.Process(target=_serve, args=(self._app, self._public, self._health, shared, self._alive, says))
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until the process has handlers of its own
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         says.close()
         return HttpProcess(process, ready)
 
 
 def _serve(
-    served: ServedApp, public: Listener, health: Listener | None, shared: process_counters.Shared, says: Connection
+    served: ServedApp,
+    public: Listener,
+    health: Listener | None,
+    shared: process_counters.Shared,
+    alive: tuple[int, int],
+    says: Connection,
 ) -> None:
     """Be a server process."""
     process_counters.share(shared)
     say_stacks_on_sigusr1()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for number in (signal.SIGINT, signal.SIGQUIT):  # a terminal's: the parent hears them too, and ends this one
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="lifeline", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    parent, parents_own = alive
+    os.close(parents_own)
+    threading.Thread(target=_end_with, args=(parent,), name="lifeline", daemon=True).start()
     with ExitStack() as stack:
         try:
             opened = served.open(stack)
@@ -156,11 +177,11 @@ def _serve(
         server.serve(lambda: says.send_bytes(b"ready"))
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """Ask this process to end when its parent has, and insist after a while."""
-    parent = multiprocessing.parent_process()
-    assert parent
-    parent.join()
+    poll = select.poll()
+    poll.register(parent, 0)  # hears of the other end's close alone
+    poll.poll()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(KILL_AFTER_S)
     os._exit(1)

@@ -2,24 +2,23 @@
 
 A reader process answers one request at a time. A long list of candidates has a process to itself, which ends with the
 answer, or when nobody waits for it any more: so its memory is given back. Readers end with the server, however that
-ends: their pipes do.
+ends: their sockets do.
 """
 
 import asyncio
 import logging
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 import msgspec
 
 from dither_aggregator.ingest import process_counters
-from dither_aggregator.operations.computing_process import Address, command, environment
+from dither_aggregator.operations.computing_process import Address
+from dither_aggregator.operations.fork_server import Child, fork_server
 from dither_aggregator.operations.registry_process import (
     COMPUTING_NICENESS,
     READING_NICENESS,
     STARVED_S,
-    give_way,
     starves,
 )
 from dither_aggregator.web.process_messages import ASKED_BYTES_MAX, LENGTH, Place, ReadAnswer, ReadRequest, encode
@@ -35,10 +34,10 @@ WAIT_WITHIN_S = 45.0
 ANSWER_WITHIN_S = 30.0
 """For a reader. One that takes longer is ended, and another takes its place."""
 FIRST_WITHIN_S = 90.0
-"""For the first answer of a reader, which loads a second's worth of programs before it. One that was ended over that,
-beside busy programs, would be started anew for ever."""
+"""For the first answer of a reader. The fork server may have to load a second's worth of programs before it: a reader
+that was ended over that, beside busy programs, would be started anew for ever."""
 LONG_WITHIN_S = 300.0
-PIPE_BYTES = 1024 * 1024
+READ_BYTES = 1024 * 1024
 _log = logging.getLogger("dither_aggregator")
 _decoder = msgspec.msgpack.Decoder(ReadAnswer)
 
@@ -164,25 +163,15 @@ class _StarvedError(Exception):
 class ReaderProcess:
     """A reader process, seen from the server's."""
 
-    def __init__(self, process: Process) -> None:
-        assert process.stdin
-        assert process.stdout
-        self._process, self._asking, self._answering = process, process.stdin, process.stdout
+    def __init__(self, child: Child, answering: asyncio.StreamReader, asking: asyncio.StreamWriter) -> None:
+        self._child, self._answering, self._asking = child, answering, asking
         self.has_answered = False
 
     @classmethod
     async def start(cls, place: Place, niceness: int = READING_NICENESS, idle: bool = False) -> "ReaderProcess":
-        """Start one. It is told where its store is through its pipe: command lines can be read by everybody."""
-        process = await asyncio.create_subprocess_exec(
-            *command(),
-            stdin=PIPE,
-            stdout=PIPE,
-            limit=PIPE_BYTES,
-            env=environment(),
-            process_group=0,  # a terminal's Ctrl-C is for the server, which ends it
-        )
-        give_way(niceness, process.pid, idle)  # now: to load its programs takes it a second
-        reader = cls(process)
+        """Start one. It is told where its store is through its socket."""
+        child = fork_server.fork(niceness, idle)
+        reader = cls(child, *await asyncio.open_unix_connection(sock=child.talk, limit=READ_BYTES))
         reader._asking.write(encode(place))
         return reader
 
@@ -209,14 +198,12 @@ class ReaderProcess:
 
     def starves(self) -> bool:
         """Return whether the process gets next to no time."""
-        return starves(self._process.pid)
+        return self._child.pid is not None and starves(self._child.pid)
 
     async def end(self) -> None:
         """End the process, whatever it is at."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.communicate()  # reads the rest: as long as there is any, it counts as not ended
-        self._asking.close()
+        self._asking.transport.abort()  # before its socket is closed
+        await asyncio.to_thread(self._child.end)
         with suppress(OSError):  # of what it did not read; an error that nobody takes would be logged
             await self._asking.wait_closed()
 

@@ -1,6 +1,7 @@
 """A reader: a process that answers what pages and API are asked, one request after the other, and takes no upload.
 
-It is nicer than the server: where both want a processor, the server has it. It ends when its pipe does.
+It is nicer than the server: where both want a processor, the server has it. It ends when its socket does.
+It is forked by `operations/fork_server.py`.
 
 The same program computes what pages need (`operations/computing_process.py`): nicer still, within limits, and nobody
 waits for it.
@@ -10,7 +11,7 @@ import logging
 import os
 import resource
 import select
-import sys
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -20,8 +21,6 @@ import msgspec
 from flask import Flask
 
 from dither_aggregator.analysis.reading_cache import Computing, Kept
-from dither_aggregator.operations.log import set_up_logging
-from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
@@ -38,13 +37,10 @@ MEMORY_BYTES_MAX = 3 << 30
 _log = logging.getLogger("dither_aggregator")
 
 
-def main() -> None:
-    """Answer until nobody asks any more."""
-    say_stacks_on_sigusr1()
-    asking, answering = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what anything prints is no answer
-    threading.Thread(target=_end_with_server, args=(asking,), name="lifeline", daemon=True).start()
-    set_up_logging()
+def answer(talk: socket.socket) -> None:
+    """Answer until nobody asks any more. To be called in a process that has nothing else to do."""
+    asking, answering = talk.makefile("rb"), talk.makefile("wb")
+    threading.Thread(target=_end_with_server, args=(talk,), name="lifeline", daemon=True).start()
     place = msgspec.msgpack.decode(_read(asking), type=Place)
 
     def say(message: ReadAnswer | Computed) -> None:
@@ -54,14 +50,14 @@ def main() -> None:
     desk = _Desk(place, say)
     decoder = msgspec.msgpack.Decoder(ReadRequest)
     while message := _read(asking):
-        answer = desk.answer(decoder.decode(message))
-        say(Computed(None) if place.computes else answer)
+        answered = desk.answer(decoder.decode(message))
+        say(Computed(None) if place.computes else answered)
 
 
-def _end_with_server(asking: BinaryIO) -> None:
+def _end_with_server(talk: socket.socket) -> None:
     """End when nobody asks any more, also in the middle of a long answer."""
     poll = select.poll()
-    poll.register(asking, 0)  # hears of the other end's close alone
+    poll.register(talk, 0)  # hears of the other end's close alone
     poll.poll()
     os._exit(0)
 
@@ -115,7 +111,3 @@ def limit(what: int, most: int) -> None:
     """Move a limit of this process, as far as it may."""
     _, hard = resource.getrlimit(what)
     resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-if __name__ == "__main__":
-    main()

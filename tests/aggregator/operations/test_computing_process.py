@@ -18,6 +18,7 @@ import requests
 from dither_aggregator.health import checks
 from dither_aggregator.health.checks import Observed
 from dither_aggregator.operations.computing_process import Address, Computer, unmade
+from dither_aggregator.operations.fork_server import fork_server
 from dither_aggregator.operations.maintenance import maintain
 from dither_aggregator.operations.registry_process import COMPUTING_NICENESS
 from dither_aggregator.store import SQLiteStore
@@ -187,16 +188,23 @@ def is_at_work(served: Served, home: Path, killed: set[int], more: int) -> bool:
     return pid is not None and pid not in killed and len(kept(home)) >= more
 
 
-@pytest.mark.parametrize(
-    ("limit", "words"), [("PROCESSOR_S = 0", "takes too long"), ("MEMORY_BYTES_MAX = 350 << 20", "more memory")]
-)
+LESS_TIME = "reader_process.PROCESSOR_S = 0"
+MORE_MEMORY = """missing = reading_cache.Computing._missing
+reading_cache.Computing._missing = lambda self, asked, make, state: missing(
+    self, asked, (lambda: bytearray(2 * reader_process.MEMORY_BYTES_MAX)) if asked.slow else make, state
+)"""
+
+
+@pytest.mark.parametrize(("planted", "words"), [(LESS_TIME, "takes too long"), (MORE_MEMORY, "more memory")])
 def test_a_process_over_its_limits_is_one_row_that_says_so(
-    home: Path, limit: str, words: str, monkeypatch: pytest.MonkeyPatch
+    home: Path, planted: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = f"from dither_aggregator.web import reader_process as reader; reader.{limit}; reader.main()"
-    monkeypatch.setattr(
-        "dither_aggregator.operations.computing_process.command", lambda: (sys.executable, "-P", "-c", code)
+    code = (
+        "from dither_aggregator.analysis import reading_cache; from dither_aggregator.operations import fork_server\n"
+        f"from dither_aggregator.web import reader_process\n{planted}\nfork_server.main()"
     )
+    fork_server.end()
+    monkeypatch.setattr("dither_aggregator.operations.fork_server.command", lambda: (sys.executable, "-P", "-c", code))
     with closing(SQLiteStore(home / "data")) as store:
         with closing(sqlite3.connect(home / "data" / FILE_NAME)) as db, db:
             db.execute("DROP TABLE IF EXISTS reading")
@@ -206,6 +214,7 @@ def test_a_process_over_its_limits_is_one_row_that_says_so(
         assert not check.well
         assert check.value.startswith("color: ")
         assert words in check.value
+    fork_server.end()
 
 
 def test_an_address_is_read_as_it_was_written() -> None:

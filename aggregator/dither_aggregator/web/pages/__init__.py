@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from flask import Flask, Response, request
-from jinja2 import Environment
+from jinja2 import BytecodeCache, Environment
+from jinja2.bccache import Bucket
 
 from dither_aggregator.analysis.people import measured
 from dither_aggregator.analysis.reading_cache import keeper_of
@@ -91,9 +92,35 @@ def dress(templates: Environment) -> None:
     templates.trim_blocks = templates.lstrip_blocks = True
 
 
+class _Compiled(BytecodeCache):
+    """The compiled templates of this process, and of the one that it was forked from: every application has them."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Give a template its code, if it was compiled."""
+        if code := self._compiled.get(bucket.key):
+            bucket.bytecode_from_string(code)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep the code of a template."""
+        self._compiled[bucket.key] = bucket.bytecode_to_string()
+
+
+_compiled = _Compiled()
+
+
+def templates_of(app: Flask) -> Environment:
+    """Return the templates of an application, dressed."""
+    dress(app.jinja_env)
+    app.jinja_env.bytecode_cache = _compiled
+    return app.jinja_env
+
+
 def register(app: Flask, store: Store) -> None:
     """Add the pages."""
-    dress(app.jinja_env)
+    templates_of(app)
     app.context_processor(lambda: _of_every_page(store))
     for address, show in ADDRESSES.items():
         app.add_url_rule(address, _endpoint(show), _bound(show, store))
