@@ -116,7 +116,7 @@ class Neighbours:
             with week_of(directory / name, registry, devices) as store:
                 ((entry,), refused) = releases.publish(store, registry)
                 assert not refused
-                found.append((entry, releases._raw(store, store.stored(entry.plan), entry.first, entry.last)))
+                found.append((entry, releases._raw(store, entry)))
         (entry, without), (other, with_it) = found
         assert (entry.micro, entry.reports) == (other.micro, other.reports)
         return cls(entry, without, with_it)

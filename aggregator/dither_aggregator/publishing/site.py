@@ -86,7 +86,7 @@ def about(
         "begun": before.get("begun", today.isoformat()),
         "dither": version("dither-aggregator"),
         "publish_micro_year": to_micro(registry.publish_epsilon_year),
-        "registry_micro_year": micro_year(published),
+        "registry_micro_year": micro_year(registry),
         "device_micro": to_micro(registry.device_epsilon),
         "metrics": [_facts_of(registry.metrics[name], each, stored) for name, each in published.items()],
         "unpublished": [_asked(metric) for name, metric in registry.metrics.items() if name not in published],

@@ -95,7 +95,7 @@ class Kind(ABC, Generic[D, A]):
     takes_public = False
     """Whether its reports say the public column of their device."""
     published = False
-    """Whether its totals can be published (`releases`): all that is shown of them is computed from noisy counts."""
+    """Whether its totals may be published (`releases`): all that is shown of them is computed from noisy counts."""
 
     @property
     @abstractmethod
@@ -176,12 +176,24 @@ class Kind(ABC, Generic[D, A]):
         """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
         return None
 
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> float:
-        """Return by what factor the noise of a release makes standard errors of n reports larger: about, at most."""
+    def unpublished(self, asked: Asked) -> str:
+        """Return why its totals are not published, as the end of a sentence about `publish`; "" where they are."""
+        return "" if self.published else f'cannot be said of kind "{self.name}" yet'
+
+    def released_names(self, asked: Asked) -> tuple[str, ...]:
+        """Return the texts of which a release has the supports; nothing where it has all counts of a tally."""
+        return ()
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return by what factor the noise of a release makes standard errors of n reports larger: the least, the most.
+
+        They are for planning. Of shares both are that of a rare value.
+        """
         weights = sum(part.cells * part.weight for part in cells.parts)
-        return max(
+        most = max(
             noise.wider(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts
         )
+        return most, most
 
     def reports_min(self, asked: Asked) -> int:
         """Return how many reports tell anything: of devices that are all different, where these repeat memos."""

@@ -176,16 +176,16 @@ class NumberKind(Kind[NumberDomain, Placed]):
 
         return told_best(NumberDomain.of(asked.domain), asked.cells, n)
 
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> float:
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
         """Return that of the mean where it is all that is asked; else of the cells with the fewest reports a count."""
         if isinstance(cells.parts[-1].mechanism, SquareWave):
             from dither_shared.kinds.number_precision import mean_moves, mean_variance  # only for planning
 
-            return sqrt(1 + noise.variance * mean_moves(cells) / (n * mean_variance(cells)))
+            wider = sqrt(1 + noise.variance * mean_moves(cells) / (n * mean_variance(cells)))
+            return wider, wider
         weights = sum(part.cells * part.weight for part in cells.parts)
-        return max(
-            noise.wider_even(part.mechanism.shape.size, max(1, n * part.weight // weights)) for part in cells.parts
-        )
+        each = [noise.wider_even(part.mechanism.shape.size, max(1, n * part.weight // weights)) for part in cells.parts]
+        return min(each), max(each)
 
     def reports_min(self, asked: Asked) -> int:
         """Return that of a mean, or of quantiles, too."""

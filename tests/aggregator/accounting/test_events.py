@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.accounting.composition import optimal
+from dither_shared.accounting.composition import optimal
 from dither_aggregator.accounting.events import (
     BASIC,
     OPTIMAL,

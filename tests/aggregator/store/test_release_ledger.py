@@ -57,7 +57,7 @@ def other(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 def raw(store: Store, release: Release) -> Counts:
-    return releases._raw(store, store.stored(release.plan), release.first, release.last)
+    return releases._raw(store, release)
 
 
 def test_a_release_is_drawn_once(lived: Store, place: Place, asked: Registry) -> None:
