@@ -88,7 +88,6 @@ class Publishing:
         return to_micro(self.epsilon)
 
 
-
 def read_publishing(table: "TomlTable", kind: "Kind[Any, Answer]", asked: "Asked | None") -> Publishing:
     """Read `publish`, `publish_epsilon`, `why` and `issue`; raise RegistryError for what cannot be published."""
     window = table.one_of("publish", tuple(IN_A_YEAR))
@@ -403,6 +402,7 @@ def prove_issues(published: Mapping[str, Publishing], source: str) -> None:
 
 
 # In words.
+
 
 def release_lines(registry: Any) -> Iterator[str]:
     """Yield what there is to say of a Registry's releases: each metric's noise, and what a year costs a device.

@@ -138,7 +138,9 @@ def _far(counts: Counts, n: Counts, used: npt.NDArray[np.bool_], noise: float) -
     mine, own = np.where(largest, counts, 0).sum(axis=0), np.where(largest, n, 0).sum(axis=0)
     others = np.where(rest, n, 0).sum(axis=0)
     rate = np.where(rest, counts, 0).sum(axis=0) / np.maximum(others, 1)
-    spread = rate_variance(np.clip(rate, 1 / np.maximum(others, 2), 0.5), 1, 1.0) * (1 / own + 1 / np.maximum(others, 1))
+    spread = rate_variance(np.clip(rate, 1 / np.maximum(others, 2), 0.5), 1, 1.0) * (
+        1 / own + 1 / np.maximum(others, 1)
+    )
     spread = spread + noise * (1 / own**2 + rest.sum(axis=0) / np.maximum(others, 1) ** 2) * (1 + rate**2)
     far = rest.any(axis=0) & (mine / own - rate > FAR * np.sqrt(spread))
     return np.asarray(largest & far)

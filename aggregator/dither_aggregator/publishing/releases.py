@@ -51,7 +51,8 @@ SealedRelease = Mapping[str, Any]
 def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = ()) -> tuple[list[Release], list[str]]:
     """Publish the last closed window of each metric that a registry publishes, unless it is.
 
-    Nor is one published that began too early, or after the last report that may come of a question that has expired.
+    Nor is one published that began too early, or after the last report that may come of a question that has expired;
+    and none of a rev that is retired, for some of its days have no reports.
 
     `known` are the releases that a site has. Returns all releases, and why windows are not published, a sentence each:
     what they would cost devices in a year, or counts that are not there. Raises StoreError where nothing can be
@@ -80,7 +81,7 @@ def _publish(store: Store, stored: StoredPlan, registry: Registry) -> None:
     assert publishing is not None  # the caller goes through those that have it
     assert micro_year is not None  # nor is there one without the other: `prove_releases`
     first, last = last_window(publishing.window, store.sealed())
-    if first < first_window(stored, publishing.window) or first >= stored.expires + GRACE:
+    if stored.retired or first < first_window(stored, publishing.window) or first >= stored.expires + GRACE:
         return
     days = (last - first).days + 1
     metric = stored.plan.metric
@@ -131,9 +132,9 @@ def missing(store: Store, registry: Registry, releases: Iterable[Release]) -> di
 def first_window(stored: StoredPlan, window: str) -> date:
     """Return the first day of the first window of which the store has been asking under a plan from the begin.
 
-    One that began before has the reports of a part of its days: those of before are of an earlier rev, or of nobody.
-    A plan that a registry left out and has again begins anew. The day on which a plan was loaded says so, not the day
-    of its first report, which tells that somebody sent one.
+    One that began before has the reports of a part of its days: those of before are of an earlier rev, or of nobody. A
+    plan that a registry left out and has again begins anew, and so does one that was retired and taken back. The day on
+    which a plan was loaded says so, not the day of its first report, which tells that somebody sent one.
     """
     if stored.since is None:
         return date.min

@@ -195,7 +195,7 @@ class Documents(ABC):
 
     def retire(self, metric: str, rev: int, retired: bool = True) -> None:
         """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""
-        self._change(StoredPlan, lambda kept: Plans(kept, 0).retiring(metric, rev, retired))
+        self._change(StoredPlan, lambda kept: Plans(kept, 0).retiring(metric, rev, retired, self.clock_day()))
         self.refresh()
 
     def find_plan(self, metric: str, digest: str) -> Plan:

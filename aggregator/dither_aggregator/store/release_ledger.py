@@ -1,8 +1,8 @@
 """The ledger of releases: what was charged for each published window, and its noisy counts, once and for good.
 
 An entry is stored before its noise is drawn, with a commitment to the noise, and stored again with the counts. A second
-request gets the same. `publish_epsilon_year`, at `publish_delta` where one is declared, is checked in the same step as the entry is stored, over all metrics:
-several processes that publish at once charge no more than one.
+request gets the same. `publish_epsilon_year`, at `publish_delta` where one is declared, is checked in the same step as
+the entry is stored, over all metrics: several processes that publish at once charge no more than one.
 """
 
 import hashlib
@@ -120,7 +120,9 @@ class Release(Document):
 
     @classmethod
     def _of(cls, fields: Mapping[str, Any]) -> Self:
-        counts, charged = fields["counts"], fields.get("charged")
+        counts, charged, names = fields["counts"], fields.get("charged"), fields.get("names", [])
+        if not isinstance(names, list):
+            raise TypeError("names must be a list")
         release = cls(
             fields["metric"],
             fields["question"],
@@ -133,7 +135,7 @@ class Release(Document):
             None if charged is None else date.fromisoformat(charged),
             fields.get("commitment", ""),
             None if counts is None else tuple(counts),
-            tuple(fields.get("names", ())),
+            tuple(names),
             Decimal(fields["delta"]) if "delta" in fields else None,
         )
         if set(fields) - set(release.to_document()):
