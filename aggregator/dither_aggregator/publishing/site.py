@@ -35,7 +35,7 @@ from dither_aggregator.publishing.releases import SealedRelease, first_window, m
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
 from dither_aggregator.web.charts.cards import SmallRow, draw_rows
-from dither_aggregator.web.charts.scale import SHARES, Tick
+from dither_aggregator.web.charts.scale import SHARES, UNITLESS, Measure, Tick
 from dither_aggregator.web.charts.series import Across, SeriesChart, draw_series
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages import dress
@@ -214,8 +214,12 @@ class PublishedMetricPage:
 
     @cached_property
     def history(self) -> "History | None":
-        """The charts of shares over time; None where fewer than two releases of one length tell anything."""
-        return None if self.numbers else _history(self.readings, [row.value for row in self.shown[:PANELS_MAX]])
+        """The charts over time: of the mean and what else has its unit, else of the shares that are shown first.
+
+        None where fewer than two releases of one length tell anything.
+        """
+        alike = [row for row in self.numbers if row.unit == self.numbers[0].unit]
+        return _history(self.readings, (alike or self.shown)[:PANELS_MAX])
 
 
 @dataclass(frozen=True)
@@ -223,6 +227,7 @@ class History:
     """A few values over the releases, as charts and as a table."""
 
     chart: SeriesChart
+    measure: Measure
     values: Sequence[str]
     lines: Sequence[tuple[Release, Sequence[ReleasedRow | None]]]
     """Each release that is drawn, the latest first, with the row of each value; None where it is of another plan."""
@@ -248,13 +253,17 @@ def headline(reading: PublishedReading) -> str:
     return f"{name}: the {row.value} is {row.in_words(row.estimate)} ({ends})."
 
 
-def _history(readings: Sequence[PublishedReading], values: Sequence[str]) -> History | None:
-    """Return the history of some values, in releases of the length that the latest one has."""
+def _history(readings: Sequence[PublishedReading], shown: Sequence[ReleasedRow]) -> History | None:
+    """Return the history of rows of one unit, in releases of the length that the latest one has."""
+    if not shown:
+        return None
+    values, unit = [row.value for row in shown], shown[0].unit
+    measure = SHARES if unit is None else Measure(unit or UNITLESS)
     told = [each for each in readings if not each.too_few and each.release.window == readings[0].release.window]
     told = told[:POINTS_MAX]
-    if len(told) < 2 or not values:
+    rows = [(each, {row.value: row for row in each.rows if row.unit == unit}) for each in told]
+    if len(told) < 2 or not any(known.keys() & set(values) for _, known in rows):
         return None
-    rows = [(each, {row.value: row for row in each.shares}) for each in told]
     points = [
         Point(
             *(row.value, row.estimate, row.std_error, row.lower, row.upper, True),
@@ -266,7 +275,7 @@ def _history(readings: Sequence[PublishedReading], values: Sequence[str]) -> His
     ]
     days = max((each.release.last - each.release.first).days + 1 for each in told)
     window = Window(told[-1].release.last, told[0].release.last)
-    chart = draw_series(points, window, joined_days=days)
+    chart = draw_series(points, window, measure=measure, joined_days=days)
     across = Across(window, chart.margin)
     dates: list[Tick] = []
     for each in told:
@@ -274,7 +283,7 @@ def _history(readings: Sequence[PublishedReading], values: Sequence[str]) -> His
         if not dates or dates[-1].x - place >= DATES_APART:
             dates.append(Tick(place, each.release.name, zero=False))
     lines = [(each.release, [known.get(value) for value in values]) for each, known in rows]
-    return History(replace(chart, dates=dates), values, lines)
+    return History(replace(chart, dates=dates), measure, values, lines)
 
 
 @dataclass(frozen=True)
