@@ -275,20 +275,25 @@ class ReleaseNoise:
         a = exp(-1 / float(self.scale))
         return 2 * a / (1 - a) ** 2
 
-    def of_rare(self, mechanism: PureMechanism, n: int) -> float:
-        """Return the variance that the noise adds to the estimate of a value that nobody has, of n reports.
+    def of_share(self, mechanism: PureMechanism, n: int, share: float = 0.0) -> float:
+        """Return the variance that the noise adds to the estimate of a value of such a share, of n reports.
 
-        The estimate moves with a count by (1 - q) / (n (p - q)) where that supports the value, and by -q / (n (p - q))
-        where not, for n is the sum of the counts. One of a subset's w counts is the value's, and q is q / w.
+        With q for the rate of its support, the estimate moves with a count by (1 - q) / (n (p - q)) where that supports
+        the value, and by -q / (n (p - q)) where not, for n is the sum of the counts. One of a subset's w counts is the
+        value's, and q is q / w.
         """
-        p, q, size = float(mechanism.p), float(mechanism.q), mechanism.shape.size
-        supports, part = (round(q * size), q) if mechanism.geometry else (1, q / self.width)
+        apart, size = float(mechanism.p - mechanism.q), mechanism.shape.size
+        rate = float(mechanism.q) + apart * share
+        supports, part = (round(float(mechanism.q) * size), rate) if mechanism.geometry else (1, rate / self.width)
         moved = supports * (1 - part) ** 2 + (size - supports) * part**2
-        return moved * self.variance / (n * (p - q)) ** 2
+        return moved * self.variance / (n * apart) ** 2
 
-    def wider(self, mechanism: PureMechanism, n: int) -> float:
+    def wider(self, mechanism: PureMechanism, n: int, share: float = 0.0) -> float:
         """Return by what factor that makes the standard error of n reports larger: about, and for planning."""
-        return sqrt(1 + self.of_rare(mechanism, n) * n / float(mechanism.noise_variance))
+        apart = float(mechanism.p - mechanism.q)
+        rate = float(mechanism.q) + apart * share
+        own = rate * (1 - rate) / (n * apart**2)
+        return sqrt(1 + self.of_share(mechanism, n, share) / own)
 
     def wider_even(self, counts: int, n: int) -> float:
         """Return the same of any estimate from n reports that are spread evenly over so many counts.

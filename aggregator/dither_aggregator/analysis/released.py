@@ -152,6 +152,8 @@ class ReleasedTally:
 
         A sum of few Laplace numbers has longer tails than a normal one.
         """
+        if self.noise.rho:
+            return self.count_noise
         return self.count_noise * (reach_of_noise(1.0, alpha) / -NormalDist().inv_cdf(alpha / 2)) ** 2
 
 

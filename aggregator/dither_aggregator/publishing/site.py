@@ -24,7 +24,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from jinja2 import Environment, PackageLoader
 
-from dither_aggregator.analysis.numbers import QUANTILES
+from dither_aggregator.analysis.numbers import MEDIAN, QUANTILES
 from dither_aggregator.analysis.released import ReleasedRow
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
@@ -214,11 +214,12 @@ class PublishedMetricPage:
 
     @cached_property
     def history(self) -> "History | None":
-        """The charts over time: of the mean and what else has its unit, else of the shares that are shown first.
+        """The charts over time: of the means of one unit and their median, else of the shares that are shown first.
 
         None where fewer than two releases of one length tell anything.
         """
-        alike = [row for row in self.numbers if row.unit == self.numbers[0].unit]
+        told = [row for row in self.numbers if row.value == MEDIAN or row.value not in QUANTILES]
+        alike = [row for row in told if row.unit == told[0].unit]
         return _history(self.readings, (alike or self.shown)[:PANELS_MAX])
 
 

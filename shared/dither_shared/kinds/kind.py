@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
+from math import log, sqrt
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dither_shared.cells import Cells
@@ -25,6 +26,9 @@ CANDIDATES_MAX = 100_000
 """The most texts that are looked for at once."""
 EXAMPLES = 64
 """Texts to try where nobody lists any."""
+TAILS = (log(20) / sqrt(2) / 1.959964) ** 2
+"""How much more the variance of one Laplace number counts in an interval of 95 % than that of a normal one, which ends
+sooner: 1.17."""
 
 
 @frozen
@@ -70,11 +74,16 @@ class CountNoise(Protocol):
     def variance(self) -> float:
         """The variance on one count."""
 
-    def wider(self, mechanism: PureMechanism, n: int) -> float:
-        """Return by what factor it makes the standard error of a rare value larger, of n reports."""
+    def wider(self, mechanism: PureMechanism, n: int, share: float = 0.0) -> float:
+        """Return by what factor it makes the standard error of a value of such a share larger, of n reports."""
 
     def wider_even(self, counts: int, n: int) -> float:
         """Return the same of n reports that are spread evenly over so many counts."""
+
+
+def with_tails(wider: float) -> float:
+    """Return the factor by which noise makes errors larger whose tails count as well."""
+    return sqrt(1 + TAILS * (wider**2 - 1))
 
 
 class Kind(ABC, Generic[D, A]):

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.inference import Z, reach_of_noise
 from dither_aggregator.analysis.numeric.channel import places_of
 from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
@@ -26,6 +27,7 @@ from dither_aggregator.web.charts.scale import shorten
 from dither_shared.cells import one_cell
 from dither_shared.domains import NumberDomain
 from dither_shared.frozen import replaced
+from dither_shared.kinds.kind import TAILS
 from dither_shared.mechanisms import PrivSet
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -254,6 +256,33 @@ def test_errors_have_what_noise_on_each_count_does(name: str, draw: Drawn) -> No
     for value, square in squares.items():
         added = noisy[value].std_error ** 2 - plain[value].std_error ** 2
         assert 0.9 <= added / (noise.variance * square) <= 1.25, value
+
+
+@pytest.mark.parametrize("reports", [1, 4, 9])
+@pytest.mark.parametrize(("name", "draw"), list({name: draw for name, draw, *_ in CASES if name != "ticks"}.items()))
+def test_a_check_says_how_much_wider_errors_of_each_kind_are(name: str, draw: Drawn, reports: int) -> None:
+    """The error of each share, and of a mean, grows by a factor in the range that is said, within 2 %.
+
+    The share of one column, a sum of a pair's cells, grows by up to 2.5 % more than that of a rare cell.
+    """
+    plan, n = plan_of(name), 20_000
+    raw, _ = draw(plan, n, np.random.default_rng(1))
+    noise, silent = ReleaseNoise.of(plan, 1_000_000, reports), ReleaseNoise.of(plan, 20_000_000, 1)
+
+    def errors(law: ReleaseNoise) -> Mapping[str, float]:
+        rows = estimand_of(plan).released(ReleasedTally.of(plan, raw.tolist(), law, 1)).rows
+        return {row.value: row.std_error for row in rows if row.is_share or row.value == "mean"}
+
+    without, with_it = errors(silent), errors(noise)
+    factors = [with_it[value] / without[value] for value in with_it]
+    least, most = plan.kind.widened(plan.cells, noise, n)
+    assert 0.98 * least <= min(factors)
+    assert max(factors) <= (1.025 if name == "pairs" else 1.02) * most
+    assert most <= 1.25 * max(factors)  # nor is far more said than there is
+
+
+def test_the_tails_of_planning_are_those_of_intervals() -> None:
+    assert pytest.approx((reach_of_noise(1.0, 0.05) / Z) ** 2) == TAILS
 
 
 @pytest.mark.parametrize("columns", [(0,), (0, 1)])
