@@ -383,6 +383,8 @@ def micro_year(registry: Any) -> int:
 
     Without a delta, their epsilons add up; with `publish_delta`, see `Loss.at`.
     """
+    if registry.publish_delta is None:
+        return sum(IN_A_YEAR[each.window] * each.micro for each in registry.published.values())
     loss = Loss()
     for name, each in registry.published.items():
         loss += Loss.of(noise_of(registry, name), IN_A_YEAR[each.window])

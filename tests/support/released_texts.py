@@ -37,9 +37,14 @@ def small(buckets: int = BUCKETS, epsilon: str = "2") -> Plan:
     return replaced(plan, domain=Hashed("color", buckets), cells=Cells((Part(mechanism, ROWS),)))
 
 
-def release_of(plan: Plan, counts: Counts | Sequence[int], names: tuple[str, ...], **changes: object) -> Release:
+def release_of(
+    plan: Plan, counts: Counts | Sequence[int], names: tuple[str, ...], delta: Decimal | None = None, **changes: object
+) -> Release:
+    """Return a release of supports, with the better noise at a delta."""
     entry = Release("color", "What?", plan, "month", date(2026, 10, 1), 1_000_000, 1, 1, names=names)
-    return replace(entry, counts=tuple(int(count) for count in counts), **changes)  # type: ignore[arg-type]
+    entry = replace(entry, counts=tuple(int(count) for count in counts), **changes)  # type: ignore[arg-type]
+    rho = ReleaseNoise.of(plan, entry.micro, entry.reports, names, delta).rho
+    return replace(entry, rho=rho, delta=delta if rho else None)
 
 
 @dataclass(frozen=True)

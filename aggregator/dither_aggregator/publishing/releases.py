@@ -39,7 +39,7 @@ from dither_aggregator.store.release_ledger import (
 )
 from dither_shared.exact import to_micro
 from dither_shared.registry import Registry
-from dither_shared.releases import last_window, name_of, reports_in, window_of
+from dither_shared.releases import ReleaseNoise, last_window, name_of, reports_in, window_of
 from dither_shared.rng import keyed_rng
 
 MISSING_MAX = 53
@@ -84,7 +84,8 @@ def _publish(store: Store, stored: StoredPlan, registry: Registry) -> None:
     if stored.retired or first < first_window(stored, publishing.window) or first >= stored.expires + GRACE:
         return
     days = (last - first).days + 1
-    metric = stored.plan.metric
+    metric, names, reports = stored.plan.metric, asked.kind.released_names(asked.asked), device_reports(stored, days)
+    noise = ReleaseNoise.of(stored.plan, publishing.micro, reports, names, delta)
     entry = Release(
         metric,
         stored.question,
@@ -92,11 +93,12 @@ def _publish(store: Store, stored: StoredPlan, registry: Registry) -> None:
         publishing.window,
         first,
         publishing.micro,
-        device_reports(stored, days),
+        reports,
         reports_max(stored, days),
         store.clock_day(),
-        names=asked.kind.released_names(asked.asked),
-        delta=delta,
+        names=names,
+        rho=noise.rho,
+        delta=delta if noise.rho else None,
     )
     kept = {each.document_id: each for each in store.documents(Release)}.get(entry.document_id)
     if kept is not None and kept.counts is not None:

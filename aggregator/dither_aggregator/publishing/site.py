@@ -373,7 +373,7 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: 
 def _delta(facts: Mapping[str, Any], releases: Iterable[Release]) -> Decimal | None:
     """Return the delta at which a site's losses are said: the registry's, or that of earlier Gaussian noise."""
     declared = facts.get("publish_delta")
-    earlier = (each.delta for each in releases if each.noise.rho and each.delta is not None)
+    earlier = (each.delta for each in releases if each.delta is not None)
     return Decimal(declared) if declared else max(earlier, default=None)
 
 

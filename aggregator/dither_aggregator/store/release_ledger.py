@@ -10,25 +10,29 @@ import hmac
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any, Self
 
 from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.records import StoreError
+from dither_shared.accounting.composition import of_zcdp
 from dither_shared.canonical_json import canonical_json
 from dither_shared.domains import Hashed
-from dither_shared.exact import from_micro
+from dither_shared.exact import MICRO, from_micro
 from dither_shared.plan import Plan
 from dither_shared.releases import (
     COUNTS_MAX,
     DELTA_MAX,
     DELTA_MIN,
     IN_A_YEAR,
+    RHO_MAX,
     YEAR_DAYS,
     Loss,
     ReleaseNoise,
     counts_of,
     name_of,
+    width_of,
     window_of,
 )
 
@@ -68,8 +72,10 @@ class Release(Document):
     """The noisy counts; None until they are drawn."""
     names: tuple[str, ...] = ()
     """The texts whose supports are counted, in each cell after its number of reports; () where all symbols are."""
+    rho: int = 0
+    """rho of Gaussian noise, in millionths; 0 of Laplace noise."""
     delta: Decimal | None = None
-    """The delta at which the better one of two laws of noise was chosen; None of Laplace noise without a choice."""
+    """The delta at which the cost follows of rho; None of Laplace noise, whose cost holds for certain."""
 
     @property
     def document_id(self) -> str:
@@ -89,7 +95,7 @@ class Release(Document):
     @property
     def noise(self) -> ReleaseNoise:
         """The law of the noise."""
-        return ReleaseNoise.of(self.plan, self.micro, self.reports, self.names, self.delta)
+        return ReleaseNoise(self.micro, width_of(self.plan, self.names), self.reports, self.rho)
 
     @property
     def epsilon(self) -> float:
@@ -115,7 +121,7 @@ class Release(Document):
             "commitment": self.commitment,
             "counts": None if self.counts is None else list(self.counts),
             **({"names": list(self.names)} if self.names else {}),
-            **({} if self.delta is None else {"delta": str(self.delta)}),
+            **({} if self.delta is None else {"rho": self.rho, "delta": str(self.delta)}),
         }
 
     @classmethod
@@ -136,7 +142,8 @@ class Release(Document):
             fields.get("commitment", ""),
             None if counts is None else tuple(counts),
             tuple(names),
-            Decimal(fields["delta"]) if "delta" in fields else None,
+            fields.get("rho", 0),
+            _delta(fields["delta"]) if "delta" in fields else None,
         )
         if set(fields) - set(release.to_document()):
             raise ValueError("a release has a field that none has")
@@ -166,6 +173,10 @@ class Release(Document):
             raise ValueError("names are different texts, of a plan of hashed ones")
         if self.delta is not None and not (self.delta.is_finite() and DELTA_MIN <= self.delta <= DELTA_MAX):
             raise ValueError(f"a delta must be from {DELTA_MIN} to {DELTA_MAX}, got {self.delta}")
+        if type(self.rho) is not int or not 0 <= self.rho < RHO_MAX or bool(self.rho) != (self.delta is not None):
+            raise ValueError("a release with a delta must have a rho, and no other one")
+        if self.delta is not None and of_zcdp(Fraction(self.rho, MICRO), self.delta) > self.micro + 1:
+            raise ValueError("the rho of a release must not cost more than it says")
         if self.counts is not None and not (
             len(self.counts) == size
             and all(type(count) is int and -COUNT_MAX < count < COUNT_MAX for count in self.counts)
@@ -177,6 +188,13 @@ class Release(Document):
     def faults(cls, kept: Sequence[Self]) -> Iterator[str]:
         """Yield nothing: what is damaged cannot be read."""
         return iter(())
+
+
+def _delta(text: object) -> Decimal:
+    try:
+        return Decimal(str(text))
+    except InvalidOperation:
+        raise ValueError(f"a delta must be a number, got {text!r}") from None
 
 
 def seal(release: Release, secret: bytes) -> str:
@@ -198,8 +216,8 @@ def seed_of(release: Release, tally: bytes, secret: bytes) -> bytes:
     with one noise would tell the exact difference of their tallies.
     """
     facts: list[object] = [release.document_id, release.plan.digest, release.micro, release.reports]
-    if release.names or release.delta is not None:
-        facts += [list(release.names), str(release.delta)]
+    if release.names or release.rho:
+        facts += [list(release.names), release.rho]
     context = canonical_json(facts) + hashlib.sha256(tally).digest()
     return hashlib.blake2b(context, key=secret, digest_size=32, person=b"dither noise").digest()
 

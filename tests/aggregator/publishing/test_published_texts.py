@@ -14,9 +14,10 @@ from dither_aggregator.analysis.released import released_counts
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.counting.supports import hyperplanes_through
 from dither_aggregator.publishing import releases
+from dither_aggregator.publishing import site as site_module
 from dither_aggregator.publishing.reading import read
 from dither_aggregator.publishing.site import publish_to, verify
-from dither_aggregator.store import StoreError
+from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.release_ledger import Release, seed_of
 from dither_shared import releases as shared
 from dither_shared.domains import OTHER, Hashed
@@ -192,7 +193,7 @@ def test_the_list_is_part_of_what_noise_is_drawn_for(neighbours: Neighbours) -> 
     entry, tally = neighbours.entry, neighbours.without.astype("<i8").tobytes()
     seeds = {
         seed_of(each, tally, b"a secret of sixteen bytes")
-        for each in (entry, replace(entry, names=entry.names[::-1]), replace(entry, delta=DELTA))
+        for each in (entry, replace(entry, names=entry.names[::-1]), replace(entry, rho=24_355, delta=DELTA))
     }
     assert len(seeds) == 3
 
@@ -228,6 +229,35 @@ def test_a_page_of_texts_can_be_read(site: Path, browser: Browser) -> None:
         check_looks(tab, [(1280, "light"), (390, "dark")])
 
 
+@pytest.mark.parametrize("planted", [False, True], ids=["sound", "texts are named by raw counts"])
+def test_two_stores_with_the_same_noisy_counts_give_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool
+) -> None:
+    raw: list[Counts] = []
+    noisy = tuple(ROWS * [5_000, 900, 700, 600, 500, 600])
+
+    def seen(counts: Counts, *_: object) -> tuple[int, ...]:
+        raw.append(counts)
+        return noisy
+
+    def named_by_raw(release: Release) -> PublishedReading:
+        reading = read(release)
+        return replace(reading, rows=[row for row in reading.rows if row.value != "red" or raw[-1][1] > 2])
+
+    monkeypatch.setattr(SQLiteStore, "signing_secret", lambda self, purpose: b"both stores have it " + purpose)
+    monkeypatch.setattr(releases, "noisy", seen)
+    if planted:
+        monkeypatch.setattr(site_module, "read", named_by_raw)
+    sites = []
+    for name, devices in (("without", OTHERS), ("with", [*OTHERS, worst()[1]])):
+        with week_of(tmp_path / name / "data", REGISTRY, devices) as store:
+            publish_to(tmp_path / name / "site", store, REGISTRY)
+        top = tmp_path / name / "site"
+        sites.append({path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()})
+    assert (raw[0] != raw[1]).any()
+    assert (sites[0] != sites[1]) == planted
+
+
 def test_a_site_with_gaussian_noise_says_its_delta(tmp_path: Path) -> None:
     names = tuple(f"name {place}" for place in range(60))
     registry = text_registry(names=names, publish_delta="1e-6", publish_epsilon_year="13.0")
@@ -237,6 +267,8 @@ def test_a_site_with_gaussian_noise_says_its_delta(tmp_path: Path) -> None:
         assert release.noise.rho
         assert releases.publish(store, registry) == ([release], [])
     assert verify(tmp_path / "site") == []
+    with pytest.raises(StoreError, match="must not cost more than it says"):
+        Release.from_document({**release.published(), "rho": release.rho + 100})
     assert Release.from_document(release.published()) == replace(release, charged=None, commitment="")
     assert "epsilon 1 at a delta of 0.000001" in (tmp_path / "site" / "color" / "index.html").read_text()
     assert "but for a chance of 0.000001" in (tmp_path / "site" / "index.html").read_text()
