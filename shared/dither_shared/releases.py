@@ -15,8 +15,8 @@ A fresh text has far more symbols than could be published. Its release has, for 
 and how many of them support each text of a list that the registry names. A report adds to the first and to as many of
 the others as have their buckets on hyperplanes through its point: w is one more than the most that have (`width_of`).
 
-**Where a delta is declared** (`publish_delta`), a release may have discrete Gaussian noise in place of Laplace noise,
-for the tallies differ by at most sqrt(w) r in root of squared differences:
+A release may have discrete Gaussian noise in place of Laplace noise if a delta is declared (`publish_delta`), for the
+tallies differ by at most sqrt(w) r in root of squared differences:
 
     noise k with probability proportional to exp(-k^2 / (2 V))        V = w r^2 / (2 rho)
 
@@ -269,7 +269,7 @@ class ReleaseNoise:
 
     @property
     def variance(self) -> float:
-        """Of one count: 2 a / (1 - a)^2 with a = exp(-1 / scale); of Gaussian noise at most V."""
+        """The variance on one count: 2 a / (1 - a)^2 with a = exp(-1 / scale), or for Gaussian noise at most V."""
         if self.gaussian is not None:
             return float(self.gaussian)
         a = exp(-1 / float(self.scale))
@@ -311,7 +311,7 @@ def rho_of(micro: int, delta: Decimal) -> int:
 
 @frozen
 class Loss:
-    """What several releases cost a device together, in millionths of epsilon and of rho."""
+    """The cost of several releases for a device together, in millionths of epsilon and of rho."""
 
     micro: int = 0
     """The epsilons of those with Laplace noise."""

@@ -140,7 +140,7 @@ def test_an_issue_is_an_address_of_the_web(issue: str) -> None:
         asked('issue = "https://example.org/issues/12"', "")
 
 
-# Where a delta is declared.
+# With a delta.
 
 DELTA = Decimal("1e-6")
 LONG = tuple(f"name {place}" for place in range(60))

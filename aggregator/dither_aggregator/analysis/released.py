@@ -1,8 +1,8 @@
 """Released tallies: the noisy counts of a plan in one window, and the rows that an estimand makes of them.
 
-Where all symbols are counted no number of reports is released: that of a cell is the sum of its noisy counts, over the
-counts to which one report adds. Where named texts are, a cell's number of reports has noise like a count. So everything
-that a reading says comes from noisy counts and the plan.
+No number of reports is released with the counts of all symbols: that of a cell is the sum of its noisy counts, over the
+counts to which one report adds. Beside counts of named texts it is, with noise like theirs. So everything that a reading
+says comes from noisy counts and the plan.
 """
 
 from collections.abc import Sequence
@@ -132,7 +132,7 @@ class ReleasedTally:
 
     @property
     def rows(self) -> Counts:
-        """Of each cell its reports, and how many support each named text: int64[cells, 1 + names]."""
+        """The reports of each cell, and how many of them support each named text: int64[cells, 1 + names]."""
         return self.counts.reshape(-1, 1 + len(self.names))
 
     def error_of(self, shape: ReportShape) -> float:

@@ -51,7 +51,7 @@ def read_supports(tally: ReleasedTally) -> Released:
 
 @dataclass(frozen=True)
 class _Supports:
-    """What is counted of each of S texts in its rows, together: arrays of length S."""
+    """The counts of each of S texts, in all of its rows together: arrays of length S."""
 
     tally: ReleasedTally
     mechanism: PGR
@@ -100,7 +100,7 @@ class _Supports:
 
     @property
     def variance(self) -> Floats:
-        """Of all three parts."""
+        """The sum of all three parts."""
         share = np.clip(self.estimate, 0.0, 1.0)
         reports = share_variance(self.mechanism, share, self.n, "population", self.tally.repeats)
         return np.asarray(reports + self.of_others + self.of_noise)

@@ -459,7 +459,7 @@ def _csv(reading: PublishedReading) -> bytes:
 def _counts(release: Release) -> bytes:
     """Return the noisy counts of a release, a line each: of the symbols, or members, that reports have.
 
-    Of texts: of each row its reports, in a line without a text, and how many of them support each text.
+    For texts: the reports of each row, in a line without a text, and how many of them support each text.
     """
     assert release.counts is not None
     if release.names:

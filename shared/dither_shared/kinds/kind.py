@@ -196,7 +196,7 @@ class Kind(ABC, Generic[D, A]):
     def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
         """Return by what factor the noise of a release makes standard errors of n reports larger: the least, the most.
 
-        They are for planning. Of shares both are that of a rare value.
+        They are for planning. Both are that of a rare value, for shares.
         """
         weights = sum(part.cells * part.weight for part in cells.parts)
         most = max(

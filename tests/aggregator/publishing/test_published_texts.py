@@ -129,7 +129,7 @@ def _meets(plan: Plan, name: str) -> bool:
 
 @pytest.mark.parametrize(("reports", "delta"), [(1, None), (9, None), (9, DELTA)])
 def test_a_check_says_how_much_wider_errors_are(reports: int, delta: Decimal | None) -> None:
-    """Of the buckets that a registry's texts have, and a text that nobody has."""
+    """Here a text has as many buckets as a registry gives it, and nobody has it."""
     plan, names = REGISTRY.metrics["color"].plan, (*ANSWERS, OTHER)
     law = ReleaseNoise.of(plan, 1_000_000, reports, names, delta)
     rate = float(PGR.of(plan.cells.mechanism).q)

@@ -280,7 +280,7 @@ def shorten(text: str, width_em: float = LABEL_EM) -> str:
 def shorten_apart(texts: Sequence[str], width_em: float = LABEL_EM) -> list[str]:
     """Return labels of different texts that are different as well: some cut inside, so that they keep their ends.
 
-    Of two values that stand together each keeps its own. Where that is not enough, a place in the list goes before.
+    Two values that stand together keep an end each. If that is not enough, a place in the list goes before.
     """
     cut = [shorten(text, width_em) for text in texts]
     labels = [
