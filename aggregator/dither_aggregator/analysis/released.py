@@ -1,8 +1,8 @@
 """Released tallies: the noisy counts of a plan in one window, and the rows that an estimand makes of them.
 
 No number of reports is released with the counts of all symbols: that of a cell is the sum of its noisy counts, over the
-counts to which one report adds. Beside counts of named texts it is, with noise like theirs. So everything that a reading
-says comes from noisy counts and the plan.
+counts to which one report adds. Beside counts of named texts it is, with noise like theirs. So everything that a
+reading says comes from noisy counts and the plan.
 """
 
 from collections.abc import Sequence
