@@ -247,6 +247,8 @@ class Registry:
     """Whether reviewers know that browsers may make new devices of one person, and people are told so."""
     publish_epsilon_year: Decimal | None = None
     """The most that releases may cost a device in a year; None where there are none, and where it is compiled."""
+    publish_delta: Decimal | None = None
+    """The delta at which that holds; None where it holds for certain, and where it is compiled."""
 
     @classmethod
     def load(cls, path: StrPath) -> "Registry":
@@ -300,7 +302,8 @@ class Registry:
         asked = {**data["metric"][metric], **changes}
         table = {key: value for key, value in asked.items() if value is not None and key not in PUBLISHED}
         head = {**data["registry"], "device_epsilon": DEVICE_EPSILON_MAX}
-        head.pop("publish_epsilon_year", None)
+        for key in ("publish_epsilon_year", "publish_delta"):
+            head.pop(key, None)
         if not KINDS[table["kind"]].takes_public:
             head.pop("public", None)
         data = {**data, "registry": head, "metric": {metric: table}}
@@ -331,10 +334,10 @@ class Registry:
         if registry.public and not any(metric.kind.takes_public for metric in metrics.values()):
             raise refusal_of(source, "registry: public is for tables, and there is none")
         prove_budget(registry, source)
-        if (registry.published or registry.publish_epsilon_year is not None) and _releases_are_there():
+        if (registry.published or registry.publish_epsilon_year or registry.publish_delta) and _releases_are_there():
             from dither_shared.releases import prove_releases
 
-            prove_releases(registry.published, registry.publish_epsilon_year, source)
+            prove_releases(registry, source)
         return registry
 
     @property
@@ -414,6 +417,8 @@ def _read_head(head: "TomlTable") -> dict[str, Any]:
     }
     if head.has("publish_epsilon_year"):
         read["publish_epsilon_year"] = head.epsilon("publish_epsilon_year", DEVICE_EPSILON_MAX)
+    if head.has("publish_delta"):
+        read["publish_delta"] = head.probability("publish_delta")
     head.done()
     return read
 

@@ -11,22 +11,38 @@ device has at most r reports in a window, and all of them may add to the same co
 the device differ by at most w r in sum of absolute differences. Dwork, McSherry, Nissim, Smith 2006; Ghosh,
 Roughgarden, Sundararajan 2009.
 
-Epsilons of several releases add up, of one metric and of several. Nothing here is part of a plan, of the compiled
-registry or of a person's terms: a device does nothing differently, and its reports promise what they did, to everybody
-who reads a release as well.
+A fresh text has far more symbols than could be published. Its release has, for each cell, the number of its reports
+and how many of them support each text of a list that the registry names. A report adds to the first and to as many of
+the others as have their buckets on hyperplanes through its point: w is one more than the most that have (`width_of`).
+
+A release may have discrete Gaussian noise in place of Laplace noise if a delta is declared (`publish_delta`), for the
+tallies differ by at most sqrt(w) r in root of squared differences:
+
+    noise k with probability proportional to exp(-k^2 / (2 V))        V = w r^2 / (2 rho)
+
+It is rho-zCDP; rho is the largest of which (epsilon, delta) follows (`accounting.composition`). It is taken where its
+variance is the smaller one. Canonne, Kamath, Steinke 2020, theorem 14.
+
+Epsilons of several releases add up, of one metric and of several; with a delta, rhos do. Nothing here is part of a
+plan, of the compiled registry or of a person's terms: a device does nothing differently, and its reports promise what
+they did, to everybody who reads a release as well.
 """
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache, lru_cache
 from math import exp, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
+from dither_shared.accounting.composition import of_zcdp
+from dither_shared.domains import Hashed
 from dither_shared.errors import refusal_of
-from dither_shared.exact import from_micro, to_micro
+from dither_shared.exact import MICRO, from_micro, to_micro
 from dither_shared.frozen import frozen
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms import PGR, PureMechanism
 
 if TYPE_CHECKING:
     from dither_shared.cells import Cells
@@ -43,6 +59,14 @@ COUNTS_MAX: Final = 4_096
 WHY_CHARACTERS_MAX: Final = 500
 ISSUE_CHARACTERS_MAX: Final = 300
 PUBLISH_EPSILON_MAX: Final = Decimal(20)
+DELTA_MIN: Final = Decimal("1e-12")
+DELTA_MAX: Final = Decimal("1e-5")
+RHO_MAX: Final = 200_000_000
+"""In millionths: of epsilon PUBLISH_EPSILON_MAX, whatever the delta."""
+REPORTS_SHOWN: Final = 20_000
+"""The noise of a release is said of so many reports."""
+WINDOW_DAYS: Final = {"week": 7, "month": 31, "quarter": 92}
+"""The most days of each window."""
 
 
 @frozen
@@ -62,11 +86,6 @@ class Publishing:
     def micro(self) -> int:
         """The same in micro-epsilon."""
         return to_micro(self.epsilon)
-
-    @property
-    def micro_year(self) -> int:
-        """The most that releases of the metric add up to in a year, in micro-epsilon."""
-        return IN_A_YEAR[self.window] * self.micro
 
 
 def read_publishing(table: "TomlTable", kind: "Kind[Any, Answer]", asked: "Asked | None") -> Publishing:
@@ -98,16 +117,70 @@ def unpublished(kind: "Kind[Any, Answer]", asked: "Asked") -> str:
             f"cannot be said of {asked.cells.name}: a report is many bits, and all of them could be one device's, so "
             f"the noise would hide the totals; name another mechanism, or memoize a text by a hash"
         )
-    if not kind.published:
-        return f'cannot be said of kind "{kind.name}" yet: totals of flags, choices, numbers and tables are published'
-    if counts_of(asked.cells) > COUNTS_MAX:
-        return f"cannot be said of more than {COUNTS_MAX:,} counts, got {counts_of(asked.cells):,}"
+    if refused := kind.unpublished(asked):
+        return refused
+    if (counts := counts_of(asked.cells, kind.released_names(asked))) > COUNTS_MAX:
+        return f"cannot be said of more than {COUNTS_MAX:,} counts, got {counts:,}"
     return ""
 
 
-def counts_of(cells: "Cells") -> int:
-    """Return how many counts a release has: those of all cells."""
-    return cells.tally_size - cells.count
+def counts_of(cells: "Cells", names: Sequence[str] = ()) -> int:
+    """Return how many counts a release has: all of all cells; with named texts, of each cell theirs and its reports."""
+    return cells.count * (1 + len(names)) if names else cells.tally_size - cells.count
+
+
+def width_of(plan: "Plan", names: Sequence[str] = ()) -> int:
+    """Return w: to how many counts of a release one report adds at most."""
+    if names:
+        return 1 + most_named(plan, tuple(names))
+    widths = [part.mechanism.shape.raises for part in plan.cells.parts]
+    return max(width for width in widths if width is not None)  # `unpublished` refuses others
+
+
+@lru_cache(maxsize=64)
+def most_named(plan: "Plan", names: tuple[str, ...]) -> int:
+    """Return how many of some texts one report supports at most, in whichever cell: every report is tried."""
+    domain, mechanism = Hashed.of(plan.domain), PGR.of(plan.cells.mechanism)
+    reads = [domain.named(name) for name in names]
+    return max(
+        most_supported(mechanism, [domain.bucket(read, row) for read in reads]) for row in range(plan.cells.count)
+    )
+
+
+def most_supported(mechanism: PGR, values: Iterable[int]) -> int:
+    """Return how many of some values, which may be named several times, one report supports at most.
+
+    A set of points is an integer with a bit for each, in lexicographic order. How often each point was met is kept in
+    binary, a set for each digit: `digits[i]` has the points whose number has the digit 2^i.
+    """
+    digits: list[int] = []
+    for value in values:
+        carry, place = _hyperplane(mechanism.order, tuple(mechanism.unrank(value))), 0
+        while carry:
+            if place == len(digits):
+                digits.append(0)
+            digits[place], carry = digits[place] ^ carry, digits[place] & carry
+            place += 1
+    most, among = 0, -1
+    for place in reversed(range(len(digits))):
+        if among & digits[place]:
+            most, among = most + (1 << place), among & digits[place]
+    return most
+
+
+def _hyperplane(order: int, value: tuple[int, ...]) -> int:
+    """Return the points u with <u, v> = 0, as bits: those with most zeros first, then 1 and any further coordinates."""
+
+    @cache
+    def vectors(length: int, total: int) -> str:
+        """Return which vectors of so many last coordinates have this product with those of v, a digit each."""
+        if not length:
+            return "01"[total == 0]
+        if length == 1 and value[-1]:  # it is one of them: of large orders this saves most of the time
+            return f"{'1':0>{total * pow(value[-1], -1, order) % order + 1}}".ljust(order, "0")
+        return "".join(vectors(length - 1, (total - own * value[-length]) % order) for own in range(order))
+
+    return int("".join(vectors(length, -value[-1 - length] % order) for length in range(len(value))), 2)
 
 
 def window_of(name: str, day: date) -> tuple[date, date]:
@@ -162,7 +235,7 @@ def reports_in(days: int, *, memoized: bool, reports: int) -> int:
 
 @frozen
 class ReleaseNoise:
-    """The law of the noise on each count of a release."""
+    """The law of the noise on each count of a release: Laplace, or Gaussian where a rho is given."""
 
     micro: int
     """Micro-epsilon of the release."""
@@ -170,38 +243,57 @@ class ReleaseNoise:
     """w: to how many counts one report adds, at most: it is in one cell."""
     reports: int
     """r: the most reports of a device."""
+    rho: int = 0
+    """rho of Gaussian noise, in millionths; 0 of Laplace noise."""
 
     @classmethod
-    def of(cls, plan: "Plan", micro: int, reports: int) -> "ReleaseNoise":
-        """Return that of a plan whose totals are published."""
-        widths = [part.mechanism.shape.raises for part in plan.cells.parts]
-        return cls(micro, max(width for width in widths if width is not None), reports)  # `unpublished` refuses others
+    def of(
+        cls, plan: "Plan", micro: int, reports: int, names: Sequence[str] = (), delta: Decimal | None = None
+    ) -> "ReleaseNoise":
+        """Return the better noise for a plan whose totals are published: of texts those with names."""
+        laplace = cls(micro, width_of(plan, names), reports)
+        if delta is None or not (rho := rho_of(micro, delta)):
+            return laplace
+        gaussian = cls(micro, laplace.width, reports, rho)
+        return gaussian if gaussian.variance < laplace.variance else laplace
 
     @property
     def scale(self) -> Fraction:
-        """w r / epsilon, exactly: noise k has probability proportional to exp(-|k| / scale)."""
-        return Fraction(self.width * self.reports * 1_000_000, self.micro)
+        """w r / epsilon, exactly: Laplace noise k has probability proportional to exp(-|k| / scale)."""
+        return Fraction(self.width * self.reports * MICRO, self.micro)
+
+    @property
+    def gaussian(self) -> Fraction | None:
+        """V = w r^2 / (2 rho), exactly; None of Laplace noise."""
+        return Fraction(self.width * self.reports**2 * MICRO, 2 * self.rho) if self.rho else None
 
     @property
     def variance(self) -> float:
-        """2 a / (1 - a)^2 with a = exp(-1 / scale): of one count."""
+        """The variance on one count: 2 a / (1 - a)^2 with a = exp(-1 / scale), or for Gaussian noise at most V."""
+        if self.gaussian is not None:
+            return float(self.gaussian)
         a = exp(-1 / float(self.scale))
         return 2 * a / (1 - a) ** 2
 
-    def of_rare(self, mechanism: PureMechanism, n: int) -> float:
-        """Return the variance that the noise adds to the estimate of a value that nobody has, of n reports.
+    def of_share(self, mechanism: PureMechanism, n: int, share: float = 0.0) -> float:
+        """Return the variance that the noise adds to the estimate of a value of such a share, of n reports.
 
-        The estimate moves with a count by (1 - q) / (n (p - q)) where that supports the value, and by -q / (n (p - q))
-        where not, for n is the sum of the counts. One of a subset's w counts is the value's, and q is q / w.
+        With q for the rate of its support, the estimate moves with a count by (1 - q) / (n (p - q)) where that supports
+        the value, and by -q / (n (p - q)) where not, for n is the sum of the counts. One of a subset's w counts is the
+        value's, and q is q / w.
         """
-        p, q, size = float(mechanism.p), float(mechanism.q), mechanism.shape.size
-        supports, part = (round(q * size), q) if mechanism.geometry else (1, q / self.width)
+        apart, size = float(mechanism.p - mechanism.q), mechanism.shape.size
+        rate = float(mechanism.q) + apart * share
+        supports, part = (round(float(mechanism.q) * size), rate) if mechanism.geometry else (1, rate / self.width)
         moved = supports * (1 - part) ** 2 + (size - supports) * part**2
-        return moved * self.variance / (n * (p - q)) ** 2
+        return moved * self.variance / (n * apart) ** 2
 
-    def wider(self, mechanism: PureMechanism, n: int) -> float:
+    def wider(self, mechanism: PureMechanism, n: int, share: float = 0.0) -> float:
         """Return by what factor that makes the standard error of n reports larger: about, and for planning."""
-        return sqrt(1 + self.of_rare(mechanism, n) * n / float(mechanism.noise_variance))
+        apart = float(mechanism.p - mechanism.q)
+        rate = float(mechanism.q) + apart * share
+        own = rate * (1 - rate) / (n * apart**2)
+        return sqrt(1 + self.of_share(mechanism, n, share) / own)
 
     def wider_even(self, counts: int, n: int) -> float:
         """Return the same of any estimate from n reports that are spread evenly over so many counts.
@@ -211,34 +303,96 @@ class ReleaseNoise:
         return sqrt(1 + self.variance * counts / n)
 
 
-def prove_releases(published: "Mapping[str, Publishing]", allowed: Decimal | None, source: str) -> None:
-    """Refuse metrics, by name, whose releases could cost a device more in a year than `publish_epsilon_year` allows."""
+@lru_cache(maxsize=256)
+def rho_of(micro: int, delta: Decimal) -> int:
+    """Return the largest rho, in millionths, of which (epsilon, delta) follows; 0 where there is none."""
+    return bisect_right(range(1, RHO_MAX), micro, key=lambda rho: of_zcdp(Fraction(rho, MICRO), delta))
+
+
+@frozen
+class Loss:
+    """The cost of several releases for a device together, in millionths of epsilon and of rho."""
+
+    micro: int = 0
+    """The epsilons of those with Laplace noise."""
+    rho: int = 0
+    """The rhos of those with Gaussian noise."""
+    squares: int = 0
+    """The squared micro-epsilons of the former: half of it is their rho."""
+
+    @classmethod
+    def of(cls, noise: ReleaseNoise, times: int = 1) -> "Loss":
+        """Return that of one release, or of several alike."""
+        if noise.rho:
+            return cls(0, times * noise.rho)
+        return cls(times * noise.micro, 0, times * noise.micro**2)
+
+    def __add__(self, other: "Loss") -> "Loss":
+        return Loss(self.micro + other.micro, self.rho + other.rho, self.squares + other.squares)
+
+    def at(self, delta: Decimal | None) -> int:
+        """Return the least epsilon that is known to bound it at a delta, in micro-epsilon.
+
+        Epsilons of Laplace noise add up beside what the rhos of the others come to; or they are rhos, too. Raises
+        ValueError for Gaussian noise without a delta.
+        """
+        if delta is None:
+            if self.rho:
+                raise ValueError("Gaussian noise has no epsilon without a delta")
+            return self.micro
+        rho = Fraction(self.rho, MICRO)
+        return min(self.micro + of_zcdp(rho, delta), of_zcdp(rho + Fraction(self.squares, 2 * MICRO**2), delta))
+
+
+def prove_releases(registry: Any, source: str) -> None:
+    """Refuse a registry whose releases could cost a device more in a year than `publish_epsilon_year` allows."""
+    published, allowed, delta = registry.published, registry.publish_epsilon_year, registry.publish_delta
     if not published:
-        if allowed is not None:
-            raise refusal_of(source, "registry: publish_epsilon_year is for metrics with publish, and there is none")
+        if allowed is not None or delta is not None:
+            key = "publish_delta" if allowed is None else "publish_epsilon_year"
+            raise refusal_of(source, f"registry: {key} is for metrics with publish, and there is none")
         return
+    if delta is not None and not DELTA_MIN <= delta <= DELTA_MAX:
+        raise refusal_of(source, f"registry: publish_delta must be from {DELTA_MIN} to {DELTA_MAX}, got {delta}")
+    cost = micro_year(registry)
     if allowed is None:
         raise refusal_of(
             source,
             f"registry: publish_epsilon_year is missing: the most that releases may cost a device in {YEAR_DAYS} days; "
-            f"those of this registry cost {from_micro(micro_year(published)):g} ({sum_of(published)})",
+            f"those of this registry cost {from_micro(cost):g} ({sum_of(published)})",
         )
-    if micro_year(published) > to_micro(allowed):
+    if cost > to_micro(allowed):
         raise refusal_of(
             source,
-            f"registry: a year of releases costs a device {from_micro(micro_year(published)):g}, more than "
+            f"registry: a year of releases costs a device {from_micro(cost):g}, more than "
             f"publish_epsilon_year, {allowed} ({sum_of(published)}): publish fewer metrics, longer windows, or with a "
             f"smaller publish_epsilon",
         )
 
 
-def micro_year(published: "Mapping[str, Publishing]") -> int:
-    """Return what releases cost a device in any YEAR_DAYS in a row, at most, in micro-epsilon: epsilons add up."""
-    return sum(each.micro_year for each in published.values())
+def noise_of(registry: Any, name: str) -> ReleaseNoise:
+    """Return the noise of a metric's releases of its longest window, for a Registry's device."""
+    metric, publishing = registry.metrics[name], registry.published[name]
+    reports = reports_in(WINDOW_DAYS[publishing.window], memoized=metric.memoized, reports=metric.charges)
+    names = metric.kind.released_names(metric.asked)
+    return ReleaseNoise.of(metric.plan, publishing.micro, reports, names, registry.publish_delta)
+
+
+def micro_year(registry: Any) -> int:
+    """Return what releases cost a device in any YEAR_DAYS in a row, at most, in micro-epsilon.
+
+    Without a delta, their epsilons add up; with `publish_delta`, see `Loss.at`.
+    """
+    if registry.publish_delta is None:
+        return sum(IN_A_YEAR[each.window] * each.micro for each in registry.published.values())
+    loss = Loss()
+    for name, each in registry.published.items():
+        loss += Loss.of(noise_of(registry, name), IN_A_YEAR[each.window])
+    return loss.at(registry.publish_delta)
 
 
 def sum_of(published: "Mapping[str, Publishing]") -> str:
-    """Return the same as a sum in words: a metric's releases, times their epsilon."""
+    """Return the epsilons of a year in words: a metric's releases, times their epsilon."""
     return ", ".join(f"{name} {IN_A_YEAR[each.window]} x {each.epsilon}" for name, each in published.items())
 
 
@@ -256,11 +410,6 @@ def prove_issues(published: Mapping[str, Publishing], source: str) -> None:
 
 # In words.
 
-REPORTS_SHOWN = 20_000
-"""The noise of a release is said of so many reports."""
-WINDOW_DAYS: Final = {"week": 7, "month": 31, "quarter": 92}
-"""The most days of each window."""
-
 
 def release_lines(registry: Any) -> Iterator[str]:
     """Yield what there is to say of a Registry's releases: each metric's noise, and what a year costs a device.
@@ -268,20 +417,21 @@ def release_lines(registry: Any) -> Iterator[str]:
     The registry reads its keys by this module, so it is not named here.
     """
     for name, each in registry.published.items():
-        yield _noise_line(registry.metrics[name], each)
+        yield _noise_line(registry.metrics[name], each, noise_of(registry, name))
+    delta = registry.publish_delta
     yield (
         f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
-        f"{from_micro(micro_year(registry.published)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
-        f"({sum_of(registry.published)})"
+        f"{from_micro(micro_year(registry)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
+        f"({sum_of(registry.published)}{f', together at delta {delta}' if delta is not None else ''})"
     )
 
 
-def _noise_line(metric: Any, each: Publishing) -> str:
-    reports = reports_in(WINDOW_DAYS[each.window], memoized=metric.memoized, reports=metric.charges)
-    noise = ReleaseNoise.of(metric.plan, each.micro, reports)
-    wider = metric.kind.widened(metric.cells, noise, REPORTS_SHOWN)
+def _noise_line(metric: Any, each: Publishing, noise: ReleaseNoise) -> str:
+    reports = noise.reports
+    least, most = (f"{wider:.2f}" for wider in metric.kind.widened(metric.cells, noise, REPORTS_SHOWN))
     return (
-        f"{metric.name} is published each {each.window} with epsilon {each.epsilon}, a device counted with at most "
+        f"{metric.name} is published each {each.window} with epsilon {each.epsilon}"
+        f"{' (Gaussian noise)' if noise.rho else ''}, a device counted with at most "
         f"{reports} report{'s' if reports > 1 else ''}: with {REPORTS_SHOWN:,} reports standard errors are "
-        f"{wider:.2f} times as wide"
+        f"{least if least == most else f'{least} to {most}'} times as wide"
     )

@@ -123,7 +123,10 @@ def _or_else(stand_in: Callable[..., object]) -> Callable[[Reader], Reader]:
     return decorate
 
 
-_OF_THE_APP = {"app", "device_epsilon", "quiet_days", "linkable", "nearly_certain", "evicted", "publish_epsilon_year"}
+_OF_THE_APP = {"app", "device_epsilon", "quiet_days", "linkable", "nearly_certain", "evicted"} | {
+    "publish_epsilon_year",
+    "publish_delta",
+}
 """Keys of [registry], which somebody may write into a metric's table, such as the last one of the file."""
 
 

@@ -1,24 +1,33 @@
 """Releases as a registry has them: windows of the calendar, a device's year, and what cannot be published."""
 
 from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from math import exp
 from pathlib import Path
 
 import pytest
 
+from dither_shared.accounting.composition import of_zcdp
 from dither_shared.compiled import to_document
 from dither_shared.errors import RegistryError
 from dither_shared.registry import Registry
 from dither_shared.releases import (
     IN_A_YEAR,
     YEAR_DAYS,
+    Loss,
+    ReleaseNoise,
     last_window,
+    micro_year,
     name_of,
     release_lines,
     reports_in,
+    rho_of,
     window_of,
 )
 from tests.support.aggregators import dither
 from tests.support.registries import registry_text
+from tests.support.releases import text_registry
 
 YEAR = "publish_epsilon_year = 13.0\n"
 PUBLISHED = 'publish = "month"\npublish_epsilon = 1.0\nwhy = "To draw the right one first."'
@@ -95,13 +104,14 @@ def test_a_registry_is_refused_in_words(color: str, head: str, why: str) -> None
     ("kind", "more", "why"),
     [
         ("choices", 'ticks_max = 3\nmechanism = "oue"', "many bits, and all of them could be one device's"),
-        ("text", 'candidates = ["a", "b"]', 'kind "text" yet'),
+        ("text", "", "needs candidates: the totals of a text are those of a list that the registry names"),
+        ("words", "", "the reports themselves say which are looked for"),
     ],
 )
 def test_other_kinds_are_refused_for_good_or_for_now(kind: str, more: str, why: str) -> None:
     color = f"{more}\n{PUBLISHED}"
     text = registry_text(color=color, kind=kind).replace("[registry]\n", f"[registry]\n{YEAR}")
-    if kind == "text":
+    if kind in ("text", "words"):
         text = "\n".join(line for line in text.splitlines() if not line.startswith("values"))
     with pytest.raises(RegistryError, match=why):
         Registry.parse(text)
@@ -128,3 +138,80 @@ def test_an_issue_is_an_address_of_the_web(issue: str) -> None:
         asked(f'{PUBLISHED}\nissue = "{issue}"')
     with pytest.raises(RegistryError, match="is for a metric whose totals are published"):
         asked('issue = "https://example.org/issues/12"', "")
+
+
+# With a delta.
+
+DELTA = Decimal("1e-6")
+LONG = tuple(f"name {place}" for place in range(60))
+"""A list with which one report supports so many texts that Gaussian noise is smaller."""
+
+
+@pytest.mark.parametrize("micro", [100_000, 500_000, 1_000_000, 4_000_000, 20_000_000])
+def test_rho_is_the_largest_of_which_epsilon_follows(micro: int) -> None:
+    rho = rho_of(micro, DELTA)
+    assert of_zcdp(Fraction(rho, 1_000_000), DELTA) <= micro < of_zcdp(Fraction(rho + 1, 1_000_000), DELTA)
+
+
+@pytest.mark.parametrize(("micro", "reports"), [(500_000, 1), (1_000_000, 3), (2_000_000, 9), (4_000_000, 1)])
+def test_gaussian_noise_is_private_as_its_release_says(micro: int, reports: int) -> None:
+    """The exact delta of a count that r reports move, of the law on all integers, is not above what is declared."""
+    noise = ReleaseNoise(micro, 1, reports, rho_of(micro, DELTA))
+    assert noise.gaussian is not None
+    variance = float(noise.gaussian)
+    reach = range(-int(12 * variance**0.5) - reports, int(12 * variance**0.5) + reports + 1)
+    weights = {k: exp(-k * k / (2 * variance)) for k in reach}
+    whole, most = sum(weights.values()), exp(micro / 1e6)
+    exact = sum(max(0.0, weight - most * weights.get(k - reports, 0.0)) for k, weight in weights.items()) / whole
+    assert exact <= float(DELTA)
+    planted = {k: exp(-k * k / variance) for k in reach}  # half of the variance
+    spoiled = sum(max(0.0, each - most * planted.get(k - reports, 0.0)) for k, each in planted.items())
+    assert spoiled / sum(planted.values()) > float(DELTA)
+
+
+def test_the_better_law_is_taken() -> None:
+    few, many = (text_registry(names=names) for names in (("a",), LONG))
+    for asked, gaussian in ((few, False), (many, True)):
+        metric = asked.metrics["color"]
+        names = metric.kind.released_names(metric.asked)
+        without, with_it = (ReleaseNoise.of(metric.plan, 1_000_000, 3, names, delta) for delta in (None, DELTA))
+        assert not without.rho
+        assert bool(with_it.rho) == gaussian
+        assert with_it.variance < without.variance if gaussian else with_it == without
+
+
+def test_losses_of_a_year_add_up_by_the_better_rule() -> None:
+    laplace, gaussian = ReleaseNoise(100_000, 1, 1), ReleaseNoise(1_000_000, 20, 1, rho_of(1_000_000, DELTA))
+    assert Loss.of(laplace, 53).at(None) == 5_300_000
+    many = Loss.of(laplace, 53)
+    assert many.at(DELTA) == of_zcdp(Fraction(53, 200), DELTA) < 5_300_000
+    assert Loss.of(laplace, 5).at(DELTA) == 500_000
+    year = Loss.of(gaussian, 13)
+    assert year.at(DELTA) == of_zcdp(Fraction(13 * gaussian.rho, 1_000_000), DELTA) < 5_000_000
+    both = year + Loss.of(laplace)
+    assert year.at(DELTA) < both.at(DELTA) <= year.at(DELTA) + 100_000
+    with pytest.raises(ValueError, match="no epsilon without a delta"):
+        both.at(None)
+
+
+def test_a_check_says_what_a_year_costs_at_a_delta() -> None:
+    asked = text_registry(names=LONG, publish_delta="1e-6", publish_epsilon_year="13.0")
+    noise, year = release_lines(asked)
+    assert "with epsilon 1.0 (Gaussian noise)" in noise
+    assert micro_year(asked) < 10_000_000
+    assert "color 53 x 1.0, together at delta 0.000001" in year
+    with pytest.raises(RegistryError, match="a year of releases costs a device 53, more than"):
+        text_registry(names=LONG, publish_epsilon_year="13.0")
+
+
+@pytest.mark.parametrize(
+    ("color", "head", "why"),
+    [
+        (PUBLISHED, f"{YEAR}publish_delta = 0.1\n", "publish_delta must be from 1E-12 to 0.00001, got 0.1"),
+        (PUBLISHED, f"{YEAR}publish_delta = 0\n", "publish_delta must be from"),
+        ("", "publish_delta = 1e-6\n", "publish_delta is for metrics with publish"),
+    ],
+)
+def test_a_delta_is_refused_in_words(color: str, head: str, why: str) -> None:
+    with pytest.raises(RegistryError, match=why):
+        asked(color, head)

@@ -54,7 +54,9 @@ def release_of(
 
 
 def drawn(law: ReleaseNoise, size: int, rng: np.random.Generator) -> Counts:
-    """Return noise of the same law, drawn quickly: the difference of two geometric numbers."""
+    """Return noise of the same law, drawn quickly: of Laplace noise the difference of two geometric numbers."""
+    if law.gaussian is not None:
+        return np.rint(rng.normal(scale=float(law.gaussian) ** 0.5, size=size)).astype(np.int64)
     ends = 1 - np.exp(-1 / float(law.scale))
     return np.asarray(rng.geometric(ends, size) - rng.geometric(ends, size), dtype=np.int64)
 
@@ -116,7 +118,7 @@ class Neighbours:
             with week_of(directory / name, registry, devices) as store:
                 ((entry,), refused) = releases.publish(store, registry)
                 assert not refused
-                found.append((entry, releases._raw(store, store.stored(entry.plan), entry.first, entry.last)))
+                found.append((entry, releases._raw(store, entry)))
         (entry, without), (other, with_it) = found
         assert (entry.micro, entry.reports) == (other.micro, other.reports)
         return cls(entry, without, with_it)
@@ -125,21 +127,27 @@ class Neighbours:
         """Return a lower bound of the loss that publishing shows, at level 1 - alpha: infinite where it is certain.
 
         Each draw is what `publish` would keep in a store with another secret. The events are all sides of all places
-        of each count that differs: at least so much, or at most so much. They share alpha.
+        of each count that differs, of all of them together, and of their sum: at least so much, or at most so much.
+        They share alpha.
         """
-        counts = [self._published(raw, draws, first) for raw in (self.without, self.with_it)]
         places = np.flatnonzero(self.without != self.with_it)
+        moved = [
+            self._published(raw, draws, first)[:, places] - self.with_it[places] for raw in (self.without, self.with_it)
+        ]
+        counts = [np.column_stack([each, each.min(axis=1), each.sum(axis=1)]) for each in moved]
         reach = range(-8, 9)
-        share = alpha / (len(places) * len(reach) * 4)
+        events = [(place, at) for place in range(len(places)) for at in reach]
+        if len(places) > 1:
+            spread = int(np.std(counts[1][:, -1]) / 4) + 1
+            events += [(len(places) + 1, at * spread) for at in reach] + [(len(places), at) for at in reach]
+        share = alpha / (4 * len(events))
         most = 0.0
-        for place in places:
-            for at in reach:
-                cut = self.with_it[place] + at
-                above = [int((each[:, place] >= cut).sum()) for each in counts]
-                for hits in (above, [draws - each for each in above]):
-                    for one, other in (hits, hits[::-1]):
-                        bound = loss_bound(one, other, draws, share) if other else never_bound(one, draws, share)
-                        most = max(most, inf if not other and one == draws else bound)
+        for place, cut in events:
+            above = [int((each[:, place] >= cut).sum()) for each in counts]
+            for hits in (above, [draws - each for each in above]):
+                for one, other in (hits, hits[::-1]):
+                    bound = loss_bound(one, other, draws, share) if other else never_bound(one, draws, share)
+                    most = max(most, inf if not other and one == draws else bound)
         return most
 
     def _published(self, raw: Counts, draws: int, first: int) -> Counts:
@@ -147,3 +155,12 @@ class Neighbours:
         secrets = (number.to_bytes(8, "big") for number in range(first, first + draws))
         seeds = (seed_of(self.entry, tally, secret) for secret in secrets)
         return np.array([releases.noisy(raw, self.entry, seed) for seed in seeds])
+
+
+def text_registry(keys: str = WEEKLY, names: tuple[str, ...] = ANSWERS, **head: object) -> Registry:
+    """Return a registry with a text, the totals of whose candidates are published."""
+    listed = ", ".join(f'"{name}"' for name in names)
+    text = registry_text(kind="text", color=f"candidates = [{listed}]\n{keys}", reports=3)
+    lines = [line for line in text.splitlines() if not line.startswith("values")]
+    year = "\n".join(f"{key} = {value}" for key, value in {"publish_epsilon_year": "53.0", **head}.items())
+    return Registry.parse("\n".join(lines).replace("[registry]", f"[registry]\n{year}"))

@@ -203,11 +203,12 @@ class RedisPlace(Place):
 
 
 def body_of(asked: Registry, reports: Mapping[str, Sequence[int]], upload_id: str = "") -> bytes:
-    """Return an upload's body, with these reports of each metric."""
+    """Return an upload's body, with these reports of each metric: in the first cell where there are several."""
     groups = []
     for name, values in reports.items():
         plan = asked.metrics[name].plan
-        groups.append((name, plan.digest, [plan.mechanism.shape.to_wire(report) for report in values]))
+        cell = (0,) if plan.cells.several else ()
+        groups.append((name, plan.digest, [plan.mechanism.shape.to_wire(report) for report in values], *cell))
     return encode_upload(upload_id or new_upload_id(random.getrandbits), groups)
 
 

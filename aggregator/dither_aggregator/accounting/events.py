@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 
-from dither_aggregator.accounting.composition import of_zcdp, optimal
+from dither_shared.accounting.composition import of_zcdp, optimal
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import MICRO
 from dither_shared.frozen import frozen

@@ -13,7 +13,8 @@ from dither_shared.releases import WINDOW_DAYS, reports_in
 REPORTS = (1_000, 10_000, 100_000)
 _LEGEND = f"""\
 release   the epsilon of a release by its own noise: whether a device took part is hidden as well. It is that of a
-          device that is added or taken away; other answers in place of a device's cost up to twice as much
+          device that is added or taken away; other answers in place of a device's cost up to twice as much. It
+          holds at publish_delta where the registry has one and the noise is Gaussian
 wire      the epsilon of all reports of a device in a window, for whoever sees them one by one: of other answers
 {" ".join(f"{n:>9,}" for n in REPORTS)}   the epsilon of the same answers by the order that a sum of so many honest
           reports does not have, at delta {DELTA}; "-" where there is no figure below that of the wire. It is for memos

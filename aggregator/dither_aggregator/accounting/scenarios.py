@@ -11,9 +11,9 @@ from fractions import Fraction
 from math import ceil
 from textwrap import fill
 
-from dither_aggregator.accounting.composition import checked_delta
 from dither_aggregator.accounting.events import OneOf, group
 from dither_aggregator.accounting.life import outputs_of, outputs_of_all
+from dither_shared.accounting.composition import checked_delta
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import (
     NEARLY_CERTAIN,

@@ -1,7 +1,8 @@
 """Released tallies: the noisy counts of a plan in one window, and the rows that an estimand makes of them.
 
-No number of reports is released: that of a cell is the sum of its noisy counts, over the counts to which one report
-adds. So everything that a reading says comes from noisy counts and the plan.
+No number of reports is released with the counts of all symbols: that of a cell is the sum of its noisy counts, over the
+counts to which one report adds. Beside counts of named texts it is, with noise like theirs. So everything that a
+reading says comes from noisy counts and the plan.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ import numpy as np
 from dither_aggregator.analysis.inference import reach_of_noise
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.counting.supports import support_counts
+from dither_shared.domains import Hashed
+from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
 from dither_shared.releases import ReleaseNoise
 from dither_shared.shapes import ReportShape
@@ -58,6 +62,24 @@ class Released:
         return cls(rows, median([row.std_error for row in rows if row.is_share] or [0.0]))
 
 
+def released_counts(plan: Plan, names: Sequence[str], counts: Counts) -> Counts:
+    """Return what is counted of a tally's vector in a release, before its noise: one cell's after the other's.
+
+    That is how often each symbol was sent, or member named; or, where texts are named, the cell's number of reports and
+    how many of them support each text.
+    """
+    if not names:
+        return np.concatenate([table[:, 1:].ravel() for _, table, _ in tables(plan.cells, counts)])
+    domain, mechanism = Hashed.of(plan.domain), PGR.of(plan.cells.mechanism)
+    reads = [domain.named(name) for name in names]
+    ((_, table, _),) = tables(plan.cells, counts)
+    rows = []
+    for row, (n, *_) in enumerate(table.tolist()):
+        support = support_counts(mechanism, table[row, 1:], n)
+        rows.append([n, *support[[domain.bucket(read, row) for read in reads]].tolist()])
+    return np.array(rows, dtype=np.int64).ravel()
+
+
 @dataclass(frozen=True)
 class ReleasedTally:
     """A tally like any other, whose counts have noise and whose numbers of reports are made of them."""
@@ -69,10 +91,16 @@ class ReleasedTally:
     """The law of the noise on each count."""
     repeats: int
     """How many of the reports one device may usually have sent."""
+    names: tuple[str, ...] = ()
+    """The texts whose supports are counted: then `counts` has of each cell its reports and these."""
 
     @classmethod
-    def of(cls, plan: Plan, counts: Sequence[int], noise: ReleaseNoise, repeats: int) -> "ReleasedTally":
+    def of(
+        cls, plan: Plan, counts: Sequence[int], noise: ReleaseNoise, repeats: int, names: tuple[str, ...] = ()
+    ) -> "ReleasedTally":
         """Return that of all cells' noisy counts, one cell after the other."""
+        if names:
+            return cls(plan, np.array(counts, dtype=np.int64), noise, repeats, names)
         whole, start = np.zeros(plan.cells.tally_size, dtype=np.int64), 0
         for part, table, _ in tables(plan.cells, whole):
             size = table.shape[1] - 1
@@ -89,14 +117,23 @@ class ReleasedTally:
     @property
     def n(self) -> int:
         """The sum of the numbers of reports: about so many. It may be negative."""
+        if self.names:
+            return int(self.rows[:, 0].sum())
         return sum(int(table[:, 0].sum()) for _, table, _ in tables(self.plan.cells, self.counts))
 
     @property
     def n_error(self) -> float:
         """The standard error of n, by the noise."""
+        if self.names:
+            return sqrt(len(self.rows) * self.count_noise)
         parts = self.plan.cells.parts
         squares = sum(part.cells * self.error_of(part.mechanism.shape) ** 2 for part in parts)
         return sqrt(self.plan.cells.public * squares)
+
+    @property
+    def rows(self) -> Counts:
+        """The reports of each cell, and how many of them support each named text: int64[cells, 1 + names]."""
+        return self.counts.reshape(-1, 1 + len(self.names))
 
     def error_of(self, shape: ReportShape) -> float:
         """Return the standard error of the number of reports of one cell."""
@@ -115,6 +152,8 @@ class ReleasedTally:
 
         A sum of few Laplace numbers has longer tails than a normal one.
         """
+        if self.noise.rho:
+            return self.count_noise
         return self.count_noise * (reach_of_noise(1.0, alpha) / -NormalDist().inv_cdf(alpha / 2)) ** 2
 
 

@@ -224,7 +224,7 @@ class Shares(Estimand[SharesReading]):
         told = len(rows) == mechanism.d and any(row.upper - row.lower < 1 for row in rows)
         if not told:
             return Released()
-        floor = sqrt(float(mechanism.noise_variance) / tally.n + cells * tally.noise.of_rare(mechanism, tally.n))
+        floor = sqrt(float(mechanism.noise_variance) / tally.n + cells * tally.noise.of_share(mechanism, tally.n))
         return Released(rows, floor)
 
     def read(

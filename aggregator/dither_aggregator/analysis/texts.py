@@ -19,6 +19,8 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, devices_
 from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once
+from dither_aggregator.analysis.released import Released, ReleasedTally
+from dither_aggregator.analysis.released_texts import read_supports
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
@@ -190,6 +192,10 @@ class Texts(Estimand[TextsReading]):
         """Refuse what is for listed values."""
         if asked & _OF_VALUES:
             raise BadView("error_of and normalised are for metrics whose values are listed")
+
+    def released(self, tally: ReleasedTally) -> Released:
+        """Return the shares of a release's public list."""
+        return read_supports(tally)
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return the registry's candidates, and what is no text."""

@@ -1,8 +1,8 @@
 """The reading of a release: everything is computed from its noisy counts and its plan, and from nothing else.
 
-n is the sum of the noisy counts, over w where a report names w values. The estimand says what noisy counts tell
-(`Estimand.released`); errors have the variance of the noise as well. Intervals say which values stand out, how they
-rank and whether the reports are too few.
+n is the sum of the noisy counts, over w where a report names w values; of texts it is counted by itself. The estimand
+says what noisy counts tell (`Estimand.released`); errors have the variance of the noise as well. Intervals say which
+values stand out, how they rank and whether the reports are too few.
 """
 
 from collections.abc import Sequence
@@ -110,6 +110,6 @@ def read(release: Release) -> PublishedReading:
     """Return what a release tells. A release has counts."""
     assert release.counts is not None
     plan = release.plan
-    tally = ReleasedTally.of(plan, release.counts, release.noise, release.repeats)
+    tally = ReleasedTally.of(plan, release.counts, release.noise, release.repeats, release.names)
     told = estimand_of(plan).released(tally)
     return PublishedReading(release, tally.n, tally.n_error, told.rows, told.noise_floor)

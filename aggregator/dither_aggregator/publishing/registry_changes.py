@@ -16,6 +16,7 @@ OF_ALL = {
     "publish_micro_year": "the most that releases of 366 days may cost a device",
     "device_micro": "the most that all reports may cost a device",
 }
+DELTA = {"publish_delta": "the chance that what releases may cost does not hold"}
 EPSILONS = {
     "report_micro": "epsilon of a report",
     "life_micro": "epsilon of all reports of a device",
@@ -40,6 +41,8 @@ FIELDS = {
     **EPSILONS,
 }
 """The facts whose change is said, with the words for each."""
+LISTS = {"values": "answers", "names": "texts that are looked for", "edges": "edges of ranges", "owners": "owners"}
+"""The lists of which is said what came and what went."""
 
 Facts = Mapping[str, Any]
 
@@ -47,7 +50,7 @@ Facts = Mapping[str, Any]
 def changes_between(before: Facts, after: Facts, today: date) -> list[dict[str, str]]:
     """Return all changes that a site knows, the latest first: those of today, and what was said before."""
     was, now = _metrics(before), _metrics(after)
-    named = [(ALL, what) for what in _fields(before, after, OF_ALL)]
+    named = [(ALL, what) for what in _fields(before, after, {**OF_ALL, **DELTA})]
     named += [(name, what) for name in sorted({*was, *now}) for what in _differences(was.get(name), now.get(name))]
     found = [{"day": today.isoformat(), "metric": name, "what": what} for name, what in named]
     return [*found, *before["changes"]][:CHANGES_MAX]
@@ -67,7 +70,7 @@ def _differences(was: tuple[bool, Facts] | None, now: tuple[bool, Facts] | None)
         yield "published from now on" if now[0] else "no longer published"
     old, new = was[1], now[1]
     yield from _fields(old, new, FIELDS)
-    for field, words in (("values", "answers"), ("owners", "owners")):
+    for field, words in LISTS.items():
         added = [each for each in new.get(field, old.get(field, ())) if each not in set(old.get(field, ()))]
         gone = [each for each in old.get(field, ()) if each not in set(new.get(field, old.get(field, ())))]
         if field in old and (added or gone):

@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from dither_aggregator.analysis.released import released_counts
 from dither_aggregator.analysis.windows import reports_max
-from dither_aggregator.counting.folding import Counts, tables
-from dither_aggregator.publishing.noise import discrete_laplace
+from dither_aggregator.counting.folding import Counts
+from dither_aggregator.publishing.noise import draw_noise
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.document_kinds import COMMAND_LINE
 from dither_aggregator.store.plans import GRACE
@@ -38,7 +39,7 @@ from dither_aggregator.store.release_ledger import (
 )
 from dither_shared.exact import to_micro
 from dither_shared.registry import Registry
-from dither_shared.releases import Publishing, last_window, name_of, reports_in, window_of
+from dither_shared.releases import ReleaseNoise, last_window, name_of, reports_in, window_of
 from dither_shared.rng import keyed_rng
 
 MISSING_MAX = 53
@@ -50,7 +51,8 @@ SealedRelease = Mapping[str, Any]
 def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = ()) -> tuple[list[Release], list[str]]:
     """Publish the last closed window of each metric that a registry publishes, unless it is.
 
-    Nor is one published that began too early, or after the last report that may come of a question that has expired.
+    Nor is one published that began too early, or after the last report that may come of a question that has expired;
+    and none of a rev that is retired, for some of its days have no reports.
 
     `known` are the releases that a site has. Returns all releases, and why windows are not published, a sentence each:
     what they would cost devices in a year, or counts that are not there. Raises StoreError where nothing can be
@@ -60,12 +62,12 @@ def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = (
         raise StoreError(f"the registry is of app {registry.app}, and the store of {store.app}")
     if registry.publish_epsilon_year is None:
         raise StoreError("no metric of the registry is published: `publish` says so, in metrics.toml")
-    micro_year, refused = to_micro(registry.publish_epsilon_year), []
+    refused = []
     _take_over(store, known)
-    for name, publishing in registry.published.items():
+    for name in registry.published:
         metric = registry.metrics[name]
         try:
-            _publish(store, store.stored(metric.plan), publishing, micro_year)
+            _publish(store, store.stored(metric.plan), registry)
         except KeyError:
             refused.append(f"{metric.name} is not published: its plan is not loaded; `dither metrics load` loads it")
         except NotPublished as error:
@@ -73,12 +75,17 @@ def publish(store: Store, registry: Registry, known: Iterable[SealedRelease] = (
     return [each for each in store.documents(Release) if each.counts is not None], refused
 
 
-def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_year: int) -> None:
+def _publish(store: Store, stored: StoredPlan, registry: Registry) -> None:
+    asked = registry.metrics[stored.plan.metric]
+    publishing, micro_year, delta = asked.publishing, registry.publish_epsilon_year, registry.publish_delta
+    assert publishing is not None  # the caller goes through those that have it
+    assert micro_year is not None  # nor is there one without the other: `prove_releases`
     first, last = last_window(publishing.window, store.sealed())
-    if first < first_window(stored, publishing.window) or first >= stored.expires + GRACE:
+    if stored.retired or first < first_window(stored, publishing.window) or first >= stored.expires + GRACE:
         return
     days = (last - first).days + 1
-    metric = stored.plan.metric
+    metric, names, reports = stored.plan.metric, asked.kind.released_names(asked.asked), device_reports(stored, days)
+    noise = ReleaseNoise.of(stored.plan, publishing.micro, reports, names, delta)
     entry = Release(
         metric,
         stored.question,
@@ -86,9 +93,12 @@ def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_yea
         publishing.window,
         first,
         publishing.micro,
-        device_reports(stored, days),
+        reports,
         reports_max(stored, days),
         store.clock_day(),
+        names=names,
+        rho=noise.rho,
+        delta=delta if noise.rho else None,
     )
     kept = {each.document_id: each for each in store.documents(Release)}.get(entry.document_id)
     if kept is not None and kept.counts is not None:
@@ -96,9 +106,9 @@ def _publish(store: Store, stored: StoredPlan, publishing: Publishing, micro_yea
     if first < store.tallies_from():
         raise NotPublished(f"{entry.document_id} is not published: its counts are kept from {store.tallies_from()} on")
     if kept is None:
-        seed = _seed(store, entry, _raw(store, stored, first, last))
+        seed = _seed(store, entry, _raw(store, entry))
         store.note(COMMAND_LINE, "release charge", f"{entry.document_id}, epsilon {entry.epsilon:g}")
-        kept = store.charge_release(replace(entry, commitment=commitment_to(seed)), micro_year)
+        kept = store.charge_release(replace(entry, commitment=commitment_to(seed)), to_micro(micro_year), delta)
     _draw(store, kept)
 
 
@@ -124,9 +134,9 @@ def missing(store: Store, registry: Registry, releases: Iterable[Release]) -> di
 def first_window(stored: StoredPlan, window: str) -> date:
     """Return the first day of the first window of which the store has been asking under a plan from the begin.
 
-    One that began before has the reports of a part of its days: those of before are of an earlier rev, or of nobody.
-    A plan that a registry left out and has again begins anew. The day on which a plan was loaded says so, not the day
-    of its first report, which tells that somebody sent one.
+    One that began before has the reports of a part of its days: those of before are of an earlier rev, or of nobody. A
+    plan that a registry left out and has again begins anew, and so does one that was retired and taken back. The day on
+    which a plan was loaded says so, not the day of its first report, which tells that somebody sent one.
     """
     if stored.since is None:
         return date.min
@@ -148,7 +158,7 @@ def device_reports(stored: StoredPlan, days: int) -> int:
 
 def _draw(store: Store, entry: Release) -> None:
     """Draw the counts of an entry that was charged; raise StoreError where the tally is another one than then."""
-    raw = _raw(store, store.stored(entry.plan), entry.first, entry.last)
+    raw = _raw(store, entry)
     seed = _seed(store, entry, raw)
     if commitment_to(seed) != entry.commitment:
         raise NotPublished(
@@ -158,21 +168,17 @@ def _draw(store: Store, entry: Release) -> None:
 
 
 def noisy(raw: Counts, entry: Release, seed: bytes) -> tuple[int, ...]:
-    """Return raw counts with the noise of a seed: discrete Laplace, of the release's scale, on each."""
-    rng, scale = keyed_rng(seed, b"release"), entry.noise.scale
-    return tuple(count + discrete_laplace(scale, rng) for count in raw.tolist())
+    """Return raw counts with the noise of a seed: of the release's law, on each."""
+    rng, law = keyed_rng(seed, b"release"), entry.noise
+    return tuple(count + draw_noise(law, rng) for count in raw.tolist())
 
 
-def _raw(store: Store, stored: StoredPlan, first: date, last: date) -> Counts:
-    """Return how often each symbol was sent, or member named, in a window, without the numbers of reports.
-
-    All cells' counts follow each other, int64[counts_of(cells)]. Each cell's number of reports is their sum over w, so
-    it is published by its noisy counts alone.
-    """
-    counts = np.zeros(stored.plan.cells.tally_size, dtype=np.int64)
-    for epoch in store.epochs(stored.plan, first, last):
-        counts += store.tally(stored.plan, epoch).counts
-    return np.concatenate([table[:, 1:].ravel() for _, table, _ in tables(stored.plan.cells, counts)])
+def _raw(store: Store, entry: Release) -> Counts:
+    """Return the counts of a window that get noise: int64[counts_of(cells, names)]."""
+    counts = np.zeros(entry.plan.cells.tally_size, dtype=np.int64)
+    for epoch in store.epochs(entry.plan, entry.first, entry.last):
+        counts += store.tally(entry.plan, epoch).counts
+    return released_counts(entry.plan, entry.names, counts)
 
 
 def _seed(store: Store, entry: Release, raw: Counts) -> bytes:

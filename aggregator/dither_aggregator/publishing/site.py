@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from decimal import Decimal
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from jinja2 import Environment, PackageLoader
 
-from dither_aggregator.analysis.numbers import QUANTILES
+from dither_aggregator.analysis.numbers import MEDIAN, QUANTILES
 from dither_aggregator.analysis.released import ReleasedRow
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
@@ -34,13 +35,13 @@ from dither_aggregator.publishing.releases import SealedRelease, first_window, m
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.release_ledger import Release, charged_with
 from dither_aggregator.web.charts.cards import SmallRow, draw_rows
-from dither_aggregator.web.charts.scale import SHARES, Tick
+from dither_aggregator.web.charts.scale import SHARES, UNITLESS, Measure, Tick
 from dither_aggregator.web.charts.series import Across, SeriesChart, draw_series
 from dither_aggregator.web.charts.shares import Plot, draw
 from dither_aggregator.web.pages import dress
 from dither_aggregator.web.pages.snapshot import only_xml
 from dither_shared.accounting.odds import EVEN, percent_above, sure
-from dither_shared.domains import OTHER
+from dither_shared.domains import OTHER, Columns, NumberDomain
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import PureMechanism
@@ -54,6 +55,8 @@ PANELS_MAX, POINTS_MAX, DATES_APART = 3, 60, 28.0
 LINE_CHARACTERS = 88
 """Characters of a line of the picture: half an em each fill its 768 pixels."""
 FEED_ENTRIES_MAX = 50
+LISTED_MAX = 50
+"""So many columns of a table, or texts, are listed in a sentence."""
 DIGITS = 8
 """Digits of numbers in CSV: beyond them machines may differ."""
 COLUMNS = (
@@ -86,8 +89,9 @@ def about(
         "begun": before.get("begun", today.isoformat()),
         "dither": version("dither-aggregator"),
         "publish_micro_year": to_micro(registry.publish_epsilon_year),
-        "registry_micro_year": micro_year(published),
+        "registry_micro_year": micro_year(registry),
         "device_micro": to_micro(registry.device_epsilon),
+        "publish_delta": "" if registry.publish_delta is None else str(registry.publish_delta),
         "metrics": [_facts_of(registry.metrics[name], each, stored) for name, each in published.items()],
         "unpublished": [_asked(metric) for name, metric in registry.metrics.items() if name not in published],
     }
@@ -117,6 +121,8 @@ def _facts_of(metric: Metric, publishing: Publishing, plans: Sequence[StoredPlan
         "presence": metric.presence,
         "values": list(metric.values),
         "domain": _domain(metric),
+        "edges": _edges(metric),
+        "names": list(metric.kind.released_names(metric.asked)),
         "ticks": (PureMechanism.of(metric.mechanism).ticks or 0) if metric.kind.several else 0,
         "mechanism": metric.cells.name,
         "memoized": metric.memoized,
@@ -137,8 +143,17 @@ def _facts_of(metric: Metric, publishing: Publishing, plans: Sequence[StoredPlan
 def _domain(metric: Metric) -> str:
     """Return what is sent of an answer, in the words with which a device asks; "" where its values say it."""
     offer = metric.kind.offer(metric.asked)
-    columns = f"{offer.lead} {'; '.join(offer.listed)}." if offer.noun == "column" else ""
-    return "" if metric.values else " ".join(each for each in (*offer.before, columns, *offer.after) if each)
+    more = f"; and {len(offer.listed) - LISTED_MAX:,} more" if len(offer.listed) > LISTED_MAX else ""
+    listed = f"{offer.lead} {'; '.join(offer.listed[:LISTED_MAX])}{more}." if offer.listed else ""
+    return "" if metric.values else " ".join(each for each in (*offer.before, listed, *offer.after) if each)
+
+
+def _edges(metric: Metric) -> list[str]:
+    """Return the edges of numbers' ranges, with the column where there are several: a scale is told by nothing else."""
+    domain = metric.plan.domain
+    named = domain.columns.items() if isinstance(domain, Columns) else [("", domain)]
+    numbers = [(name, each) for name, each in named if isinstance(each, NumberDomain)]
+    return [f"{name} {each.with_unit(each.in_unit(edge))}".strip() for name, each in numbers for edge in each.edges]
 
 
 @dataclass(frozen=True)
@@ -199,8 +214,13 @@ class PublishedMetricPage:
 
     @cached_property
     def history(self) -> "History | None":
-        """The charts of shares over time; None where fewer than two releases of one length tell anything."""
-        return None if self.numbers else _history(self.readings, [row.value for row in self.shown[:PANELS_MAX]])
+        """The charts over time: of the means of one unit and their median, else of the shares that are shown first.
+
+        None where fewer than two releases of one length tell anything.
+        """
+        told = [row for row in self.numbers if row.value == MEDIAN or row.value not in QUANTILES]
+        alike = [row for row in told if row.unit == told[0].unit]
+        return _history(self.readings, (alike or self.shown)[:PANELS_MAX])
 
 
 @dataclass(frozen=True)
@@ -208,6 +228,7 @@ class History:
     """A few values over the releases, as charts and as a table."""
 
     chart: SeriesChart
+    measure: Measure
     values: Sequence[str]
     lines: Sequence[tuple[Release, Sequence[ReleasedRow | None]]]
     """Each release that is drawn, the latest first, with the row of each value; None where it is of another plan."""
@@ -233,13 +254,17 @@ def headline(reading: PublishedReading) -> str:
     return f"{name}: the {row.value} is {row.in_words(row.estimate)} ({ends})."
 
 
-def _history(readings: Sequence[PublishedReading], values: Sequence[str]) -> History | None:
-    """Return the history of some values, in releases of the length that the latest one has."""
+def _history(readings: Sequence[PublishedReading], shown: Sequence[ReleasedRow]) -> History | None:
+    """Return the history of rows of one unit, in releases of the length that the latest one has."""
+    if not shown:
+        return None
+    values, unit = [row.value for row in shown], shown[0].unit
+    measure = SHARES if unit is None else Measure(unit or UNITLESS)
     told = [each for each in readings if not each.too_few and each.release.window == readings[0].release.window]
     told = told[:POINTS_MAX]
-    if len(told) < 2 or not values:
+    rows = [(each, {row.value: row for row in each.rows if row.unit == unit}) for each in told]
+    if len(told) < 2 or not any(known.keys() & set(values) for _, known in rows):
         return None
-    rows = [(each, {row.value: row for row in each.shares}) for each in told]
     points = [
         Point(
             *(row.value, row.estimate, row.std_error, row.lower, row.upper, True),
@@ -251,7 +276,7 @@ def _history(readings: Sequence[PublishedReading], values: Sequence[str]) -> His
     ]
     days = max((each.release.last - each.release.first).days + 1 for each in told)
     window = Window(told[-1].release.last, told[0].release.last)
-    chart = draw_series(points, window, joined_days=days)
+    chart = draw_series(points, window, measure=measure, joined_days=days)
     across = Across(window, chart.margin)
     dates: list[Tick] = []
     for each in told:
@@ -259,7 +284,7 @@ def _history(readings: Sequence[PublishedReading], values: Sequence[str]) -> His
         if not dates or dates[-1].x - place >= DATES_APART:
             dates.append(Tick(place, each.release.name, zero=False))
     lines = [(each.release, [known.get(value) for value in values]) for each, known in rows]
-    return History(replace(chart, dates=dates), values, lines)
+    return History(replace(chart, dates=dates), measure, values, lines)
 
 
 @dataclass(frozen=True)
@@ -326,7 +351,9 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: 
         if page.latest:
             files[f"{page.metric}/latest.svg"] = _picture(page.latest, facts)
     files[FEED] = _feed(facts, readings)
-    charged = max((charged_with(each.release, [one.release for one in readings]) for each in readings), default=0)
+    kept = [each.release for each in readings]
+    delta = _delta(facts, kept)
+    charged = max((charged_with(each, kept, delta) for each in kept), default=0)
     year = max(charged, facts["publish_micro_year"])  # which was larger once, perhaps
     files["index.html"] = _html(
         "published.html",
@@ -335,11 +362,19 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: 
         earlier={page.metric for page in pages},
         top="",
         charged=charged,
+        delta=delta,
         year=year,
         year_days=YEAR_DAYS,
     )
     files[MANIFEST] = _json({name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())})
     return files
+
+
+def _delta(facts: Mapping[str, Any], releases: Iterable[Release]) -> Decimal | None:
+    """Return the delta at which a site's losses are said: the registry's, or that of earlier Gaussian noise."""
+    declared = facts.get("publish_delta")
+    earlier = (each.delta for each in releases if each.delta is not None)
+    return Decimal(declared) if declared else max(earlier, default=None)
 
 
 def release_of(document: SealedRelease) -> Release:
@@ -422,8 +457,15 @@ def _csv(reading: PublishedReading) -> bytes:
 
 
 def _counts(release: Release) -> bytes:
-    """Return the noisy counts of a release, a line each: of the symbols, or members, that reports have."""
+    """Return the noisy counts of a release, a line each: of the symbols, or members, that reports have.
+
+    For texts: the reports of each row, in a line without a text, and how many of them support each text.
+    """
     assert release.counts is not None
+    if release.names:
+        of = [(row, name) for row in range(release.plan.cells.count) for name in ("", *release.names)]
+        lines = [(release.metric, release.name, *each, count) for each, count in zip(of, release.counts, strict=True)]
+        return to_csv(("metric", "window", "row", "text", "noisy_count"), lines).encode()
     columns = ("metric", "window", "symbol", "noisy_count")
     return to_csv(columns, [(release.metric, release.name, *each) for each in enumerate(release.counts)]).encode()
 

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
@@ -194,7 +195,7 @@ class Documents(ABC):
 
     def retire(self, metric: str, rev: int, retired: bool = True) -> None:
         """Refuse the reports of a plan from now on, or take them again. Raises StoreError for a plan there is not."""
-        self._change(StoredPlan, lambda kept: Plans(kept, 0).retiring(metric, rev, retired))
+        self._change(StoredPlan, lambda kept: Plans(kept, 0).retiring(metric, rev, retired, self.clock_day()))
         self.refresh()
 
     def find_plan(self, metric: str, digest: str) -> Plan:
@@ -265,7 +266,7 @@ class Documents(ABC):
 
     # Releases: what was published, and charged for it.
 
-    def charge_release(self, entry: Release, micro_year: int) -> Release:
+    def charge_release(self, entry: Release, micro_year: int, delta: Decimal | None = None) -> Release:
         """Keep a release that is to be drawn; return the one that is kept for its window.
 
         A window that is kept stays as it is. Raises StoreError above what releases may cost a device in a year.
@@ -274,7 +275,7 @@ class Documents(ABC):
         def charge(kept: list[Release]) -> list[Release]:
             if any(each.document_id == entry.document_id for each in kept):
                 return []
-            check_year(entry, kept, micro_year)
+            check_year(entry, kept, micro_year, delta)
             return [entry]
 
         self._change(Release, charge)

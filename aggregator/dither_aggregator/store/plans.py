@@ -46,8 +46,8 @@ class StoredPlan(Document):
     """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
     still have that one."""
     since: date | None = None
-    """The day, by the store's clock, since which it has been current, or on which it last became that; None where an
-    earlier dither did not note it."""
+    """The day, by the store's clock, since which it has been current and not retired, or on which it last became both;
+    None where an earlier dither did not note it."""
     measures: str = ""
     """The measure of its own use that a device answers with; "" where an app records the answer."""
 
@@ -229,15 +229,19 @@ class Plans:
                 return item.id
         return fresh
 
-    def retiring(self, metric: str, rev: int, retired: bool) -> list[StoredPlan]:
-        """Return these plans with one of them retired, or taken back. Raises StoreError where there is no such plan."""
+    def retiring(self, metric: str, rev: int, retired: bool, today: date) -> list[StoredPlan]:
+        """Return these plans with one of them retired, or taken back today. Raises StoreError where there is none such.
+
+        One that is taken back begins anew: its reports were refused in between.
+        """
         found = next((item for item in self.of(metric) if item.plan.rev == rev), None)
         if found is None:
             if metric not in self._metrics:
                 raise StoreError(f"there is no metric {metric!r}; there is {_named(sorted(self._metrics))}")
             known = ", ".join(str(item.plan.rev) for item in self.of(metric))
             raise StoreError(f"there is no rev {rev} of metric {metric!r}; there is {known}")
-        return [replace(item, retired=retired) if item is found else item for item in self.by_id.values()]
+        changed = replace(found, retired=retired, since=today if found.retired and not retired else found.since)
+        return [changed if item is found else item for item in self.by_id.values()]
 
 
 def _named(metrics: Sequence[str]) -> str:

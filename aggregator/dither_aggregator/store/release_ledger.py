@@ -1,8 +1,8 @@
 """The ledger of releases: what was charged for each published window, and its noisy counts, once and for good.
 
 An entry is stored before its noise is drawn, with a commitment to the noise, and stored again with the counts. A second
-request gets the same. `publish_epsilon_year` is checked in the same step as the entry is stored, over all metrics:
-several processes that publish at once charge no more than one.
+request gets the same. `publish_epsilon_year`, at `publish_delta` where one is declared, is checked in the same step as
+the entry is stored, over all metrics: several processes that publish at once charge no more than one.
 """
 
 import hashlib
@@ -10,15 +10,31 @@ import hmac
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Self
 
 from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.records import StoreError
+from dither_shared.accounting.composition import of_zcdp
 from dither_shared.canonical_json import canonical_json
-from dither_shared.exact import from_micro
+from dither_shared.domains import Hashed
+from dither_shared.exact import MICRO, from_micro
 from dither_shared.plan import Plan
-from dither_shared.releases import COUNTS_MAX, IN_A_YEAR, YEAR_DAYS, ReleaseNoise, counts_of, name_of, window_of
+from dither_shared.releases import (
+    COUNTS_MAX,
+    DELTA_MAX,
+    DELTA_MIN,
+    IN_A_YEAR,
+    RHO_MAX,
+    YEAR_DAYS,
+    Loss,
+    ReleaseNoise,
+    counts_of,
+    name_of,
+    width_of,
+    window_of,
+)
 
 RELEASES_MAX = 5_000
 COUNT_MAX = 1 << 53
@@ -54,6 +70,12 @@ class Release(Document):
     """SHA-256 of the noise's seed, in hex; "" of one that was taken over from a site. It is not published."""
     counts: tuple[int, ...] | None = None
     """The noisy counts; None until they are drawn."""
+    names: tuple[str, ...] = ()
+    """The texts whose supports are counted, in each cell after its number of reports; () where all symbols are."""
+    rho: int = 0
+    """rho of Gaussian noise, in millionths; 0 of Laplace noise."""
+    delta: Decimal | None = None
+    """The delta at which the cost follows of rho; None of Laplace noise, whose cost holds for certain."""
 
     @property
     def document_id(self) -> str:
@@ -73,7 +95,7 @@ class Release(Document):
     @property
     def noise(self) -> ReleaseNoise:
         """The law of the noise."""
-        return ReleaseNoise.of(self.plan, self.micro, self.reports)
+        return ReleaseNoise(self.micro, width_of(self.plan, self.names), self.reports, self.rho)
 
     @property
     def epsilon(self) -> float:
@@ -98,11 +120,15 @@ class Release(Document):
             "charged": self.charged and self.charged.isoformat(),
             "commitment": self.commitment,
             "counts": None if self.counts is None else list(self.counts),
+            **({"names": list(self.names)} if self.names else {}),
+            **({} if self.delta is None else {"rho": self.rho, "delta": str(self.delta)}),
         }
 
     @classmethod
     def _of(cls, fields: Mapping[str, Any]) -> Self:
-        counts, charged = fields["counts"], fields.get("charged")
+        counts, charged, names = fields["counts"], fields.get("charged"), fields.get("names", [])
+        if not isinstance(names, list):
+            raise TypeError("names must be a list")
         release = cls(
             fields["metric"],
             fields["question"],
@@ -115,6 +141,9 @@ class Release(Document):
             None if charged is None else date.fromisoformat(charged),
             fields.get("commitment", ""),
             None if counts is None else tuple(counts),
+            tuple(names),
+            fields.get("rho", 0),
+            Decimal(fields["delta"]) if "delta" in fields else None,
         )
         if set(fields) - set(release.to_document()):
             raise ValueError("a release has a field that none has")
@@ -133,9 +162,21 @@ class Release(Document):
         ):
             raise ValueError("a question and a commitment must be texts, and the plan the metric's")
         cells = self.plan.cells
-        size, shapes = counts_of(cells), [part.mechanism.shape for part in cells.parts]
+        size, shapes = counts_of(cells, self.names), [part.mechanism.shape for part in cells.parts]
         if size > COUNTS_MAX or any(shape.raises is None for shape in shapes) or not self.plan.kind.published:
             raise ValueError(f"a release is of symbols or subsets, and of at most {COUNTS_MAX:,} counts")
+        if self.names and not (
+            isinstance(self.plan.domain, Hashed)
+            and all(isinstance(name, str) for name in self.names)
+            and len(set(self.names)) == len(self.names)
+        ):
+            raise ValueError("names are different texts, of a plan of hashed ones")
+        if self.delta is not None and not (self.delta.is_finite() and DELTA_MIN <= self.delta <= DELTA_MAX):
+            raise ValueError(f"a delta must be from {DELTA_MIN} to {DELTA_MAX}, got {self.delta}")
+        if type(self.rho) is not int or not 0 <= self.rho < RHO_MAX or bool(self.rho) != (self.delta is not None):
+            raise ValueError("a release with a delta must have a rho, and no other one")
+        if self.delta is not None and of_zcdp(Fraction(self.rho, MICRO), self.delta) > self.micro + 1:
+            raise ValueError("the rho of a release must not cost more than it says")
         if self.counts is not None and not (
             len(self.counts) == size
             and all(type(count) is int and -COUNT_MAX < count < COUNT_MAX for count in self.counts)
@@ -167,7 +208,9 @@ def seed_of(release: Release, tally: bytes, secret: bytes) -> bytes:
     restored as well. Another tally has another noise, independent to whoever lacks the secret: two releases
     with one noise would tell the exact difference of their tallies.
     """
-    facts = [release.document_id, release.plan.digest, release.micro, release.reports]
+    facts: list[object] = [release.document_id, release.plan.digest, release.micro, release.reports]
+    if release.names or release.rho:
+        facts += [list(release.names), release.rho]
     context = canonical_json(facts) + hashlib.sha256(tally).digest()
     return hashlib.blake2b(context, key=secret, digest_size=32, person=b"dither noise").digest()
 
@@ -177,25 +220,32 @@ def commitment_to(seed: bytes) -> str:
     return hashlib.sha256(b"commitment " + seed).hexdigest()
 
 
-def charged_with(entry: Release, kept: Iterable[Release]) -> int:
+def charged_with(entry: Release, kept: Iterable[Release], delta: Decimal | None = None) -> int:
     """Return the most that releases cost a device in YEAR_DAYS in a row, in micro-epsilon, `entry` among them.
 
-    A release counts on the last day of its window.
+    It holds at a delta, or for certain. A release counts on the last day of its window. Raises NotPublished where one
+    of them has Gaussian noise and no delta is allowed.
     """
-    ends = [(each.last, each.micro) for each in kept if each.document_id != entry.document_id]
-    ends.append((entry.last, entry.micro))
+    ends = [(each.last, Loss.of(each.noise)) for each in kept if each.document_id != entry.document_id]
+    ends.append((entry.last, Loss.of(entry.noise)))
     most = 0
     for end in {last for last, _ in ends if entry.last <= last < entry.last + timedelta(days=YEAR_DAYS)}:
         first = end - timedelta(days=YEAR_DAYS - 1)
-        most = max(most, sum(micro for last, micro in ends if first <= last <= end))
+        year = sum((loss for last, loss in ends if first <= last <= end), Loss())
+        if year.rho and delta is None:
+            raise NotPublished(
+                f"{entry.document_id} is not published: releases of the same {YEAR_DAYS} days have Gaussian noise, so "
+                f"the registry must have publish_delta"
+            )
+        most = max(most, year.at(delta))
     return most
 
 
-def check_year(entry: Release, kept: Iterable[Release], micro_year: int) -> None:
+def check_year(entry: Release, kept: Iterable[Release], micro_year: int, delta: Decimal | None = None) -> None:
     """Raise NotPublished where an entry would charge devices more than a year allows."""
-    charged = charged_with(entry, kept)
+    charged = charged_with(entry, kept, delta)
     if charged > micro_year:
         raise NotPublished(
             f"{entry.document_id} is not published: releases of {YEAR_DAYS} days would cost a device "
-            f"{float(Fraction(charged, 1_000_000)):g}, more than publish_epsilon_year, {from_micro(micro_year):g}"
+            f"{from_micro(charged):g}, more than publish_epsilon_year, {from_micro(micro_year):g}"
         )

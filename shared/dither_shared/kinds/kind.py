@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
+from math import log, sqrt
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dither_shared.cells import Cells
@@ -25,6 +26,9 @@ CANDIDATES_MAX = 100_000
 """The most texts that are looked for at once."""
 EXAMPLES = 64
 """Texts to try where nobody lists any."""
+TAILS = (log(20) / sqrt(2) / 1.959964) ** 2
+"""How much more the variance of one Laplace number counts in an interval of 95 % than that of a normal one, which ends
+sooner: 1.17."""
 
 
 @frozen
@@ -70,11 +74,16 @@ class CountNoise(Protocol):
     def variance(self) -> float:
         """The variance on one count."""
 
-    def wider(self, mechanism: PureMechanism, n: int) -> float:
-        """Return by what factor it makes the standard error of a rare value larger, of n reports."""
+    def wider(self, mechanism: PureMechanism, n: int, share: float = 0.0) -> float:
+        """Return by what factor it makes the standard error of a value of such a share larger, of n reports."""
 
     def wider_even(self, counts: int, n: int) -> float:
         """Return the same of n reports that are spread evenly over so many counts."""
+
+
+def with_tails(wider: float) -> float:
+    """Return the factor by which noise makes errors larger whose tails count as well."""
+    return sqrt(1 + TAILS * (wider**2 - 1))
 
 
 class Kind(ABC, Generic[D, A]):
@@ -95,7 +104,7 @@ class Kind(ABC, Generic[D, A]):
     takes_public = False
     """Whether its reports say the public column of their device."""
     published = False
-    """Whether its totals can be published (`releases`): all that is shown of them is computed from noisy counts."""
+    """Whether its totals may be published (`releases`): all that is shown of them is computed from noisy counts."""
 
     @property
     @abstractmethod
@@ -176,12 +185,24 @@ class Kind(ABC, Generic[D, A]):
         """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
         return None
 
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> float:
-        """Return by what factor the noise of a release makes standard errors of n reports larger: about, at most."""
+    def unpublished(self, asked: Asked) -> str:
+        """Return why its totals are not published, as the end of a sentence about `publish`; "" where they are."""
+        return "" if self.published else f'cannot be said of kind "{self.name}" yet'
+
+    def released_names(self, asked: Asked) -> tuple[str, ...]:
+        """Return the texts of which a release has the supports; nothing where it has all counts of a tally."""
+        return ()
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return by what factor the noise of a release makes standard errors of n reports larger: the least, the most.
+
+        They are for planning. Both are that of a rare value, for shares.
+        """
         weights = sum(part.cells * part.weight for part in cells.parts)
-        return max(
+        most = max(
             noise.wider(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts
         )
+        return most, most
 
     def reports_min(self, asked: Asked) -> int:
         """Return how many reports tell anything: of devices that are all different, where these repeat memos."""

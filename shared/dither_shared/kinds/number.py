@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Asked, CountNoise, Kind, Offer
+from dither_shared.kinds.kind import TAILS, Asked, CountNoise, Kind, Offer, with_tails
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave
 from dither_shared.rng import Rng
@@ -176,16 +176,23 @@ class NumberKind(Kind[NumberDomain, Placed]):
 
         return told_best(NumberDomain.of(asked.domain), asked.cells, n)
 
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> float:
-        """Return that of the mean where it is all that is asked; else of the cells with the fewest reports a count."""
-        if isinstance(cells.parts[-1].mechanism, SquareWave):
-            from dither_shared.kinds.number_precision import mean_moves, mean_variance  # only for planning
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return that of numbers that are spread evenly, and of ones of which nearly all lie in one place.
 
-            return sqrt(1 + noise.variance * mean_moves(cells) / (n * mean_variance(cells)))
+        The latter has the tails of the noise in it, which errors of numbers allow for.
+        """
+        if isinstance(cells.parts[-1].mechanism, SquareWave):
+            from dither_shared.kinds.number_precision import mean_moved  # only for planning
+
+            even, most = (mean_moved(cells, at_an_end=at_an_end) / n for at_an_end in (False, True))
+            return sqrt(1 + noise.variance * even), sqrt(1 + TAILS * noise.variance * most)
         weights = sum(part.cells * part.weight for part in cells.parts)
-        return max(
-            noise.wider_even(part.mechanism.shape.size, max(1, n * part.weight // weights)) for part in cells.parts
-        )
+        each = [(part.mechanism, max(1, n * part.weight // weights)) for part in cells.parts]
+        evenly = [noise.wider_even(mechanism.shape.size, reports) for mechanism, reports in each]
+        rarely = [
+            noise.wider(mechanism, reports) for mechanism, reports in each if isinstance(mechanism, PureMechanism)
+        ]
+        return min(evenly), with_tails(max(evenly + rarely))
 
     def reports_min(self, asked: Asked) -> int:
         """Return that of a mean, or of quantiles, too."""

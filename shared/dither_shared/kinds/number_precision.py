@@ -148,15 +148,18 @@ def mean_worth(cells: Cells) -> Worth:
     return Worth("the mean, as a part of the range", _up(max(weights)), _up(-min(weights)))
 
 
-def mean_moves(cells: Cells) -> float:
-    """Return the sum over counts of the squares of how far each moves that mean, times n, as parts of its range.
+def mean_moved(cells: Cells, *, at_an_end: bool = False) -> float:
+    """Return the sum of squares of how far each count moves that mean, over the variance of what one report says of it.
 
-    A count moves n as well, so a weight counts from the mean of even reports.
+    It is of numbers that are spread evenly, or that all lie at an end. A count moves n as well, so a weight counts from
+    the mean.
     """
     window, shares, _ = _grid(cells)
-    weights, even = _mean_weights(cells), _law_of_window(window, shares)
-    mean: float = sum(map(mul, weights, even)) / sum(even)
-    return sum((weight - mean) * (weight - mean) for weight in weights)
+    held = [1.0] + [0.0] * (window.d - 1) if at_an_end else shares
+    weights, law = _mean_weights(cells), _law_of_window(window, held)
+    mean = _product(weights, law) / sum(law)
+    apart = [(weight - mean) ** 2 for weight in weights]
+    return sum(apart) * sum(law) / _product(apart, law)
 
 
 def _mean_weights(cells: Cells) -> list[float]:

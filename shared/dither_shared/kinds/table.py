@@ -33,7 +33,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
 from dither_shared.frozen import replaced
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Asked, Kind, Offer, PublicColumn
+from dither_shared.kinds.kind import Asked, CountNoise, Kind, Offer, PublicColumn, with_tails
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
 from dither_shared.mechanisms import PureMechanism
@@ -64,6 +64,12 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
     estimand = "tables"
     rounds = True
     takes_public = True
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return that of a share of one half, and of a rare cell, the tails of the noise in it."""
+        weights, most = sum(part.cells * part.weight for part in cells.parts), super().widened(cells, noise, n)[1]
+        each = [(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts]
+        return min(noise.wider(mechanism, reports, 0.5) for mechanism, reports in each), with_tails(most)
 
     def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the columns, and choose what each report tells."""

@@ -8,6 +8,7 @@ memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one buck
 
 from decimal import Decimal
 from fractions import Fraction
+from math import sqrt
 from typing import TYPE_CHECKING
 
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
@@ -16,7 +17,7 @@ from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, Tex
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.kinds.kind import CANDIDATES_MAX, Asked, Kind, Offer
+from dither_shared.kinds.kind import CANDIDATES_MAX, Asked, CountNoise, Kind, Offer
 from dither_shared.kinds.listed import read_list
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
@@ -40,6 +41,7 @@ class TextKind(Kind[TextDomain, Read]):
     meaning = "for words that nobody can list beforehand"
     aliases: tuple[str, ...] = ("str", "free_text", "freetext")
     starter = 'question = "Which page do people open first?"'
+    published = True
     estimand = "texts"
 
     def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
@@ -119,6 +121,26 @@ class TextKind(Kind[TextDomain, Read]):
         points = PureMechanism.of(cells.mechanism)
         most = 1 / (points.p - points.q)
         return (Worth("a text that all rows tell", most, most, stands_out=True),)
+
+    def unpublished(self, asked: Asked) -> str:
+        """Refuse memos, and texts without a list."""
+        if asked.cells.memoized:
+            return "cannot be said of memoized texts yet: leave out memoize, so that each report has fresh noise"
+        if not asked.candidates:
+            return "needs candidates: the totals of a text are those of a list that the registry names"
+        return ""
+
+    def released_names(self, asked: Asked) -> tuple[str, ...]:
+        """Return the registry's candidates, and what is no text."""
+        untexts = TextDomain.of(asked.domain).untexts
+        return (*(name for name in asked.candidates if name not in untexts), *untexts)
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return that of a text which nobody has: it is looked for in every row, and n is counted in each as well."""
+        points = PureMechanism.of(cells.mechanism)
+        q = float(points.q)
+        wider = sqrt(1 + noise.variance * cells.count * (1 + q**2) / (n * q * (1 - q)))
+        return wider, wider
 
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""

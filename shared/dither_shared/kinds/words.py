@@ -37,6 +37,7 @@ class WordsKind(TextKind):
     meaning = "for words that the totals are to name, without a list"
     aliases: tuple[str, ...] = ("word", "unlisted", "open")
     starter = 'question = "How do people call it?"'
+    published = False
     estimand = "words"
 
     def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
@@ -59,6 +60,10 @@ class WordsKind(TextKind):
 
         mechanism = choose(BUCKETS, epsilon, name="pgr")
         return Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
+
+    def unpublished(self, asked: Asked) -> str:
+        """Refuse all: which words are looked up in a release would depend on raw reports."""
+        return "cannot be said of words: the reports themselves say which are looked for; ask a text with candidates"
 
     def class_of(self, read: Read, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket of the text, or of its prefix, in a cell."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.accounting.composition import optimal
 from dither_aggregator.accounting.events import (
     BASIC,
     OPTIMAL,
@@ -25,6 +24,7 @@ from dither_aggregator.accounting.events import (
     rho_of,
 )
 from dither_aggregator.accounting.life import outputs_of, outputs_of_all
+from dither_shared.accounting.composition import optimal
 from dither_shared.accounting.odds import moves, percent_above, sure
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import MICRO, exp_below, exp_of_micro, micro_epsilon

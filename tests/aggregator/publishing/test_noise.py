@@ -1,4 +1,4 @@
-"""Discrete Laplace noise has its law to the last coin, and a float, a modulo and a zero of two signs are caught."""
+"""Discrete noise has its law to the last coin, and a float, a modulo and a zero of two signs are caught."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -9,7 +9,7 @@ import pytest
 
 from dither_aggregator.analysis.inference import reach_of_noise
 from dither_aggregator.publishing import noise
-from dither_aggregator.publishing.noise import discrete_laplace, exp_coin
+from dither_aggregator.publishing.noise import discrete_gaussian, discrete_laplace, exp_coin
 from dither_shared.releases import ReleaseNoise
 from dither_shared.rng import Rng
 from tests.support.laws import pure
@@ -104,7 +104,7 @@ def off(draw: Draw, scale: Fraction) -> float:
     return max(abs(law.get(k, 0.0) - chance) - left for k, chance in wanted.items())
 
 
-@pytest.mark.parametrize("ratio", [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize("ratio", [(0, 1), (1, 1), (1, 2), (1, 3), (2, 3), (3, 2), (7, 3)])
 def test_a_coin_of_exp_has_its_law(ratio: tuple[int, int]) -> None:
     law, left = law_of(lambda rng: exp_coin(*ratio, rng))
     assert left < 1e-5
@@ -156,6 +156,83 @@ def by_float(scale: Fraction, rng: Rng) -> int:
 def test_a_spoiled_sampler_is_caught(spoiled: Callable[[Fraction, Rng], int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "exp_coin", known_coin)
     assert off(lambda rng: spoiled(Fraction(5, 3), rng), Fraction(5, 3)) > 1e-4
+
+
+# Gaussian noise: a Laplace number is one choice of known law, and so is each coin.
+
+VARIANCES = (Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(9))
+
+
+def known_laplace(scale: Fraction, rng: Rng) -> int:
+    """A number of discrete Laplace, as one choice; asked for again, the sampler has begun anew."""
+    assert isinstance(rng, Tried)
+    rng.begin(-1)
+    a = exp(-1 / scale)
+    reach = range(-40, 41)
+    chances = [(1 - a) / (1 + a) * a ** abs(k) for k in reach]
+    return rng.choose(chances) - 40
+
+
+def off_gaussian(draw: Draw, variance: Fraction) -> float:
+    """Return by how much the law of a sampler is off, beyond what is left."""
+    law, left = law_of(draw, -1)
+    weights = {k: exp(-k * k / (2 * variance)) for k in range(-60, 61)}
+    whole = sum(weights.values())
+    return max(abs(law.get(k, 0.0) - weight / whole) - left for k, weight in weights.items())
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_gaussian_noise_has_its_law(variance: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "discrete_laplace", known_laplace)
+    monkeypatch.setattr(noise, "exp_coin", known_coin)
+    law, left = law_of(lambda rng: discrete_gaussian(variance, rng), -1)
+    assert left < 1e-5
+    assert off_gaussian(lambda rng: discrete_gaussian(variance, rng), variance) < 1e-9
+    assert all(law[k] == pytest.approx(law[-k], abs=left) for k in range(1, 4))
+
+
+def kept_by_float(variance: Fraction, rng: Rng) -> int:
+    """Round the chance to keep a number to a few bits."""
+    t = floor(float(variance) ** 0.5) + 1
+    while True:
+        drawn = noise.discrete_laplace(Fraction(t), rng)
+        chance = exp(-((abs(drawn) - float(variance) / t) ** 2) / (2 * float(variance)))
+        if rng.uniform(256) < round(256 * chance):
+            return drawn
+
+
+def half_zero(variance: Fraction, rng: Rng) -> int:
+    """Draw a second sign, and begin anew where it meets zero: zero comes half as often as it should."""
+    while True:
+        drawn = discrete_gaussian(variance, rng)
+        if drawn or not rng.uniform(2):
+            return drawn
+
+
+def never_drawn_again(variance: Fraction, rng: Rng) -> int:
+    """Take the Laplace number: it has the tails of one."""
+    return noise.discrete_laplace(Fraction(floor(float(variance) ** 0.5) + 1), rng)
+
+
+def kept_by_modulo(variance: Fraction, rng: Rng) -> int:
+    """Keep a number by what is left of a number of a few bits."""
+    a, b = variance.numerator, variance.denominator
+    t = floor(float(variance) ** 0.5) + 1
+    while True:
+        drawn = noise.discrete_laplace(Fraction(t), rng)
+        above, below = (abs(drawn) * b * t - a) ** 2, 2 * a * b * t * t
+        if rng.uniform(64) % below < above:  # not the coin of exp, nor even one of the ratio
+            continue
+        return drawn
+
+
+@pytest.mark.parametrize("spoiled", [kept_by_float, never_drawn_again, kept_by_modulo, half_zero])
+def test_a_spoiled_gaussian_sampler_is_caught(
+    spoiled: Callable[[Fraction, Rng], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise, "discrete_laplace", known_laplace)
+    monkeypatch.setattr(noise, "exp_coin", known_coin)
+    assert off_gaussian(lambda rng: spoiled(Fraction(5, 2), rng), Fraction(5, 2)) > 1e-4
 
 
 def test_neighbours_are_as_alike_as_is_said() -> None:

@@ -12,7 +12,7 @@ from dither_aggregator.counting.folding import Counts
 from dither_aggregator.publishing import releases, site
 from dither_aggregator.publishing.reading import PublishedReading, read
 from dither_aggregator.publishing.site import publish_to, verify
-from dither_aggregator.store import SQLiteStore, Store, StoredPlan
+from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.release_ledger import Release
 from tests.support.releases import WEEKLY, Device, published, week_of
 
@@ -40,8 +40,8 @@ class Held:
 def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     kept, read_raw = Held(), releases._raw
 
-    def seen(store: Store, stored: StoredPlan, *window: object) -> Counts:
-        kept.raw[stored.plan.metric] = raw = read_raw(store, stored, *window)  # type: ignore[arg-type]
+    def seen(store: Store, entry: Release) -> Counts:
+        kept.raw[entry.metric] = raw = read_raw(store, entry)
         return raw
 
     monkeypatch.setattr(SQLiteStore, "signing_secret", lambda self, purpose: b"both stores have it " + purpose)

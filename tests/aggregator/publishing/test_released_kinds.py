@@ -11,18 +11,23 @@ import pytest
 from playwright.sync_api import Browser
 
 from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.inference import Z, reach_of_noise
 from dither_aggregator.analysis.numeric.channel import places_of
 from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.counting.folding import Counts, fold_cells, tables
 from dither_aggregator.publishing.reading import PublishedReading, read
+from dither_aggregator.publishing.registry_changes import changes_between
 from dither_aggregator.publishing.site import about, render, verify, write
 from dither_aggregator.store import StoreError
 from dither_aggregator.store.release_ledger import Release, seal
+from dither_aggregator.web.charts import shares as share_charts
+from dither_aggregator.web.charts.scale import shorten
 from dither_shared.cells import one_cell
 from dither_shared.domains import NumberDomain
 from dither_shared.frozen import replaced
+from dither_shared.kinds.kind import TAILS
 from dither_shared.mechanisms import PrivSet
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -253,6 +258,33 @@ def test_errors_have_what_noise_on_each_count_does(name: str, draw: Drawn) -> No
         assert 0.9 <= added / (noise.variance * square) <= 1.25, value
 
 
+@pytest.mark.parametrize("reports", [1, 4, 9])
+@pytest.mark.parametrize(("name", "draw"), list({name: draw for name, draw, *_ in CASES if name != "ticks"}.items()))
+def test_a_check_says_how_much_wider_errors_of_each_kind_are(name: str, draw: Drawn, reports: int) -> None:
+    """The error of each share, and of a mean, grows by a factor in the range that is said, within 2 %.
+
+    The share of one column, a sum of a pair's cells, grows by up to 2.5 % more than that of a rare cell.
+    """
+    plan, n = plan_of(name), 20_000
+    raw, _ = draw(plan, n, np.random.default_rng(1))
+    noise, silent = ReleaseNoise.of(plan, 1_000_000, reports), ReleaseNoise.of(plan, 20_000_000, 1)
+
+    def errors(law: ReleaseNoise) -> Mapping[str, float]:
+        rows = estimand_of(plan).released(ReleasedTally.of(plan, raw.tolist(), law, 1)).rows
+        return {row.value: row.std_error for row in rows if row.is_share or row.value == "mean"}
+
+    without, with_it = errors(silent), errors(noise)
+    factors = [with_it[value] / without[value] for value in with_it]
+    least, most = plan.kind.widened(plan.cells, noise, n)
+    assert 0.98 * least <= min(factors)
+    assert max(factors) <= (1.025 if name == "pairs" else 1.02) * most
+    assert most <= 1.25 * max(factors)  # nor is far more said than there is
+
+
+def test_the_tails_of_planning_are_those_of_intervals() -> None:
+    assert pytest.approx((reach_of_noise(1.0, 0.05) / Z) ** 2) == TAILS
+
+
 @pytest.mark.parametrize("columns", [(0,), (0, 1)])
 def test_errors_of_pairs_of_columns_have_what_noise_on_each_point_does(columns: tuple[int, ...]) -> None:
     """The closed forms of variance and covariance are the sums over all points, each moved by itself, n with it."""
@@ -296,7 +328,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     registry, rng, documents = registry_of(*drawn), np.random.default_rng(13), []
     for name, draw in drawn.items():
         plan = registry.metrics[name].plan
-        for month, n in ((9, 100), (10, 20_000)):
+        for month, n in ((7, 20_000), (8, 15_000), (9, 100), (10, 20_000)):
             release = replace(released(plan, draw(plan, n, rng)[0], rng), first=date(2026, month, 1))
             documents.append({**release.published(), "seal": seal(release, b"a secret of sixteen bytes")})
     top = tmp_path_factory.mktemp("kinds") / "site"
@@ -311,12 +343,16 @@ def test_a_site_of_every_kind_is_what_its_documents_make_of_it(site: Path) -> No
     assert "2026-09: too few" not in text  # the latest leads
     assert "too few reports" in text
     assert "crashed = no has" in (site / "index.html").read_text()
+    page = (site / "mean" / "index.html").read_text()
+    assert "<h2>Over time</h2>" in page  # the mean, of the releases that tell one
+    assert "The same numbers by release" in page
+    assert page.count('<th scope="row">2026-') == 3 + 4  # and all of them in the list
     mean = (site / "mean" / "2026-10.csv").read_text().splitlines()
     assert mean[0].endswith(",unit")
     assert mean[1].endswith(",ms")
 
 
-@pytest.mark.parametrize("page", ["buckets", "table"])
+@pytest.mark.parametrize("page", ["buckets", "pairs"])
 def test_a_page_of_numbers_can_be_read(site: Path, browser: Browser, page: str) -> None:
     with a_tab(browser) as tab:
         tab.visit((site / page / "index.html").as_uri())
@@ -352,3 +388,30 @@ def test_a_page_says_to_what_numbers_of_a_column_are_cut() -> None:
         "people", "What?", plan, "month", date(2026, 10, 1), 1_000_000, 1, 1, counts=(9,) * counts_of(plan.cells)
     )
     assert read(release).cut == ["Numbers of age are cut to the range from 0 a to 90 a."]
+
+
+def test_labels_of_a_table_tell_its_rows_apart() -> None:
+    long = {"operating_system": ["Windows 10", "Windows 11"], "colour_of_the_theme": ["light", "dark"]}
+    keys = {"kind": "table", "columns": long, **LIFE, **PUBLISHED}
+    plan = Registry.parse(metrics_text({"looks": keys}, publish_epsilon_year=13)).metrics["looks"].plan
+    size = counts_of(plan.cells)
+    release = Release(
+        *("looks", "What?", plan, "month", date(2026, 10, 1), 1_000_000, 1, 1),
+        counts=tuple(range(5_000, 5_000 + 100 * size, 100)),
+    )
+    rows = read(release).shares
+    labels = [mark.label for mark in share_charts.draw(rows, 0.0).marks]
+    assert len(rows) > 8
+    assert len(set(labels)) == len(rows)
+    assert len({shorten(row.value) for row in rows}) < len(rows)  # planted: each cut by itself
+
+
+def test_inner_edges_and_a_scale_are_told_as_what_they_are() -> None:
+    keys = {**KINDS["buckets"], **PUBLISHED, "low": 1}
+    before, after = (
+        about(Registry.parse(metrics_text({"buckets": each}, publish_epsilon_year=13)), date(2026, 11, 1))
+        for each in (keys, {**keys, "scale": "log"})
+    )
+    changes = [each["what"] for each in changes_between(before, after, date(2026, 11, 2))]
+    assert any(what.startswith("new edges of ranges: ") and "edges of ranges left out: " in what for what in changes)
+    assert not any("1 ms" in what.split() for what in changes)  # the ends stay

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import date, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from dither_aggregator.store import Store, StoreError, documents
 from dither_aggregator.store.release_ledger import NotPublished, Release, charged_with, check_year
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry, utc_today
+from dither_shared.releases import ReleaseNoise, rho_of
 from tests.aggregator.store.conftest import place_of
 from tests.support.registries import registry_text
 from tests.support.stores import Place, append, body_of, fold_all, seal_all
@@ -57,7 +59,7 @@ def other(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 def raw(store: Store, release: Release) -> Counts:
-    return releases._raw(store, store.stored(release.plan), release.first, release.last)
+    return releases._raw(store, release)
 
 
 def test_a_release_is_drawn_once(lived: Store, place: Place, asked: Registry) -> None:
@@ -190,6 +192,27 @@ def test_the_ledger_refuses_what_a_registry_no_longer_does(lived: Store, place: 
     assert "releases of 366 days would cost a device" in refused[0]
 
 
+def test_a_year_at_a_delta_has_more_releases_of_the_same_epsilon(lived: Store, asked: Registry) -> None:
+    """Planted beside it: epsilons that are added up as without a delta stop far earlier."""
+    ((release,), _) = publish(lived, asked)
+    delta, kept = Decimal("1e-6"), list[Release]()
+    for after in range(60):
+        one = entry(release, release.last + timedelta(days=7 * after), 100_000)
+        try:
+            check_year(one, kept, 3_000_000, delta)
+        except NotPublished:
+            break
+        kept.append(one)
+    assert 30 < len(kept) < 53
+    assert charged_with(kept[0], kept, delta) <= 3_000_000 < charged_with(kept[0], kept)
+    gaussian = ReleaseNoise(1_000_000, 20, 3, rho_of(1_000_000, delta))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Release, "noise", property(lambda self: gaussian))
+        with pytest.raises(NotPublished, match="so the registry must have publish_delta"):
+            charged_with(kept[0], kept)
+        assert charged_with(kept[0], kept[:13], delta) < 5_000_000
+
+
 def test_more_reports_than_the_registry_says_now_are_allowed_for(lived: Store, asked: Registry) -> None:
     """Apps in the field have the earlier registry, of the same plan: their devices have that many reports."""
     text = registry_text(color=PUBLISHED, reports=1, expires=utc_today() + timedelta(days=300))
@@ -201,6 +224,24 @@ def test_more_reports_than_the_registry_says_now_are_allowed_for(lived: Store, a
     assert releases.device_reports(stored, 2) == 2
     ((release,), _) = publish(lived, fewer)
     assert release.reports == 3
+
+
+def test_a_rev_that_is_retired_and_taken_back_begins_anew(lived: Store, place: Place, asked: Registry) -> None:
+    """Its reports were refused in between: no window is published that lacks those of some of its days."""
+    ((release,), _) = publish(lived, asked)
+    lived.retire("color", 1)
+    place.travel(7)
+    seal_all(lived)
+    assert publish(lived, asked) == ([release], [])
+    lived.retire("color", 1, retired=False)
+    back = lived.clock_day()
+    found = [release]
+    for _ in range(21):
+        place.travel(1)
+        seal_all(lived)
+        found, _ = publish(lived, asked)
+    assert len(found) > 1
+    assert all(each.first >= back for each in found if each != release)
 
 
 # Planted bugs, which the tests above see.
@@ -246,7 +287,9 @@ def test_a_device_in_two_windows_at_one_price_is_seen(
     monkeypatch.setattr(
         documents,
         "check_year",
-        lambda entry, kept, most: true(entry, [each for each in kept if each.window == entry.window], most),
+        lambda entry, kept, most, delta: true(
+            entry, [each for each in kept if each.window == entry.window], most, delta
+        ),
     )
     with pytest.raises(AssertionError):
         test_the_ledger_refuses_what_a_registry_no_longer_does(lived, place, asked)

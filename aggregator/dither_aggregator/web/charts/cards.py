@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.web.charts.scale import Measure, shorten
+from dither_aggregator.web.charts.scale import Measure, shorten, shorten_apart
 
 WIDTH, HEIGHT = 200, 40
 """Units of a line's picture, which is stretched over the width of its card."""
@@ -44,15 +44,16 @@ class Weeks:
 def draw_rows(rows: Sequence[Row], measure: Measure, ends: tuple[float, float] | None) -> list[SmallRow]:
     """Lay out a few rows on an axis that begins at zero, or that has the given ends; it holds all intervals."""
     low, high = ends or (min([0.0, *(row.lower for row in rows)]), max(row.upper for row in rows))
+    labels = shorten_apart([measure.called(row.value) for row in rows], LABEL_EM)
     return [
         SmallRow(
-            shorten(measure.called(row.value), LABEL_EM),
+            label,
             _figure(row, measure),
             _place(row.lower, low, high, WIDTH),
             None if row.is_range else _place(row.estimate, low, high, WIDTH),
             _place(row.upper, low, high, WIDTH),
         )
-        for row in rows
+        for row, label in zip(rows, labels, strict=True)
     ]
 
 

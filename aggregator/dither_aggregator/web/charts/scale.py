@@ -1,7 +1,7 @@
 """Words and lines of every chart: ticks of an axis, shares as percent, labels that fit."""
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
@@ -11,6 +11,10 @@ from dither_shared.safe_output import visible
 
 LABEL_EM = 14.0
 """How wide a label is at most, in em of its font."""
+PLACE_EM = 2.0
+"""How wide a place in a list is, before a label."""
+TOGETHER = " & "
+"""Stands between values of two columns."""
 LINE_EM = 18.5
 """How wide a phone's plot is, in em of its labels."""
 END_DIGITS_MAX = 4
@@ -271,6 +275,34 @@ def shorten(text: str, width_em: float = LABEL_EM) -> str:
         if width > width_em and place < len(shown) - 1:
             return shown[:place] + "…"
     return shown
+
+
+def shorten_apart(texts: Sequence[str], width_em: float = LABEL_EM) -> list[str]:
+    """Return labels of different texts that are different as well: some cut inside, so that they keep their ends.
+
+    Two values that stand together keep an end each. If that is not enough, a place in the list goes before.
+    """
+    cut = [shorten(text, width_em) for text in texts]
+    labels = [
+        label if cut.count(label) == 1 else _without_middles(text, width_em)
+        for label, text in zip(cut, texts, strict=True)
+    ]
+    return [
+        label if labels.count(label) == 1 else f"{place}. {shorten(text, width_em - PLACE_EM)}"
+        for place, (label, text) in enumerate(zip(labels, texts, strict=True), 1)
+    ]
+
+
+def _without_middles(text: str, width_em: float) -> str:
+    parts = text.split(TOGETHER)
+    return TOGETHER.join(_without_middle(part, (width_em - label_width(TOGETHER)) / len(parts)) for part in parts)
+
+
+def _without_middle(text: str, width_em: float) -> str:
+    """Return a text that is cut inside: a third of the width for its begin, and the rest for its end."""
+    if shorten(text, width_em) == visible(text):
+        return visible(text)
+    return shorten(text, width_em / 3) + shorten(text[::-1], 2 * width_em / 3 - 1).rstrip("…")[::-1]
 
 
 def beside(text: str, label: str) -> str:

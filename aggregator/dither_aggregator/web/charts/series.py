@@ -1,14 +1,14 @@
 """Series: a panel a value, all on one axis of days, with the number of reports beneath."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from itertools import product
 
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.charts.scale import SHARES, Measure, Tick, label_width, nice_step, shorten
+from dither_aggregator.web.charts.scale import SHARES, Measure, Tick, label_width, nice_step, shorten, shorten_apart
 
 PANEL_HEIGHT, PANEL_TOP, PANEL_BOTTOM = 128, 26, 8
 FREE_Y = PANEL_TOP + 4
@@ -127,7 +127,11 @@ def draw_series(
     )
     margin = round(min(MARK_PERCENT * wide + 2, MARGIN_PERCENT_MAX), 3)
     across = Across(window, margin)
-    panels = [_panel(each, across, measure, joined_days) for each in of_values]
+    names = shorten_apart([measure.called(value) for value in values])
+    panels = [
+        replace(_panel(each, across, measure, joined_days), label=name)
+        for each, name in zip(of_values, names, strict=True)
+    ]
     reports = {(point.epoch, point.plan): point for point in points}
     most = max(point.n for point in points)
     step = max(1, -(-window.days // DATES))
@@ -194,7 +198,7 @@ def _panel(points: Sequence[Point], across: Across, measure: Measure, joined_day
     ]
     return Panel(
         points[0].value,
-        shorten(measure.called(points[0].value)),
+        measure.called(points[0].value),
         drawn,
         dots,
         lines,

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.shares import UNLISTED
-from dither_aggregator.web.charts.scale import SHARES, TICKS, Measure, Tick, label_width, nice_step, plain, shorten
+from dither_aggregator.web.charts.scale import (
+    SHARES,
+    TICKS,
+    Measure,
+    Tick,
+    label_width,
+    nice_step,
+    plain,
+    shorten_apart,
+)
 
 ROW_HEIGHT = 44
 AXIS_HEIGHT = 24
@@ -70,10 +79,11 @@ def draw(
     def x(share: float) -> float:
         return round(100 * (max(share, low) - low) / (high - low), 3)
 
+    labels = shorten_apart([measure.called(row.value) for row in rows])
     marks = tuple(
         Mark(
             row,
-            shorten(measure.called(row.value)),
+            labels[place],
             AXIS_HEIGHT + place * ROW_HEIGHT,
             x(row.estimate),
             x(row.lower),

@@ -283,7 +283,7 @@ def _year_of_releases(registry: Registry) -> float:
         return 0.0
     from dither_shared.releases import micro_year
 
-    return from_micro(micro_year(registry.published))
+    return from_micro(micro_year(registry))
 
 
 def _print_web(registry: Registry, most: Evictions) -> None:

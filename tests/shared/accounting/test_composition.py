@@ -8,9 +8,9 @@ from math import comb, exp, isclose, log, prod
 
 import pytest
 
-from dither_aggregator.accounting import composition
-from dither_aggregator.accounting.composition import checked_delta, delta_of, of_zcdp, optimal
 from dither_aggregator.accounting.events import rho_of
+from dither_shared.accounting import composition
+from dither_shared.accounting.composition import checked_delta, delta_of, of_zcdp, optimal
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import MICRO, exp_below, exp_of_micro
 from dither_shared.mechanisms import GRR
