@@ -7,6 +7,7 @@ from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.text_normalization import JOINERS, folded, normal, unseen
+from dither_shared.words.alphabets import alphabet_of
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
 from dither_shared.words.groups import Groups
 
@@ -31,6 +32,8 @@ class Coded(TypedTexts):
     """Whether capitals do not matter."""
     hidden: bool = False
     characters_max: int = VALUE_CHARACTERS_MAX
+    alphabet: str = ""
+    """The digest of the table by which texts are coded; of none for that of letters.py."""
 
     def __post_init__(self) -> None:
         if type(self.casefold) is not bool or type(self.hidden) is not bool:
@@ -39,12 +42,15 @@ class Coded(TypedTexts):
 
     def to_document(self) -> dict[str, object]:
         """Return all that it is made of."""
-        return {"domain": self.name, **as_dict(self), "levels": list(self.levels)}
+        fields = as_dict(self)
+        if not self.alphabet:  # plans of before it came have their digests
+            del fields["alphabet"]
+        return {"domain": self.name, **fields, "levels": list(self.levels)}
 
     @cached_property
     def groups(self) -> Groups:
         """The groups of reports, each of which tells a prefix of its length or the whole text."""
-        return Groups(self.salt, self.levels)
+        return Groups(self.salt, self.levels, alphabet_of(self.alphabet) if self.alphabet else None)
 
     def normal(self, text: str) -> str:
         """Return the form in which a text is told apart from others."""

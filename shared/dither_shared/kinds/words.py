@@ -18,6 +18,7 @@ from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
+from dither_shared.words.alphabets import ALPHABETS, load
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
 
 if TYPE_CHECKING:
@@ -48,10 +49,17 @@ class WordsKind(TextKind):
             for key in keys:
                 if table.has(key):
                     raise table.error(key, reason)
-        layout = LAYOUTS[table.one_of("length", tuple(LAYOUTS), default="short")]
+        length = table.one_of("length", tuple(LAYOUTS), default="short")
+        layout = LAYOUTS[length]
+        alphabet = ""
+        if table.has("alphabet"):
+            alphabet, *own = load(table.one_of("alphabet", ALPHABETS))
+            layout = Layout(*own) if length == "short" else layout
         casefold = table.boolean("casefold", default=False)
         cells = self.fresh_cells(read_epsilon(table, EPSILON_WORDS_MAX), layout)
-        return Asked(Coded(metric, layout.levels, casefold, hidden), cells, candidates_expected=PROPOSED)
+        return Asked(
+            Coded(metric, layout.levels, casefold, hidden, alphabet=alphabet), cells, candidates_expected=PROPOSED
+        )
 
     def fresh_cells(self, epsilon: Decimal, layout: Layout = LAYOUTS["short"]) -> Cells:
         """Return the rows of each group."""
