@@ -1,5 +1,6 @@
 """Texts by their code, of which each report tells a part: for words that the totals name by themselves."""
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from dither_shared.domains.hashed_texts import UNTEXTS, Read, TypedTexts
@@ -51,6 +52,11 @@ class Coded(TypedTexts):
     def groups(self) -> Groups:
         """The groups of reports, each of which tells a prefix of its length or the whole text."""
         return Groups(self.salt, self.levels, alphabet_of(self.alphabet) if self.alphabet else None)
+
+    @cached_property
+    def table(self) -> Mapping[str, object] | None:  # type: ignore[override]
+        """The table of the alphabet."""
+        return self.groups.alphabet and self.groups.alphabet.document
 
     def normal(self, text: str) -> str:
         """Return the form in which a text is told apart from others."""
