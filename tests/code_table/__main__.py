@@ -17,7 +17,7 @@ from tests.code_table.lengths import lengths, shares
 from tests.code_table.making import tables
 
 TABLE = Path(dither_shared.words.__file__).with_name("letters.bin")
-ALPHABETS = TABLE.with_name("tables")
+TABLES = TABLE.with_name("tables")
 
 
 def table() -> bytes:
@@ -34,4 +34,4 @@ def written(document: object) -> str:
 if __name__ == "__main__":
     TABLE.write_bytes(table())
     for name, document in tables().items():
-        (ALPHABETS / f"{name}.json").write_text(written(document), encoding="utf-8")
+        (TABLES / f"{name}.json").write_text(written(document), encoding="utf-8")

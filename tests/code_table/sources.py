@@ -113,8 +113,8 @@ def _identifiers(folder: Path) -> Texts:
     for text, _ in _cldr(folder, "en"):
         words = re.findall(r"[a-z]+", text.lower())
         if words and len(text) < 20:
-            yield "_".join(words), 1.0
-            yield "".join([words[0], *map(str.capitalize, words[1:])]), 1.0
+            yield "_".join(words), 3.0
+            yield "".join([words[0], *map(str.capitalize, words[1:])]), 3.0
 
 
 def _json(path: Path) -> dict[str, dict[str, dict[str, dict[str, dict[str, str]]]]]:

@@ -64,6 +64,11 @@ class Script:
         """The codes of each class."""
         return tuple(map(codes_of, self.lengths))
 
+    @cached_property
+    def ends(self) -> tuple[bytes, ...]:
+        """The bytes of the pieces."""
+        return tuple(piece.encode() for piece in self.pieces)
+
     @property
     def end(self) -> int:
         """The symbol END; ESC is the next."""

@@ -87,13 +87,14 @@ def _read_in(alphabet: Alphabet, bits: int, length: int, first: Start) -> Start:
     """Read a prefix in the code of an alphabet."""
     typed, left = first.typed, first.unread + length
     script, state = (first.script, first.state) if first.typed or alphabet.others else (0, START)
-    total = first.read + left
-    doubtful = bool(alphabet.others or alphabet.scripts[0].pieces)
-    ended = False
+    total, ends = first.read + left, alphabet.scripts[0].ends
+    ended = doubtful = False
     while not ended and (step := _step(alphabet, bits, left, script, state)) is not None:
-        symbol, escaped, script, state, left = step
-        ended, doubtful = not symbol, doubtful or escaped
+        symbol, chosen, script, state, left = step
         typed += symbol
+        # Any other choice is another code; and so is a piece that was written as less, which ends where a symbol does,
+        # or in a later piece.
+        ended, doubtful = not symbol, doubtful or chosen or typed.endswith(ends)
     start = Start(typed, ended, True, left, script, state, total - left)
     if doubtful and typed and not _is_written(alphabet, bits >> left, start):
         return replaced(start, possible=False)
