@@ -95,10 +95,12 @@ def _packages(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _hosts(folder: Path) -> Texts:
-    """Yield hosts, and their last two labels, which people name more often."""
+    """Yield hosts, their last two labels, which people name more often, and names as half of all sites have them."""
     hosts = Counter(host for _, host in _packages(folder) if host and is_trained_on(host))
     sites = Counter(".".join(host.split(".")[-2:]) for host in hosts)
-    yield from ((site, 1 + log2(count)) for site, count in sites.items())
+    for site, count in sites.items():
+        yield site, 1 + log2(count)
+        yield f"{site.partition('.')[0]}.com", 1 + log2(count)
     yield from ((host, 0.2) for host in hosts)
 
 

@@ -96,7 +96,7 @@ def _read_in(alphabet: Alphabet, bits: int, length: int, first: Start) -> Start:
         # or in a later piece.
         ended, doubtful = not symbol, doubtful or chosen or typed.endswith(ends)
     start = Start(typed, ended, True, left, script, state, total - left)
-    if doubtful and typed and not _is_written(alphabet, bits >> left, start):
+    if doubtful and (typed or ended) and not _is_written(alphabet, bits >> left, start):
         return replaced(start, possible=False)
     return _ended(start, bits) if ended else start
 
