@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dither_shared.words.alphabets import ALPHABETS, ESCAPED, START, Alphabet, Script
+from dither_shared.words.alphabets import ALPHABETS, ESCAPED, START, Alphabet, ScriptTable
 from tests.code_table.lengths import Floats, lengths, shares
 from tests.code_table.sources import texts_of
 
@@ -122,7 +122,7 @@ def count(alphabet: str, texts: Sequence[tuple[str, float]]) -> dict[str, Any]:
     """Return the counts of an alphabet: groups, pieces, classes, and what follows each class how often."""
     groups = groups_of(alphabet, texts)
     pieces = sorted(PIECES.get(alphabet, ()), key=lambda piece: (-len(piece), piece))
-    seen = _followed(Script(tuple(groups), tuple(pieces), bytes(len(groups) + len(pieces)), ()), texts)
+    seen = _followed(ScriptTable(tuple(groups), tuple(pieces), bytes(len(groups) + len(pieces)), ()), texts)
     classes = _classes(seen)
     merged = np.zeros((max(classes) + 1, seen.shape[1]))
     np.add.at(merged, classes, seen)
@@ -134,7 +134,7 @@ def count(alphabet: str, texts: Sequence[tuple[str, float]]) -> dict[str, Any]:
     return {**counts, "bits": {str(length): round(bits[length]) for length in sorted(bits) if round(bits[length])}}
 
 
-def _followed(table: Script, texts: Iterable[tuple[str, float]]) -> Floats:
+def _followed(table: ScriptTable, texts: Iterable[tuple[str, float]]) -> Floats:
     """Return how often each symbol comes at the beginning, after ESC and after each other one."""
     counts = np.zeros((table.end + 2, table.end + 2))
     for text, weight in texts:

@@ -43,7 +43,7 @@ SCRIPTS: list[Any] = [
     ),
     *("com.google.android.youtube", "comorg.", "python-dev", "https://www.example.co.uk", "a..b", "\x7f"),
 ]
-"""Of several scripts, with characters that none has, and with pieces that others hold."""
+"""Words of several scripts, characters that no script has, and pieces that begin with others."""
 WRITTEN: list[Any] = [
     "Caf\u00e9",
     "Cafe\u0301",

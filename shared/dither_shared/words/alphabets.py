@@ -36,7 +36,7 @@ _known: dict[str, "Alphabet"] = {}
 
 
 @frozen
-class Script:
+class ScriptTable:
     """The table of one script."""
 
     groups: tuple[str, ...]
@@ -46,7 +46,7 @@ class Script:
     after: bytes
     """The class after each symbol."""
     lengths: tuple[bytes, ...]
-    """Of each class, the lengths of the codes of all symbols: groups, pieces, END, ESC."""
+    """A row for each class: the lengths of the codes of groups, pieces, END and ESC."""
 
     @cached_property
     def symbols(self) -> dict[str, tuple[int, int, int]]:
@@ -94,7 +94,7 @@ class Script:
 class Alphabet:
     """The code of texts."""
 
-    scripts: tuple[Script, ...]
+    scripts: tuple[ScriptTable, ...]
     choice: bytes
     """The lengths of the codes of the scripts, if there are several, and of the two kinds of other characters."""
     document: Mapping[str, Any]
@@ -104,7 +104,9 @@ class Alphabet:
     def from_document(cls, document: Mapping[str, Any]) -> "Alphabet":
         """Return the alphabet of a table."""
         scripts = tuple(
-            Script(tuple(each["groups"]), tuple(each["pieces"]), _numbers(each["after"], 0), _rows(each["lengths"]))
+            ScriptTable(
+                tuple(each["groups"]), tuple(each["pieces"]), _numbers(each["after"], 0), _rows(each["lengths"])
+            )
             for each in document["scripts"]
         )
         return cls(scripts, _numbers(document["choice"]), document)
@@ -115,7 +117,7 @@ class Alphabet:
         return codes_of(self.choice)
 
     @cached_property
-    def others(self) -> tuple[Script, ...]:
+    def others(self) -> tuple[ScriptTable, ...]:
         """The scripts of which one can be chosen."""
         return self.scripts if len(self.scripts) > 1 else ()
 
