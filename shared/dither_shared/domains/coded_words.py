@@ -56,7 +56,8 @@ class Coded(TypedTexts):
     @cached_property
     def table(self) -> Mapping[str, object] | None:  # type: ignore[override]
         """The table of the alphabet."""
-        return self.groups.alphabet and self.groups.alphabet.document
+        alphabet = self.groups.alphabet
+        return None if alphabet is None else alphabet.document
 
     def normal(self, text: str) -> str:
         """Return the form in which a text is told apart from others."""
