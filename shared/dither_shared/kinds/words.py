@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.domains.hashed_texts import Read
+from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
@@ -53,7 +54,10 @@ class WordsKind(TextKind):
         layout = LAYOUTS[length]
         alphabet = ""
         if table.has("alphabet"):
-            alphabet, *own = load(table.one_of("alphabet", ALPHABETS))
+            try:
+                alphabet, *own = load(table.one_of("alphabet", ALPHABETS))
+            except InvalidParameter as error:
+                raise table.error("alphabet", f"cannot be used: {error}") from None
             layout = Layout(*own) if length == "short" else layout
         casefold = table.boolean("casefold", default=False)
         cells = self.fresh_cells(read_epsilon(table, EPSILON_WORDS_MAX), layout)

@@ -12,7 +12,8 @@ on, or of none, and then its number in Unicode, in 16 bits, or in 20 what it is 
 the choice without ESC. The bytes FE and FF, which no text has, are the characters DCFE and DCFF.
 
 `tables/` has them, by name; README.md says what they were made of. A plan names SHA-256 of a table, by which it is
-known: a compiled registry carries those that its plans name, so a device that starts from one needs no file.
+known. A compiled registry carries those that its plans name, so no device needs the files: dither-aggregator brings
+them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -189,7 +190,11 @@ def _file(name: str) -> Any:
     import json
     from importlib.resources import files
 
-    return json.loads(files("dither_shared.words").joinpath("tables", f"{name}.json").read_text("utf-8"))
+    try:
+        return json.loads(files("dither_shared.words").joinpath("tables", f"{name}.json").read_text("utf-8"))
+    except FileNotFoundError:
+        brings = "install dither-aggregator, which brings the tables, or start from the compiled registry"
+        raise InvalidParameter(f"{name} has no table here: {brings}") from None
 
 
 def _rows(rows: Sequence[str]) -> tuple[bytes, ...]:

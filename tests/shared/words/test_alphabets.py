@@ -1,13 +1,19 @@
 """The alphabets: tables are those of the counts, every text can be coded, and only what a device writes is read."""
 
+import importlib.resources
 import random
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dither_shared.errors import InvalidParameter
+from dither.commands.metrics.compiling import document_of
+from dither_shared.canonical_json import canonical_json
+from dither_shared.errors import InvalidParameter, RegistryError
+from dither_shared.registry import Registry
+from dither_shared.words import alphabets
 from dither_shared.words.alphabets import ALPHABETS, Alphabet, alphabet_of, load
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, PREFIX_MAX, prefix_of
 from dither_shared.words.groups import Groups
@@ -15,6 +21,7 @@ from dither_shared.words.letters import LENGTH_MAX, codes_in
 from dither_shared.words.prefixes import read_prefix
 from tests.code_table.__main__ import TABLES, written
 from tests.code_table.making import tables
+from tests.support.registries import registry_text
 
 TEXTS = (
     "",
@@ -138,6 +145,17 @@ def test_any_alphabet_costs_a_choice_more_than_that_of_the_word() -> None:
     for name in ("latin", "cyrillic", "greek", "arabic", "hebrew", "devanagari", "cjk", "hangul"):
         for word in COMMON[name].split():
             assert 1 <= bits(word, alphabet("any")) - bits(word, alphabet(name)) <= 6, word
+
+
+def test_an_app_alone_needs_the_compiled_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = registry_text(kind="words", reports=1, color='alphabet = "greek"')
+    asked = Registry.parse(text)
+    (tmp_path / "metrics.json").write_bytes(canonical_json(document_of(asked)))
+    monkeypatch.setattr(importlib.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(alphabets, "_known", {})
+    with pytest.raises(RegistryError, match="greek has no table here: install dither-aggregator"):
+        Registry.parse(text)
+    assert Registry.load(tmp_path / "metrics.json").metrics["color"].plan == asked.metrics["color"].plan
 
 
 def test_an_alphabet_that_is_not_known_is_refused() -> None:
