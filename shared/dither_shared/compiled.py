@@ -67,6 +67,7 @@ def _of_metric(metric: Metric) -> dict[str, object]:
         "linked": _text(metric.linked),
         "terms": Terms.of(metric).to_document(),
         **({"measures": metric.measures} if metric.measures else {}),  # readers of before pass over it
+        **({"alphabet": table} if (table := asked.domain.table) else {}),
         "aggregator": {
             "candidates": list(asked.candidates),
             "candidates_expected": asked.candidates_expected,
@@ -158,6 +159,8 @@ def _check_size(text: str) -> None:
 def _metric(document: dict[str, Any], made: dict[str, Cells]) -> Metric:
     plan, terms, more = document["plan"], document["terms"], document["aggregator"]
     passed_over = more["passed_over"]
+    if "alphabet" in document:
+        load("dither_shared.words.alphabets:know")(document["alphabet"])
     asked = Asked(
         domains.from_document(_with(int, plan["domain"], "edges")),
         _cells(plan["cells"], made),

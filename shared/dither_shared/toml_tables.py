@@ -12,10 +12,11 @@ from functools import partial, wraps
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from dither_shared.errors import RegistryError, refusal_of
+from dither_shared.errors import InvalidParameter, RegistryError, refusal_of
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
 from dither_shared.files import BYTE_ORDER_MARK, line_of_item, read_text
 from dither_shared.frozen import frozen
+from dither_shared.installed import load
 from dither_shared.text_normalization import ends_or_controls, normal, unseen
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -367,7 +368,9 @@ class TomlTable:
         Those that are `reserved` come to the list by themselves, each for a reason.
         """
         name = self._get(key)
-        if isinstance(name, str):
+        if isinstance(name, str) and "@" in name and name not in self.lists:
+            listed = ValueList(self._published(key, name, most), lambda place: f"as value {place + 1} of {name}")
+        elif isinstance(name, str):
             if name not in self.lists:
                 known = f" or the name of a shared one ({', '.join(self.lists)})" if self.lists else ""
                 raise self._needs(key, f"a list of 1 to {most} texts{known}", name)
@@ -378,6 +381,18 @@ class TomlTable:
         else:
             listed = ValueList(self.texts(key, most, characters_max), partial(self._line_of, key))
         return self._without(key, listed, reserved)
+
+    def _published(self, key: str, name: str, most: int) -> tuple[str, ...]:
+        """Return a list of dither's own."""
+        try:
+            values: tuple[str, ...] = load("dither_shared.published:published")(name)
+        except ImportError:
+            raise self.error(key, "names a published list: install dither-aggregator, which brings them") from None
+        except InvalidParameter as error:
+            raise self.error(key, f"must be a list, or the name of one: {error}") from None
+        if len(values) > most:
+            raise self._needs(key, f"a list of 1 to {most} texts", name)
+        return values
 
     @_or_else(lambda table, key, directory, most, characters_max, reserved=_NONE: _UNREAD)
     def list_or_file(

@@ -26,6 +26,7 @@ from tests.benchmarks.numbers import comparing as numbers
 from tests.benchmarks.tables import comparing as tables
 from tests.benchmarks.texts import comparing as texts
 from tests.benchmarks.words import comparing as words
+from tests.benchmarks.words import scripts
 
 SECTIONS: dict[str, Callable[..., None]] = {
     "accuracy": accuracy.run,
@@ -44,6 +45,7 @@ SECTIONS: dict[str, Callable[..., None]] = {
     "tables": tables.run,
     "texts": texts.run,
     "words": words.run,
+    "scripts": scripts.run,
     "audit": audit.run,
     "power": power.run,
     "publishing": publishing.run,

@@ -18,7 +18,7 @@ import numpy as np
 
 from dither_shared.words.letters import CONTEXTS, symbols_of
 
-COUNTS = Path(__file__).with_name("counts.csv")
+COUNTS = Path(__file__).with_name("counts") / "english.csv"
 CHAPTERS = "ch[0-9][0-9]-*.html"
 _PROSE = {"p", "li"}
 _HEADINGS = {"h1", "h2", "h3"}

@@ -25,6 +25,25 @@ WORDS: list[Any] = [
     "日本 \U0001f600",
     "\x1c-",
 ]
+SCRIPTS: list[Any] = [
+    *(
+        "Привет",
+        "Ёлка 2",
+        "מחשב",
+        "مرحبا",
+        "हिन्दी",
+        "北京",
+        "東京タワー",
+        "ひらがな",
+        "서울",
+        "Ωμέγα",
+        "naïve Ωж",
+        "ѣ",
+        "龘𠮷",
+    ),
+    *("com.google.android.youtube", "comorg.", "python-dev", "https://www.example.co.uk", "a..b", "\x7f"),
+]
+"""Words of several scripts, characters that no script has, and pieces that begin with others."""
 WRITTEN: list[Any] = [
     "Caf\u00e9",
     "Cafe\u0301",
@@ -111,6 +130,9 @@ ASKED: list[tuple[str, str, list[Any]]] = [
     ("a memoized text, Bloom bits", registry_of(text("1", "4", 'answers = 2\nmechanism = "rappor"', HIDDEN)), TEXT),
     ("words", registry_of(words()), WORDS),
     ("long words without capitals, hidden", registry_of(words('length = "long"', "casefold = true", HIDDEN)), WORDS),
+    ("words in Cyrillic", registry_of(words('alphabet = "cyrillic"')), [*WORDS, *SCRIPTS]),
+    ("words in any script, hidden", registry_of(words('alphabet = "any"', HIDDEN)), [*WORDS, *SCRIPTS]),
+    ("long identifiers", registry_of(words('alphabet = "identifier"', 'length = "long"')), [*WORDS, *SCRIPTS]),
     ("a table at once", registry_of(table(VERSIONS)), ROWS),
     ("a hidden table", registry_of(table(VERSIONS, HIDDEN)), ROWS),
     ("a table in pairs", registry_of(table(WIDE)), ROWS),

@@ -117,6 +117,7 @@ METRICS: dict[str, tuple[str, list[Any]]] = {
     "text": (text("1", "4"), TEXT),
     "text, fresh": ('kind = "text"\nepsilon = 1\nreports = 3', TEXT),
     "text, fresh and hidden": (f'kind = "text"\nepsilon = 4\nreports = 1\n{HIDDEN}', TEXT),
+    "words in Cyrillic": ('kind = "words"\nepsilon = 2\nreports = 3\nalphabet = "cyrillic"', TEXT),
     "words": ('kind = "words"\nepsilon = 2\nreports = 3', TEXT),
     "words, long and in one case, hidden": (
         f'kind = "words"\nepsilon = 1\nreports = 1\nlength = "long"\ncasefold = true\n{HIDDEN}',
@@ -173,6 +174,7 @@ REFUSED: dict[str, str] = {
     "a fresh text with Bloom bits": 'kind = "text"\nepsilon = 1\nreports = 1\nparameter_set = "google_default"',
     "a fresh text with other as a candidate": 'kind = "text"\nepsilon = 1\nreports = 1\ncandidates = ["other"]',
     "words in a memo": 'kind = "words"\nepsilon = 1\nmemoize = true\nepsilon_permanent = 2\nanswers = 1',
+    "words in no alphabet": 'kind = "words"\nepsilon = 1\nreports = 1\nalphabet = "runes"',
     "words with a list": 'kind = "words"\nepsilon = 1\nreports = 1\ncandidates = ["a"]',
     "a text with a mechanism": text("1", "2", by("grr")),
     "a text with values": text("1", "2", values(3)),

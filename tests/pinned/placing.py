@@ -28,6 +28,7 @@ def answered(text: str, answers: Sequence[Any]) -> dict[str, Any]:
         "plan": plan.to_document(),
         "digest": plan.digest,
         "memo_key": plan.memo_key,
+        **({"alphabet": domain.table} if domain.table else {}),
         "cells": cells,
         "answers": read,
     }

@@ -41,7 +41,7 @@ def value_of(plan: Document, cell: int, answer: object, coins: Coins, drawn: int
             text = _text(domain, answer)
             untyped = b"\xff" if answer is NOTHING else b"\xfe"
             typed = untyped if text is None else text.encode()
-            return word_bucket(typed, cell, domain["salt"], domain["levels"])
+            return word_bucket(typed, cell, domain["salt"], domain["levels"], domain.get("alphabet", ""))
         case "columns":
             return _table(domain, cell, answer, coins)
     raise AssertionError(domain)

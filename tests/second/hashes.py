@@ -8,6 +8,9 @@ from collections.abc import Callable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+from tests.second.plans import sha256
 
 MASK = 2**64 - 1
 ROOT = Path(__file__).parents[2]
@@ -94,36 +97,95 @@ def _is_white(character: str) -> bool:
     return unicodedata.category(character) == "Zs" or unicodedata.bidirectional(character) in ("WS", "B", "S")
 
 
-def word_bucket(typed: bytes, cell: int, salt: str, levels: list[int]) -> int:
+def word_bucket(typed: bytes, cell: int, salt: str, levels: list[int], alphabet: str) -> int:
     """Return the bucket of a word, or of a prefix of its code, in a cell."""
     group, row = divmod(cell, 4)
     if group == len(levels):
         number = first_word(typed)
     else:
-        prefix = int(_code(typed)[: levels[group]], 2)
+        prefix = int(_code(typed, alphabet)[: levels[group]], 2)
         number = prefix + multiplier("dither words|fold") * (prefix >> 64) & MASK
     return (number * multiplier(f"dither words|{salt}|{group}|{row}") & MASK) >> 47
 
 
-def _code(typed: bytes) -> str:
+def _code(typed: bytes, alphabet: str) -> str:
     """Return the whole code of a word as a text of 0 and 1."""
+    bits = _in_alphabet(typed, _alphabet(alphabet)) if alphabet else _in_english(typed)
+    return bits + "".join(f"{byte:08b}" for byte in hashlib.sha256(typed).digest())
+
+
+def _in_english(typed: bytes) -> str:
     bits, before = "", END
     for byte in typed:
         symbol = byte - 0x20 if 0x20 <= byte < 0x7F else ESC
         bits += _codes_after(before)[symbol] + (f"{byte:08b}" if symbol == ESC else "")
         before = symbol
-    bits += _codes_after(before)[END]
-    return bits + "".join(f"{byte:08b}" for byte in hashlib.sha256(typed).digest())
+    return bits + _codes_after(before)[END]
+
+
+def _in_alphabet(typed: bytes, alphabet: dict[str, Any]) -> str:
+    """Return the code of a word in an alphabet (shared/reports.md, "Alphabets")."""
+    scripts, choices = alphabet["scripts"], _codes_of(alphabet["choice"])
+    several = scripts if len(scripts) > 1 else []
+    text = chr(0xDC00 + typed[0]) if typed in (b"\xfe", b"\xff") else typed.decode()
+    bits, script, state, choosing = "", scripts[0], 0, bool(several)
+    while text:
+        if choosing or text[0] not in "".join(script["groups"]):
+            bits += "" if choosing else _codes_of(script["lengths"][state])[-1]
+            choosing = False
+            chosen = next((place for place, one in enumerate(several) if text[0] in "".join(one["groups"])), None)
+            if chosen is None:
+                point = ord(text[0])
+                bits += choices[-1] + f"{point - 65536:020b}" if point > 65535 else choices[-2] + f"{point:016b}"
+                text, state = text[1:], 1
+                continue
+            bits, script, state = bits + choices[chosen], several[chosen], 0
+        bits, text, state = _written(bits, text, script, state)
+    return bits + (choices[0] if choosing else "") + _codes_of(script["lengths"][state])[-2]
+
+
+def _written(bits: str, text: str, script: dict[str, Any], state: int) -> tuple[str, str, int]:
+    """Write the piece or character at the beginning of a text."""
+    row = _codes_of(script["lengths"][state])
+    found = [piece for piece in script["pieces"] if text.startswith(piece)]
+    if found:
+        piece = max(found, key=len)
+        symbol = len(script["groups"]) + script["pieces"].index(piece)
+        bits += row[symbol]
+    else:
+        piece = text[0]
+        symbol, group = next((place, group) for place, group in enumerate(script["groups"]) if piece in group)
+        bits += row[symbol] + (f"{group.index(piece):0{len(group).bit_length() - 1}b}" if len(group) > 1 else "")
+    return bits, text[len(piece) :], ord(script["after"][symbol]) - ord("a")
 
 
 @cache
-def _codes_after(symbol: int) -> dict[int, str]:
-    lengths = LETTERS.read_bytes()[symbol * SYMBOLS : (symbol + 1) * SYMBOLS]
-    codes: dict[int, str] = {}
-    code, length = 0, 0
-    for one in sorted(range(SYMBOLS), key=lambda one: (lengths[one], one)):
+def _alphabet(digest: str) -> dict[str, Any]:
+    """Return the table of a digest."""
+    files = {path.stem: json.loads(path.read_text("utf-8")) for path in LETTERS.with_name("tables").glob("*.json")}
+    for held in files.values():
+        scripts = [files[name]["script"] for name in held["scripts"]] if "scripts" in held else [held["script"]]
+        table = {"scripts": scripts, "choice": held["choice"]}
+        if sha256(table) == digest:
+            return table
+    raise AssertionError(digest)
+
+
+@cache
+def _codes_of(letters: str) -> list[str]:
+    """Return the canonical Huffman code of lengths: a is 1."""
+    lengths = [ord(letter) - 0x60 for letter in letters]
+    codes = [""] * len(lengths)
+    code = length = 0
+    for one in sorted(range(len(lengths)), key=lambda one: (lengths[one], one)):
         code <<= lengths[one] - length
         length = lengths[one]
         codes[one] = f"{code:0{length}b}"
         code += 1
     return codes
+
+
+@cache
+def _codes_after(symbol: int) -> list[str]:
+    lengths = LETTERS.read_bytes()[symbol * SYMBOLS : (symbol + 1) * SYMBOLS]
+    return _codes_of("".join(chr(0x60 + length) for length in lengths))

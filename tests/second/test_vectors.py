@@ -99,7 +99,7 @@ def test_answers_have_their_values(vector: Document) -> None:
         (
             answers,
             "word_bucket",
-            lambda typed, cell, salt, levels: hashes.word_bucket(typed, cell, salt, [9] * len(levels)),
+            lambda typed, cell, salt, levels, _: hashes.word_bucket(typed, cell, salt, [9] * len(levels), ""),
         ),
         (answers, "bisect_right", lambda edges, number: sum(edge < number for edge in edges)),
         (hashes, "END", 0),

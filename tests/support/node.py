@@ -62,9 +62,10 @@ class Device:
         finally:
             self._process.kill()  # one that goes on for ever
 
-    def metric(self, plan: Mapping[str, Any], memo_key: str = "") -> int:
+    def metric(self, plan: Mapping[str, Any], memo_key: str = "", alphabet: Mapping[str, Any] | None = None) -> int:
         """Hand in a plan, in the form that the compiled registry has, and return its number."""
-        return int(self.call("metric", metric={"plan": with_texts(plan), "memo_key": memo_key, "digest": ""}))
+        metric = {"plan": with_texts(plan), "memo_key": memo_key, "digest": ""}
+        return int(self.call("metric", metric={**metric, "alphabet": alphabet} if alphabet else metric))
 
     def call(self, name: str, rng: Rng | None = None, **arguments: Any) -> Any:
         """Return what a function of tests/web/device.ts returns; raise NodeError where it throws."""

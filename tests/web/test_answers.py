@@ -18,6 +18,7 @@ from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import GRR, PGR
 from dither_shared.rng import SCALE, Rng
 from dither_shared.text_normalization import UNSEEN, folded, normal, unseen
+from dither_shared.words.alphabets import ALPHABETS, load
 from tests.second.test_laws import TWO
 from tests.support.node import ROOT, Device, run
 from tests.support.soaking import scaled
@@ -63,6 +64,7 @@ def test_every_vector_holds_in_node() -> None:
         ("sha256.ts", "turned(early, 18)", "turned(early, 17)", {"plans", "answers", "compiled"}),
         ("domains/bloom.ts", "7, 12, 17, 22", "7, 12, 17, 21", {"answers", "rappor"}),
         ("domains/coded.ts", "code *= 2", "code *= 1", {"answers"}),
+        ("domains/coded.ts", "state = 1;", "state = 0;", {"answers"}),
         ("domains/texts.ts", "return text.replace(FORMED,", "return text.replace(/^.*$/su,", {"answers", "texts"}),
         ("domains/texts.ts", ".replace(JOINED", ".replace(VARIED", {"texts"}),
         ("domains/values.ts", 'listed.indexOf("none")', "listed.length", {"answers"}),
@@ -141,16 +143,18 @@ def test_a_parted_text_is_seen_if_it_is_not(tmp_path: Path) -> None:
 WORDS = {
     "as they are": Coded("asked", (18, 34, 50)),
     "without capitals": Coded("asked", (16, 30, 44, 58, 72, 86), casefold=True, characters_max=20),
-}
+} | {name: Coded("asked", (16, 30, 44, 58, 72, 86), alphabet=load(name)[0]) for name in ALPHABETS}
 
 
 @pytest.mark.parametrize("name", WORDS)
 def test_words_have_the_buckets_of_the_python_sdk(device: Device, name: str) -> None:
     domain, kind = WORDS[name], KINDS["words"]
     cells = Cells((Part(PGR.for_design(1 << 17, 7, 7, TWO), 4 * domain.groups.count),))
-    metric = device.metric(plan_of(cells, "words", domain.to_document()))
+    metric = device.metric(plan_of(cells, "words", domain.to_document()), alphabet=domain.table)
     draw = random.Random(7)
     letters = [*map(chr, range(0x20, 0x7F)), *PIECES]
+    if domain.groups.alphabet:
+        letters += (piece for script in domain.groups.alphabet.scripts for piece in (*script.groups, *script.pieces))
     for _ in range(scaled(300, 5_000)):
         text = "".join(draw.choices(letters, k=draw.randint(0, 24)))
         cell = draw.randrange(cells.count)

@@ -61,6 +61,20 @@ export interface Terms {
   readonly linked: number;
 }
 
+/** The table of one script (shared/reports.md, "Alphabets"). */
+export interface Script {
+  readonly groups: readonly string[];
+  readonly pieces: readonly string[];
+  readonly after: string;
+  readonly lengths: readonly string[];
+}
+
+/** The code of words in other scripts than English. */
+export interface Alphabet {
+  readonly scripts: readonly Script[];
+  readonly choice: string;
+}
+
 /** One metric of the registry. */
 export interface CompiledMetric {
   readonly plan: Plan;
@@ -69,6 +83,8 @@ export interface CompiledMetric {
   readonly schedule: "spread" | "early";
   /** What a device answers of its own use: a registry with it is refused. */
   readonly measures?: string;
+  /** The table that the plan names by its digest. */
+  readonly alphabet?: Alphabet;
   readonly terms: Terms;
 }
 

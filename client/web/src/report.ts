@@ -8,7 +8,7 @@
  */
 
 import { bitsOf, Coins } from "./coins.ts";
-import type { CompiledMetric, Domain, Part } from "./registry.ts";
+import type { Alphabet, CompiledMetric, Domain, Part } from "./registry.ts";
 
 /** Whatever a page says. All that its domain does not ask for is "other", or what stands for it. */
 export type Answer = unknown;
@@ -61,6 +61,8 @@ export interface Mechanism {
 /** A question to a domain: the value of an answer in a cell. */
 export interface Question {
   readonly domain: Domain;
+  /** The code of words; undefined for that of English. */
+  readonly alphabet: Alphabet | undefined;
   readonly kind: string;
   readonly mechanism: string;
   readonly integers: Integers;
@@ -220,7 +222,8 @@ export async function valueIn(
   const { name: mechanism, integers } = await madeBy(metric, cell);
   const { domains, normal } = await partsOf(metric);
   const { domain, kind } = plan;
-  const question: Question = { domain, kind, mechanism, integers, cell, coins, nothing, domains, threshold, normal };
+  const made = { mechanism, integers, cell, coins, nothing, domains, threshold, normal };
+  const question: Question = { domain, alphabet: metric.alphabet, kind, ...made };
   const valueOf = domains[domain.domain]!;
   try {
     return valueOf(nothing ? undefined : answer, question);

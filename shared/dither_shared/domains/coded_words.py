@@ -1,5 +1,6 @@
 """Texts by their code, of which each report tells a part: for words that the totals name by themselves."""
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from dither_shared.domains.hashed_texts import UNTEXTS, Read, TypedTexts
@@ -7,6 +8,7 @@ from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.text_normalization import JOINERS, folded, normal, unseen
+from dither_shared.words.alphabets import alphabet_of
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
 from dither_shared.words.groups import Groups
 
@@ -31,6 +33,8 @@ class Coded(TypedTexts):
     """Whether capitals do not matter."""
     hidden: bool = False
     characters_max: int = VALUE_CHARACTERS_MAX
+    alphabet: str = ""
+    """The digest of the table by which texts are coded; of none for that of letters.py."""
 
     def __post_init__(self) -> None:
         if type(self.casefold) is not bool or type(self.hidden) is not bool:
@@ -39,12 +43,21 @@ class Coded(TypedTexts):
 
     def to_document(self) -> dict[str, object]:
         """Return all that it is made of."""
-        return {"domain": self.name, **as_dict(self), "levels": list(self.levels)}
+        fields = as_dict(self)
+        if not self.alphabet:  # plans of before it came have their digests
+            del fields["alphabet"]
+        return {"domain": self.name, **fields, "levels": list(self.levels)}
 
     @cached_property
     def groups(self) -> Groups:
         """The groups of reports, each of which tells a prefix of its length or the whole text."""
-        return Groups(self.salt, self.levels)
+        return Groups(self.salt, self.levels, alphabet_of(self.alphabet) if self.alphabet else None)
+
+    @cached_property
+    def table(self) -> Mapping[str, object] | None:  # type: ignore[override]
+        """The table of the alphabet."""
+        alphabet = self.groups.alphabet
+        return None if alphabet is None else alphabet.document
 
     def normal(self, text: str) -> str:
         """Return the form in which a text is told apart from others."""

@@ -24,6 +24,9 @@ class Domain(ABC):
     unit = ""
     """The unit of its numbers."""
 
+    table: Mapping[str, object] | None = None
+    """The table that the document names by its digest, which a compiled registry carries; None where it names none."""
+
     @classmethod
     def of(cls, domain: "Domain") -> Self:
         """Return a domain that is one of this class; raise TypeError for any other."""

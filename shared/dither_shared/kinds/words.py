@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.domains.hashed_texts import Read
+from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
+from dither_shared.words.alphabets import ALPHABETS, load
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
 
 if TYPE_CHECKING:
@@ -49,10 +51,20 @@ class WordsKind(TextKind):
             for key in keys:
                 if table.has(key):
                     raise table.error(key, reason)
-        layout = LAYOUTS[table.one_of("length", tuple(LAYOUTS), default="short")]
+        length = table.one_of("length", tuple(LAYOUTS), default="short")
+        layout = LAYOUTS[length]
+        alphabet = ""
+        if table.has("alphabet"):
+            try:
+                alphabet, *own = load(table.one_of("alphabet", ALPHABETS))
+            except InvalidParameter as error:
+                raise table.error("alphabet", f"cannot be used: {error}") from None
+            layout = Layout(*own) if length == "short" else layout
         casefold = table.boolean("casefold", default=False)
         cells = self.fresh_cells(read_epsilon(table, EPSILON_WORDS_MAX), layout)
-        return Asked(Coded(metric, layout.levels, casefold, hidden), cells, candidates_expected=PROPOSED)
+        return Asked(
+            Coded(metric, layout.levels, casefold, hidden, alphabet=alphabet), cells, candidates_expected=PROPOSED
+        )
 
     def fresh_cells(self, epsilon: Decimal, layout: Layout = LAYOUTS["short"]) -> Cells:
         """Return the rows of each group."""

@@ -1,6 +1,8 @@
 """The code of a text: short for what is common, and it checks itself. Prefixes of it have one length for all texts.
 
-    code(text) = the codes of its characters and of END (letters.py), then the bits of SHA-256(text), first bit first
+    code(text) = the codes of its characters and of END, then the bits of SHA-256(text), first bit first
+
+letters.py has the codes for English, alphabets.py those for other scripts.
 
 A text is bytes, its UTF-8. Two more answers are a byte that no UTF-8 has, so no text is one of them:
 
@@ -12,32 +14,27 @@ of a text is right, and a prefix that ended wrongly is no text's: a search for t
 The text "to" in 18 bits: t after END is 10010, o after t 11000, END after o 11010, and SHA-256("to") begins with 011.
 """
 
-from dither_shared.words.letters import END, ESC, row, symbol_of
+from typing import TYPE_CHECKING
+
+from dither_shared.words.letters import codes_in
+
+if TYPE_CHECKING:
+    from dither_shared.words.alphabets import Alphabet
 
 OTHER_BYTE, NONE_BYTE = b"\xfe", b"\xff"
 PREFIX_MAX = 128
 """Bits of the longest prefix: what follows END is never longer than one SHA-256."""
-BYTE_BITS = 8
 
 
-def prefix_of(typed: bytes, length: int) -> int:
+def prefix_of(typed: bytes, length: int, alphabet: "Alphabet | None" = None) -> int:
     """Return the first `length` bits of a text's code, at most PREFIX_MAX. It stops there, however long the text."""
     bits = filled = 0
-    context = END
-    for byte in typed:
+    for code, more in alphabet.codes_in(typed) if alphabet else codes_in(typed):
         if filled >= length:
             return bits >> filled - length
-        symbol = symbol_of(byte)
-        code, more = row(context).codes[symbol]
         bits = bits << more | code
         filled += more
-        if symbol == ESC:
-            bits = bits << BYTE_BITS | byte
-            filled += BYTE_BITS
-        context = symbol
-    code, more = row(context).codes[END]
-    bits = (bits << more | code) << PREFIX_MAX | checksum(typed, PREFIX_MAX)
-    return bits >> filled + more + PREFIX_MAX - length
+    return (bits << PREFIX_MAX | checksum(typed, PREFIX_MAX)) >> filled + PREFIX_MAX - length
 
 
 def checksum(typed: bytes, length: int) -> int:

@@ -11,10 +11,15 @@ folded to (P mod 2^64) + c (P >> 64) mod 2^64, with c odd: two prefixes then mee
 bits, and the continuations of one prefix are still numbered in a row.
 """
 
+from typing import TYPE_CHECKING
+
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
 from dither_shared.hashing import WORD_BITS, bucket_of, multiplier, number_of
 from dither_shared.words.code import PREFIX_MAX, prefix_of
+
+if TYPE_CHECKING:
+    from dither_shared.words.alphabets import Alphabet
 
 ROWS = 4
 BUCKETS = 1 << 17
@@ -33,6 +38,8 @@ class Groups:
     """The metric's name: rev and plan would make every day's collisions others."""
     levels: tuple[int, ...]
     """Bits of each level's prefixes."""
+    alphabet: "Alphabet | None" = None
+    """The code of texts; that of letters.py if none is named."""
 
     def __post_init__(self) -> None:
         steps = [more - less for less, more in zip((0, *self.levels), self.levels, strict=False)]
@@ -50,7 +57,7 @@ class Groups:
         """Return what a group's reports hash of a text."""
         if group == len(self.levels):
             return number_of(typed)
-        return folded(prefix_of(typed, self.levels[group]))
+        return folded(prefix_of(typed, self.levels[group], self.alphabet))
 
     def multiplier(self, group: int, row: int) -> int:
         """Return what a row of a group multiplies numbers by."""

@@ -18,6 +18,7 @@ PRINTABLE = range(0x20, 0x7F)
 END, ESC = 95, 96
 CONTEXTS = 97
 LENGTH_MAX = 16
+BYTE_BITS = 8
 
 
 @frozen
@@ -45,13 +46,29 @@ def symbols_of(typed: bytes) -> Iterator[tuple[int, int]]:
         before = symbol
 
 
+def codes_in(typed: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the code of a text, END last, in parts of so many bits."""
+    context = END
+    for byte in typed:
+        symbol = symbol_of(byte)
+        yield row(context).codes[symbol]
+        if symbol == ESC:
+            yield byte, BYTE_BITS
+        context = symbol
+    yield row(context).codes[END]
+
+
 @lru_cache(maxsize=CONTEXTS)
 def row(context: int) -> Codes:
     """Return the codes after a symbol: made when they are first needed, since a device meets few contexts."""
-    lengths = _lengths()[context * CONTEXTS : (context + 1) * CONTEXTS]
-    codes = [(0, 0)] * CONTEXTS
+    return codes_of(_lengths()[context * CONTEXTS : (context + 1) * CONTEXTS])
+
+
+def codes_of(lengths: bytes) -> Codes:
+    """Return the codes of these lengths, one for each symbol."""
+    codes = [(0, 0)] * len(lengths)
     code = length = 0
-    symbols = tuple(sorted(range(CONTEXTS), key=lengths.__getitem__))  # stable: one length in the order of symbols
+    symbols = tuple(sorted(range(len(lengths)), key=lengths.__getitem__))  # stable: one length in the order of symbols
     for symbol in symbols:
         code <<= lengths[symbol] - length
         length = lengths[symbol]

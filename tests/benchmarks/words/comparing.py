@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from math import sqrt
-from time import perf_counter
+from time import process_time
 from typing import TypeVar
 
 import numpy as np
@@ -83,12 +83,13 @@ def run(sizes: Sequence[int] = DEVICES, seeds: int = SEEDS) -> None:
 
 def _print_real() -> None:
     runs = Runs()
-    words, seconds = _timed(lambda: real.find(REAL, AIM[1], AIM[2], seed=0))
-    runs.add(_named(words), {word: rank for rank, word in enumerate(vocabulary())}, seconds)
+    words, seconds = timed(lambda: real.find(REAL, AIM[1], AIM[2], seed=0))
+    runs.add(named_in(words), {word: rank for rank, word in enumerate(vocabulary())}, seconds)
     print(f"{REAL} real reports, epsilon {AIM[1]}, zipf {AIM[2]}, sent over HTTP: {runs}")
 
 
-def _named(words: FoundWords) -> list[str]:
+def named_in(words: FoundWords) -> list[str]:
+    """Return the texts that are told to be there."""
     return [word.typed.decode("utf-8", "replace") for word in words.proposed if word.stands_out]
 
 
@@ -100,24 +101,25 @@ def _compare(n: int, zipf: float, epsilon: str, seed: int, mine: Runs, theirs: R
     held = devices(n, zipf, rng)
     groups = ours.groups_of(LAYOUT, seed)
     tallies = ours.draw(mechanism, groups, LAYOUT.weights, held, rng)
-    words, seconds = _timed(lambda: ours.find(mechanism, groups, tallies))
-    mine.add(_named(words), {word: rank for rank, word in enumerate(vocabulary())}, seconds)
+    words, seconds = timed(lambda: ours.find(mechanism, groups, tallies))
+    mine.add(named_in(words), {word: rank for rank, word in enumerate(vocabulary())}, seconds)
     _run_pem(mechanism, Groups(groups.salt, pem.LEVELS), held, rng, theirs)
 
 
 def _run_pem(mechanism: PGR, groups: Groups, held: Counts, rng: np.random.Generator, theirs: Runs) -> None:
     tallies = ours.draw_rows(mechanism, groups, pem.WEIGHTS, held, rng, pem.numbers_of)
-    named, seconds = _timed(lambda: pem.find(ours.sketches(mechanism, groups, tallies)))
+    named, seconds = timed(lambda: pem.find(ours.sketches(mechanism, groups, tallies)))
     ranks: dict[str, int] = {}
     for rank, word in enumerate(vocabulary()):
         ranks.setdefault(word[: pem.CHARACTERS], rank)
     theirs.add(named, ranks, seconds)
 
 
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    start = perf_counter()
+def timed(work: Callable[[], T]) -> tuple[T, float]:
+    """Return what work returns, and the seconds that the processor took."""
+    start = process_time()
     result = work()
-    return result, perf_counter() - start
+    return result, process_time() - start
 
 
 def _print_aims(aimed: Runs | None, spoiled: Sequence[int]) -> None:

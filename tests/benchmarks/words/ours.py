@@ -63,7 +63,7 @@ def sketches(mechanism: PGR, groups: Groups, tallies: Sequence[Counts]) -> list[
 def find(mechanism: PGR, groups: Groups, tallies: Sequence[Counts]) -> FoundWords:
     """Find the words of tallies."""
     *levels, verification = sketches(mechanism, groups, tallies)
-    proposed = search([Level(*each) for each in zip(groups.levels, levels, strict=True)])
+    proposed = search([Level(*each) for each in zip(groups.levels, levels, strict=True)], alphabet=groups.alphabet)
     return find_words(proposed, levels[-1], verification)
 
 

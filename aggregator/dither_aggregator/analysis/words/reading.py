@@ -193,7 +193,8 @@ def _proposed(plan: Plan, tally: Tally, progress: Progress) -> Proposed:
         report_progress(0.0)
         *levels, _ = tables(plan.cells, tally.counts)
         sketches = [_sketch(domain, *each) for each in levels]
-        return search([Level(*each) for each in zip(domain.levels, sketches, strict=True)], report_progress)
+        own = [Level(*each) for each in zip(domain.levels, sketches, strict=True)]
+        return search(own, report_progress, domain.groups.alphabet)
 
     return part_once("search", (plan.metric, plan.digest, tally.digest), made, (Proposed, Prefix, Start))
 

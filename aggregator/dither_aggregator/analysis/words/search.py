@@ -19,6 +19,7 @@ from math import sqrt
 import numpy as np
 
 from dither_aggregator.analysis.words.sketches import Numbers, Sketch
+from dither_shared.words.alphabets import Alphabet
 from dither_shared.words.code import prefix_of
 from dither_shared.words.groups import folded
 from dither_shared.words.prefixes import NOTHING, Start, read_prefix
@@ -69,14 +70,17 @@ class Proposed:
     """How many prefixes of that length were looked at."""
 
 
-def search(levels: Sequence[Level], progress: Progress = lambda done: None) -> Proposed:
-    """Look for texts, through all levels."""
+def search(
+    levels: Sequence[Level], progress: Progress = lambda done: None, alphabet: Alphabet | None = None
+) -> Proposed:
+    """Look for texts, through all levels, by the code of an alphabet, or of letters.py."""
     kept = [Prefix(0, NOTHING, ())]
     texts: list[bytes] = []
     length = looked_at = 0
     for place, level in enumerate(levels):
         looked_at = len(kept) << level.length - length
-        found = _extended(kept, length, levels[: place + 1], texts, partial(_part, progress, place, len(levels)))
+        part = partial(_part, progress, place, len(levels))
+        found = _extended(kept, length, levels[: place + 1], texts, part, alphabet)
         texts += [prefix.start.typed for prefix in found if prefix.start.ended]
         kept = [prefix for prefix in found if not prefix.start.ended]
         length = level.length
@@ -88,7 +92,12 @@ def _part(progress: Progress, place: int, of: int, done: float) -> None:
 
 
 def _extended(
-    prefixes: Sequence[Prefix], length: int, levels: Sequence[Level], texts: Sequence[bytes], progress: Progress
+    prefixes: Sequence[Prefix],
+    length: int,
+    levels: Sequence[Level],
+    texts: Sequence[bytes],
+    progress: Progress,
+    alphabet: Alphabet | None,
 ) -> list[Prefix]:
     """Return the best continuations of prefixes to the last level's length, best first.
 
@@ -98,10 +107,10 @@ def _extended(
     possible = [
         (parent, bits, start)
         for parent, bits in _standing_out(prefixes, level.length - length, sketch, progress)
-        for start in [read_prefix(bits, level.length - length, parent.start)]
+        for start in [read_prefix(bits, level.length - length, parent.start, alphabet)]
         if start.possible
     ]
-    known = (prefix_of(typed, level.length) for typed in texts)
+    known = (prefix_of(typed, level.length, alphabet) for typed in texts)
     estimates = sketch.apart(_numbers([*(bits for _, bits, _ in possible), *known]))
     weights = [level.sketch.std_error**-2 for level in levels]
     found = [

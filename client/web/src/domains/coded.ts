@@ -1,5 +1,6 @@
 /** Words by a prefix of their code, or by the whole, hashed (shared/reports.md, "Words"). */
 
+import type { Alphabet, Script } from "../registry.ts";
 import type { Answer, Question, Value } from "../report.ts";
 import { firstWord, sha256, utf8 } from "../sha256.ts";
 import { LENGTHS, USUAL, ORDER } from "./letters.ts";
@@ -8,7 +9,7 @@ import { bucketOf, folded, multiplier, textOf, trimmed } from "./texts.ts";
 const [END, ESC] = [95, 96];
 const ROWS = 4;
 
-export function coded(answer: Answer, { domain, cell, nothing, normal }: Question): Value {
+export function coded(answer: Answer, { domain, alphabet, cell, nothing, normal }: Question): Value {
   const form = (text: string): string => {
     const word = trimmed(normal(text));
     return domain["casefold"] ? folded(word) : word;
@@ -17,7 +18,7 @@ export function coded(answer: Answer, { domain, cell, nothing, normal }: Questio
   const typed = text === undefined ? Uint8Array.of(nothing ? 0xff : 0xfe) : utf8(text);
   const levels = domain["levels"] as readonly number[];
   const group = Math.floor(cell / ROWS);
-  const number = group === levels.length ? firstWord(typed) : folding(prefixOf(typed, levels[group]!));
+  const number = group === levels.length ? firstWord(typed) : folding(prefixOf(typed, levels[group]!, alphabet));
   return bucketOf(number, `dither words|${domain["salt"]}|${group}|${cell % ROWS}`, 1 << 17);
 }
 
@@ -27,33 +28,99 @@ function folding(prefix: bigint): bigint {
 }
 
 /** Return the first bits of a word's code, as an integer. */
-function prefixOf(typed: Uint8Array, length: number): bigint {
-  const bits: string[] = [];
-  let before = END;
-  for (const byte of typed) {
-    const symbol = byte >= 0x20 && byte < 0x7f ? byte - 0x20 : ESC;
-    bits.push(codeAfter(before)[symbol]!, symbol === ESC ? binary(byte, 8) : "");
-    before = symbol;
-  }
-  bits.push(codeAfter(before)[END]!, ...Array.from(sha256(typed), (byte) => binary(byte, 8)));
+function prefixOf(typed: Uint8Array, length: number, alphabet: Alphabet | undefined): bigint {
+  const bits = [alphabet ? inAlphabet(typed, alphabet) : inEnglish(typed)];
+  bits.push(...Array.from(sha256(typed), (byte) => binary(byte, 8)));
   return BigInt(`0b${bits.join("").slice(0, length)}`);
 }
 
-/** Return the code of each symbol after another one, in bits: a canonical Huffman code. */
+function inEnglish(typed: Uint8Array): string {
+  let bits = "";
+  let before = END;
+  for (const byte of typed) {
+    const symbol = byte >= 0x20 && byte < 0x7f ? byte - 0x20 : ESC;
+    bits += codeAfter(before)[symbol]! + (symbol === ESC ? binary(byte, 8) : "");
+    before = symbol;
+  }
+  return bits + codeAfter(before)[END]!;
+}
+
+/** Return the code of each symbol after another one, in bits. */
 function codeAfter(symbol: number): string[] {
   const row = LENGTHS.split("\n")[symbol + 1]!;
   const lengths: number[] = [];
   for (let place = 0; place < ORDER.length; place++) {
     lengths[ORDER.charCodeAt(place) - 0x20] = row.charCodeAt(place) - 0x60 || USUAL;
   }
-  const codes: string[] = [];
+  return codes(lengths);
+}
+
+function inAlphabet(typed: Uint8Array, { scripts, choice }: Alphabet): string {
+  const others = scripts.length > 1 ? scripts : [];
+  const choices = codes(lettersOf(choice));
+  const text = typed[0]! >= 0xfe ? String.fromCharCode(0xdc00 + typed[0]!) : new TextDecoder("utf-8", { ignoreBOM: true }).decode(typed);
+  const characters = [...text];
+  let script = scripts[0]!;
+  let state = 0; // 0 at the beginning, 1 after a character that no script has
+  let choosing = others.length > 0;
+  let bits = "";
+  const coded = (symbol: number): string => codes(lettersOf(script.lengths[state]!))[symbol]!;
+  for (let place = 0; place < characters.length; ) {
+    const character = characters[place]!;
+    if (choosing || !placeIn(script, characters, place)) {
+      if (!choosing) bits += coded(script.after.length + 1);
+      choosing = false;
+      const found = others.findIndex((one) => one.groups.some((group) => group.includes(character)));
+      if (found < 0) {
+        const point = character.codePointAt(0)!;
+        const wide = point > 0xffff;
+        bits += choices[others.length + Number(wide)]! + (wide ? binary(point - 0x10000, 20) : binary(point, 16));
+        state = 1;
+        place++;
+        continue;
+      }
+      bits += choices[found]!;
+      [script, state] = [others[found]!, 0];
+    }
+    const { symbol, more, taken } = placeIn(script, characters, place)!;
+    bits += coded(symbol) + more;
+    state = script.after.charCodeAt(symbol) - 0x61;
+    place += taken;
+  }
+  return bits + (choosing ? choices[0]! : "") + coded(script.after.length);
+}
+
+/** Return the symbol at a place, the bits that tell a character in its group, and how many characters it is. */
+function placeIn(
+  { groups, pieces }: Script,
+  characters: readonly string[],
+  place: number,
+): { symbol: number; more: string; taken: number } | undefined {
+  const left = characters.slice(place).join("");
+  const piece = pieces.findIndex((one) => left.startsWith(one));
+  if (piece >= 0) return { symbol: groups.length + piece, more: "", taken: [...pieces[piece]!].length };
+  for (const [symbol, group] of groups.entries()) {
+    const members = [...group];
+    const found = members.indexOf(characters[place]!);
+    if (found >= 0) return { symbol, more: members.length > 1 ? binary(found, Math.log2(members.length)) : "", taken: 1 };
+  }
+  return undefined;
+}
+
+function lettersOf(row: string): number[] {
+  return Array.from(row, (letter) => letter.charCodeAt(0) - 0x60);
+}
+
+/** Return the canonical Huffman code of these lengths, in bits. */
+function codes(lengths: readonly number[]): string[] {
+  const found: string[] = [];
   let code = 0;
   for (let length = 1; length <= Math.max(...lengths); length++, code *= 2) {
     lengths.forEach((own, one) => {
-      if (own === length) codes[one] = binary(code++, length);
+      if (own === length) found[one] = binary(code++, length);
     });
   }
-  return codes;
+  return found;
 }
 
 function binary(number: number, length: number): string {

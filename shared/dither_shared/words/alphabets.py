@@ -1,0 +1,206 @@
+"""Alphabets: the code of texts in other scripts than English, and of names in programs.
+
+An alphabet has one script, or several. Each symbol of a script stands for a group of 2^k characters, of which k more
+bits tell one, or for a piece of several characters, which goes before its characters. Two more symbols are END and ESC.
+The code of a symbol is that of letters.py: a canonical Huffman code that depends on the class of the symbol before it,
+class 0 at the beginning and after a change of script, class 1 after a character that no script has. A text is
+
+    the choice of a script, where there are several;  its symbols;  END
+
+A character that the script does not have is ESC and a choice: of the first script that has it, from which the text goes
+on, or of none, and then its number in Unicode, in 16 bits, or in 20 what it is above 0xFFFF. A text that begins so has
+the choice without ESC. The bytes FE and FF, which no text has, are the characters DCFE and DCFF.
+
+`tables/` has them, by name; README.md says what they were made of. A plan names SHA-256 of a table, by which it is
+known. A compiled registry carries those that its plans name, so no device needs the files: dither-aggregator brings
+them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from dither_shared.errors import InvalidParameter
+from dither_shared.frozen import frozen
+from dither_shared.words.letters import Codes, codes_of
+
+START, ESCAPED = 0, 1
+"""Classes, as above."""
+SHORT_BITS, LONG_BITS = 16, 20
+"""Bits of a character that no script has, up to 0xFFFF and above."""
+ALPHABETS = (
+    "latin", "cyrillic", "greek", "arabic", "hebrew", "devanagari", "cjk", "kana", "hangul",
+    "identifier", "domain", "any",
+)  # fmt: skip
+_known: dict[str, "Alphabet"] = {}
+"""By digest, what was read: a digest says all of it."""
+
+
+@frozen
+class ScriptTable:
+    """The table of one script."""
+
+    groups: tuple[str, ...]
+    """Characters, 2^k each."""
+    pieces: tuple[str, ...]
+    """Longest first."""
+    after: bytes
+    """The class after each symbol."""
+    lengths: tuple[bytes, ...]
+    """A row for each class: the lengths of the codes of groups, pieces, END and ESC."""
+
+    @cached_property
+    def symbols(self) -> dict[str, tuple[int, int, int]]:
+        """The symbol of each character and piece, with the bits that tell it in its group, and how many these are."""
+        found: dict[str, tuple[int, int, int]] = {}
+        for symbol, group in enumerate(self.groups):
+            for place, character in enumerate(group):
+                found[character] = symbol, place, len(group).bit_length() - 1
+        for symbol, piece in enumerate(self.pieces, len(self.groups)):
+            found[piece] = symbol, 0, 0
+        return found
+
+    @cached_property
+    def rows(self) -> tuple[Codes, ...]:
+        """The codes of each class."""
+        return tuple(map(codes_of, self.lengths))
+
+    @cached_property
+    def ends(self) -> tuple[bytes, ...]:
+        """The bytes of the pieces."""
+        return tuple(piece.encode() for piece in self.pieces)
+
+    @property
+    def end(self) -> int:
+        """The symbol END; ESC is the next."""
+        return len(self.after)
+
+    def at(self, text: str, place: int) -> str:
+        """Return the piece or else the character at a place of a text."""
+        for piece in self.beginning.get(text[place], ()):
+            if text.startswith(piece, place):
+                return piece
+        return text[place]
+
+    @cached_property
+    def beginning(self) -> dict[str, list[str]]:
+        """The pieces that begin with each character, longest first."""
+        found: dict[str, list[str]] = {}
+        for piece in self.pieces:
+            found.setdefault(piece[0], []).append(piece)
+        return found
+
+
+@frozen
+class Alphabet:
+    """The code of texts."""
+
+    scripts: tuple[ScriptTable, ...]
+    choice: bytes
+    """The lengths of the codes of the scripts, if there are several, and of the two kinds of other characters."""
+    document: Mapping[str, Any]
+    """All that it was made of."""
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Alphabet":
+        """Return the alphabet of a table."""
+        scripts = tuple(
+            ScriptTable(
+                tuple(each["groups"]), tuple(each["pieces"]), _numbers(each["after"], 0), _rows(each["lengths"])
+            )
+            for each in document["scripts"]
+        )
+        return cls(scripts, _numbers(document["choice"]), document)
+
+    @cached_property
+    def choices(self) -> Codes:
+        """The codes of the choice."""
+        return codes_of(self.choice)
+
+    @cached_property
+    def others(self) -> tuple[ScriptTable, ...]:
+        """The scripts of which one can be chosen."""
+        return self.scripts if len(self.scripts) > 1 else ()
+
+    def chosen(self, character: str) -> int:
+        """Return the choice for a character."""
+        scripts = (place for place, script in enumerate(self.others) if character in script.symbols)
+        return next(scripts, len(self.others) + (character > "\uffff"))
+
+    def codes_in(self, typed: bytes) -> Iterator[tuple[int, int]]:
+        """Yield the code of a text, END last, in parts of so many bits."""
+        text = typed.decode("utf-8", "surrogateescape")
+        script, state, place = self.scripts[0], START, 0
+        choosing = bool(self.others)
+        while place < len(text):
+            piece = script.at(text, place)
+            if choosing or piece not in script.symbols:
+                if not choosing:
+                    yield script.rows[state].codes[script.end + 1]
+                choosing = False
+                choice = self.chosen(text[place])
+                yield self.choices.codes[choice]
+                if choice >= len(self.others):
+                    more = choice - len(self.others)
+                    yield ord(text[place]) - (more << SHORT_BITS), (SHORT_BITS, LONG_BITS)[more]
+                    state, place = ESCAPED, place + 1
+                    continue
+                script, state = self.others[choice], START
+                piece = script.at(text, place)
+            symbol, bits, more = script.symbols[piece]
+            yield script.rows[state].codes[symbol]
+            if more:
+                yield bits, more
+            state, place = script.after[symbol], place + len(piece)
+        if choosing:
+            yield self.choices.codes[0]
+        yield script.rows[state].codes[script.end]
+
+
+def alphabet_of(digest: str) -> Alphabet:
+    """Return the alphabet of this digest; raise InvalidParameter for one that this dither does not have."""
+    for name in ALPHABETS:
+        if digest in _known:
+            break
+        load(name)
+    if digest not in _known:
+        raise InvalidParameter(f"alphabet {digest[:12]!r} is not one of this dither's: install the one that has it")
+    return _known[digest]
+
+
+def load(name: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """Return the digest of an alphabet of ours, and the levels of words in it with their shares of the reports."""
+    held = _file(name)
+    scripts = [_file(each)["script"] for each in held["scripts"]] if "scripts" in held else [held["script"]]
+    digest = know({"scripts": scripts, "choice": held["choice"]})
+    return digest, tuple(held["levels"]), tuple(held["weights"])
+
+
+def know(document: Mapping[str, Any]) -> str:
+    """Know an alphabet by its digest, and return that."""
+    from dither_shared.canonical_json import sha256
+
+    digest = sha256(document)
+    if digest not in _known:
+        _known[digest] = Alphabet.from_document(document)
+    return digest
+
+
+def _file(name: str) -> Any:
+    import json
+    from importlib.resources import files
+
+    try:
+        return json.loads(files("dither_shared.words").joinpath("tables", f"{name}.json").read_text("utf-8"))
+    except FileNotFoundError:
+        brings = "install dither-aggregator, which brings the tables, or start from the compiled registry"
+        raise InvalidParameter(f"{name} has no table here: {brings}") from None
+
+
+def _rows(rows: Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(map(_numbers, rows))
+
+
+def _numbers(letters: str, first: int = 1) -> bytes:
+    """Return the numbers that letters stand for, from `first` for an a."""
+    return bytes(ord(letter) - ord("a") + first for letter in letters)

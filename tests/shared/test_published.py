@@ -1,0 +1,52 @@
+import re
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+import dither_shared.published
+from dither_shared.errors import RegistryError
+from dither_shared.published import LISTS, published
+from dither_shared.registry import Metric, Registry
+from tests.support.registries import registry, registry_text
+
+FILES = Path(dither_shared.published.__file__).parent
+PAGE = Path(__file__).parents[2] / "shared" / "registry.md"
+
+
+def named(name: str) -> str:
+    return f"{name}@{sha256((FILES / f'{name}.txt').read_bytes()).hexdigest()}"
+
+
+def choice_of(name: str) -> Metric:
+    return Registry.parse(registry_text().replace('["red", "green", "blue"]', f'"{name}"')).metrics["color"]
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_is_told_by_its_digest_and_the_page_names_it(name: str) -> None:
+    values = published(named(name))
+    assert len(values) == len(set(values)) > 200
+    (row,) = re.findall(rf'\| `"({name}@[0-9a-f]{{8}})"` \| ([0-9,]+) ', PAGE.read_text("utf-8"))
+    assert published(row[0]) == values
+    assert int(row[1].replace(",", "")) == len(values)
+
+
+def test_a_registry_names_a_list_as_candidates_and_as_values() -> None:
+    text = registry(kind="text", reports=1, color=f'candidates = "{named("iso-countries")}"').metrics["color"]
+    assert text.asked.candidates == published(named("iso-countries"))
+    choice = choice_of(named("iso-countries"))
+    assert choice.asked.domain.values == (*published(named("iso-countries")), "other")
+
+
+def test_another_edition_is_refused_with_the_one_that_is_there() -> None:
+    with pytest.raises(RegistryError, match=r'dither has the edition "iso-countries@[0-9a-f]{8}"'):
+        choice_of("iso-countries@01234567")
+    with pytest.raises(RegistryError, match="there must be such a list: bcp47-languages, "):
+        choice_of("planets@01234567")
+
+
+def test_an_app_alone_is_told_what_brings_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dither_shared.published", None)
+    with pytest.raises(RegistryError, match="install dither-aggregator"):
+        choice_of(named("iso-countries"))

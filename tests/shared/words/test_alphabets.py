@@ -1,0 +1,163 @@
+"""The alphabets: tables are those of the counts, every text can be coded, and only what a device writes is read."""
+
+import importlib.resources
+import random
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dither.commands.metrics.compiling import document_of
+from dither_shared.canonical_json import canonical_json
+from dither_shared.errors import InvalidParameter, RegistryError
+from dither_shared.registry import Registry
+from dither_shared.words import alphabets
+from dither_shared.words.alphabets import ALPHABETS, Alphabet, alphabet_of, load
+from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, PREFIX_MAX, prefix_of
+from dither_shared.words.groups import Groups
+from dither_shared.words.letters import LENGTH_MAX, codes_in
+from dither_shared.words.prefixes import read_prefix
+from tests.code_table.__main__ import TABLES, written
+from tests.code_table.making import tables
+from tests.support.registries import registry_text
+
+TEXTS = (
+    "",
+    "a",
+    "Привет",
+    "北京",
+    "com.google.android.apps",
+    "comorg.",
+    "Ж a",
+    "日本語テスト",
+    "नमस्ते",
+    "\0",
+    "🦉",
+    "a\x7f",
+)
+COMMON = {
+    "latin": "Straße année größer niño część",
+    "cyrillic": "Россия Украина температура женщина",
+    "greek": "Ελλάδα καρδιά πρόσωπο",
+    "arabic": "مصر السعودية قلب",
+    "hebrew": "ישראל פנים לב",
+    "devanagari": "भारत चेहरा हृदय",
+    "cjk": "中国 微笑 北京",
+    "kana": "日本 ハート かお",
+    "hangul": "한국 얼굴 하트",
+    "identifier": "com.android.chrome org.gnome.maps python-dev",
+    "domain": "example.com www.debian.org",
+}
+"""Words of each alphabet."""
+
+
+def alphabet(name: str) -> Alphabet:
+    return alphabet_of(load(name)[0])
+
+
+def bits(text: str, coded: Alphabet | None) -> int:
+    typed = text.encode()
+    return sum(more for _, more in (coded.codes_in(typed) if coded else codes_in(typed)))
+
+
+def test_the_tables_are_those_of_the_counts() -> None:
+    made = tables()
+    assert set(made) == set(ALPHABETS) == {path.stem for path in TABLES.glob("*.json")}
+    for name, document in made.items():
+        assert (TABLES / f"{name}.json").read_text("utf-8") == written(document), name
+
+
+def test_the_tables_take_little_room() -> None:
+    assert sum(path.stat().st_size for path in TABLES.glob("*.json")) < 32 * 1024
+
+
+@pytest.mark.parametrize("name", ALPHABETS)
+def test_codes_fill_each_row_and_no_character_has_two(name: str) -> None:
+    coded = alphabet(name)
+    for row in (coded.choice, *(row for script in coded.scripts for row in script.lengths)):
+        assert max(row) <= LENGTH_MAX
+        assert sum(Fraction(1, 1 << length) for length in row) == 1
+    for script in coded.scripts:
+        assert all(len(group).bit_count() == 1 for group in script.groups)
+        assert len(script.symbols) == sum(map(len, script.groups)) + len(script.pieces)
+        assert max(script.after) < len(script.lengths)
+        assert {len(row) for row in script.lengths} == {script.end + 2}
+    assert not (coded.others and any(script.pieces for script in coded.scripts))
+
+
+@pytest.mark.parametrize("name", ALPHABETS)
+def test_levels_can_be_searched_and_verification_has_about_three_tenths(name: str) -> None:
+    _, levels, weights = load(name)
+    assert Groups("homepage", levels).count == len(weights)
+    assert weights[-1] / sum(weights) == pytest.approx(0.3, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ALPHABETS)
+@given(text=st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.sampled_from(TEXTS)))
+def test_what_is_read_is_the_text_or_its_start(name: str, text: str) -> None:
+    coded = alphabet(name)
+    typed, whole = text.encode(), bits(text, coded)
+    for length in (1, 18, 34, 50, PREFIX_MAX):
+        start = read_prefix(prefix_of(typed, length, coded), length, alphabet=coded)
+        assert start.possible
+        assert typed.startswith(start.typed)
+        assert start.ended == (whole <= length)
+        first = read_prefix(prefix_of(typed, 18, coded), 18, alphabet=coded)
+        if length > 18 and not first.ended:
+            assert read_prefix(prefix_of(typed, length, coded), length - 18, first, coded) == start
+
+
+@pytest.mark.parametrize("name", ALPHABETS)
+def test_what_is_no_text_can_be_coded(name: str) -> None:
+    for typed in (OTHER_BYTE, NONE_BYTE):
+        start = read_prefix(prefix_of(typed, PREFIX_MAX, alphabet(name)), PREFIX_MAX, alphabet=alphabet(name))
+        assert (start.typed, start.ended, start.possible) == (typed, True, True)
+
+
+@pytest.mark.parametrize("name", ALPHABETS)
+def test_any_bits_are_a_start_that_a_device_writes_or_refused(name: str) -> None:
+    coded, draw = alphabet(name), random.Random(1)
+    possible = 0
+    for _ in range(1_000):
+        length = draw.choice((18, 34, 66))
+        prefix = draw.getrandbits(length)
+        start = read_prefix(prefix, length, alphabet=coded)
+        possible += start.possible
+        if start.possible and start.ended:
+            assert prefix_of(start.typed, length, coded) == prefix
+        elif start.possible and start.typed:
+            code = filled = 0
+            for part, more in list(coded.codes_in(start.typed))[:-1]:
+                code, filled = code << more | part, filled + more
+            assert prefix >> length - filled == code
+    assert possible > 100
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_words_of_an_alphabet_are_shorter_than_in_english(name: str) -> None:
+    for word in COMMON[name].split():
+        assert bits(word, alphabet(name)) < bits(word, None), word
+
+
+def test_any_alphabet_costs_a_choice_more_than_that_of_the_word() -> None:
+    for name in ("latin", "cyrillic", "greek", "arabic", "hebrew", "devanagari", "cjk", "hangul"):
+        for word in COMMON[name].split():
+            assert 1 <= bits(word, alphabet("any")) - bits(word, alphabet(name)) <= 6, word
+
+
+def test_an_app_alone_needs_the_compiled_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = registry_text(kind="words", reports=1, color='alphabet = "greek"')
+    asked = Registry.parse(text)
+    (tmp_path / "metrics.json").write_bytes(canonical_json(document_of(asked)))
+    monkeypatch.setattr(importlib.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(alphabets, "_known", {})
+    with pytest.raises(RegistryError, match="greek has no table here: install dither-aggregator"):
+        Registry.parse(text)
+    assert Registry.load(tmp_path / "metrics.json").metrics["color"].plan == asked.metrics["color"].plan
+
+
+def test_an_alphabet_that_is_not_known_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="install the one that has it"):
+        alphabet_of("0" * 64)
