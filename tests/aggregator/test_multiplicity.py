@@ -47,7 +47,7 @@ def test_the_share_of_nulls_is_the_mean_over_all_worlds() -> None:
     weight, share = (np.array(weights[start::2]) for start in (0, 1))
     mean = (weight * share).sum() / weight.sum()
     spread = np.sqrt((weight * (share - mean) ** 2).sum() / weight.sum())
-    assert null_share(ndtr(-scores)) == pytest.approx(mean + spread / 2 + 1 / 30, abs=0.01)
+    assert null_share(ndtr(-scores)) == pytest.approx(mean + spread / 4 + 1 / 30, abs=0.01)
 
 
 @pytest.mark.parametrize(("scores", "share"), [([9.0], 1.0), ([9.0] * 50, 0.02), ([-np.inf] * 50, 1.0)])

@@ -196,7 +196,7 @@ def test_candidates_that_stand_out_are_those_of_which_so_many_may_be_false(kind:
             assert before <= out
             before, told[share] = out, told[share] + len(out)
             false += share == 0.05 and sum(int(name.split()[1]) >= 16 for name in out)
-        assert out & {row.value for row in significance.rest} == set()
+            assert not out & {row.value for row in significance.rest}
     assert 8 <= told[0.01] < told[0.05] < told[0.2]
     assert false < 12
 
