@@ -58,8 +58,9 @@ def adaptive(p_values: Floats, alpha: float) -> Mask:
 def null_share(p_values: Floats) -> float:
     """Return the share of nulls among at least one p-value, above 0 and at most 1.
 
-    It is read high, by one null and by a quarter of its standard deviation: alpha is divided by it, and what is divided
-    by an uncertain number comes out too large on average. Without the quarter more than alpha is false in some families.
+    It is read high, by one null and by a quarter of its standard deviation: alpha is divided by it, and a number
+    divided by an uncertain one comes out too large on average. Without the quarter more than alpha is false in some
+    families.
     """
     scores = np.maximum(-ndtri(p_values), -FAR)
     near = scores[scores < FAR]
