@@ -242,7 +242,7 @@ class Texts(Estimand[TextsReading]):
 
 def false_share(view: View) -> float:
     """Return the share of the candidates that stand out that may be false on average."""
-    return 1 - view.confidence if view.false_share is None else view.false_share
+    return round(1 - view.confidence, 12) if view.false_share is None else view.false_share
 
 
 def _read_rows(
