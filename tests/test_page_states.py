@@ -185,6 +185,31 @@ def test_marks_are_seen_in_forced_colours_and_in_print(tab: Tab, address: str, h
     assert tab.complaints == []
 
 
+PAPER_WIDTH = 718
+"""A4 between margins of a centimetre, at 96 dots an inch."""
+ON_PAPER = """() => {
+    const seen = selector => [...document.querySelectorAll(selector)].filter(each => each.checkVisibility(
+        {visibilityProperty: true, contentVisibilityAuto: true})).length
+    const folded = 'details table tbody tr, details dd'
+    return {pressed: seen('nav, form, button, select, input'),
+        told: seen(folded), all: document.querySelectorAll(folded).length,
+        behind: getComputedStyle(document.body).backgroundColor}
+}"""
+"""How much that can be pressed is seen, how much of what is folded away, and how much there is of that; the paper."""
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics/color", "/metrics/color/time", "/changes", "/ask?q=top(color,+9)", "/pipeline"]
+)
+def test_paper_has_the_light_page_with_its_tables_and_nothing_to_press(tab: Tab, address: str, path: str) -> None:
+    page = tab.visit(address + path, PAPER_WIDTH, "dark", media="print")
+    seen = page.evaluate(ON_PAPER)
+    assert seen["pressed"] == 0
+    assert seen["told"] == seen["all"]
+    assert seen["behind"] == "rgb(252, 252, 250)"
+    assert tab.fits()
+
+
 def test_everything_is_reached_by_keyboard(tab: Tab, address: str) -> None:
     page = tab.visit(f"{address}/metrics/color")
     reached = set()

@@ -68,6 +68,8 @@ class NotebookAnswer:
         what = f"{self.question}, {days}" + f", {row}" * bool(row)
         if self.estimate is None:
             return f"{what}: cannot be told: {self.untold}"
+        if self.lower is not None and self.upper is None:
+            return f"{what}: at least {self.lower:,.0f} {self.unit}"
         unit = f" {self.unit}" * (self.unit not in ("", "1"))
         ends = "" if self.lower is None else f" ({self.lower:.4g} to {self.upper:.4g})"
         return f"{what}: {self.estimate:.4g}{unit}{ends}"

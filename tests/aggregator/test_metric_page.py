@@ -336,3 +336,13 @@ def test_days_open_with_the_first_and_the_last_of_them(last: tuple[int, ...], sa
         )
         assert re.fullmatch(pattern, re.sub(r"(\d)\.\d", r"\1", seen.headline))
         assert "4 days with reports. If the bands of two days do not meet, the share was not the same." in seen.states
+
+
+@pytest.mark.parametrize("address", ["/", "/changes", "/metrics/color", "/metrics/color/time", "/v1/metrics"])
+def test_a_page_and_an_answer_read_once_how_far_the_shards_are(tmp_path: Path, address: str) -> None:
+    """Else a day that closes meanwhile stands in a part of a page, and a store in Redis is asked a hundred times."""
+    with site(tmp_path, 5) as one:
+        one.put(np.array([400, 300, 200, 100, 0]), np.random.default_rng(1))
+        with patch.object(one.store, "_read_status", wraps=one.store._read_status) as read:
+            assert one.client.get(address).status_code == 200
+        assert read.call_count == 1

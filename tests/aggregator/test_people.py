@@ -1,5 +1,6 @@
 """How many devices are used at least, and how many stay: of fleets whose truth is known, on page and in the API."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dither_aggregator.analysis.people import (
     LATE,
@@ -19,6 +21,7 @@ from dither_aggregator.analysis.people import (
     periods_of,
     retained,
 )
+from dither_aggregator.ask.answering import Asking
 from dither_aggregator.store import StoredPlan
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric
@@ -26,6 +29,7 @@ from tests.support.laws import pure
 from tests.support.measured import measured as registry_of
 from tests.support.number_pages import ask, words
 from tests.support.sites import Site, site_of
+from tests.support.soaking import scaled
 from tests.support.used_fleets import (
     FIRST,
     Fleet,
@@ -39,10 +43,9 @@ from tests.support.used_fleets import (
 )
 
 COHORTS = 12
-FLEETS = 12
-DRAWS = 20
-MISSES_MAX = 8
-"""Triangles that hold with .95 each: of DRAWS, more are wrong in less than 1 of 10^6 runs (binomial: 2e-7)."""
+FLEETS, DRAWS = scaled(12, 200), scaled(20, 200)
+MISSES_MAX = int(binom.isf(1e-6, DRAWS, 0.05))
+"""Triangles that hold with .95 each: of DRAWS, more are wrong in less than 1 of 10^6 runs."""
 
 
 def metric(cohorts: int = COHORTS) -> Metric:
@@ -337,3 +340,59 @@ def test_months_begin_with_the_first_whole_one_and_days_of_the_future_are_not_re
     assert found.months[0].first == FIRST
     assert found.months[-1].window.last <= one.store.sealed()
     assert all(period.window.last <= one.store.sealed() for period in found.active)
+
+
+# The question.
+
+COUNTED = "/v1/query?q=count(devices active in a week)"
+
+
+def test_a_question_counts_the_same_devices_below_the_pages_bounds(one: Site, fleet: Fleet) -> None:
+    """Its intervals hold together with those of all other questions, so each is surer, and lower, than a page's."""
+    _, shown = ask(one, "/v1/people/active")
+    _, rows = ask(one, COUNTED)
+    assert [(row["from"], row["to"], row["n"]) for row in rows] == [
+        (row["first"], row["last"], row["n"]) for row in shown
+    ]
+    for row, page in zip(rows, shown, strict=True):
+        assert (row["upper"], row["unit"], row["family"]) == (None, "devices", "single")
+        assert 0.7 * page["least"] < row["estimate"] == row["lower"] == row["devices"] < page["least"]
+    html = one.client.get("/ask", query_string={"q": "count(devices active in a week)"}).text
+    assert f"at least {int(rows[-1]['lower']):,} devices in {rows[-1]['from']} to {rows[-1]['to']}" in words(html)
+    assert "if at most 15% of a period's reports come later, or never" in words(html)
+
+
+def test_a_question_counts_devices_of_all_periods_in_its_days(one: Site) -> None:
+    _, rows = ask(one, f"{COUNTED} in 2026-04")
+    assert [row["from"] for row in rows] == ["2026-04-02", "2026-04-09", "2026-04-16", "2026-04-23"]
+    assert all(row["to"] <= "2026-04-30" for row in rows)
+    fixed = one.client.post("/v1/query", json={"questions": ["count(devices active in a week) in 2026-04"]})
+    narrower = fixed.get_json()["rows"]
+    assert {row["together"] for row in narrower} == {4}
+    assert all(one["lower"] > other["lower"] for one, other in zip(narrower, rows, strict=True))
+
+
+def test_no_bound_follows_an_outage_in_a_question(gapped: Site) -> None:
+    _, shown = ask(gapped, "/v1/people/active")
+    _, rows = ask(gapped, COUNTED)
+    assert [row["lower"] is None for row in rows] == [row["least"] is None for row in shown]
+    untold = next(row for row in rows if row["lower"] is None)
+    assert untold["untold"] == "reports of a period before it are missing"
+
+
+@pytest.mark.parametrize(("span", "line"), [("day", '"1d"'), ("month", '"28d"')])
+def test_a_question_that_no_metric_answers_says_which_would(one: Site, span: str, line: str) -> None:
+    answer = one.client.get("/v1/query", query_string={"q": f"count(devices active in a {span})"})
+    assert answer.status_code == 400
+    assert (
+        f'no metric counts devices by {span}: one with measures = "first_month", period = {line} would'
+        in (answer.get_json()["detail"])
+    )
+
+
+def test_the_fleet_of_a_count_is_the_first_that_has_a_bound(one: Site) -> None:
+    html = one.client.get("/ask", query_string={"q": "count(devices active in a week)", "fleet": "true"}).text
+    (needed,) = re.findall(r"It tells a bound from about ([0-9,]+) reports in a period on", html)
+    n = int(needed.replace(",", ""))
+    alpha = Asking(one.store).single(None).alpha
+    assert least(n, [n, n], confidence=1 - alpha) > 0 == least(n - 1, [n - 1, n - 1], confidence=1 - alpha)

@@ -149,17 +149,49 @@ def people(store: Store, stored: StoredPlan) -> People:
     months, left_out = _months(store, stored, begins, counts)
     return People(
         stored,
-        _active(stored, begins, counts),
+        _active(stored, begins, counts, periods(store, stored), CONFIDENCE),
         [month for month, _ in months],
         retained(stored, months, begins),
         left_out,
     )
 
 
-def _counts(store: Store, stored: StoredPlan, begins: date) -> dict[date, int | None]:
-    """Return how many reports each whole sealed period has, by its first day, from two before the metric began on."""
+def periods(store: Store, stored: StoredPlan, within: Window | None = None) -> list[Window]:
+    """Return the whole sealed periods of a metric, the earliest first: all within a window, or the last PERIODS.
+
+    Raises nothing and reads no count: there are none before the first report.
+    """
+    begins = min(store.epochs(stored.plan), default=None)
+    if begins is None:
+        return []
+    length = timedelta(days=stored.period_days - 1)
+    first = begins - timedelta(days=_into(begins, stored.period_days))
+    found = []
+    while first + length <= store.sealed():
+        if within is None or (within.first <= first and first + length <= within.last):
+            found.append(Window(first, first + length))
+        first += timedelta(days=stored.period_days)
+    return found if within else found[-PERIODS:]
+
+
+def active(store: Store, stored: StoredPlan, told: Sequence[Window], confidence: float) -> list[Active]:
+    """Return how many devices were used at least in each of some periods of which that is known, the earliest first."""
+    begins = min(store.epochs(stored.plan), default=None)
+    if begins is None or not told:
+        return []
+    return _active(stored, begins, _counts(store, stored, begins, told[0].first), told, confidence)
+
+
+def _counts(store: Store, stored: StoredPlan, begins: date, since: date = date.min) -> dict[date, int | None]:
+    """Return how many reports each whole sealed period has, by its first day, from two before the metric began on.
+
+    Periods that say nothing of those from a day on are left out.
+    """
     days = stored.period_days
     first = begins - timedelta(days=_into(begins, days) + 2 * days)
+    if since > begins:
+        reach = 2 * days + REACH * _step(days)
+        first = max(first, since - timedelta(days=reach))
     counts = {}
     while first + timedelta(days=days - 1) <= store.sealed():
         counts[first] = _reports(store, stored, Window(first, first + timedelta(days=days - 1)))
@@ -172,16 +204,20 @@ def _into(day: date, period_days: int) -> int:
     return (day.toordinal() - _EPOCH) % period_days
 
 
-def _active(stored: StoredPlan, begins: date, counts: Mapping[date, int | None]) -> list[Active]:
-    """Return the last whole sealed periods, the earliest first, each with how many devices were used in it at least."""
+def _active(
+    stored: StoredPlan, begins: date, counts: Mapping[date, int | None], told: Sequence[Window], confidence: float
+) -> list[Active]:
+    """Return periods, the earliest first, each with how many devices were used in it at least."""
     days, found = timedelta(days=stored.period_days), []
-    for first in [first for first in counts if first + days > begins][-PERIODS:]:
+    for window in told:
+        first = window.first
         n, before = counts[first], [counts[first - days], counts[first - 2 * days]]
         known = [each for each in before if each is not None]
         if n is None or len(known) < len(before):
             continue
         gaps = [gap(counts, first - back * days, stored.period_days, begins, n) for back in (1, 2)]
-        found.append(Active(Window(first, first + days - timedelta(days=1)), n, None if any(gaps) else least(n, known)))
+        sure = None if any(gaps) else least(n, known, confidence=confidence)
+        found.append(Active(window, n, sure))
     return found
 
 
@@ -194,12 +230,17 @@ def gap(counts: Mapping[date, int | None], first: date, period_days: int, begins
     n = counts.get(first)
     if n is None or first + timedelta(days=period_days) <= begins:
         return False
-    step = WEEK_DAYS if WEEK_DAYS % period_days == 0 else period_days
+    step = _step(period_days)
     before, after = (
         max(counts.get(first + timedelta(days=side * step * far)) or 0 for far in range(1, REACH + 1))
         for side in (-1, 1)
     )
     return n == 0 or n < GAP * min(before, max(after, later))
+
+
+def _step(period_days: int) -> int:
+    """Return from how many days before and after a period another is held against it."""
+    return WEEK_DAYS if WEEK_DAYS % period_days == 0 else period_days
 
 
 def _reports(store: Store, stored: StoredPlan, window: Window) -> int | None:

@@ -21,9 +21,11 @@ from dither_aggregator.analysis.tables.regression import NotTold, Regressor, Ste
 from dither_aggregator.analysis.tables.rows import share_name
 from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, synthesise
 from dither_aggregator.analysis.tables.synthetic import pair_tables
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.ask import devices
 from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold, quoted
 from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, listed
-from dither_aggregator.store import StoredPlan
+from dither_aggregator.store import Store, StoredPlan
 from dither_shared.domains import OTHER, Buckets
 from dither_shared.domains.domain import NONE
 from dither_shared.plan import Plan
@@ -49,6 +51,12 @@ class AnalysisRow:
     untold: str = ""
     unit: str | None = None
     """The unit of this row, such as that of a column; None where it is the question's."""
+    window: Window | None = None
+    """The days that it is of; None where they are the question's."""
+    n: int | None = None
+    """Its reports, likewise."""
+    is_bound: bool = False
+    """Whether it is a number of devices at least, which has no upper end."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
     weights: Mapping[str, float] = field(default_factory=dict, repr=False)
     """The numbers before values or cells of which it is the sum, or of a coefficient its error; {} of a model."""
@@ -90,12 +98,19 @@ class Asks(Protocol):
         """Tell how much of it is done."""
 
     @property
+    def store(self) -> Store:
+        """Return the store."""
+
+    @property
     def plans(self) -> Mapping[str, StoredPlan]:
         """Return each metric's plan, by name."""
 
     @property
     def tables(self) -> Mapping[str, TableAsked]:
         """Return each table, by name."""
+
+    def counting(self, analysis: Analysis) -> ResolvedName:
+        """Return the plan that counts devices; raise BadQuestion for none."""
 
     def table(self, name: str) -> ResolvedName:
         """Return a table by its name; raise BadQuestion for none."""
@@ -125,6 +140,8 @@ def resolved(asking: Asks, analysis: Analysis) -> ResolvedName:
     """Return the plan that an analysis is of."""
     if analysis.kind == "clusters":
         return asking.table(analysis.metric)
+    if analysis.kind == "devices":
+        return asking.counting(analysis)
     first, *others = analysis.parts or (Condition(analysis.metric),)
     pairs = analysis.kind == "regress" or not others
     try:
@@ -142,14 +159,18 @@ def check(asking: Asks, analysis: Analysis) -> None:
             raise BadQuestion(f"{analysis.metric} has no saved groups: leave group by saved out")
     elif analysis.kind == "clusters":
         _number_columns(asking, analysis)
+    elif analysis.kind == "devices":
+        asking.counting(analysis)
     else:
         _groups(asking, analysis)
 
 
-def intervals(asking: Asks, analysis: Analysis) -> int:
-    """Return how many intervals it asks for."""
+def intervals(asking: Asks, analysis: Analysis, window: Window | None) -> int:
+    """Return how many intervals it asks for in a window."""
     if analysis.kind == "top":
         return len(_items(asking, analysis))
+    if analysis.kind == "devices":
+        return len(devices.windows(asking.store, analysis, window))
     return 1 if analysis.kind == "clusters" else 1 + len(_groups(asking, analysis)[1])
 
 
@@ -158,13 +179,32 @@ def freedom(asking: Asks, analysis: Analysis) -> int:
     return len(_symbols(resolved(asking, analysis))) - 1
 
 
-def rows(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple[int, list[AnalysisRow]]:
-    """Return the number of reports, and the rows. Raises Untold."""
+def rows(
+    asking: Asks, analysis: Analysis, at: CountedAt, window: Window | None, alpha: float
+) -> tuple[int, list[AnalysisRow]]:
+    """Return the number of reports, and the rows. Raises Untold. `window` is None where the question names no days."""
+    if analysis.kind == "devices":
+        return _devices(asking, analysis, window, alpha)
     if analysis.kind == "top":
         return _top(asking, analysis, at, alpha)
     if analysis.kind == "clusters":
         return _clusters(asking, analysis, at)
     return _regression(asking, analysis, at, alpha)
+
+
+# Devices.
+
+
+def _devices(asking: Asks, analysis: Analysis, window: Window | None, alpha: float) -> tuple[int, list[AnalysisRow]]:
+    found = []
+    for days, n, least in devices.bounds(asking.store, analysis, window, alpha):
+        if least is None:
+            found.append(AnalysisRow("", untold="reports of a period before it are missing", window=days, n=n))
+        else:
+            found.append(AnalysisRow("", least, least, note=devices.NOTE, window=days, n=n, is_bound=True))
+    if not found:
+        raise Untold(f"no whole {analysis.span} of which reports are kept")
+    return 0, found
 
 
 # The largest values.

@@ -47,7 +47,7 @@ from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of, columns_of
 from dither_aggregator.analysis.tables.regression import StepSums
 from dither_aggregator.analysis.windows import Window, default_window, reports_max
-from dither_aggregator.ask import analyses
+from dither_aggregator.ask import analyses, devices
 from dither_aggregator.ask.language import (
     Analysis,
     BadQuestion,
@@ -82,7 +82,7 @@ WORK_MAX = 400
 BEYOND = "its interval ends at an outermost edge, and may go on beyond"
 RATE_PARTS = 2
 """A rate in a table counts as so many."""
-ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50}
+ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50, "devices": 10}
 """An analysis counts as so many, at least."""
 RANKED_TO_A_PART = 5
 """A top counts as one part for so many values that it ranks: each value takes a few milliseconds."""
@@ -161,7 +161,7 @@ class QueryAnswer:
     name: str = ""
     """The value, coefficient or centre that this row of an analysis is of; "" where the question is the name."""
     note: str = ""
-    """Its rank, that it is a model without an interval, or that a quantile may lie beyond it."""
+    """Its rank, what a bound rests on, that it is a model without an interval, or that a quantile may lie beyond it."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
     """The noisy sums that an analysis asked for, step after step; of its first row."""
     together: int | None = None
@@ -283,7 +283,7 @@ class Asking:
 
     def _guard_of(self, analysis: Analysis, alone: int | None) -> Guard:
         """Return how sure each interval of an analysis must be."""
-        if alone is not None or (analysis.kind == "top" and analysis.grouping != "saved"):
+        if alone is not None or analysis.kind == "devices" or (analysis.kind == "top" and analysis.grouping != "saved"):
             return self.single(alone)
         if analysis.kind == "top":
             return self.free(analyses.freedom(self, analysis))
@@ -346,6 +346,10 @@ class Asking:
         stored = self.tables[name].stored
         return Resolved(stored, columns_of(stored.plan).names[0])
 
+    def counting(self, analysis: Analysis) -> Resolved:
+        """Return the plan that counts devices; raise BadQuestion for none."""
+        return Resolved(devices.counting(self.store, analysis))
+
     def never_together(self, names: Sequence[str], mean_of: str = "") -> str:
         """Say that some columns or metrics were never asked together, and which registry line would.
 
@@ -364,7 +368,10 @@ class Asking:
 
     def intervals(self, question: Query) -> int:
         """Return how many intervals a question asks for: a series and an analysis have several."""
-        return len(self.windows(question)) * (analyses.intervals(self, question.analysis) if question.analysis else 1)
+        windows = self.windows(question)
+        if question.analysis is None:
+            return len(windows)
+        return sum(analyses.intervals(self, question.analysis, each) for each in windows)
 
     def answer_all(self, questions: Sequence[Query], *, fixed: bool) -> list[list[QueryAnswer]]:
         """Return the answers of questions, which may all have been `fixed` before any of them was answered.
@@ -396,7 +403,7 @@ class Asking:
         if question.analysis:
             parts = ANALYSIS_PARTS[question.analysis.kind]
             if question.analysis.kind == "top":  # any alone is answered
-                ranked = -(-analyses.intervals(self, question.analysis) // RANKED_TO_A_PART)
+                ranked = -(-self.intervals(question) // RANKED_TO_A_PART)
                 parts = min(max(parts, ranked), WORK_MAX)
             return len(self.windows(question)) * parts
         rates = [RATE_PARTS if asked.given or asked.also else 1 for asked in question.expression.asked]
@@ -406,6 +413,8 @@ class Asking:
         """Return the unit of an answer: "" for shares, "1" for a number without one, such as a ratio."""
         expression = question.expression
         if question.analysis:
+            if question.analysis.kind == "devices":
+                return "devices"
             return "" if question.analysis.kind in ("top", "regress") else "1"
         units = {
             "" if asked.statistic == "share" else self.resolve(asked).unit
@@ -439,7 +448,7 @@ class Asking:
         at = CountedAt(resolved.plan.metric, window or default_window(self.store, resolved.stored))
         guard = self._guard_of(analysis, alone)
         try:
-            n, rows = analyses.rows(self, analysis, at, guard.alpha)
+            n, rows = analyses.rows(self, analysis, at, window, guard.alpha)
             untold = ""
         except (BadTally, TallyGone) as error:
             n, rows, untold = 0, [analyses.AnalysisRow("")], str(error)
@@ -448,10 +457,11 @@ class Asking:
             untold = str(why)
         for row in rows:
             ends = row.estimate, row.lower, row.upper
-            counted = n, _devices(resolved.stored, n, at.days)
+            days, reports = row.window or at.days, n if row.n is None else row.n
             yield QueryAnswer(
-                at.days,
-                *counted,
+                days,
+                reports,
+                int(row.lower) if row.is_bound and row.lower else _devices(resolved.stored, reports, days),
                 guard.family,
                 guard.z,
                 *ends,
@@ -861,7 +871,7 @@ class Asking:
 def _names(stored: StoredPlan) -> int:
     """Return how many names a metric fixes: also families, and of a table each rate or cell of two values."""
     estimand, domain = estimand_of(stored.plan), stored.plan.domain
-    known = len(estimand.names(stored)) + len(estimand.shares(stored))
+    known = len(estimand.names(stored)) + len(estimand.shares(stored)) + (stored.measures == "first_month")
     if estimand.has_functionals(stored):
         known += len(set(map(analyses.family_of, stored.plan.values)))
     if isinstance(domain, Columns):

@@ -8,6 +8,7 @@ from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.numbers import MEAN
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.devices import SPANS
 from dither_aggregator.ask.language import BadQuestion, parse, quoted
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import NONE, OTHER, Columns
@@ -15,7 +16,7 @@ from dither_shared.domains.number_ranges import NumberDomain
 
 EXAMPLES_MAX = 8
 EXAMPLES_EACH = 3
-ANALYSES = ("top", "regress", "logistic", "clusters")
+ANALYSES = ("top", "regress", "logistic", "clusters", "count")
 DRAFTS_MAX = 20
 """So many analyses of a kind are tried before none is offered."""
 METRICS_MAX = 200
@@ -81,6 +82,7 @@ def examples(asking: Asking, most: int = EXAMPLES_MAX) -> list[str]:
 def analyses(asking: Asking) -> list[str]:
     """Return an analysis of each kind that some metric can answer."""
     drafts = [text for stored in asking.plans.values() for text in _analyses(stored)]
+    drafts += [f"count(devices active in a {span})" for span in SPANS]
     found = list[str]()
     for kind in ANALYSES:
         of_kind = islice((text for text in drafts if text.startswith(kind)), DRAFTS_MAX)

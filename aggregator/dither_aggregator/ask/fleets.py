@@ -17,6 +17,7 @@ from dither_aggregator.analysis.installs import Installs, PlannedLife, reports_o
 from dither_aggregator.analysis.numeric.channel import law_by_place
 from dither_aggregator.analysis.windows import Window, default_window
 from dither_aggregator.ask.answering import Asking, QueryAnswer
+from dither_aggregator.ask.devices import reports_needed
 from dither_aggregator.ask.language import BadQuestion, Query
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
@@ -73,6 +74,8 @@ def smallest(asking: Asking, question: Query, alone: int | None = None) -> int |
         return all(_tells(answer, width) for answer in supposed.answers_in(question, first, alone))
 
     first, width = asking.windows(question)[0], _width(question)
+    if question.analysis and question.analysis.kind == "devices":
+        return reports_needed(asking.single(alone).alpha)
     if question.analysis and question.analysis.kind == "clusters":
         return QUESTION_MIN * max(len(asking.tables[question.analysis.metric].domain.questions), 1)
 
@@ -141,5 +144,7 @@ def told(asking: Asking, question: Query, alone: int | None = None) -> str:
     if question.analysis and question.analysis.kind == "clusters":
         few = f"It tells nothing of fewer than {found[0]:,} reports in a window, which {found[1]:,} devices send"
         return f"{few}, and may need far more: as many as leave its clusters apart."
+    if question.analysis and question.analysis.kind == "devices":
+        return f"It tells a bound from about {found[0]:,} reports in a period on, one of each device that is used."
     many = f"about {found[0]:,} reports in a window on, which {found[1]:,} devices send"
     return f"It would tell something from {many}, if all answers were equally frequent."

@@ -10,6 +10,7 @@ is refused with its place, for its error has no stated bound. Or it is one analy
     top(browser group by family, 5)
     regress(crashed = "yes" on version, memory in ("4 GB", "8 GB"))
     clusters(usage, k = 3)
+    count(devices active in a week)
 """
 
 import re
@@ -47,6 +48,8 @@ analysis: "top" "(" NAME [grouping] "," COUNT ")" -> top
         | "regress" "(" part "on" part ("," part)* ")" -> regress
         | "logistic" "(" part "on" part ("," part)* ")" -> logistic
         | "clusters" "(" NAME "," "k" "=" COUNT ")" -> clusters
+        | _COUNTING "(" "devices" "active" "in" "a" span ")" -> devices
+span: "day" -> daily | "week" -> weekly | "month" -> monthly
 grouping: "group" "by" "family" -> by_family | "group" "by" "saved" -> by_saved
 ?part: NAME -> whole | condition
 
@@ -67,6 +70,7 @@ step: "by" "day" -> daily | "by" "week" -> weekly | "by" "month" -> monthly
 text: STRING
 number: NUMBER | COUNT | YEAR
 
+_COUNTING: "count"
 NAME: /[a-z][a-z0-9_.]*/
 UNIT: /(?!(in|last|since|between|by|and)\b)[^\s\d(),|".<>=+*\/-][^\s(),|"]*/
 STRING: /"(?:[^"\\]|\\["\\])*"/
@@ -294,11 +298,11 @@ class Expression:
 
 @dataclass(frozen=True)
 class Analysis:
-    """A question with several rows: the largest values, clusters of numbers, or the coefficients of a regression."""
+    """A question with several rows: the largest values, clusters of numbers, coefficients, or devices by period."""
 
-    kind: Literal["top", "clusters", "regress", "logistic"]
-    metric: str
-    """Or a column of a table; of a regression the outcome's."""
+    kind: Literal["top", "clusters", "regress", "logistic", "devices"]
+    metric: str = ""
+    """Or a column of a table; of a regression the outcome's. "" of devices: the registry says which metric counts."""
     count: int = 0
     """How many of the largest values, or clusters."""
     grouping: Literal["", "family", "saved"] = ""
@@ -306,6 +310,8 @@ class Analysis:
     """Saved groups of the metric's values, by name."""
     parts: tuple[Condition, ...] = ()
     """The outcome of a regression, then its groups. One without a pattern means all values of its column."""
+    span: Step = "week"
+    """The period of which devices are counted."""
     at: int = field(default=0, compare=False)
     """The place of the metric's name in the question."""
 
@@ -373,7 +379,7 @@ _WORDS = {
     "$END": "the end",
 }
 _BEGINNING = (
-    *("SHARE", "MEAN", "QUANTILE", "TOP", "REGRESS", "LOGISTIC", "CLUSTERS"),
+    *("SHARE", "MEAN", "QUANTILE", "TOP", "REGRESS", "LOGISTIC", "CLUSTERS", "_COUNTING"),
     *("LPAR", "MINUS", "NUMBER", "COUNT", "YEAR"),
 )
 """The terminals with which a question or a part of one may begin."""
@@ -494,6 +500,10 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
 
     def clusters(self, name: lark.Token, count: lark.Token) -> Analysis:
         return Analysis("clusters", str(name), _counted(count, 2, CLUSTERS_MAX), at=_place(name))
+
+    @_with_place
+    def devices(self, meta: Any, span: Step) -> Analysis:
+        return Analysis("devices", span=span, at=meta.start_pos)
 
     def regress(self, *parts: Condition) -> Analysis:
         return Analysis("regress", parts[0].name, parts=parts, at=parts[0].at)

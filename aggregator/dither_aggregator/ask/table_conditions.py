@@ -44,27 +44,37 @@ class TableAsked:
         """Its columns."""
         return columns_of(self.stored.plan)
 
-    def column(self, name: str) -> int:
-        """Return the place of a column, by its name or by TABLE.COLUMN; raise BadQuestion for the public one."""
-        own = name.rpartition(".")[2]
+    def column(self, name: str, at: int | None = None) -> int:
+        """Return the place of a column, by its name or by TABLE.COLUMN; raise BadQuestion for the public one.
+
+        `at` is the place of the name in the question, where that is not where the figure stands.
+        """
+        own = self._within(name, at)
         if own in self.domain.public[:1]:
-            raise BadQuestion(f"{own} is sent in the clear: it may only stand behind |")
+            raise BadQuestion(f"{own} is sent in the clear: it may only stand behind |", at)
         return self.domain.names.index(own)
+
+    def _within(self, name: str, at: int | None) -> str:
+        """Return a column's name without the table's; raise BadQuestion where that is another one's."""
+        table, _, own = name.rpartition(".")
+        if table not in ("", metric := self.stored.plan.metric):
+            raise BadQuestion(f"{name} is no column of {metric}, which the question is of", at)
+        return own
 
     def has(self, condition: Condition) -> Floats:
         """Return 1 for each symbol of its column that a condition means, else 0; raise BadQuestion for none."""
-        column = self.column(condition.name)
-        labels = self.domain.labels(column)
+        column = self.column(condition.name, condition.at)
         self.check_told(condition.name, condition.at)
+        labels = self.domain.labels(column)
+        if condition.number is not None:
+            return self._beyond(column, condition)
         try:
-            if condition.number is not None:
-                return self._beyond(column, condition)
             found = condition.among(tuple(labels))
         except BadQuestion as error:
-            raise error.beside(condition.at) from None
+            raise error.beside(condition.value_at) from None
         if not found:
             few = f"{condition.name} has no value that {condition} means; it has {listed(labels)}"
-            raise BadQuestion(few, condition.at)
+            raise BadQuestion(few, condition.value_at)
         return np.isin(np.array(labels, dtype=object), found).astype(np.float64)
 
     def _bare(self, name: str) -> str:
@@ -72,22 +82,23 @@ class TableAsked:
 
     def check_told(self, name: str, at: int) -> None:
         """Raise BadQuestion, with a place, for a column whose values are not told."""
-        if isinstance(domain := self.domain.domains[self.column(name)], Range):
+        if isinstance(domain := self.domain.domains[self.column(name, at)], Range):
             few = f"coins round {name} to one of two ends, so that only its mean is told"
             raise BadQuestion(f"{few}: {_column_line(self._bare(name), domain)} in its place would tell shares", at)
 
     def _beyond(self, column: int, condition: Condition) -> Floats:
         domain, labels = self.domain.domains[column], self.domain.labels(column)
         if not isinstance(domain, Buckets):
-            raise BadQuestion(
-                f"{condition.name} is told by its values: ask {condition.name} in one of {listed(labels)}"
-            )
+            few = f"{condition.name} is told by its values: ask {condition.name} in one of {listed(labels)}"
+            raise BadQuestion(few, condition.value_at)
         if condition.unit not in ("", domain.unit):
-            raise BadQuestion(f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}")
+            few = f"{condition.name} is in {domain.unit or 'no unit'}, not in {condition.unit}"
+            raise BadQuestion(few, condition.unit_at)
         edges = [domain.in_unit(edge) for edge in domain.edges]
         at = next((at for at, edge in enumerate(edges) if Fraction(edge) == Fraction(condition.number or 0)), None)
         if at is None:
-            raise BadQuestion(f"{condition.name} is told apart at {listed(edges)}: ask for one of these")
+            few = f"{condition.name} is told apart at {listed(edges)}: ask for one of these"
+            raise BadQuestion(few, condition.value_at)
         above = np.arange(len(labels)) > at
         above[-1] = False  # "other" is no number
         below = np.arange(len(labels)) <= at
@@ -97,7 +108,7 @@ class TableAsked:
         """Return which cells all of some conditions mean."""
         of_columns: dict[int, Floats] = {}
         for condition in conditions:
-            column, has = self.column(condition.name), self.has(condition)
+            column, has = self.column(condition.name, condition.at), self.has(condition)
             _narrow(of_columns, column, has, condition.name, condition.at)
         return of_columns
 
@@ -121,12 +132,12 @@ class TableAsked:
     def arm(self, asked: Figure) -> str:
         """Return the value of the public column that devices must have, or ""; raise BadQuestion for none."""
         public, *values = self.domain.public or ("",)
-        found = [each for each in _given(asked) if each.name.rpartition(".")[2] == public]
+        found = [each for each in _given(asked) if self._within(each.name, each.at) == public]
         if not found:
             return ""
         meant = [value for value in values if all(each.among((value,)) for each in found)]
         if len(meant) != 1 or found[0].number is not None:
-            raise BadQuestion(f"{public} is asked for one value: {listed(values)}", found[0].at)
+            raise BadQuestion(f"{public} is asked for one value: {listed(values)}", found[0].value_at)
         return meant[0]
 
     def given(self, asked: Figure) -> Columned:

@@ -160,8 +160,11 @@ def _sentences(question: Query, answers: Sequence[QueryAnswer], fleet: str = "",
         if answer.estimate is None:
             yield f"  {what}: cannot be told: {answer.untold}"
             continue
-        ends = "" if answer.lower is None else f" ({answer.lower:.4g} to {answer.upper:.4g})"
         note = f", {answer.note}" if answer.note else ""
+        if answer.lower is not None and answer.upper is None:
+            yield f"  {what}: at least {answer.lower:,.0f} devices, {answer.n:,} reports{note}"
+            continue
+        ends = "" if answer.lower is None else f" ({answer.lower:.4g} to {answer.upper:.4g})"
         of = f", {answer.n:,} reports of at least {answer.devices:,} devices" if answer is answers[0] else ""
         yield f"  {what}: {answer.estimate:.4g}{ends}{note}{of}"
     if fleet:

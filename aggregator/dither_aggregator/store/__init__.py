@@ -3,7 +3,7 @@
 `contract.py` says what a store does, and does what both kinds do alike; `sqlite/` and `redis/` do the rest.
 """
 
-from dither_aggregator.store.contract import Store
+from dither_aggregator.store.contract import Store, at_one_moment
 from dither_aggregator.store.opening import create_store, open_store
 from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import LedgerRow, Receipt, StoreError, StoreLoading, StoreUnavailable, Tally
@@ -19,6 +19,7 @@ __all__ = [
     "StoreUnavailable",
     "StoredPlan",
     "Tally",
+    "at_one_moment",
     "create_store",
     "open_store",
 ]

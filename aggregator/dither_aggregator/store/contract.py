@@ -27,7 +27,8 @@ import hashlib
 import hmac
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import NamedTuple
@@ -111,6 +112,23 @@ class Prepared(NamedTuple):
     """The answer when it is new."""
     refused: Mapping[tuple[str, str], RefusedCount]
     """The refused groups to count when it is new, by metric and reason."""
+
+
+_moment: "ContextVar[dict[Store, list[ShardStatus]] | None]" = ContextVar("_moment", default=None)
+"""How far the shards of each store are, within `at_one_moment`."""
+
+
+@contextmanager
+def at_one_moment() -> Iterator[None]:
+    """Let all that this thread reads be of the same days: how far the shards of a store are is read once.
+
+    For pages and answers, which ask a dozen times and change nothing.
+    """
+    token = _moment.set({})
+    try:
+        yield
+    finally:
+        _moment.reset(token)
 
 
 class Store(Documents):
@@ -683,9 +701,17 @@ class Store(Documents):
 
     # How it is.
 
-    @abstractmethod
     def status(self) -> list[ShardStatus]:
-        """Return how far each shard is."""
+        """Return how far each shard is; within `at_one_moment`, as it was when that was asked first."""
+        kept = _moment.get()
+        if kept is None:
+            return self._read_status()
+        if self not in kept:
+            kept[self] = self._read_status()
+        return kept[self]
+
+    @abstractmethod
+    def _read_status(self) -> list[ShardStatus]: ...
 
     def last_status(self) -> list[ShardStatus]:
         """Return the same, for whoever watches: of a shard that is away while others are there, as it last was.

@@ -49,6 +49,18 @@ METRICS = {
         "epsilon": 2,
         "reports": 30,
     },
+    "since": {
+        "kind": "choice",
+        "measures": "first_month",
+        "cohorts": 4,
+        "memoize": True,
+        "epsilon": 1,
+        "epsilon_permanent": 2,
+        "answers": 1,
+        "period": "7d",
+        "reports": None,
+        "schedule": None,
+    },
 }
 PAGE = Path(__file__).parents[3] / "aggregator" / "questions.md"
 DRAWN_TOGETHER = 64
@@ -270,7 +282,7 @@ def test_a_metric_may_be_named_as_a_word_of_the_language(word: str) -> None:
 
 def test_every_example_of_the_page_is_answered(asking: Asking) -> None:
     examples = [line.strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("    ")]
-    assert len(examples) == 15
+    assert len(examples) == 16
     for example in examples:
         assert next(asking.answer(parse(example))).untold, example
 

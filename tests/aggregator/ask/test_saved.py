@@ -228,3 +228,11 @@ def test_every_query_of_the_dashboard_for_grafana_has_rows_of_its_columns(one: S
     told = [row for row in series if row["lower"] is not None]
     assert told
     assert all(row["lower"] < row["estimate"] < row["upper"] for row in told), told
+
+
+def test_rows_of_a_saved_analysis_have_their_names_and_notes(one: Site) -> None:
+    Administration(one.store).show(Dashboard.parse("[question]\nLargest = 'top(color, 2)'\n"))
+    found = rows(one)["Largest"]
+    asked = one.client.get("/v1/query", query_string={"q": "top(color, 2)"}).get_json()["rows"]
+    assert [row["name"] for row in found] == [row["name"] for row in asked]
+    assert all(row["name"] and row["note"].startswith("rank 1") for row in found)

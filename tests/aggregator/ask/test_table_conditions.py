@@ -211,6 +211,29 @@ def test_what_was_not_asked_is_refused_with_the_lines_that_would(plain: Asking, 
     assert says in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'share(crashed = "yes" and version = ^"158")',
+        'share(crashed = "yes" | version in (^"x", "z*"))',
+        "share(memory > ^3 GB)",
+        "share(memory > 4 ^MB)",
+        'share(version = "155" and crashed > ^3)',
+        "share(^minutes > 3)",
+        'share(version = "155" and ^version = "156")',
+        'share(stability.crashed = "yes" | ^other.version = "157")',
+        'share(stability.crashed = "yes" and ^quiet.version = "157")',
+        'regress(crashed = "yes" on version = ^"158")',
+        'regress(crashed = "yes" on ^other.version)',
+        "top(^minutes, 2)",
+    ],
+)
+def test_errors_point_at_the_place_in_a_table(plain: Asking, text: str) -> None:
+    with pytest.raises(BadQuestion) as refused:
+        plain.windows(parse(text.replace("^", "")))
+    assert refused.value.at == text.index("^"), str(refused.value)
+
+
 def test_the_public_column_only_makes_groups(arms: Asking) -> None:
     for text, says in (
         ('share(arm = "blue")', "arm is sent in the clear"),

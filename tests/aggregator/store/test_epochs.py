@@ -1,8 +1,10 @@
 """Both stores close a day once: nothing enters it afterwards, and what is final stays."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from dither_aggregator.store import Store
+from dither_aggregator.store import Store, at_one_moment
 from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.records import Final
 from dither_shared.registry import Registry
@@ -51,6 +53,19 @@ def test_an_empty_store_closes_its_days_too(place: Place, store: Store) -> None:
     seal_all(store)
     assert store.sealed() == place.day(4)
     assert store.today() == place.day(5)
+
+
+def test_all_that_is_read_at_one_moment_is_of_the_same_days(place: Place, store: Store) -> None:
+    """A day that closes in between is seen by the next request, and by every other thread."""
+    with at_one_moment():
+        before = store.sealed(), store.merged(), store.backlog()
+        place.travel(5)
+        seal_all(store)
+        assert (store.sealed(), store.merged(), store.backlog()) == before
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(store.sealed).result() == place.day(4)
+        assert place.open().sealed() == place.day(4)
+    assert store.sealed() == place.day(4)
 
 
 def test_the_days_and_final_days_of_all_plans_are_those_of_each(place: Place, store: Store, asked: Registry) -> None:

@@ -636,7 +636,7 @@ class RedisData(Store):
 
     # How it is.
 
-    def status(self) -> list[ShardStatus]:
+    def _read_status(self) -> list[ShardStatus]:
         """Return how far each shard is."""
         floors = self._seen_written()
         replies = self._of_each_shard(scripts.STATUS)

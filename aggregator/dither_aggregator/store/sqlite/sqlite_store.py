@@ -749,7 +749,7 @@ class SQLiteData(Store):
 
     # How it is.
 
-    def status(self) -> list[ShardStatus]:
+    def _read_status(self) -> list[ShardStatus]:
         """Return how far the one shard is."""
         with self._instant() as db:
             state = self._states()

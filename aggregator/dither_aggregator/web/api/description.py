@@ -20,7 +20,7 @@ from marshmallow import RAISE, Schema
 from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.reading import Estimand, own_columns
 from dither_aggregator.analysis.rows import says
-from dither_aggregator.store import Store
+from dither_aggregator.store import Store, at_one_moment
 from dither_aggregator.web.api.rowsets import CSV, JSON, PARQUET, RowsAsked, RowSet, respond
 from dither_aggregator.web.api.uploads import ADMIN_KEY, READ_KEY, SECURITY, UPLOADS
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
@@ -151,7 +151,11 @@ def _view(operation: Operation, store: Store | None) -> Callable[..., Response]:
             raise Problem("not-found", "this is answered by another process")
         if "bom" in asked and asked["format"] != "csv":
             raise Problem("malformed", "bom goes with format=csv")
-        answer = operation.answer(store if operation.changes else seen(store), asked, **named)
+        if operation.changes:
+            answer = operation.answer(store, asked, **named)
+        else:
+            with at_one_moment():
+                answer = operation.answer(seen(store), asked, **named)
         return respond(answer, asked) if isinstance(answer, RowSet) else answer
 
     return view

@@ -89,9 +89,9 @@ class AnswerRow(msgspec.Struct, frozen=True):
     last: Annotated[date, says("the last day (UTC)")] = msgspec.field(name="to")
     n: Annotated[int, says("reports, of the part of the question that has the fewest")]
     devices: Annotated[int, says("at least so many devices sent them")]
-    estimate: Annotated[float | None, says("raw and unbiased; null where it cannot be told")]
+    estimate: Annotated[float | None, says("raw and unbiased, of devices the lower end; null where it cannot be told")]
     lower: Annotated[float | None, says("the interval's lower end")]
-    upper: Annotated[float | None, says("its upper end")]
+    upper: Annotated[float | None, says("its upper end; null of devices, which are told at least")]
     unit: Annotated[Unit, says('"1" for other numbers without a unit, such as ratios')]
     error_of: Annotated[ErrorOf, says("the devices that the interval is of")]
     family: Annotated[
@@ -111,7 +111,10 @@ class AnswerRow(msgspec.Struct, frozen=True):
     name: Annotated[str, says('of an analysis: the value, coefficient or centre that the row is of; else ""')]
     note: Annotated[
         str,
-        says("ranks, that an estimate is a model without an interval, or that a quantile may lie beyond its interval"),
+        says(
+            "ranks, what a bound rests on, that an estimate is a model without an interval, or that a quantile may lie "
+            "beyond its interval"
+        ),
     ]
 
 
@@ -148,6 +151,8 @@ class SavedRow(msgspec.Struct, frozen=True):
     change_lower: Annotated[float | None, says("the lower end of the interval of that")]
     change_upper: Annotated[float | None, says("its upper end")]
     untold: Annotated[str, says('why nothing can be told; "" where it can')]
+    name: Annotated[str, says('the row of an analysis; "" of another question')]
+    note: Annotated[str, says("the same as of /v1/query")]
 
 
 def questions(store: Store, asked: QueryParameters) -> RowSet[SavedMeta, SavedRow]:
@@ -160,7 +165,8 @@ def _saved_rows(store: Store) -> Iterator[SavedRow]:
     asking = Asking(store)
     for one in saved(store):
         if one.question is None:
-            yield SavedRow(one.title, one.text, one.fixed, None, None, 0, *_NOTHING, "", "", *_NOTHING, one.wrong)
+            wrong = one.wrong, "", ""
+            yield SavedRow(one.title, one.text, one.fixed, None, None, 0, *_NOTHING, "", "", *_NOTHING, *wrong)
             continue
         change, unit = one.change, asking.unit(one.question)
         moved = (change.estimate, change.lower, change.upper) if change else _NOTHING
@@ -175,10 +181,12 @@ def _saved_rows(store: Store) -> Iterator[SavedRow]:
                 answer.estimate,
                 answer.lower,
                 answer.upper,
-                unit,
+                unit if answer.unit is None else answer.unit,
                 one.verdict,
                 *moved,
                 answer.untold,
+                answer.name,
+                answer.note,
             )
 
 

@@ -7,7 +7,7 @@ from jinja2 import Environment
 
 from dither_aggregator.analysis.people import measured
 from dither_aggregator.analysis.reading_cache import keeper_of
-from dither_aggregator.store import Store
+from dither_aggregator.store import Store, at_one_moment
 from dither_aggregator.web.charts.scale import (
     SHARES,
     beside,
@@ -127,7 +127,8 @@ def _bound(show: Page, store: Store) -> Page:
         if _endpoint(show) in OPERATORS and not request.environ.get(LIVE):
             raise Problem("key-scope", "this page shows what comes at the moment: an admin key is needed")
         by_link = request.path.startswith(EMBED)  # such a page looks for its key, and reads what that may see
-        return show(store if by_link else seen(store), **named)
+        with at_one_moment():
+            return show(store if by_link else seen(store), **named)
 
     return shown
 

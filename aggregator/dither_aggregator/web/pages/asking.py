@@ -103,6 +103,8 @@ class Answered:
     @property
     def each(self) -> str:
         """The thing that an answer is of, where there are several."""
+        if self.question.analysis and self.question.analysis.kind == "devices":
+            return self.question.analysis.span
         return "row" if self.question.analysis else self.question.step or "answer"
 
     @property
@@ -131,6 +133,8 @@ class Answered:
             measure = Measure(answer.unit)
         if answer.estimate is None:
             return f"This cannot be told: {answer.untold}"
+        if row is None and answer.lower is not None:
+            return f"at least {count(int(answer.lower), 'device')}"
         if row is None:
             return measure.precise(answer.estimate, abs(answer.estimate) / MODEL_DIGITS)
         return measure.about(row.estimate, row.lower, row.upper)
@@ -302,14 +306,14 @@ def _headline(found: Sequence[Answered]) -> str:
     answers = [(each, answer) for each in found for answer in each.answers]
     if len(answers) == 1:
         ((one, answer),) = answers
-        return one.words(answer)
+        return f"{one.words(answer)}; {answer.note}" if answer.note else one.words(answer)
     told = sum(answer.estimate is not None for _, answer in answers)
     if not told:
         return f"None of {count(len(answers), 'answer')} can be told."
     one, last = next((each, answer) for each, answer in reversed(answers) if answer.estimate is not None)
     if len(found) > 1:
         return f"{told:,} of {count(len(answers), 'answer')} can be told."
-    if one.question.analysis:
+    if one.question.analysis and one.question.analysis.kind != "devices":
         first = next((answer for answer in one.answers if not one.is_intercept(answer)), answers[0][1])
         return f"{first.name}: {one.words(first)}, the first of {count(told, one.each)}."
     days = f"{last.window.first} to {last.window.last}" if last.window.days > 1 else f"{last.window.last}"

@@ -158,8 +158,9 @@ def privacy(store: Store, name: str) -> str:
 def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     """Return what a metric's page shows."""
     stored = asked_plan(store, name, asked)
-    window = asked_window(store, asked) or default_window(store, stored)
-    controls = _controls(store, stored, window, asked)
+    usual = default_window(store, stored)
+    window = asked_window(store, asked) or usual
+    controls = _controls(store, stored, usual, window, asked)
     view = replace(
         estimand_of(stored.plan).opening(window.days, int(asked["level"]) / 100),
         false_share=asked_false_share(stored.plan, asked),
@@ -183,7 +184,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
     stored, window = reading.stored, reading.window
     state = [
         *plan_state(store, stored),
-        *_window_state(store, reading, controls.level),
+        *_window_state(store, reading, controls),
         *reading.left_out_sentences,
         *reading.sentences,
     ]
@@ -213,10 +214,9 @@ def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPar
     return replace(part, chosen=found[0], members=sorted(rows, key=lambda row: -row.estimate)[:FOUND_MAX])
 
 
-def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryParameters) -> Controls:
+def _controls(store: Store, stored: StoredPlan, usual: Window, window: Window, asked: QueryParameters) -> Controls:
     """Return the windows on offer, and the form, in which the days stand that are shown."""
-    usual, sealed = default_window(store, stored), store.sealed()
-    offered = {Window.ending(sealed, days): (count(days, "day"), str(days)) for days in sorted(WINDOWS)}
+    offered = {Window.ending(store.sealed(), days): (count(days, "day"), str(days)) for days in sorted(WINDOWS)}
     offered |= {Window.ending(store.today(), 1): ("today so far", TODAY), usual: (count(usual.days, "day"), "")}
     presets = [(words, name, each == window) for each, (words, name) in offered.items()]
     level, search, plans = asked["level"], asked["search"].strip(), plans_of(store, stored)
@@ -235,18 +235,18 @@ def _controls(store: Store, stored: StoredPlan, window: Window, asked: QueryPara
 # Sentences.
 
 
-def _window_state(store: Store, reading: Reading, level: str) -> list[str]:
+def _window_state(store: Store, reading: Reading, controls: Controls) -> list[str]:
     sentences = lagging(store)
     if reading.provisional:
         sentences.append("Provisional: more reports may come.")
         sentences += in_batches(store)
-    elif reading.window != default_window(store, reading.stored):
+    elif controls.chosen:
         sentences.append(CHOSEN)
     plan = reading.stored.plan
     around = Window.ending(reading.epoch, max(reading.window.days, WINDOWS[0]))
     older = [each.plan for each in store.plans(plan.metric) if each.plan.digest != plan.digest]
     others = {epoch for each in older for epoch in store.epochs(each) if epoch in around}
-    if level == "80":
+    if controls.level == "80":
         sentences.append("At 80\N{NO-BREAK SPACE}%, up to one such page in five shows a value that nobody has.")
     if others:
         sentences.append(

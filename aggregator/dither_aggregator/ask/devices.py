@@ -1,0 +1,49 @@
+"""How many devices are active: lower bounds by period, of the metric that every device answers which is used.
+
+    count(devices active in a week)
+
+They have no noise to remove, but reports come late, or never: `analysis.people` has the bound and what it rests on.
+"""
+
+from dither_aggregator.analysis.people import LATE, WEEK_DAYS, active, least, measured, periods
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.ask.language import Analysis, BadQuestion, Step
+from dither_aggregator.store import Store, StoredPlan
+
+SPANS: dict[Step, tuple[int, int]] = {"day": (1, 1), "week": (WEEK_DAYS, WEEK_DAYS), "month": (28, 31)}
+"""The shortest and the longest period that is called so, in days."""
+NOTE = f"if at most {LATE:.0%} of a period's reports come later, or never"
+
+
+def counting(store: Store, analysis: Analysis) -> StoredPlan:
+    """Return the plan that counts devices by a period; raise BadQuestion, which says what would, where none does."""
+    shortest, longest = SPANS[analysis.span]
+    found = [stored for stored in measured(store) if shortest <= stored.period_days <= longest]
+    if not found:
+        line = f'measures = "first_month", period = "{shortest}d"'
+        raise BadQuestion(f"no metric counts devices by {analysis.span}: one with {line} would", analysis.at)
+    return min(found, key=lambda stored: (min(store.epochs(stored.plan), default=store.sealed()), stored.plan.metric))
+
+
+def windows(store: Store, analysis: Analysis, within: Window | None) -> list[Window]:
+    """Return the periods that are told: the last ones, or all within a window."""
+    return periods(store, counting(store, analysis), within)
+
+
+def bounds(
+    store: Store, analysis: Analysis, within: Window | None, alpha: float
+) -> list[tuple[Window, int, int | None]]:
+    """Return each period with its reports, and how many devices were used in it at least; None where that is not known.
+
+    A bound is wrong with a chance of alpha at most.
+    """
+    told = active(store, counting(store, analysis), windows(store, analysis, within), 1 - alpha)
+    return [(each.window, each.n, each.least) for each in told]
+
+
+def reports_needed(alpha: float) -> int:
+    """Return from how many reports a period on a bound is above zero, if other periods have as many."""
+    n = 1
+    while not least(n, [n, n], confidence=1 - alpha):
+        n += 1
+    return n
