@@ -60,7 +60,7 @@ def test_a_parameter_is_declared_once_for_form_api_and_description(one: Site) ->
 def test_a_form_has_what_has_a_label_and_is_shown() -> None:
     assert [each.name for each in form(SeriesAsked, {}) if each.name != "values"] == ["level", "window", "from", "to"]
     assert [each.name for each in form(MetricAsked, {"of": None, "by": None, "window": None}, first=("search",))] == [
-        *("search", "level", "plan", "from", "to")
+        *("search", "false_share", "level", "plan", "from", "to")
     ]
 
 

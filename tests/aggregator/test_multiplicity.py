@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.multiplicity import adaptive, benjamini_hochberg, holm, selected_z, simes
+from dither_aggregator.analysis.multiplicity import adaptive, benjamini_hochberg, holm, null_share, selected_z, simes
 
 
 def test_verdicts_are_those_of_the_definitions() -> None:
@@ -21,23 +21,58 @@ def test_verdicts_are_those_of_the_definitions() -> None:
 
 
 def test_alpha_is_divided_by_the_share_of_nulls() -> None:
-    p_values = np.array([1e-4, 0.03, 0.06, 0.07, 0.2, 0.3, 0.6, 0.7])
-    assert benjamini_hochberg(p_values, 0.05).sum() == 1
-    assert adaptive(p_values, 0.05).tolist() == (p_values < 0.01).tolist(), "nulls: 2 (1 + 2) / 8"
-    fewer = np.append(p_values[:6], [0.4, 0.45])
-    assert adaptive(fewer, 0.05).sum() == benjamini_hochberg(fewer, 0.2).sum() == 4
+    effects = np.append(np.zeros(50), np.full(150, 2.0))
+    p_values = ndtr(-np.random.default_rng(2).normal(effects))
+    nulls = null_share(p_values)
+    assert 0.2 < nulls < 0.45
+    assert (adaptive(p_values, 0.05) == benjamini_hochberg(p_values, 0.05 / nulls)).all()
+    assert adaptive(p_values, 0.05).sum() > 1.5 * benjamini_hochberg(p_values, 0.05).sum()
     assert not adaptive(np.full(8, 0.06), 0.05).any(), "none where Benjamini and Hochberg call none"
 
 
-@pytest.mark.parametrize("nulls", [20, 60, 100])
-def test_of_what_is_called_true_at_most_alpha_is_false(nulls: int) -> None:
-    """2,000 families of 100 tests: the mean share of false ones is below .05 and 5 of its standard errors, 3e-7."""
-    rng = np.random.default_rng(nulls)
-    effects = np.append(np.zeros(nulls), np.full(100 - nulls, 2.5))
+def test_the_share_of_nulls_is_the_mean_over_all_worlds() -> None:
+    """By brute force: densities in place of bins, a normal law of the logarithm in place of a table of effects."""
+    scores = np.random.default_rng(3).normal(np.append(np.zeros(12), np.full(18, 1.5)))
+    effects = np.exp(np.linspace(np.log(0.02), np.log(8.0), 600))
+    density = np.exp(-((scores[:, np.newaxis] - effects) ** 2) / 2)
+    weights, shares = [], (np.arange(30) + 0.5) / 30
+    for median in np.geomspace(0.5, 7.4, 28):
+        for spread in (0.02, 0.1, 0.25, 0.5, 1.0, 1.6):
+            law = np.exp(-((np.log(effects / median) / spread) ** 2) / 2)
+            law /= law.sum()
+            near = law @ ndtr(5 - effects)
+            mixed = shares[:, np.newaxis] * np.exp(-(scores**2) / 2) + (1 - shares[:, np.newaxis]) * (density @ law)
+            weights.append(shares * (mixed / (shares + (1 - shares) * near)[:, np.newaxis]).prod(axis=1))
+            weights.append(shares / (shares + (1 - shares) * near))
+    weight, share = (np.array(weights[start::2]) for start in (0, 1))
+    mean = (weight * share).sum() / weight.sum()
+    spread = np.sqrt((weight * (share - mean) ** 2).sum() / weight.sum())
+    assert null_share(ndtr(-scores)) == pytest.approx(mean + spread / 4 + 1 / 30, abs=0.01)
+
+
+@pytest.mark.parametrize(("scores", "share"), [([9.0], 1.0), ([9.0] * 50, 0.02), ([-np.inf] * 50, 1.0)])
+def test_scores_that_no_null_has_do_not_say_how_many_nulls_there_are(scores: list[float], share: float) -> None:
+    assert null_share(ndtr(-np.array(scores))) == pytest.approx(share, abs=0.03)
+
+
+ZIPF = 12 / np.arange(1, 81) ** 1.2
+FAMILIES = {
+    **{f"{nulls} of 100": np.append(np.zeros(nulls), np.full(100 - nulls, 2.5)) for nulls in (20, 60, 100)},
+    "few among many weak": np.append(np.zeros(30), np.full(270, 1.5)),
+    "a heavy tail": np.append(np.zeros(20), ZIPF),
+    "a heavy tail that ends": np.append(np.zeros(100), ZIPF[ZIPF > 2.5]),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_of_what_is_called_true_at_most_alpha_is_false(name: str) -> None:
+    """2,000 families of tests: the mean share of false ones is below .05 and 5 of its standard errors, 3e-7."""
+    effects = FAMILIES[name]
+    rng = np.random.default_rng(len(effects) + int(10 * effects.sum()))
     shares = []
     for _ in range(2_000):
         called = adaptive(ndtr(-rng.normal(effects)), 0.05)
-        shares.append(called[:nulls].sum() / max(1, called.sum()))
+        shares.append(called[effects == 0].sum() / max(1, called.sum()))
     assert np.mean(shares) < 0.05 + 5 * np.std(shares) / np.sqrt(2_000)
 
 

@@ -132,13 +132,13 @@ CASES = (
 )
 
 
-def law(name: str) -> Floats:
-    """Return the shares of v1 to v100."""
-    x = np.arange(1, STRINGS + 1)
+def law(name: str, strings: int = STRINGS) -> Floats:
+    """Return the shares of v1 and all after it."""
+    x = np.arange(1, strings + 1)
     density = {
-        "unif": np.ones(STRINGS),
-        "exp": np.exp(-5 * x / STRINGS),
-        "gauss": np.exp(-(((x - STRINGS / 2) / (STRINGS / 6)) ** 2) / 2),
+        "unif": np.ones(strings),
+        "exp": np.exp(-5 * x / strings),
+        "gauss": np.exp(-(((x - strings / 2) / (strings / 6)) ** 2) / 2),
         "zipf1": 1 / x,
         "zipf1.5": x**-1.5,
     }[name]

@@ -155,6 +155,19 @@ def test_the_table_begins_with_what_was_found(directory: Path) -> None:
     assert all(f"  {value}  " in everything for value in LISTED)
 
 
+def test_the_share_of_false_ones_is_what_was_asked_for(directory: Path) -> None:
+    found = {}
+    for share in ("0.001", "0.05", ".5"):
+        document = json.loads(dither(*decoding(directory, "--json", "--false-share", share)).stdout)
+        assert document["summary"]["false_share"] == float(share)
+        found[share] = {row["value"] for row in document["rows"] if row["significant"]}
+    assert {*SHARES} <= found["0.001"] <= found["0.05"] <= found[".5"]
+    table = " ".join(dither(*decoding(directory, "--false-share", "0.1")).stdout.split())
+    assert "at most 10 % of those named are expected to be false" in table
+    for share in ("0", "0.0001", "0.6", "1", "nan", "-.1", "5%"):
+        assert "must be a number from 0.001 to 0.5" in dither(*decoding(directory, f"--false-share={share}")).stderr
+
+
 def test_candidates_with_equal_bits_are_shown_as_one(directory: Path) -> None:
     rows = (directory / "map.csv").read_text(encoding="utf-8").splitlines()
     twins = [rows[0].replace("often", name) for name in ("twin", "t" * 50, "\x1b[2J\u65e5\u672c" * 9)]

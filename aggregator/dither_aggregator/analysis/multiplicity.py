@@ -1,19 +1,42 @@
 """Many tests at once: which of some p-values are called true, so that as few are called so wrongly as is said.
 
-Benjamini and Hochberg (1995): of those called true a share of alpha is wrong on average. Storey, Taylor and Siegmund
-(2004) divide alpha by the share of true nulls. Holm (1979): with 1 - alpha none is. Benjamini and Yekutieli (2005): of
-the intervals of R called true out of S, each of level 1 - alpha R / S, at most a share of alpha misses on average.
-Over families of tests both are combined (Benjamini and Bogomolov 2014): a family has one p-value, R of M families are
-chosen by Benjamini and Hochberg, and within each of these tests are made at alpha R / M.
+Benjamini and Hochberg (1995): of those called true a share of alpha is wrong on average. If only a part of all tests
+are nulls, that part of alpha is, and `adaptive` divides alpha by it. Holm (1979): with 1 - alpha none is. Benjamini and
+Yekutieli (2005): of the intervals of R called true out of S, each of level 1 - alpha R / S, at most a share of alpha
+misses on average. Over families of tests both are combined (Benjamini and Bogomolov 2014): a family has one p-value, R
+of M families are chosen by Benjamini and Hochberg, and within each of these tests are made at alpha R / M.
+
+How many are nulls, nobody can read off: what a few have is told from nothing in no single test. Many tests together
+say it, as nulls' scores are normal and those of all others lie higher. The share of nulls is the mean over all pairs of
+a share and a law of the others' effects, by how well each pair explains the scores (the two groups' model: Efron 2008).
+Effects have a lognormal law here. One that makes them too small to be seen beside nulls is not among these, so effects
+that small count as nulls.
+
+`adaptive` is proved to call anything true in a share of alpha of families of nulls alone. That a share of alpha is
+wrong on average in other families is measured, not proved (`tests/benchmarks`, section `missed`).
 """
+
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
+from scipy.special import ndtr, ndtri, stdtrit
 
 from dither_aggregator.analysis.inference import Floats
 
 Mask = npt.NDArray[np.bool_]
+
+FALSE_SHARE_MIN, FALSE_SHARE_MAX = 0.001, 0.5
+"""What may be asked of `adaptive`: the share of those called true that is expected to be false."""
+FAR = 5.0
+"""Scores from here on are no nulls'. They do not say how many nulls there are, so the others are taken alone."""
+_STEP = 0.2
+_SHARES = 30
+_MEDIANS = np.geomspace(0.5, 7.4, 28)
+"""Of the others' effects, in standard errors. Smaller ones would look like nulls."""
+_SPREADS = (0.02, 0.1, 0.25, 0.5, 1.0, 1.6)
+"""The standard deviations of the effects' logarithms."""
 
 
 def benjamini_hochberg(p_values: Floats, alpha: float) -> Mask:
@@ -26,11 +49,62 @@ def benjamini_hochberg(p_values: Floats, alpha: float) -> Mask:
 def adaptive(p_values: Floats, alpha: float) -> Mask:
     """Call true what Benjamini and Hochberg do at alpha by the share of nulls; none where they call none at alpha.
 
-    The share of nulls is estimated by the p-values above 1/2, which must be uniform under the null: one-sided ones are.
+    P-values are one-sided, and uniform under the null.
     """
     called = benjamini_hochberg(p_values, alpha)
-    nulls = min(1.0, 2 * (1 + np.count_nonzero(p_values > 0.5)) / max(len(p_values), 1))
-    return benjamini_hochberg(p_values, alpha / nulls) if called.any() else called
+    return benjamini_hochberg(p_values, alpha / null_share(p_values)) if called.any() else called
+
+
+def null_share(p_values: Floats) -> float:
+    """Return the share of nulls among at least one p-value, above 0 and at most 1.
+
+    It is read high, by one null and by a quarter of its standard deviation: alpha is divided by it, and a number
+    divided by an uncertain one comes out too large on average. Without the quarter more than alpha is false in some
+    families.
+    """
+    scores = np.maximum(-ndtri(p_values), -FAR)
+    near = scores[scores < FAR]
+    worlds = _worlds()
+    fit = worlds.log_chances @ np.histogram(near, worlds.edges)[0] + worlds.log_prior
+    weight = np.exp(fit - fit.max())
+    weight /= weight.sum()
+    share = weight @ worlds.nulls
+    share += np.sqrt(weight @ (worlds.nulls - share) ** 2) / 4
+    return float(min(1.0, (1 + len(near) * share) / len(p_values)))
+
+
+class _Worlds(NamedTuple):
+    """Pairs of a share of nulls and a law of the others' effects: W of them."""
+
+    edges: Floats
+    """float64[B + 1], of bins of scores below FAR."""
+    log_chances: Floats
+    """float64[W, B]: of each bin, given that a score is below FAR."""
+    nulls: Floats
+    """float64[W]: their share among the scores below FAR."""
+    log_prior: Floats
+    """float64[W]: many nulls are likelier than few."""
+
+
+@cache
+def _worlds() -> _Worlds:
+    edges = np.arange(-FAR, FAR + _STEP / 2, _STEP)
+    ends = np.append(-np.inf, edges[1:])
+    effects = np.geomspace(0.02, FAR + 3, 150)
+    laws = np.array(
+        [np.exp(-((np.log(effects / median) / spread) ** 2) / 2) for median in _MEDIANS for spread in _SPREADS]
+    )
+    laws /= laws.sum(axis=1, keepdims=True)
+    null, other = np.diff(ndtr(ends)), laws @ np.diff(ndtr(ends - effects[:, np.newaxis]))
+    share = ((np.arange(_SHARES) + 0.5) / _SHARES)[:, np.newaxis, np.newaxis]
+    chances = share * null + (1 - share) * other
+    below = chances.sum(axis=2)
+    return _Worlds(
+        edges,
+        np.log(chances / below[:, :, np.newaxis]).reshape(-1, len(null)),
+        (share[:, :, 0] * null.sum() / below).ravel(),
+        np.broadcast_to(np.log(share[:, :, 0]), below.shape).ravel(),
+    )
 
 
 def selected_z(found: int, tests: int, alpha: float, freedom: float) -> float:

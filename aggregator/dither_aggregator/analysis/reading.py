@@ -102,6 +102,8 @@ class View:
     """How often an interval is to hold the truth."""
     values: tuple[str, ...] | None = None
     """Only these values are read, which may be less work; None for all."""
+    false_share: float | None = None
+    """At most such a share of the texts that stand out is expected to be false; None for 1 less the confidence."""
     together: int = 1
     """`simultaneous` intervals hold together with those of so many readings, this one counted."""
 
@@ -332,6 +334,8 @@ class Estimand(ABC, Generic[R]):
     """Whether the largest of its rows can be asked for."""
     looks_up: bool = False
     """True if arbitrary values can be queried by name."""
+    names_some_falsely: bool = False
+    """Whether a share of what stands out may be false, which a reader can choose (`View.false_share`)."""
     slow: bool = False
     """Whether a reading takes longer than a page may: it is made beforehand, and kept."""
     noun: str = ""

@@ -71,6 +71,8 @@ class Significance:
     """Whether the bins are in standard errors: where each estimate has its own."""
     noun: str = "value"
     """The word for one of them."""
+    false_share: float | None = None
+    """At most such a share of the significant is expected to be false; None where all hold together."""
 
     @property
     def too_few(self) -> bool:

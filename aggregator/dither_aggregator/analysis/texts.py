@@ -16,7 +16,7 @@ from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
 from dither_aggregator.analysis.functional import answers_part, answers_variance
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, devices_reach, effective
-from dither_aggregator.analysis.multiplicity import benjamini_hochberg, holm, simes
+from dither_aggregator.analysis.multiplicity import adaptive, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once
 from dither_aggregator.analysis.released import Released, ReleasedTally
@@ -57,6 +57,9 @@ class TextRow(Row):
 class TextsFacts(Lines):
     """The fit of texts."""
 
+    false_share: NotRequired[
+        Annotated[float, says("for texts: at most such a share of those that stand out is expected to be false")]
+    ]
     fit: NotRequired[Annotated[dict[str, Any], says("for texts")]]
 
 
@@ -82,10 +85,9 @@ class TextsReading(Reading):
     def _find_significance(self) -> Significance | None:
         """Return the candidates that are there, with intervals that hold all at once.
 
-        With R of S candidates found at false discovery rate alpha (Benjamini and Hochberg, by two-sided p-values of
-        positive estimates), intervals of level 1 - alpha R / S lie above zero for just these (Benjamini and Yekutieli
-        2005). Those that are shown are wider: they hold for all candidates at once, as ranks do, so one of a candidate
-        that stands out may hold zero. Candidates that cannot be told apart are one.
+        At most the view's share of them is expected to be false (`multiplicity.adaptive`). Intervals hold for all
+        candidates at once, as ranks do, so one of a candidate that stands out may hold zero. Candidates that cannot be
+        told apart are one.
         """
         if not self.rows:
             return None
@@ -95,13 +97,8 @@ class TextsReading(Reading):
         unlisted = [row for row in self.rows if row.value in untexts]
         rows = [row for row in self.distinct if row.value not in untexts]
         scores = self._scores(rows)
-        chances = 2 * ndtr(-scores)
-        selected = benjamini_hochberg(chances, alpha) & (not self.provisional)
-        found = len(rows) + 1
-        while selected.sum() < found:  # one whose interval holds zero is none, and makes those of all others wider
-            found = int(selected.sum())
-            wider = self._with_ends(rows, alpha * max(found, 1) / max(len(rows), 1))
-            selected &= np.array([row.lower > 0 for row in wider], dtype=np.bool_)
+        chances = ndtr(-scores)
+        selected = adaptive(chances, false_share(self.view)) & (not self.provisional)
         shown = rows if self.view.simultaneous else self._with_ends(rows, alpha / len(self.rows))
         significant = [row for row, chosen in zip(shown, selected.tolist(), strict=True) if chosen]
         rest = [row for row, chosen in zip(shown, selected.tolist(), strict=True) if not chosen]
@@ -117,6 +114,7 @@ class TextsReading(Reading):
             twins=twins,
             scores=True,
             noun="candidate",
+            false_share=false_share(self.view),
         )
 
     def _scores(self, rows: Sequence[TextRow]) -> Floats:
@@ -153,8 +151,8 @@ class TextsReading(Reading):
 
     def own_document(self) -> TextsFacts:
         """Return the fit."""
-        nothing: TextsFacts = {"critical_share": None, "detectable_share": None}
-        return nothing if self.fit is None else {**nothing, "fit": self.fit}
+        share: TextsFacts = {"critical_share": None, "detectable_share": None, "false_share": false_share(self.view)}
+        return share if self.fit is None else {**share, "fit": self.fit}
 
 
 @dataclass(frozen=True)
@@ -185,6 +183,7 @@ class Texts(Estimand[TextsReading]):
     role = "candidate"
     ranks = True
     slow = True
+    names_some_falsely = True
     noun = "estimating the candidates"
     records = (TextsReading, TextRow, HashedReading, HashedShares)
 
@@ -221,7 +220,7 @@ class Texts(Estimand[TextsReading]):
             (stored.plan.metric, stored.plan.digest, tally.digest, *candidates),
             lambda: decode_candidates(domain, cells.mechanism, table, candidates),
             (Decoded, Candidate),
-        )
+        ).named(false_share(view))
         rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
         repeats = reports_max(stored, view.days)
         if repeats > 1:
@@ -229,7 +228,7 @@ class Texts(Estimand[TextsReading]):
         if provisional or repeats > 1:
             rows = tuple(replace(row, significant=None, significant_holm=None) for row in rows)
         fit = decoded.summary()
-        del fit["seconds"]  # of whichever request was the first
+        del fit["seconds"], fit["false_share"]  # of whichever request was the first, and told beside the fit
         view = replace(view, error_of="population")
         floor, rows = _floor_of(rows), _shown(rows, view, tally.n, repeats, decoded.error_freedom)
         return TextsReading(
@@ -247,6 +246,11 @@ class Texts(Estimand[TextsReading]):
         )
 
 
+def false_share(view: View) -> float:
+    """Return the share of the candidates that stand out that may be false on average."""
+    return round(1 - view.confidence, 12) if view.false_share is None else view.false_share
+
+
 def _read_rows(
     stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
 ) -> HashedReading:
@@ -260,7 +264,7 @@ def _read_rows(
     devices = effective(float(tally.n), repeats, permanent=stored.plan.cells.memoized)
     fit = _fit_of(read.unlisted(shares), tally.n) if devices >= UNLISTED_REPORTS_MIN else None
     lower, upper = shares.ends((1 - view.confidence) / (len(names) * view.together if view.simultaneous else 1))
-    found, surely = benjamini_hochberg(shares.chances, ALPHA), holm(shares.chances, ALPHA)
+    found, surely = adaptive(shares.chances, false_share(view)), holm(shares.chances, ALPHA)
     possible = np.where(found, np.clip(shares.estimate, 0.0, 1.0), 0.0)
     possible /= max(float(possible.sum()), 1.0)
     rows = tuple(

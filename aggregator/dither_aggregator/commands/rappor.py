@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 import textwrap
 import unicodedata
@@ -13,6 +14,7 @@ from typing import Any
 
 from dither.sending.transport import HttpTransport
 from dither_aggregator.analysis.decoding.decoder import Channel, decode
+from dither_aggregator.analysis.multiplicity import FALSE_SHARE_MAX, FALSE_SHARE_MIN
 from dither_aggregator.arguments.out import write
 from dither_aggregator.interop.google_rappor.files import (
     COUNT_MAX,
@@ -31,6 +33,7 @@ from dither_aggregator.interop.google_rappor.files import (
 )
 from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
 from dither_aggregator.interop.google_rappor.plausible import REPEATS, implausible, unbelievable
+from dither_shared.precision import ALPHA
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible
 
@@ -49,7 +52,7 @@ OTHER_ROWS = 10
 _LEGEND = """\
 estimate  a share of all reports, raw: it may be below zero
 selected  for looking at: what stands out, fitted again with nothing below zero; biased
-found     "yes" where at most 5 % of all that are called so are false (Benjamini-Hochberg),
+found     "yes": at most {share:.3g} % of those named are expected to be false (--false-share);
           "surely" where, with 95 %, none is (Holm). Their intervals are wider than those of the
           others: of the intervals of all that are found at most 5 % miss on average"""
 
@@ -66,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_repeats,
         default=REPEATS,
         help="the most reports that one client has sent, for what counts can be (default: %(default)s)",
+    )
+    decode_.add_argument(
+        "--false-share",
+        metavar="SHARE",
+        type=_false_share,
+        default=ALPHA,
+        help="at most such a share of the candidates found is expected to be false (default: %(default)s)",
     )
     decode_.add_argument("--all", action="store_true", help="print every candidate, not only those that were found")
     decode_.add_argument("--json", action="store_true", help="print one JSON document")
@@ -89,6 +99,14 @@ def _repeats(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:13]) <= COUNT_MAX):
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {COUNT_MAX:,}, got {text!r}")
     return int(text)
+
+
+def _false_share(text: str) -> float:
+    if not (re.fullmatch(r"[0-9]?\.[0-9]{1,3}", text) and FALSE_SHARE_MIN <= float(text) <= FALSE_SHARE_MAX):
+        raise argparse.ArgumentTypeError(
+            f"must be a number from {FALSE_SHARE_MIN} to {FALSE_SHARE_MAX} with at most 3 decimals, got {text!r}"
+        )
+    return float(text)
 
 
 _REPORTS = "reports: CSV with the columns client, cohort and irr"
@@ -133,7 +151,7 @@ def _decode(args: argparse.Namespace, params: Params) -> int:
     if found := list(implausible(counts, params, args.repeats)):
         return _say_findings(found, args.json)
     channel = Channel(params.k, params.h, params.m, float(params.p_star), float(params.q_star))
-    decoded = decode(counts, values, bits, channel)
+    decoded = decode(counts, values, bits, channel).named(args.false_share)
     if found := list(unbelievable(decoded, params, args.repeats)):
         return _say_findings(found, args.json)
     document = decoded.to_document()
@@ -246,7 +264,7 @@ def _table(document: dict[str, Any], everything: bool) -> Iterator[str]:
             yield "    " + _label("together with " + ", ".join(list(others)[1:]), LINE_COLUMNS - 4)
     if len(shown) < len(rows):
         yield f"  ... and {len(rows) - len(shown):,} more that were not found (--all prints them)"
-    yield from ("", _LEGEND, "")
+    yield from ("", _LEGEND.format(share=100 * document["summary"]["false_share"]), "")
     for sentence in document["summary"]["sentences"]:
         yield textwrap.fill(sentence, width=LINE_COLUMNS)
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from math import ceil
-from typing import Any, ClassVar, Generic
-
-from marshmallow import ValidationError, fields
+from typing import Any, Generic
 
 from dither_aggregator.analysis import planning_numbers, planning_tables
 from dither_aggregator.analysis.advice import advice
@@ -30,7 +28,7 @@ from dither_aggregator.analysis.planning_shares import D_MAX, LISTED, TEXT, WORD
 from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
 from dither_aggregator.analysis.windows import WINDOWS
 from dither_aggregator.web.charts.scale import rough, rough_in_points
-from dither_aggregator.web.query_parameters import DECIMAL, Parameters, QueryParameters, Whole, about, one_of
+from dither_aggregator.web.query_parameters import Exact, Parameters, QueryParameters, Whole, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.frozen import replaced
@@ -42,27 +40,6 @@ from dither_shared.words.groups import PROPOSED
 EXPIRES_AFTER = timedelta(days=364)
 """The expiry in the registry's lines that are printed: within its limit of a year, wherever it is already tomorrow."""
 PERCENT_MIN = Decimal("0.00000001")
-
-
-class Exact(fields.Decimal):
-    """A number of so many decimals at most, written with digits and a point, in [least, most]."""
-
-    look: ClassVar = DECIMAL
-
-    def __init__(
-        self, least: Decimal, most: Decimal, decimals: int, says: str = "", label: str = "", size: int = 6, **how: Any
-    ) -> None:
-        default = {"default": how["load_default"]} if "load_default" in how else {}  # a number, also in the description
-        super().__init__(metadata={**about(says, label, size=size), **default}, **how)
-        self._least, self._most = least, most
-        self._written = re.compile(rf"[0-9]{{1,3}}(\.[0-9]{{1,{decimals}}})?")
-        self._says = f"must be a number from {least:f} to {most:f} with at most {decimals} decimals"
-
-    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> Decimal:
-        text = str(value)
-        if not (self._written.fullmatch(text) and self._least <= Decimal(text) <= self._most):
-            raise ValidationError(f"{self._says}, got {text!r}")
-        return Decimal(text)
 
 
 def _percent(says: str, label: str) -> Exact:

@@ -1,7 +1,9 @@
 """The parameters of requests, each declared once, for pages, API and the API's own description."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
+from decimal import Decimal
 from typing import Any, ClassVar, NoReturn
 
 import msgspec
@@ -11,12 +13,15 @@ from webargs.flaskparser import FlaskParser
 from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.disclosure import for_readers
+from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.groups import members_of
+from dither_aggregator.analysis.multiplicity import FALSE_SHARE_MAX, FALSE_SHARE_MIN
 from dither_aggregator.analysis.windows import WINDOWS, Window
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.dashboard import ENTRIES_MAX
 from dither_aggregator.web.process_messages import ASKED_BYTES_MAX, BODY, LIVE
+from dither_shared.plan import Plan
 from dither_shared.text_normalization import normal
 from dither_shared.wire.problems import Problem
 
@@ -78,6 +83,27 @@ class Whole(fields.Integer):
         if not (text.isascii() and text.isdigit() and len(text) < 16 and range_.min <= int(text) <= range_.max):
             raise ValidationError(f"{self._says}, got {text!r}")
         return int(text)
+
+
+class Exact(fields.Decimal):
+    """A number of so many decimals at most, written with digits and a point, in [least, most]."""
+
+    look: ClassVar = DECIMAL
+
+    def __init__(
+        self, least: Decimal, most: Decimal, decimals: int, says: str = "", label: str = "", size: int = 6, **how: Any
+    ) -> None:
+        default = {"default": how["load_default"]} if "load_default" in how else {}  # a number, also in the description
+        super().__init__(metadata={**about(says, label, size=size), **default}, **how)
+        self._least, self._most = least, most
+        self._written = re.compile(rf"[0-9]{{1,3}}(\.[0-9]{{1,{decimals}}})?")
+        self._says = f"must be a number from {least:f} to {most:f} with at most {decimals} decimals"
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> Decimal:
+        text = str(value)
+        if not (self._written.fullmatch(text) and self._least <= Decimal(text) <= self._most):
+            raise ValidationError(f"{self._says}, got {text!r}")
+        return Decimal(text)
 
 
 def one_of(
@@ -177,6 +203,19 @@ class LevelAsked(Parameters):
     )
 
 
+class FalseShareAsked(Parameters):
+    """How many of the texts that stand out may be false."""
+
+    false_share = Exact(
+        Decimal(str(FALSE_SHARE_MIN)),
+        Decimal(str(FALSE_SHARE_MAX)),
+        3,
+        "of texts among candidates: at most such a share of those that stand out is expected to be false; by default "
+        "what level leaves of 1",
+        "false at most",
+    )
+
+
 class _Parser(FlaskParser):
     """Reads parameters; refuses those that are wrong, unknown or given twice, by name."""
 
@@ -229,6 +268,15 @@ def query_parameters(schema: type[Parameters]) -> QueryParameters:
 def body_parameters(schema: type[Schema], body: bytes | None = None) -> QueryParameters:
     """Return the members of the request's body, or of another one in its place; raise Problem."""
     return PARSER.load_body(request.environ[BODY] if body is None else body, schema())
+
+
+def asked_false_share(plan: Plan, asked: QueryParameters) -> float | None:
+    """Return the share of what stands out that may be false, where a request names one; raise Problem."""
+    if "false_share" not in asked:
+        return None
+    if not estimand_of(plan).names_some_falsely:
+        raise Problem("malformed", "false_share is for metrics of texts that are looked for among candidates")
+    return float(asked["false_share"])
 
 
 def seen(store: Store) -> Store:

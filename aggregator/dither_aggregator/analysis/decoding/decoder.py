@@ -26,8 +26,8 @@ law (`Found.freedom`).
 biased; verdicts and intervals are made of the others.
 
 Erlingsson, Pihur, Korolova 2014 (the mechanism, and least squares after selection); Benjamini, Hochberg 1995; Holm
-1979; Storey, Taylor, Siegmund 2004; Satterthwaite 1946 (the t law). The prior of `proportion`: Kiefer, Wolfowitz 1956;
-Jiang, Zhang 2009.
+1979; Efron 2008 (how many candidates nobody has); Satterthwaite 1946 (the t law). The prior of `proportion`: Kiefer,
+Wolfowitz 1956; Jiang, Zhang 2009.
 
 equations.py makes the equations. least_squares.py solves them and fitting.py turns the fit into estimates;
 cross_fitting.py does that for many candidates, with the fits of message_passing.py. selection.py has the column for
@@ -74,7 +74,7 @@ class Candidate:
     proportion: float
     """The selected, constrained share: never below zero, zero when not selected. Biased, and no verdict."""
     significant: bool
-    """Whether anybody has the string: of all that are called significant at most 5 % are false, on average."""
+    """Whether anybody has the string: of all called so at most `Decoded.false_share` are expected to be false."""
     significant_holm: bool
     """The same, stricter: not one false one among all candidates, with 95 %."""
     group: str
@@ -97,10 +97,25 @@ class Decoded:
     """The degrees of freedom of the t law that says how rarely an estimate is so far from zero."""
     seconds: float
     sentences: tuple[str, ...]
+    false_share: float = ALPHA
+    """At most such a share of the strings called significant is expected to be false."""
 
     def summary(self) -> dict[str, object]:
         """Return what is told of the fit, ready for JSON: every number is finite."""
         return {name: value for name, value in vars(self).items() if name not in ("rows", "error_freedom")}
+
+    def named(self, false_share: float) -> "Decoded":
+        """Return the same, with those called significant of which at most such a share is expected to be false.
+
+        It is above 0 and at most 1/2. `multiplicity` says what of it is proved, and what measured.
+        """
+        groups = {row.group or row.value: row for row in self.rows}
+        off = np.array([row.estimate / row.std_error for row in groups.values()])
+        p_values: Floats = stdtr(self.error_freedom, -off).astype(np.float64)
+        called = adaptive(p_values, false_share)
+        significant = dict(zip(groups, called.tolist(), strict=True))
+        rows = tuple(replace(row, significant=significant[row.group or row.value]) for row in self.rows)
+        return replace(self, rows=rows, false_share=false_share)
 
     @property
     def shown(self) -> tuple[Candidate, ...]:
@@ -151,7 +166,7 @@ def decode(tally: Counts, candidates: Sequence[str], bits: Ints, channel: Channe
         error_freedom=found.freedom,
         sentences=tuple(_sentences(tally, candidates, group_of, found)),
         seconds=time.perf_counter() - started,
-    )
+    ).named(ALPHA)
 
 
 def _check(tally: Counts, candidates: Sequence[str], bits: Ints, channel: Channel) -> None:
@@ -180,7 +195,7 @@ def _infer(equations: Equations) -> Found:
 
 def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: Floats) -> tuple[Candidate, ...]:
     p_values: Floats = stdtr(found.freedom, -found.estimate / found.std_error).astype(np.float64)
-    reported = adaptive(p_values, ALPHA), holm(p_values, ALPHA)
+    surely = holm(p_values, ALPHA)
     sizes = np.bincount(group_of)
     _, first = np.unique(group_of, return_index=True)
     rows = []
@@ -194,8 +209,8 @@ def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: F
                 lower=estimate - Z * error,
                 upper=estimate + Z * error,
                 proportion=float(proportion[group]),
-                significant=bool(reported[0][group]),
-                significant_holm=bool(reported[1][group]),
+                significant=False,  # until it is among those that `Decoded.named` names
+                significant_holm=bool(surely[group]),
                 group=candidates[first[group]] if sizes[group] > 1 else "",
             )
         )

@@ -37,11 +37,13 @@ from dither_aggregator.web.queries import readable_tail
 from dither_aggregator.web.query_parameters import (
     GROUP,
     Body,
+    FalseShareAsked,
     LevelAsked,
     PlanAsked,
     QueryParameters,
     Value,
     WindowAsked,
+    asked_false_share,
     asked_members,
     asked_plan,
     asked_window,
@@ -94,7 +96,7 @@ class CandidatesBody(Body):
     candidates = fields.List(fields.String(), required=True)
 
 
-class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, PagedAsked, RowsAsked):
+class EstimatesAsked(WindowAsked, PlanAsked, LevelAsked, FalseShareAsked, PagedAsked, RowsAsked):
     """The parameters of a metric's estimates."""
 
     top = top("so many at most of the values that stand out, the largest first; needs simultaneous intervals")
@@ -302,7 +304,8 @@ def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: QueryParam
     error_of = cast("ErrorOf", asked["error_of"])
     intervals = asked.get("intervals", INTERVALS[not estimand_of(plan).simultaneous])
     level = int(asked["level"]) / 100
-    view = View(error_of, intervals == INTERVALS[0], normalised, candidates, confidence=level)
+    false_share = asked_false_share(plan, asked)
+    view = View(error_of, intervals == INTERVALS[0], normalised, candidates, confidence=level, false_share=false_share)
     try:
         estimand_of(plan).check(plan, view, frozenset(request.args))
     except BadView as error:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from decimal import Decimal
 
 from flask import render_template
 from marshmallow import fields, validate
@@ -28,6 +29,7 @@ from dither_aggregator.web.privacy_box import privacy_of
 from dither_aggregator.web.query_parameters import (
     SEARCH,
     TODAY,
+    FalseShareAsked,
     LevelAsked,
     PlanAsked,
     QueryParameters,
@@ -35,6 +37,7 @@ from dither_aggregator.web.query_parameters import (
     Whole,
     WindowAsked,
     about,
+    asked_false_share,
     asked_members,
     asked_plan,
     asked_window,
@@ -51,7 +54,7 @@ CHOSEN = (
 TOO_LITTLE_SHOWN = "A read key sees too little of these days to show anything."
 
 
-class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked):
+class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked, FalseShareAsked):
     """The parameters of a metric's page."""
 
     search = SEARCH
@@ -77,6 +80,8 @@ class Controls:
     """The values that the reader chose; none for all."""
     group: str | None = None
     """The group that the reader chose."""
+    false_share: Decimal | None = None
+    """How much of what stands out may be false, where the reader chose that."""
     presets: Sequence[tuple[str, str, bool]] = ()
     """The windows on offer: words, name, and whether it is shown."""
 
@@ -156,7 +161,10 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     usual = default_window(store, stored)
     window = asked_window(store, asked) or usual
     controls = _controls(store, stored, usual, window, asked)
-    view = estimand_of(stored.plan).opening(window.days, int(asked["level"]) / 100)
+    view = replace(
+        estimand_of(stored.plan).opening(window.days, int(asked["level"]) / 100),
+        false_share=asked_false_share(stored.plan, asked),
+    )
     refuse_both(asked)
     if controls.values and not presentation_of(stored.plan).searchable:
         raise Problem("malformed", f"values are of metrics with a list: {name} has none to choose")
@@ -215,9 +223,13 @@ def _controls(store: Store, stored: StoredPlan, usual: Window, window: Window, a
     shown = {**asked, "first": window.first, "last": window.last, "window": None, "of": None, "by": None}
     shown["plan"] = stored.plan.digest if plans else None
     shown["search"] = search if presentation_of(stored.plan).searchable else None
+    if not estimand_of(stored.plan).names_some_falsely:
+        shown["false_share"] = None
     fields = form(MetricAsked, shown, {"plan": plans}, ("first", "last", "plan"))
     values, groups = tuple(asked.get("values") or ()), asked.get("group") or ()
-    return Controls(fields, window != usual, level, search, values, next(iter(groups), None), presets)
+    return Controls(
+        fields, window != usual, level, search, values, next(iter(groups), None), asked.get("false_share"), presets
+    )
 
 
 # Sentences.
