@@ -291,7 +291,7 @@ def test_a_text_stands_out_just_where_so_many_may_be_false(confidence: float) ->
         reading = texts(*(rng.gauss(0, 2) for _ in range(30)), confidence=confidence)
         shown = reading.significance()
         assert shown
-        chances = ndtr([-row.estimate / row.std_error for row in reading.rows])
+        chances = ndtr(np.array([-row.estimate / row.std_error for row in reading.rows])).astype(np.float64)
         called = adaptive(chances, round(1 - confidence, 12))
         out = {row.value for row, chosen in zip(reading.rows, called.tolist(), strict=True) if chosen}
         assert {each.row.value for each in shown.significant} == out

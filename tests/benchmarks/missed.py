@@ -60,7 +60,7 @@ class Population:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Its name in tables."""
         return f"{self.size} {self.law}"
 
 
@@ -146,7 +146,7 @@ class Run:
     """One draw, decoded by both."""
 
     at: dict[float, Named]
-    """Of this decoder, by the share that was asked for."""
+    """This decoder's names, by the share that was asked for."""
     theirs: Named
     decoded: Decoded
     score: Score

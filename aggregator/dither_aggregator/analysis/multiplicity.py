@@ -28,13 +28,13 @@ from dither_aggregator.analysis.inference import Floats
 Mask = npt.NDArray[np.bool_]
 
 FALSE_SHARE_MIN, FALSE_SHARE_MAX = 0.001, 0.5
-"""What may be asked of `adaptive`: the share of those called true that is expected to be false."""
+"""The ends of the shares that a reader may ask `adaptive` for."""
 FAR = 5.0
 """Scores from here on are no nulls'. They do not say how many nulls there are, so the others are taken alone."""
 _STEP = 0.2
 _SHARES = 30
 _MEDIANS = np.geomspace(0.5, 7.4, 28)
-"""Of the others' effects, in standard errors. Smaller ones would look like nulls."""
+"""Medians of the others' effects, in standard errors. Smaller ones would look like nulls."""
 _SPREADS = (0.02, 0.1, 0.25, 0.5, 1.0, 1.6)
 """The standard deviations of the effects' logarithms."""
 
