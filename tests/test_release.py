@@ -32,7 +32,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {"dither": "client", "dither_aggregator": "aggregator", "dither_shared": "shared"}
 NOT_OF_APPS = re.compile(
     r"dither/(auditing/|attacking/|commands/(audit|attack)\.py$)|dither_aggregator/"
-    r"|dither_shared/((kinds/(number|table)_)?precision|releases|accounting/poisoning|words/prefixes)\.py$"
+    r"|dither_shared/((kinds/(number|table)_)?precision|releases|accounting/(composition|poisoning)|words/prefixes)\.py$"
+    r"|dither_shared/(published|words/tables)/"
 )
 """The files of the three packages that dither-aggregator brings; dither has the others."""
 PROJECTS = {"dither": ".", "dither_aggregator": "aggregator"}
@@ -44,7 +45,7 @@ LICENCES = {
     *("Apache Software License", "BSD License", "Mozilla Public License 2.0 (MPL 2.0)"),  # as classifiers say it
 }
 """Licences of packages that one under Apache-2.0 may need."""
-OWN_MIB_MAX = 2.1
+OWN_MIB_MAX = 2.15
 """With its bytecode, of the Python that runs this."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
