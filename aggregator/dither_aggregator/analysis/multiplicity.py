@@ -12,8 +12,9 @@ a share and a law of the others' effects, by how well each pair explains the sco
 Effects have a lognormal law here. One that makes them too small to be seen beside nulls is not among these, so effects
 that small count as nulls.
 
-`adaptive` is proved to call anything true in a share of alpha of families of nulls alone. That a share of alpha is
-wrong on average in other families is measured, not proved (`tests/benchmarks`, section `missed`).
+Of families of nulls alone `adaptive` calls anything true in a share of alpha at most: that is Benjamini's and
+Hochberg's proof, for tests that are independent or go together. That a share of alpha is wrong on average in other
+families is measured, not proved (`tests/benchmarks`, section `missed`).
 """
 
 from functools import cache
