@@ -12,7 +12,7 @@ a share and a law of the others' effects, by how well each pair explains the sco
 Effects have a lognormal law here. One that makes them too small to be seen beside nulls is not among these, so effects
 that small count as nulls.
 
-Of families of nulls alone `adaptive` calls anything true in a share of alpha at most: that is Benjamini's and
+`adaptive` calls anything true in at most a share of alpha of families that are nulls alone: that is Benjamini's and
 Hochberg's proof, for tests that are independent or go together. That a share of alpha is wrong on average in other
 families is measured, not proved (`tests/benchmarks`, section `missed`).
 """
