@@ -124,8 +124,8 @@ def test_a_tally_is_searched_once_whatever_is_asked_of_it_and_progress_is_told(
     searched: list[Proposed] = []
     told: list[float] = []
 
-    def noted(levels: Sequence[Level], progress: Progress) -> Proposed:
-        searched.append(searched[0] if searched else search(levels, progress))  # one takes half a second
+    def noted(levels: Sequence[Level], progress: Progress, alphabet: str) -> Proposed:
+        searched.append(searched[0] if searched else search(levels, progress, alphabet))  # one takes half a second
         return searched[-1]
 
     monkeypatch.setattr(reading_module, "search", noted)
