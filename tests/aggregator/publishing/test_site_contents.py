@@ -13,7 +13,7 @@ import pytest
 from dither_aggregator.accounting.releases import show
 from dither_aggregator.publishing.reading import read
 from dither_aggregator.publishing.registry_changes import changes_between
-from dither_aggregator.publishing.releases import publish
+from dither_aggregator.publishing.releases import first_window, publish
 from dither_aggregator.publishing.site import about, facts_in, publish_to, read_audit, render, verify, write
 from dither_aggregator.store.release_ledger import Release
 from dither_shared.errors import ConfigurationError
@@ -211,6 +211,21 @@ def test_a_plan_that_a_registry_has_again_begins_anew(tmp_path: Path) -> None:
         store.load(asked)  # which changes nothing
         seal_all(store)
         assert [each.name for each in publish(store, asked)[0]] == ["2027-01"]
+
+
+@pytest.mark.parametrize(("loaded", "first"), [(7, date(2026, 12, 1)), (8, date(2027, 1, 1))])
+def test_a_question_that_is_asked_on_after_its_reports_were_refused_begins_anew(
+    tmp_path: Path, loaded: int, first: date
+) -> None:
+    """It expires on 10 December, and its reports are refused from the 17th: a December would lack some."""
+    clock, asked, longer = Clock(), published(expires=date(2026, 12, 10)), published(expires=date(2027, 3, 1))
+    with sqlite_store(asked, tmp_path / "data", clock) as store:
+        clock.travel(19 + loaded)  # from 20 November to 9 December, and on
+        store.load(longer)
+        (stored,) = store.plans("color")
+        assert first_window(stored, "month") == first
+        store.load(longer)  # which changes nothing
+        assert store.plans("color") == [stored]
 
 
 @pytest.mark.parametrize(("expires", "windows"), [(date(2026, 12, 25), []), (date(2026, 12, 26), ["2027-01"])])
