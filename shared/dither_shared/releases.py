@@ -37,7 +37,7 @@ from functools import cache, lru_cache
 from math import exp, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
-from dither_shared.accounting.composition import of_zcdp
+from dither_shared.accounting.composition import of_zcdp, tail_of_zcdp
 from dither_shared.domains import Hashed
 from dither_shared.errors import refusal_of
 from dither_shared.exact import MICRO, from_micro, to_micro
@@ -61,6 +61,8 @@ ISSUE_CHARACTERS_MAX: Final = 300
 PUBLISH_EPSILON_MAX: Final = Decimal(20)
 DELTA_MIN: Final = Decimal("1e-12")
 DELTA_MAX: Final = Decimal("1e-5")
+ROUNDED: Final = 2
+"""By less than this, in micro-epsilon, `of_zcdp` lies above the bound at the best order."""
 RHO_MAX: Final = 200_000_000
 """In millionths: of epsilon PUBLISH_EPSILON_MAX, whatever the delta."""
 REPORTS_SHOWN: Final = 20_000
@@ -342,6 +344,29 @@ class Loss:
             return self.micro
         rho = Fraction(self.rho, MICRO)
         return min(self.micro + of_zcdp(rho, delta), of_zcdp(rho + Fraction(self.squares, 2 * MICRO**2), delta))
+
+
+def losses_within(year: int, delta: Decimal | None) -> tuple[int, int]:
+    """Return what releases may tell whose `Loss.at` this delta is at most `year`, all in micro-epsilon.
+
+    The first is of one device that takes part or does not, the second of two answers of it. With a delta the privacy
+    loss exceeds either with a chance of at most delta: of half of it in each direction, so that no guess is surer.
+
+    Let tail(rho) be `tail_of_zcdp` at delta / 2, and zcdp(rho) be `of_zcdp`. A device that is changed is one less and
+    one more: of Laplace noise that is twice the epsilon, of zCDP four times the rho. So with R the largest rho of which
+    `year` follows, epsilons E of Laplace noise, and rho of the rest:
+
+        if zcdp(rho of all) <= year     the losses are    tail(rho of all)    and    tail(4 rho of all)
+        if E + zcdp(rho) <= year        they are          E + tail(rho)       and    2 E + tail(4 rho)
+
+    tail(rho) - zcdp(rho) and tail(4 rho) - 2 zcdp(rho) grow with rho, for the best order of zcdp is below that of
+    tail. So none is above year - zcdp(R) + tail(R), or 2 (year - zcdp(R)) + tail(4 R).
+    """
+    if delta is None:
+        return year, 2 * year
+    most = Fraction(rho_of(year, delta) + 1, MICRO)
+    rest = year - of_zcdp(most, delta) + ROUNDED
+    return rest + tail_of_zcdp(most, delta / 2), 2 * rest + tail_of_zcdp(4 * most, delta / 2)
 
 
 def prove_releases(registry: Any, source: str) -> None:

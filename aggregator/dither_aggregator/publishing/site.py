@@ -46,7 +46,7 @@ from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry
-from dither_shared.releases import YEAR_DAYS, Publishing, micro_year, name_of
+from dither_shared.releases import YEAR_DAYS, Publishing, losses_within, micro_year, name_of
 from dither_shared.safe_output import to_csv, visible
 
 ROWS_DRAWN_MAX, PICTURE_ROWS_MAX = 30, 8
@@ -364,6 +364,7 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: 
         charged=charged,
         delta=delta,
         year=year,
+        losses=losses_within(year, delta),
         year_days=YEAR_DAYS,
     )
     files[MANIFEST] = _json({name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())})

@@ -271,7 +271,7 @@ def test_a_site_with_gaussian_noise_says_its_delta(tmp_path: Path) -> None:
         Release.from_document({**release.published(), "rho": release.rho + 100})
     assert Release.from_document(release.published()) == replace(release, charged=None, commitment="")
     assert "epsilon 1 at a delta of 0.000001" in (tmp_path / "site" / "color" / "index.html").read_text()
-    assert "but for a chance of 0.000001" in (tmp_path / "site" / "index.html").read_text()
+    assert "each but for a chance of 0.000001" in (tmp_path / "site" / "index.html").read_text()
 
 
 @pytest.mark.parametrize(
