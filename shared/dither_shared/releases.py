@@ -378,7 +378,10 @@ def prove_releases(registry: Any, source: str) -> None:
             raise refusal_of(source, f"registry: {key} is for metrics with publish, and there is none")
         return
     if delta is not None and not DELTA_MIN <= delta <= DELTA_MAX:
-        raise refusal_of(source, f"registry: publish_delta must be from {DELTA_MIN} to {DELTA_MAX}, got {delta}")
+        raise refusal_of(
+            source,
+            f"registry: publish_delta must be from {scientific(DELTA_MIN)} to {scientific(DELTA_MAX)}, got {delta}",
+        )
     cost = micro_year(registry)
     if allowed is None:
         raise refusal_of(
@@ -447,8 +450,13 @@ def release_lines(registry: Any) -> Iterator[str]:
     yield (
         f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
         f"{from_micro(micro_year(registry)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
-        f"({sum_of(registry.published)}{f', together at delta {delta}' if delta is not None else ''})"
+        f"({sum_of(registry.published)}{f', together at delta {scientific(delta)}' if delta is not None else ''})"
     )
+
+
+def scientific(delta: Decimal) -> str:
+    """Return a delta as people write it: 1e-6."""
+    return f"{delta.normalize():e}"
 
 
 def _noise_line(metric: Any, each: Publishing, noise: ReleaseNoise) -> str:

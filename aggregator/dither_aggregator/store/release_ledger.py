@@ -32,6 +32,7 @@ from dither_shared.releases import (
     ReleaseNoise,
     counts_of,
     name_of,
+    scientific,
     width_of,
     window_of,
 )
@@ -172,7 +173,9 @@ class Release(Document):
         ):
             raise ValueError("names are different texts, of a plan of hashed ones")
         if self.delta is not None and not (self.delta.is_finite() and DELTA_MIN <= self.delta <= DELTA_MAX):
-            raise ValueError(f"a delta must be from {DELTA_MIN} to {DELTA_MAX}, got {self.delta}")
+            raise ValueError(
+                f"a delta must be from {scientific(DELTA_MIN)} to {scientific(DELTA_MAX)}, got {self.delta}"
+            )
         if type(self.rho) is not int or not 0 <= self.rho < RHO_MAX or bool(self.rho) != (self.delta is not None):
             raise ValueError("a release with a delta must have a rho, and no other one")
         if self.delta is not None and of_zcdp(Fraction(self.rho, MICRO), self.delta) > self.micro + 1:

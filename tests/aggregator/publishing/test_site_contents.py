@@ -103,6 +103,10 @@ def test_a_site_keeps_no_file_that_is_no_part_of_it_any_more(made: Path, tmp_pat
     write(site, render(facts, documents(MONTHS)))
     assert (tmp_path / "mine.txt").exists()
     assert (site / "mine.txt").exists()
+    (site / "mine.txt").unlink()
+    write(site, render({**facts, "metrics": []}, []))
+    assert verify(site) == []
+    assert not (site / "color").exists()
 
 
 def test_another_audit_than_the_facts_name_is_found(made: Path, tmp_path: Path) -> None:
@@ -312,5 +316,7 @@ def test_a_closed_window_without_a_release_is_named(tmp_path: Path) -> None:
             seal_all(store)
             assert len(publish_to(site, store, registry)[1]) == refused
     assert json.loads((site / "about.json").read_text())["missing"] == {"color": ["2027-01"]}
-    assert "Closed without a release: 2027-01." in (site / "color" / "index.html").read_text()
+    text = (site / "color" / "index.html").read_text()
+    assert "Closed without a release: 2027-01." in text
+    assert "or nobody published it before the next one closed" in text
     assert verify(site) == []
