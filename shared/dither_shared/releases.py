@@ -369,6 +369,13 @@ def losses_within(year: int, delta: Decimal | None) -> tuple[int, int]:
     return rest + tail_of_zcdp(most, delta / 2), 2 * rest + tail_of_zcdp(4 * most, delta / 2)
 
 
+BY_VARIANCE: Final = (
+    "; noise is chosen by its variance, so a short list of texts, with Laplace noise, may cost more a year than a long "
+    "one"
+)
+"""Why a shorter list may be refused where a longer one is not."""
+
+
 def prove_releases(registry: Any, source: str) -> None:
     """Refuse a registry whose releases could cost a device more in a year than `publish_epsilon_year` allows."""
     published, allowed, delta = registry.published, registry.publish_epsilon_year, registry.publish_delta
@@ -392,10 +399,15 @@ def prove_releases(registry: Any, source: str) -> None:
     if cost > to_micro(allowed):
         raise refusal_of(
             source,
-            f"registry: a year of releases costs a device {from_micro(cost):g}, more than "
+            f"registry: a year of releases costs a device {from_micro(cost):g}{at_delta(delta)}, more than "
             f"publish_epsilon_year, {allowed} ({sum_of(published)}): publish fewer metrics, longer windows, or with a "
-            f"smaller publish_epsilon",
+            f"smaller publish_epsilon{BY_VARIANCE if delta is not None else ''}",
         )
+
+
+def at_delta(delta: Decimal | None) -> str:
+    """Return the end of what is said to cost so much, at a delta where one is declared."""
+    return "" if delta is None else f" at delta {scientific(delta)}"
 
 
 def noise_of(registry: Any, name: str) -> ReleaseNoise:

@@ -246,6 +246,8 @@ def test_a_check_says_what_a_year_costs_at_a_delta() -> None:
     assert "color 53 x 1.0, together at delta 1e-6" in year
     with pytest.raises(RegistryError, match="a year of releases costs a device 53, more than"):
         text_registry(names=LONG, publish_epsilon_year="13.0")
+    with pytest.raises(RegistryError, match=r"costs a device 53 at delta 1e-6, more than .* may cost more a year than"):
+        text_registry(names=("a",), publish_delta="1e-6", publish_epsilon_year="13.0")
 
 
 @pytest.mark.parametrize(

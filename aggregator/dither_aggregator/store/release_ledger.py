@@ -30,6 +30,7 @@ from dither_shared.releases import (
     YEAR_DAYS,
     Loss,
     ReleaseNoise,
+    at_delta,
     counts_of,
     name_of,
     scientific,
@@ -250,5 +251,5 @@ def check_year(entry: Release, kept: Iterable[Release], micro_year: int, delta: 
     if charged > micro_year:
         raise NotPublished(
             f"{entry.document_id} is not published: releases of {YEAR_DAYS} days would cost a device "
-            f"{from_micro(charged):g}, more than publish_epsilon_year, {from_micro(micro_year):g}"
+            f"{from_micro(charged):g}{at_delta(delta)}, more than publish_epsilon_year, {from_micro(micro_year):g}"
         )
