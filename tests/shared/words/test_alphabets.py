@@ -169,7 +169,7 @@ def test_an_alphabet_that_is_not_known_is_refused() -> None:
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Alphabet]:
-    """What is known in a process that has just begun."""
+    """The alphabets that a process knows: none at first."""
     known: dict[str, Alphabet] = {}
     monkeypatch.setattr(alphabets, "_known", known)
     return known
