@@ -12,7 +12,15 @@ from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.shares import ShareRow as Row
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.web.charts import shape
-from dither_aggregator.web.charts.scale import end, end_in_points, label_width, percent, precise
+from dither_aggregator.web.charts.scale import (
+    LABEL_EM,
+    end,
+    end_in_points,
+    label_width,
+    percent,
+    precise,
+    shorten_apart,
+)
 from dither_aggregator.web.charts.series import PANEL_HEIGHT, draw_series
 from dither_aggregator.web.charts.shape import draw_shape
 from dither_aggregator.web.charts.shares import draw
@@ -149,3 +157,15 @@ def test_the_axis_is_logarithmic_where_the_edges_are(one: Site) -> None:
         slopes = np.diff(labels) / np.diff(x)
         assert len(slopes) >= 3
         assert np.ptp(slopes) < 0.06 * slopes.mean()
+
+
+def test_labels_of_different_texts_differ_and_one_text_has_one_label() -> None:
+    long = "a value with a very long name that no label holds, number"
+    texts = ["red", f"{long} 1", f"{long} 2", "red", f"x & {long} 1", f"x & {long} 2", f"{long} 1"]
+    labels = shorten_apart(texts)
+    assert [labels[0], labels[3]] == ["red", "red"]
+    assert labels[1] == labels[6]
+    assert len(set(labels)) == len(set(texts))
+    assert all(label_width(label) <= LABEL_EM for label in labels)
+    same = shorten_apart([f"{'w' * 40}{middle}{'w' * 40}" for middle in "ab"])
+    assert [label[:2] for label in same] == ["1.", "2."]

@@ -1,6 +1,7 @@
 """Words and lines of every chart: ticks of an axis, shares as percent, labels that fit."""
 
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
@@ -282,15 +283,16 @@ def shorten_apart(texts: Sequence[str], width_em: float = LABEL_EM) -> list[str]
 
     Two values that stand together keep an end each. If that is not enough, a place in the list goes before.
     """
-    cut = [shorten(text, width_em) for text in texts]
-    labels = [
-        label if cut.count(label) == 1 else _without_middles(text, width_em)
-        for label, text in zip(cut, texts, strict=True)
-    ]
-    return [
-        label if labels.count(label) == 1 else f"{place}. {shorten(text, width_em - PLACE_EM)}"
-        for place, (label, text) in enumerate(zip(labels, texts, strict=True), 1)
-    ]
+    known = dict.fromkeys(texts)
+    cut = {text: shorten(text, width_em) for text in known}
+    often = Counter(cut.values())
+    labels = {text: label if often[label] == 1 else _without_middles(text, width_em) for text, label in cut.items()}
+    often = Counter(labels.values())
+    told = {
+        text: label if often[label] == 1 else f"{place}. {shorten(text, width_em - PLACE_EM)}"
+        for place, (text, label) in enumerate(labels.items(), 1)
+    }
+    return [told[text] for text in texts]
 
 
 def _without_middles(text: str, width_em: float) -> str:
