@@ -14,7 +14,8 @@ that small count as nulls.
 
 `adaptive` calls anything true in at most a share of alpha of families that are nulls alone: that is Benjamini's and
 Hochberg's proof, for tests that are independent or go together. That a share of alpha is wrong on average in other
-families is measured, not proved (`tests/benchmarks`, section `missed`).
+families is measured, not proved (`tests/benchmarks`, section `missed`). All of this, Holm's proof too, is for p-values
+that are uniform under the null, or larger. Those of memoized texts are not where the list misses much (`api.md`).
 """
 
 from functools import cache

@@ -53,8 +53,9 @@ _LEGEND = """\
 estimate  a share of all reports, raw: it may be below zero
 selected  for looking at: what stands out, fitted again with nothing below zero; biased
 found     "yes": at most {share:.3g} % of those named are expected to be false (--false-share);
-          "surely" where, with 95 %, none is (Holm). Their intervals are wider than those of the
-          others: of the intervals of all that are found at most 5 % miss on average"""
+          "surely" where, with 95 %, none is (Holm). Both if the list holds most of what was said:
+          more are false where it misses much. Their intervals are wider than those of the others:
+          of the intervals of all that are found at most 5 % miss on average"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
