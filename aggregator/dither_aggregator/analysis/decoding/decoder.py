@@ -97,7 +97,7 @@ class Decoded:
     error_freedom: float
     """The degrees of freedom of the t law that says how rarely an estimate is so far from zero."""
     strangers: tuple[float, ...]
-    """Of each row how often a string that nobody has gets as much, by the hash alone."""
+    """How often a string that nobody has gets as much as each row, by the hash alone."""
     seconds: float
     sentences: tuple[str, ...]
     false_share: float = ALPHA

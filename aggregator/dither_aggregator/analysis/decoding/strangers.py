@@ -6,8 +6,8 @@ A stranger sets random bits in each cohort. With g the gains of a cohort's bits,
 
 The hash draws anew in each cohort, so the law of S is a convolution: the product over cohorts of the mean of
 exp(i t sum of g). With j distinct bits that is e_j / C(k, j), where e_j is the elementary symmetric polynomial of the
-bits' exp(i t g), by Newton's identities from their power sums. Where the list misses a string that many have, one bit
-of each cohort has a large gain, and S is as uneven as the number of cohorts in which a stranger meets it.
+bits' exp(i t g), by Newton's identities from their power sums. A string that many have and the list misses makes one
+gain of each cohort large, and S is as uneven as the number of cohorts in which a stranger meets it.
 """
 
 from math import comb
