@@ -169,7 +169,7 @@ def test_the_share_of_false_ones_is_what_was_asked_for(directory: Path) -> None:
 
 
 def test_only_what_is_significant_is_found(directory: Path) -> None:
-    """Where less may be false than what Holm's verdict is by, a candidate may be sure at 95 % and not be named."""
+    """A candidate may be sure at 95 % and not be named: less may be false than what that verdict is by."""
     document = decoded(directory)
     row = next(row for row in document["rows"] if row["value"] == "often")
     row.update(significant=False, significant_holm=True)

@@ -19,7 +19,7 @@ share in the population of which the reports are a random sample, and a little m
 reports. The residuals show all that the model does not explain, such as frequent strings that the list misses: every
 standard error is multiplied by sqrt(max(1, chi-square / degrees of freedom)), taken within cohorts. Intervals hold on
 average over the hash, too: what a missing string adds to a candidate's bits is the same in each decoding with the same
-cohorts. With few cohorts such a string is no normal noise, so verdicts, and intervals of the strings found, are by a t
+cohorts. With few cohorts such a string is no normal noise, so verdicts, and the intervals that are shown, are by a t
 law (`Found.freedom`), and a verdict is that strings that nobody has hardly ever get as much, too (strangers.py).
 
 `proportion` is another column, for looking at: only of candidates that somebody seems to have, none below zero. It is

@@ -13,6 +13,7 @@ gain of each cohort large, and S is as uneven as the number of cohorts in which 
 from math import comb
 
 import numpy as np
+import numpy.typing as npt
 from scipy.fft import irfft, next_fast_len, rfft
 
 from dither_aggregator.analysis.inference import Floats
@@ -50,12 +51,12 @@ def stranger_chances(gains: Floats, hashes: int, totals: Floats) -> Floats:
     return np.asarray(np.clip(passing[places], CHANCE_MIN, 1.0))
 
 
-def _transform(values: Floats, length: int) -> Floats:
+def _transform(values: Floats, length: int) -> npt.NDArray[np.complex128]:
     """Return the sum of exp(-i t value), complex128[length // 2 + 1]; a value lies between two steps by its parts."""
     below = np.floor(values)
     part, place = values - below, below.astype(np.int64)
     at = np.concatenate([place, place + 1]) % length
-    counted: Floats = rfft(np.bincount(at, np.concatenate([1 - part, part]), minlength=length))
+    counted: npt.NDArray[np.complex128] = rfft(np.bincount(at, np.concatenate([1 - part, part]), minlength=length))
     return counted
 
 
