@@ -190,7 +190,7 @@ PAPER_WIDTH = 718
 ON_PAPER = """() => {
     const seen = selector => [...document.querySelectorAll(selector)].filter(each => each.checkVisibility(
         {visibilityProperty: true, contentVisibilityAuto: true})).length
-    const folded = 'details table tbody tr, details dd'
+    const folded = 'details:not(.on-screen) :is(table tbody tr, dd)'
     return {pressed: seen('nav, form, button, select, input'),
         told: seen(folded), all: document.querySelectorAll(folded).length,
         behind: getComputedStyle(document.body).backgroundColor}
@@ -208,6 +208,8 @@ def test_paper_has_the_light_page_with_its_tables_and_nothing_to_press(tab: Tab,
     assert seen["told"] == seen["all"]
     assert seen["behind"] == "rgb(252, 252, 250)"
     assert tab.fits()
+    if "q=" in path:
+        assert page.locator("pre.on-paper").inner_text() == "top(color, 9)"
 
 
 def test_everything_is_reached_by_keyboard(tab: Tab, address: str) -> None:

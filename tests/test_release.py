@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = {"dither": "client", "dither_aggregator": "aggregator", "dither_shared": "shared"}
 NOT_OF_APPS = re.compile(
     r"dither/(auditing/|attacking/|commands/(audit|attack)\.py$)|dither_aggregator/"
-    r"|dither_shared/((kinds/(number|table)_)?precision|releases|accounting/(composition|poisoning)|words/prefixes)\.py$"
+    r"|dither_shared/((kinds/(number|table|words)_)?precision|releases|accounting/(composition|poisoning)|words/prefixes)\.py$"
     r"|dither_shared/(published|words/tables)/"
 )
 """The files of the three packages that dither-aggregator brings; dither has the others."""
@@ -191,13 +191,14 @@ def test_each_file_of_the_packages_is_in_one_wheel_and_no_other_file_in_any(both
 
 def test_the_licences_of_what_is_shipped_go_with_it(both: tuple[Release, ...]) -> None:
     licence = (ROOT / "LICENSE").read_bytes()
-    for each, expression in zip(both, ("Apache-2.0", "Apache-2.0 AND CC-BY-4.0"), strict=True):
+    for each, expression in zip(both, ("Apache-2.0", "Apache-2.0 AND CC-BY-4.0 AND MIT AND Unicode-3.0"), strict=True):
         with ZipFile(each.wheel) as wheel:
             texts = {name.rpartition("/")[2]: wheel.read(name) for name in wheel.namelist() if "/licenses/" in name}
         named = re.findall(r"^(?:shared/)?(\w\S+/data/\S+|\w\S+\.bin)$", texts["NOTICE"].decode(), re.MULTILINE)
         assert set(named) == {name for name in each.shipped() if name.endswith((".csv", ".csv.gz", ".bin"))}
         assert texts["LICENSE"] == licence
         assert each.metadata()["License-Expression"] == expression
+        assert ("UNICODE LICENSE V3\n" in texts["NOTICE"].decode()) == ("Unicode-3.0" in expression)
 
 
 def test_the_aggregators_package_needs_dither_of_its_own_version(both: tuple[Release, ...]) -> None:

@@ -159,8 +159,9 @@ def _check_size(text: str) -> None:
 def _metric(document: dict[str, Any], made: dict[str, Cells]) -> Metric:
     plan, terms, more = document["plan"], document["terms"], document["aggregator"]
     passed_over = more["passed_over"]
-    if "alphabet" in document:
-        load("dither_shared.words.alphabets:know")(document["alphabet"])
+    named, table = plan["domain"].get("alphabet"), document.get("alphabet")
+    if named and (table is None or load("dither_shared.words.alphabets:know")(table) != named):
+        raise InvalidParameter(f"metric {plan['metric']} must have the alphabet that its plan names")
     asked = Asked(
         domains.from_document(_with(int, plan["domain"], "edges")),
         _cells(plan["cells"], made),

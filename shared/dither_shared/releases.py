@@ -37,7 +37,7 @@ from functools import cache, lru_cache
 from math import exp, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
-from dither_shared.accounting.composition import of_zcdp
+from dither_shared.accounting.composition import of_zcdp, tail_of_zcdp
 from dither_shared.domains import Hashed
 from dither_shared.errors import refusal_of
 from dither_shared.exact import MICRO, from_micro, to_micro
@@ -61,6 +61,8 @@ ISSUE_CHARACTERS_MAX: Final = 300
 PUBLISH_EPSILON_MAX: Final = Decimal(20)
 DELTA_MIN: Final = Decimal("1e-12")
 DELTA_MAX: Final = Decimal("1e-5")
+ROUNDED: Final = 2
+"""By less than this, in micro-epsilon, `of_zcdp` lies above the bound at the best order."""
 RHO_MAX: Final = 200_000_000
 """In millionths: of epsilon PUBLISH_EPSILON_MAX, whatever the delta."""
 REPORTS_SHOWN: Final = 20_000
@@ -344,6 +346,36 @@ class Loss:
         return min(self.micro + of_zcdp(rho, delta), of_zcdp(rho + Fraction(self.squares, 2 * MICRO**2), delta))
 
 
+def losses_within(year: int, delta: Decimal | None) -> tuple[int, int]:
+    """Return what releases may tell whose `Loss.at` this delta is at most `year`, all in micro-epsilon.
+
+    The first is of one device that takes part or does not, the second of two answers of it. With a delta the privacy
+    loss exceeds either with a chance of at most delta: of half of it in each direction, so that no guess is surer.
+
+    Let tail(rho) be `tail_of_zcdp` at delta / 2, and zcdp(rho) be `of_zcdp`. A device that is changed is one less and
+    one more: of Laplace noise that is twice the epsilon, of zCDP four times the rho. So with R the largest rho of which
+    `year` follows, epsilons E of Laplace noise, and rho of the rest:
+
+        if zcdp(rho of all) <= year     the losses are    tail(rho of all)    and    tail(4 rho of all)
+        if E + zcdp(rho) <= year        they are          E + tail(rho)       and    2 E + tail(4 rho)
+
+    tail(rho) - zcdp(rho) and tail(4 rho) - 2 zcdp(rho) grow with rho, for the best order of zcdp is below that of
+    tail. So none is above year - zcdp(R) + tail(R), or 2 (year - zcdp(R)) + tail(4 R).
+    """
+    if delta is None:
+        return year, 2 * year
+    most = Fraction(rho_of(year, delta) + 1, MICRO)
+    rest = year - of_zcdp(most, delta) + ROUNDED
+    return rest + tail_of_zcdp(most, delta / 2), 2 * rest + tail_of_zcdp(4 * most, delta / 2)
+
+
+BY_VARIANCE: Final = (
+    "; noise is chosen by its variance, so a short list of texts, with Laplace noise, may cost more a year than a long "
+    "one"
+)
+"""Why a shorter list may be refused where a longer one is not."""
+
+
 def prove_releases(registry: Any, source: str) -> None:
     """Refuse a registry whose releases could cost a device more in a year than `publish_epsilon_year` allows."""
     published, allowed, delta = registry.published, registry.publish_epsilon_year, registry.publish_delta
@@ -353,7 +385,10 @@ def prove_releases(registry: Any, source: str) -> None:
             raise refusal_of(source, f"registry: {key} is for metrics with publish, and there is none")
         return
     if delta is not None and not DELTA_MIN <= delta <= DELTA_MAX:
-        raise refusal_of(source, f"registry: publish_delta must be from {DELTA_MIN} to {DELTA_MAX}, got {delta}")
+        raise refusal_of(
+            source,
+            f"registry: publish_delta must be from {scientific(DELTA_MIN)} to {scientific(DELTA_MAX)}, got {delta}",
+        )
     cost = micro_year(registry)
     if allowed is None:
         raise refusal_of(
@@ -364,10 +399,15 @@ def prove_releases(registry: Any, source: str) -> None:
     if cost > to_micro(allowed):
         raise refusal_of(
             source,
-            f"registry: a year of releases costs a device {from_micro(cost):g}, more than "
+            f"registry: a year of releases costs a device {from_micro(cost):g}{at_delta(delta)}, more than "
             f"publish_epsilon_year, {allowed} ({sum_of(published)}): publish fewer metrics, longer windows, or with a "
-            f"smaller publish_epsilon",
+            f"smaller publish_epsilon{BY_VARIANCE if delta is not None else ''}",
         )
+
+
+def at_delta(delta: Decimal | None) -> str:
+    """Return the end of what is said to cost so much, at a delta where one is declared."""
+    return "" if delta is None else f" at delta {scientific(delta)}"
 
 
 def noise_of(registry: Any, name: str) -> ReleaseNoise:
@@ -422,8 +462,13 @@ def release_lines(registry: Any) -> Iterator[str]:
     yield (
         f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
         f"{from_micro(micro_year(registry)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
-        f"({sum_of(registry.published)}{f', together at delta {delta}' if delta is not None else ''})"
+        f"({sum_of(registry.published)}{f', together at delta {scientific(delta)}' if delta is not None else ''})"
     )
+
+
+def scientific(delta: Decimal) -> str:
+    """Return a delta as people write it: 1e-6."""
+    return f"{delta.normalize():e}"
 
 
 def _noise_line(metric: Any, each: Publishing, noise: ReleaseNoise) -> str:

@@ -4,7 +4,7 @@ import keyword
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -372,6 +372,9 @@ class TomlTable:
             listed = ValueList(self._published(key, name, most), lambda place: f"as value {place + 1} of {name}")
         elif isinstance(name, str):
             if name not in self.lists:
+                with suppress(ImportError):
+                    if name in load("dither_shared.published:LISTS"):
+                        self._published(key, name, most)  # which says which edition there is
                 known = f" or the name of a shared one ({', '.join(self.lists)})" if self.lists else ""
                 raise self._needs(key, f"a list of 1 to {most} texts{known}", name)
             self.named.add(name)

@@ -161,7 +161,7 @@ def test_a_flag_is_one_row_from_0_to_100(tmp_path: Path) -> None:
         ("level=96", "level must be 95 or 80 or 99"),
         ("page=2", "page must be a number from 1 to 1"),
         ("page=x", "page must be a number"),
-        ("levle=80", "there is no parameter &#39;levle&#39; here, only: level, plan,"),
+        ("levle=80", "there is no parameter &#39;levle&#39; here, only: false_share, level, plan,"),
         ("level=80&level=95", "level was given 2 times"),
     ],
 )

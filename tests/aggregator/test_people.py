@@ -13,6 +13,7 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis.people import (
     LATE,
+    _active,
     gap,
     least,
     measured,
@@ -21,6 +22,7 @@ from dither_aggregator.analysis.people import (
     periods_of,
     retained,
 )
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.store import StoredPlan
 from dither_shared.mechanisms import PureMechanism
@@ -152,6 +154,21 @@ def test_no_bound_is_claimed_while_reports_of_an_outage_come_late(gapped: Site, 
     html = gapped.client.get("/people").text
     assert html.count("<td>not told</td></tr>") >= 2
     assert html.count('<line class="interval"') == len(rows) - 2
+
+
+@pytest.mark.parametrize("weeks", [1, 3, 4, 5, 8, 11])
+def test_no_bound_is_claimed_after_an_outage_of_many_weeks(weeks: int) -> None:
+    """Each device then sends its kept report and its own: 200,000 of 100,000 devices."""
+    came = [100_000] * 12 + [5_000] * weeks + [200_000, 100_000, 100_000, 100_000]
+    days = timedelta(days=7)
+    counts: dict[date, int | None] = {FIRST + place * days: n for place, n in enumerate(came)}
+    windows = [Window(first, first + timedelta(days=6)) for first in counts][2:]
+    found = {one.window.first: one.least for one in _active(stored_of(metric()), FIRST, counts, windows, 0.95)}
+    after = FIRST + (12 + weeks) * days
+    assert found[after] is found[after + days] is None or weeks == 1
+    assert all(bound is None or bound <= n for bound, n in zip(found.values(), came[2:], strict=True))
+    assert all(bound is None or bound <= 100_000 for bound in found.values())
+    assert found[after + 3 * days] is not None
 
 
 def test_months_whose_reports_are_missing_are_left_out_and_named(gapped: Site, fleet: Fleet) -> None:
@@ -396,3 +413,9 @@ def test_the_fleet_of_a_count_is_the_first_that_has_a_bound(one: Site) -> None:
     n = int(needed.replace(",", ""))
     alpha = Asking(one.store).single(None).alpha
     assert least(n, [n, n], confidence=1 - alpha) > 0 == least(n - 1, [n - 1, n - 1], confidence=1 - alpha)
+
+
+def test_a_count_without_a_whole_week_does_not_ask_for_more_devices(one: Site) -> None:
+    (row,) = (found := one.client.get(f"{COUNTED} last 3 days").get_json())["rows"]
+    assert row["untold"] == "no whole week of which reports are kept"
+    assert found["meta"]["needed"] == ""

@@ -13,9 +13,9 @@ from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
 from dither_aggregator.analysis.planning_shares import LAYOUT, TEXT, WORDS, TextQuestion
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.words.needed import devices_needed
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed
+from dither_shared.kinds.words_precision import devices_needed
 from dither_shared.mechanisms import PGR
 from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today
@@ -86,6 +86,14 @@ def test_words_take_the_devices_that_a_search_needs() -> None:
     variance = float(mechanism.noise_variance)
     assert planned.n == devices_needed(0.01, variance, LAYOUT)
     assert planned.n == pytest.approx(682_000, rel=0.01)
+
+
+@pytest.mark.parametrize(("asks", "times"), [("", 1.0), ('length = "long"', 1.45), ('alphabet = "cjk"', 1.22)])
+def test_a_registry_tells_the_share_that_is_named_by_its_own_levels(asks: str, times: float) -> None:
+    metric = registry(kind="words", epsilon=2, reports=1, color=asks).metrics["color"]
+    planned = plan(WORDS_QUESTION, 500_000, Decimal(2), None)
+    assert planned.target is not None
+    assert metric.tells(500_000).part == pytest.approx(planned.target * times, rel=0.01)
 
 
 def test_a_longer_list_takes_more_reports_and_few_reports_find_nothing() -> None:

@@ -42,6 +42,8 @@ def test_a_registry_names_a_list_as_candidates_and_as_values() -> None:
 def test_another_edition_is_refused_with_the_one_that_is_there() -> None:
     with pytest.raises(RegistryError, match=r'dither has the edition "iso-countries@[0-9a-f]{8}"'):
         choice_of("iso-countries@01234567")
+    with pytest.raises(RegistryError, match=r'dither has the edition "iso-countries@[0-9a-f]{8}"'):
+        choice_of("iso-countries")
     with pytest.raises(RegistryError, match="there must be such a list: bcp47-languages, "):
         choice_of("planets@01234567")
 

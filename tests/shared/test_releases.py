@@ -3,12 +3,14 @@
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import product
 from math import exp
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from dither_shared.accounting.composition import of_zcdp
+from dither_shared.accounting.composition import of_zcdp, tail_of_zcdp
 from dither_shared.compiled import to_document
 from dither_shared.errors import RegistryError
 from dither_shared.registry import Registry
@@ -18,6 +20,7 @@ from dither_shared.releases import (
     Loss,
     ReleaseNoise,
     last_window,
+    losses_within,
     micro_year,
     name_of,
     release_lines,
@@ -194,20 +197,63 @@ def test_losses_of_a_year_add_up_by_the_better_rule() -> None:
         both.at(None)
 
 
+@pytest.mark.parametrize("times", [1, 5])
+@pytest.mark.parametrize("micro", [200_000, 1_000_000])
+def test_a_loss_exceeds_what_is_said_of_it_with_a_chance_of_delta_at_most(micro: int, times: int) -> None:
+    """Exactly, of the law on all integers: of a device, and of one in place of another that move a count apart.
+
+    The epsilon of which (epsilon, delta) follows is exceeded more often, so it must not be told as a chance.
+    """
+    reports, noise = 2, ReleaseNoise(micro, 1, 2, rho_of(micro, DELTA))
+    assert noise.gaussian is not None
+    variance = float(noise.gaussian)
+    reach = np.arange(-int(12 * variance**0.5), int(12 * variance**0.5) + 1)
+    one = np.exp(-(reach**2) / (2 * variance))
+    law = np.array([1.0])
+    for _ in range(times):
+        law = np.convolve(law, one / one.sum())
+    sums = np.arange(len(law)) - len(law) // 2
+    year = Loss.of(noise, times).at(DELTA)
+
+    def above(loss: int, moved: int) -> float:
+        return float(law[(2 * moved * sums + times * moved**2) / (2 * variance) > loss / 1e6].sum())
+
+    taking_part, answers = losses_within(year, DELTA)
+    assert above(taking_part, reports) <= float(DELTA) / 2
+    assert above(answers, 2 * reports) <= float(DELTA) / 2
+    assert above(year, reports) > float(DELTA)
+    assert above(2 * year, 2 * reports) > float(DELTA)
+
+
+def test_no_year_tells_more_than_is_said_of_all_of_its_epsilon() -> None:
+    for epsilon, many, few in product((10_000, 100_000, 1_000_000), (0, 1, 5, 53), (0, 1, 13)):
+        for rho in (1, 300, 24_000):
+            year = Loss.of(ReleaseNoise(epsilon, 1, 1), many) + Loss(0, few * rho)
+            own, squares = Fraction(year.rho, 10**6), Fraction(year.squares, 2 * 10**12)
+            told = losses_within(year.at(DELTA), DELTA)
+            for times, most in zip((1, 2), told, strict=True):
+                square, half = times**2, DELTA / 2
+                alone = times * year.micro + tail_of_zcdp(square * own, half)
+                assert min(alone, tail_of_zcdp(square * (own + squares), half)) <= most
+    assert losses_within(700_000, None) == (700_000, 1_400_000)
+
+
 def test_a_check_says_what_a_year_costs_at_a_delta() -> None:
     asked = text_registry(names=LONG, publish_delta="1e-6", publish_epsilon_year="13.0")
     noise, year = release_lines(asked)
     assert "with epsilon 1.0 (Gaussian noise)" in noise
     assert micro_year(asked) < 10_000_000
-    assert "color 53 x 1.0, together at delta 0.000001" in year
+    assert "color 53 x 1.0, together at delta 1e-6" in year
     with pytest.raises(RegistryError, match="a year of releases costs a device 53, more than"):
         text_registry(names=LONG, publish_epsilon_year="13.0")
+    with pytest.raises(RegistryError, match=r"costs a device 53 at delta 1e-6, more than .* may cost more a year than"):
+        text_registry(names=("a",), publish_delta="1e-6", publish_epsilon_year="13.0")
 
 
 @pytest.mark.parametrize(
     ("color", "head", "why"),
     [
-        (PUBLISHED, f"{YEAR}publish_delta = 0.1\n", "publish_delta must be from 1E-12 to 0.00001, got 0.1"),
+        (PUBLISHED, f"{YEAR}publish_delta = 0.1\n", "publish_delta must be from 1e-12 to 1e-5, got 0.1"),
         (PUBLISHED, f"{YEAR}publish_delta = 0\n", "publish_delta must be from"),
         ("", "publish_delta = 1e-6\n", "publish_delta is for metrics with publish"),
     ],

@@ -54,6 +54,9 @@ LATE = 0.15
 GAP = 0.5
 """A period has a gap if it has less than this part of the reports of the largest of REACH periods on either side."""
 REACH = 3
+LONG_REACH = 12
+"""The same before a bound: after a long outage that is over, the larger number of reports is of devices that kept one.
+A quiet season of as many periods looks the same, and no bound follows it."""
 PERIODS = 12
 """The last periods that are told."""
 WEEK_DAYS = 7
@@ -190,7 +193,7 @@ def _counts(store: Store, stored: StoredPlan, begins: date, since: date = date.m
     days = stored.period_days
     first = begins - timedelta(days=_into(begins, days) + 2 * days)
     if since > begins:
-        reach = 2 * days + REACH * _step(days)
+        reach = 2 * days + LONG_REACH * _step(days)
         first = max(first, since - timedelta(days=reach))
     counts = {}
     while first + timedelta(days=days - 1) <= store.sealed():
@@ -215,13 +218,16 @@ def _active(
         known = [each for each in before if each is not None]
         if n is None or len(known) < len(before):
             continue
-        gaps = [gap(counts, first - back * days, stored.period_days, begins, n) for back in (1, 2)]
+        places = [first - back * days for back in (1, 2)]
+        gaps = [gap(counts, each, stored.period_days, begins, n, LONG_REACH) for each in places]
         sure = None if any(gaps) else least(n, known, confidence=confidence)
         found.append(Active(window, n, sure))
     return found
 
 
-def gap(counts: Mapping[date, int | None], first: date, period_days: int, begins: date, later: int = 0) -> bool:
+def gap(
+    counts: Mapping[date, int | None], first: date, period_days: int, begins: date, later: int = 0, reach: int = REACH
+) -> bool:
     """Return whether reports of a period are missing, by those of periods on both sides; `later` is one more after it.
 
     Days are held against the same day of other weeks. A metric that grows, or that is used less from a period on, has
@@ -232,7 +238,7 @@ def gap(counts: Mapping[date, int | None], first: date, period_days: int, begins
         return False
     step = _step(period_days)
     before, after = (
-        max(counts.get(first + timedelta(days=side * step * far)) or 0 for far in range(1, REACH + 1))
+        max(counts.get(first + timedelta(days=side * step * far)) or 0 for far in range(1, reach + 1))
         for side in (-1, 1)
     )
     return n == 0 or n < GAP * min(before, max(after, later))

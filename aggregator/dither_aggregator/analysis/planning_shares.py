@@ -6,7 +6,7 @@ text    it is looked for in a list of so many candidates, and stands out where i
 
             share = (z(1 - 5 % / 2 S) + z(80 %)) sqrt(V / n)
 
-words   it is found without a list, as words/needed.py says, if its code has about USUAL_BITS bits
+words   it is found without a list, as kinds/words_precision.py says, if its code has about USUAL_BITS bits
 
 Texts and words are by the normal law, and without the part of the error that other texts add where they share its
 buckets: about the square root of the sum of their squared shares over 2^19.
@@ -22,7 +22,6 @@ import numpy as np
 from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_aggregator.analysis.pure import significance_shares
-from dither_aggregator.analysis.words.needed import signal_needed, verification_line
 from dither_shared.cells import one_cell
 from dither_shared.exact import EPSILON_MAX
 from dither_shared.kinds import KINDS, TextKind
@@ -30,6 +29,7 @@ from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.listed import VALUES_MAX
 from dither_shared.kinds.words import EPSILON_WORDS_MAX
+from dither_shared.kinds.words_precision import signal_needed, verification_line
 from dither_shared.mechanisms import PureMechanism, choose
 from dither_shared.precision import critical_share, detectable_share
 from dither_shared.words.groups import LAYOUTS

@@ -128,8 +128,16 @@ def of_question(asking: Asking, question: Query, alone: int | None = None) -> tu
 def needed(
     asking: Asking, answered: Sequence[tuple[Query, Sequence[QueryAnswer]]], alone: int | None = None
 ) -> Mapping[str, str]:
-    """Return the same in words of the first questions of which nothing was told, by question."""
-    untold = [question for question, answers in answered if all(answer.estimate is None for answer in answers)]
+    """Return the same in words of the first questions of which nothing was told, by question.
+
+    Not of those that count devices: any report has a bound, and without one it is days that are missing.
+    """
+    untold = [
+        question
+        for question, answers in answered
+        if all(answer.estimate is None for answer in answers)
+        and not (question.analysis and question.analysis.kind == "devices")
+    ]
     return {question.text: told(asking, question, alone) for question in untold[:NEEDED_MAX]}
 
 

@@ -26,9 +26,11 @@ from typing import Any
 
 import msgspec
 
+from dither_shared.domains import Coded
 from dither_shared.errors import DitherError, RegistryError
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
+from dither_shared.words.alphabets import is_own
 
 READING_NICENESS = 5
 """Uploads go first. Beside busy programs a page is still made: at 19 it would get a hundredth of a processor."""
@@ -179,7 +181,16 @@ _forker = _Forker()
 
 
 def document_of(registry: Registry) -> dict[str, Any]:
-    """Return what a store takes of a registry."""
+    """Return what a store takes of a registry.
+
+    Raises RegistryError where a compiled registry has brought an alphabet that is none of this dither's: a store keeps
+    digests alone, and could not be opened again.
+    """
+    for name, metric in registry.metrics.items():
+        domain = metric.asked.domain
+        if isinstance(domain, Coded) and domain.alphabet and not is_own(domain.alphabet):
+            other = f"its alphabet, {domain.alphabet[:12]!r}, is not one of this dither's"
+            raise RegistryError(f"metric.{name}: {other}: install the dither that has it")
     return {
         "app": registry.app,
         "plans": [
@@ -261,11 +272,12 @@ def _read(how: bytes, body: bytes) -> tuple[int, bytes]:
         registry.check_dates(utc_today(), source)
         if known:
             known.check(registry)
+        document = document_of(registry)
     except NoRegistry as error:
         return _NO_REGISTRY, error.short
     except DitherError as error:
         return _REFUSED, str(error).encode("utf-8", "backslashreplace")
-    return _READ, json.dumps(document_of(registry)).encode("ascii")
+    return _READ, json.dumps(document).encode("ascii")
 
 
 def _text(body: bytes) -> str:

@@ -16,7 +16,7 @@ OF_ALL = {
     "publish_micro_year": "the most that releases of 366 days may cost a device",
     "device_micro": "the most that all reports may cost a device",
 }
-DELTA = {"publish_delta": "the chance that what releases may cost does not hold"}
+DELTA = {"publish_delta": "the delta at which releases may cost that"}
 EPSILONS = {
     "report_micro": "epsilon of a report",
     "life_micro": "epsilon of all reports of a device",

@@ -38,7 +38,7 @@ from dither_aggregator.store.release_ledger import (
     seed_of,
 )
 from dither_shared.exact import to_micro
-from dither_shared.registry import Registry
+from dither_shared.registry import Metric, Registry
 from dither_shared.releases import ReleaseNoise, last_window, name_of, reports_in, window_of
 from dither_shared.rng import keyed_rng
 
@@ -83,6 +83,7 @@ def _publish(store: Store, stored: StoredPlan, registry: Registry) -> None:
     first, last = last_window(publishing.window, store.sealed())
     if stored.retired or first < first_window(stored, publishing.window) or first >= stored.expires + GRACE:
         return
+    _check_loaded(asked, stored)
     days = (last - first).days + 1
     metric, names, reports = stored.plan.metric, asked.kind.released_names(asked.asked), device_reports(stored, days)
     noise = ReleaseNoise.of(stored.plan, publishing.micro, reports, names, delta)
@@ -101,6 +102,10 @@ def _publish(store: Store, stored: StoredPlan, registry: Registry) -> None:
         delta=delta if noise.rho else None,
     )
     kept = {each.document_id: each for each in store.documents(Release)}.get(entry.document_id)
+    if kept is not None and kept.plan != entry.plan:
+        raise NotPublished(
+            f"{entry.document_id} is not published of rev {entry.plan.rev}: that window is rev {kept.plan.rev}'s"
+        )
     if kept is not None and kept.counts is not None:
         return
     if first < store.tallies_from():
@@ -110,6 +115,19 @@ def _publish(store: Store, stored: StoredPlan, registry: Registry) -> None:
         store.note(COMMAND_LINE, "release charge", f"{entry.document_id}, epsilon {entry.epsilon:g}")
         kept = store.charge_release(replace(entry, commitment=commitment_to(seed)), to_micro(micro_year), delta)
     _draw(store, kept)
+
+
+def _check_loaded(asked: Metric, stored: StoredPlan) -> None:
+    """Raise NotPublished where the store has another registry than the one in hand.
+
+    A plan does not say how often a device reports: apps of a registry that allows more reports than any that was loaded
+    may be in the field already, and the noise would be too little for them.
+    """
+    name, load = asked.name, "`dither metrics load` loads this registry"
+    if not stored.current:
+        raise NotPublished(f"{name} is not published: rev {asked.rev} is not what the store asks now; {load}")
+    if asked.reservation > max(stored.reservation, stored.lowered_from):
+        raise NotPublished(f"{name} is not published: a device may send more reports than the store knows of; {load}")
 
 
 def missing(store: Store, registry: Registry, releases: Iterable[Release]) -> dict[str, list[str]]:

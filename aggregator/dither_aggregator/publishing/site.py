@@ -46,7 +46,7 @@ from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry
-from dither_shared.releases import YEAR_DAYS, Publishing, micro_year, name_of
+from dither_shared.releases import YEAR_DAYS, Publishing, losses_within, micro_year, name_of, scientific
 from dither_shared.safe_output import to_csv, visible
 
 ROWS_DRAWN_MAX, PICTURE_ROWS_MAX = 30, 8
@@ -91,7 +91,7 @@ def about(
         "publish_micro_year": to_micro(registry.publish_epsilon_year),
         "registry_micro_year": micro_year(registry),
         "device_micro": to_micro(registry.device_epsilon),
-        "publish_delta": "" if registry.publish_delta is None else str(registry.publish_delta),
+        "publish_delta": "" if registry.publish_delta is None else scientific(registry.publish_delta),
         "metrics": [_facts_of(registry.metrics[name], each, stored) for name, each in published.items()],
         "unpublished": [_asked(metric) for name, metric in registry.metrics.items() if name not in published],
     }
@@ -364,6 +364,7 @@ def render(facts: Mapping[str, Any], documents: Iterable[SealedRelease], audit: 
         charged=charged,
         delta=delta,
         year=year,
+        losses=losses_within(year, delta),
         year_days=YEAR_DAYS,
     )
     files[MANIFEST] = _json({name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())})
@@ -478,7 +479,9 @@ def _numbers(row: ReleasedRow) -> tuple[float, ...]:
 def _templates() -> Environment:
     templates = Environment(loader=PackageLoader("dither_aggregator.web"), autoescape=True)
     dress(templates)
-    templates.filters.update(epsilon=lambda micro: f"{from_micro(micro):g}", becomes=_becomes, statistic=statistic)
+    templates.filters.update(
+        epsilon=lambda micro: f"{from_micro(micro):g}", becomes=_becomes, statistic=statistic, scientific=scientific
+    )
     return templates
 
 
@@ -522,6 +525,8 @@ def publish_to(
 
 def documents_in(directory: Path) -> list[SealedRelease]:
     """Return the releases that a site has; raise ConfigurationError for a directory that holds something else."""
+    if directory.exists() and not directory.is_dir():
+        raise ConfigurationError(f"{directory} is a file: name a directory, which is new, empty or a site")
     if not directory.exists() or not any(directory.iterdir()):
         return []
     if not (directory / MANIFEST).is_file():
@@ -558,6 +563,8 @@ def audit_in(directory: Path) -> bytes:
 def read_audit(path: Path) -> bytes:
     """Return the page of an audit; raise ConfigurationError for a file that is none, or that runs something."""
     try:
+        if not path.is_file():  # a pipe would never end
+            raise ConfigurationError(f"{path} must be a file")
         if path.stat().st_size > FILE_BYTES_MAX:
             raise ConfigurationError(f"{path} is larger than {FILE_BYTES_MAX:,} bytes")
         content = path.read_bytes()
@@ -576,7 +583,10 @@ def write(directory: Path, files: Files) -> None:
     gone = set(_read(directory / MANIFEST)) - files.keys() if (directory / MANIFEST).exists() else set()
     for name in gone:
         if PART.fullmatch(name):
-            (directory / name).unlink(missing_ok=True)
+            path = directory / name
+            path.unlink(missing_ok=True)
+            if path.parent != directory and path.parent.is_dir() and not any(path.parent.iterdir()):
+                path.parent.rmdir()
     for name, content in files.items():
         path = directory / name
         if path.is_file() and path.read_bytes() == content:
@@ -601,18 +611,23 @@ def verify(directory: Path) -> list[str]:
     there = {
         path.relative_to(directory).as_posix()
         for path in directory.rglob("*")
-        if path.is_symlink() or not path.is_dir()
+        if path.is_symlink() or not path.is_dir() or not any(path.iterdir())
     }
     found = [f"{name} is missing" for name in sorted(files.keys() - there)]
     found += [f"{name} is no part of it" for name in sorted(there - files.keys())]
     for name in sorted(files.keys() & there):
-        if (directory / name).read_bytes() != files[name]:
+        path = directory / name
+        if path.is_symlink() or not path.is_file():
+            found.append(f"{name} is no file of its own")
+        elif path.read_bytes() != files[name]:
             found.append(f"{name} is not what the noisy counts and the facts make of it")
     return found
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise ConfigurationError(f"{path.name} must be a file of its own, and no link")
         if path.stat().st_size > FILE_BYTES_MAX:
             raise ConfigurationError(f"{path.name} is larger than {FILE_BYTES_MAX:,} bytes")
         document = json.loads(path.read_bytes())

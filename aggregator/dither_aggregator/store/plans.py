@@ -46,8 +46,8 @@ class StoredPlan(Document):
     """The most that an earlier registry with this plan reserved, in micro-epsilon, where it was more: apps in the field
     still have that one."""
     since: date | None = None
-    """The day, by the store's clock, since which it has been current and not retired, or on which it last became both;
-    None where an earlier dither did not note it."""
+    """The day, by the store's clock, since which it has been current and its reports taken, or on which it last became
+    so; None where an earlier dither did not note it."""
     measures: str = ""
     """The measure of its own use that a device answers with; "" where an app records the answer."""
 
@@ -202,6 +202,8 @@ class Plans:
     def loading(self, offered: Offered, today: date) -> list[StoredPlan]:
         """Return these plans with a registry's, loaded today: its own current, the older ones beside them.
 
+        One that is asked for longer after its reports were refused begins anew.
+
         Raises StoreError for a rev that came before with another plan.
         """
         plans = {item.id: replace(item, current=False) for item in self.by_id.values()}
@@ -211,13 +213,14 @@ class Plans:
             fresh = max(fresh, id_ + 1)
             known = self.by_id.get(id_)
             most = max(known.reservation, known.lowered_from) if known else 0
+            closed = known and today >= known.expires + GRACE and item.expires > known.expires
             lowered_from = most if most > item.reservation else 0
             plans[id_] = replace(
                 item,
                 id=id_,
                 retired=bool(known and known.retired),
                 lowered_from=lowered_from,
-                since=known.since if known and known.current else today,
+                since=known.since if known and known.current and not closed else today,
             )
         return list(plans.values())
 

@@ -30,8 +30,10 @@ from dither_shared.releases import (
     YEAR_DAYS,
     Loss,
     ReleaseNoise,
+    at_delta,
     counts_of,
     name_of,
+    scientific,
     width_of,
     window_of,
 )
@@ -172,7 +174,9 @@ class Release(Document):
         ):
             raise ValueError("names are different texts, of a plan of hashed ones")
         if self.delta is not None and not (self.delta.is_finite() and DELTA_MIN <= self.delta <= DELTA_MAX):
-            raise ValueError(f"a delta must be from {DELTA_MIN} to {DELTA_MAX}, got {self.delta}")
+            raise ValueError(
+                f"a delta must be from {scientific(DELTA_MIN)} to {scientific(DELTA_MAX)}, got {self.delta}"
+            )
         if type(self.rho) is not int or not 0 <= self.rho < RHO_MAX or bool(self.rho) != (self.delta is not None):
             raise ValueError("a release with a delta must have a rho, and no other one")
         if self.delta is not None and of_zcdp(Fraction(self.rho, MICRO), self.delta) > self.micro + 1:
@@ -247,5 +251,5 @@ def check_year(entry: Release, kept: Iterable[Release], micro_year: int, delta: 
     if charged > micro_year:
         raise NotPublished(
             f"{entry.document_id} is not published: releases of {YEAR_DAYS} days would cost a device "
-            f"{from_micro(charged):g}, more than publish_epsilon_year, {from_micro(micro_year):g}"
+            f"{from_micro(charged):g}{at_delta(delta)}, more than publish_epsilon_year, {from_micro(micro_year):g}"
         )

@@ -150,11 +150,37 @@ export function registryIn(document: unknown): CompiledRegistry {
   return document as CompiledRegistry;
 }
 
-/** Tell whether a document is what its digest says: not damaged, and not changed by hand. */
+/**
+ * Tell whether a document is what its digest says: not damaged, and not changed by hand; and its alphabets what its
+ * plans name, by which each text has a code.
+ */
 export async function isWhole(registry: CompiledRegistry): Promise<boolean> {
   const { digest, ...rest } = registry;
-  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(rest)));
-  return digest == Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  let whole = digest == (await digestOf(rest));
+  for (const { plan, alphabet } of registry.metrics) {
+    const named = plan.domain["alphabet"];
+    if (named) whole &&= named == (await digestOf(alphabet)) && isCode(alphabet!);
+  }
+  return whole;
+}
+
+async function digestOf(document: unknown): Promise<string> {
+  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(document)));
+  return Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Tell whether each row of a table is a full code: of as many symbols as there are, no bits left. */
+function isCode({ scripts, choice }: Alphabet): boolean {
+  const filled = (row: string, symbols: number): boolean =>
+    row.length == symbols && [...row].reduce((sum, letter) => sum + 2 ** (0x60 - letter.charCodeAt(0)), 0) == 1;
+  const choices = scripts.length > 1 ? scripts.length : 0;
+  return (
+    scripts.length > 0 &&
+    filled(choice, choices + 2) &&
+    scripts.every(({ groups, pieces, lengths }) =>
+      lengths.every((row) => filled(row, groups.length + pieces.length + 2)),
+    )
+  );
 }
 
 /** Return a registry whose metrics are answered from a new device's first period on. */

@@ -11,7 +11,7 @@ export const DAY = 20_601;
 export const NOON = (DAY + 0.5) * DAY_MS;
 export const KEY = "k3y";
 
-const hex = (bytes: Uint8Array) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+export const hex = (bytes: Uint8Array) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 export const isoDay = (day: number) => new Date(day * DAY_MS).toISOString().slice(0, 10);
 
 export interface Asked {

@@ -6,12 +6,13 @@ import { after, afterEach, beforeEach, test } from "node:test";
 import { DAY_MS } from "../src/days.ts";
 import type { State } from "../src/device.ts";
 import { start } from "../src/index.ts";
-import type { CompiledRegistry } from "../src/registry.ts";
+import { type Alphabet, canonical, type CompiledMetric, type CompiledRegistry } from "../src/registry.ts";
+import { sha256, utf8 } from "../src/sha256.ts";
 import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
 import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
 import { startForTests } from "../src/testing.ts";
 import { problem, ScriptedServer } from "./server.ts";
-import { KEY, NOON, registryOf, waitUntil } from "./support.ts";
+import { hex, KEY, NOON, registryOf, waitUntil } from "./support.ts";
 
 process.env.DITHER_TELEMETRY = "1";
 const PLAIN = registryOf([{ name: "dark" }, { name: "other" }]);
@@ -740,6 +741,30 @@ test("a document that is no registry is refused, and one that was changed by han
   assert.throws(() => start({ registry: measured, endpoint: server.endpoint, key: KEY }), /dark measures returned/);
   assert.match(await silentWith({}, { registry: { ...PLAIN, quiet_days: 9 } }), /changed by hand/);
   assert.equal(await silentWith({}, { registry: JSON.parse(JSON.stringify(PLAIN)) }), "");
+});
+
+test("an alphabet that is missing, is not the plan's, or codes no text turns telemetry off", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const script = { groups: ["ab", "c"], pieces: [], after: "cc", lengths: ["bbbb", "bbbb", "abcc"] };
+  const full = { scripts: [script], choice: "aa" };
+  const registryWith = (alphabet: Alphabet | undefined, named = alphabet): CompiledRegistry => {
+    const { digest, ...rest } = PLAIN;
+    const [{ plan, ...more }, ...others] = rest.metrics as [CompiledMetric, ...CompiledMetric[]];
+    const domain = { ...plan.domain, alphabet: hex(sha256(utf8(canonical(named)))) };
+    const metrics = [{ ...more, plan: { ...plan, domain }, ...(alphabet && { alphabet }) }, ...others];
+    return { ...rest, metrics, digest: hex(sha256(utf8(canonical({ ...rest, metrics })))) };
+  };
+  assert.equal(await silentWith({}, { registry: registryWith(full) }), "");
+  for (const row of ["````", "bbbc", "bbb", "aaaa"]) {
+    const broken = { ...full, scripts: [{ ...script, lengths: ["bbbb", row, "abcc"] }] };
+    assert.match(await silentWith({}, { registry: registryWith(broken) }), /compile metrics.toml again/, row);
+  }
+  for (const broken of [{ ...full, scripts: [] }, { ...full, choice: "aab" }]) {
+    assert.match(await silentWith({}, { registry: registryWith(broken) }), /compile metrics.toml again/);
+  }
+  const swapped = { ...full, scripts: [{ ...script, groups: ["ba", "c"] }] };
+  assert.match(await silentWith({}, { registry: registryWith(swapped, full) }), /compile metrics.toml again/);
+  assert.match(await silentWith({}, { registry: registryWith(undefined, full) }), /compile metrics.toml again/);
 });
 
 test("a storage of another app, or of a newer version, is left as it is", async () => {

@@ -19,6 +19,10 @@ Any ones. An output of epsilon is (epsilon^2 / 2)-zCDP and these add: Bun, Stein
 
 Canonne, Kamath, Steinke 2020, proposition 12. Its derivative, rho - ln(1 / (a delta)) / (a - 1)^2, has one root.
 
+A loss. At (e, delta) the loss ln(P[y] / Q[y]) of an output y of P may exceed e with a chance above delta. The chance
+that it exceeds rho + 2 sqrt(rho ln(1 / delta)) is at most delta: Markov's inequality for e^{(a - 1) loss} at the best
+order. Bun, Steinke 2016.
+
 All results are upper bounds: every step rounds upward, in decimals of 50 digits. Only the order is looked for in
 floats, because each order has a bound that holds.
 """
@@ -97,6 +101,13 @@ def of_zcdp(rho: Fraction, delta: Decimal) -> int:
     tail = _UP.divide(tail, above_one if tail > 0 else _UP.subtract(order, 1))
     epsilon = _UP.add(_UP.add(moments, tail), _ln_above(_UP.divide(_UP.subtract(order, 1), order)))
     return max(int(_UP.multiply(epsilon, MICRO).to_integral_value(ROUND_CEILING)), 0)
+
+
+def tail_of_zcdp(rho: Fraction, delta: Decimal) -> int:
+    """Return what the privacy loss of rho-zCDP exceeds with a chance of at most delta, in micro-epsilon."""
+    exact = _UP.divide(rho.numerator, rho.denominator)
+    root = _UP.multiply(exact, _UP.minus(_ln_below(delta))).sqrt(_UP).next_plus(_UP)
+    return int(_UP.multiply(_UP.add(exact, _UP.multiply(2, root)), MICRO).to_integral_value(ROUND_CEILING))
 
 
 def _best_order(rho: float, log_of_inverse: float) -> float:

@@ -24,6 +24,7 @@ from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
@@ -88,6 +89,13 @@ class WordsKind(TextKind):
         last = cells.parts[-1]
         noise = PureMechanism.of(last.mechanism).noise_variance
         return noise * Fraction(total, last.cells * last.weight)
+
+    def tells(self, asked: Asked, n: int) -> "Told":
+        """Return the share of a word of usual length that is named: its levels must propose it first."""
+        from dither_shared.kinds.words_precision import told_named  # only for planning
+
+        weights = tuple(part.weight for part in asked.cells.parts)
+        return told_named(Layout(Coded.of(asked.domain).levels, weights), asked.cells, n)
 
     def poisoning(self, domain: TextDomain, cells: Cells) -> "tuple[Worth, ...]":
         """Return that of the share of a text that is looked up: in the verification group, from all of its rows.

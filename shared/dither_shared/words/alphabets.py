@@ -22,7 +22,7 @@ from typing import Any
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
-from dither_shared.words.letters import Codes, codes_of
+from dither_shared.words.letters import LENGTH_MAX, Codes, codes_of
 
 START, ESCAPED = 0, 1
 """Classes, as above."""
@@ -48,6 +48,19 @@ class ScriptTable:
     """The class after each symbol."""
     lengths: tuple[bytes, ...]
     """A row for each class: the lengths of the codes of groups, pieces, END and ESC."""
+
+    def __post_init__(self) -> None:
+        texts = (*self.groups, *self.pieces)
+        sizes = all(group and len(group).bit_count() == 1 for group in self.groups)
+        once = len(self.symbols) == sum(map(len, self.groups)) + len(self.pieces)
+        after = len(self.after) == len(texts) and max(self.after, default=0) < len(self.lengths) > ESCAPED
+        longest_first = sorted(self.pieces, key=len, reverse=True) == [*self.pieces]
+        if not (sizes and once and after and longest_first and all(len(piece) > 1 for piece in self.pieces)):
+            raise InvalidParameter(
+                "a script must have groups of 2^k characters, each once, and a class after each symbol"
+            )
+        for row in self.lengths:
+            _check_code(row, len(texts) + 2)
 
     @cached_property
     def symbols(self) -> dict[str, tuple[int, int, int]]:
@@ -100,6 +113,11 @@ class Alphabet:
     """The lengths of the codes of the scripts, if there are several, and of the two kinds of other characters."""
     document: Mapping[str, Any]
     """All that it was made of."""
+
+    def __post_init__(self) -> None:
+        if not self.scripts or any(script.pieces for script in self.others):
+            raise InvalidParameter("an alphabet must have a script, and pieces only where it has one alone")
+        _check_code(self.choice, len(self.others) + 2)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Alphabet":
@@ -168,6 +186,11 @@ def alphabet_of(digest: str) -> Alphabet:
     return _known[digest]
 
 
+def is_own(digest: str) -> bool:
+    """Tell whether an alphabet is one of this dither's, and not one that a compiled registry has brought."""
+    return any(load(name)[0] == digest for name in ALPHABETS)
+
+
 def load(name: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     """Return the digest of an alphabet of ours, and the levels of words in it with their shares of the reports."""
     held = _file(name)
@@ -177,7 +200,7 @@ def load(name: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
 
 
 def know(document: Mapping[str, Any]) -> str:
-    """Know an alphabet by its digest, and return that."""
+    """Know an alphabet by its digest, and return that; raise InvalidParameter for a table by which no text is coded."""
     from dither_shared.canonical_json import sha256
 
     digest = sha256(document)
@@ -195,6 +218,15 @@ def _file(name: str) -> Any:
     except FileNotFoundError:
         brings = "install dither-aggregator, which brings the tables, or start from the compiled registry"
         raise InvalidParameter(f"{name} has no table here: {brings}") from None
+
+
+def _check_code(lengths: bytes, symbols: int) -> None:
+    """Refuse lengths that no code has, or one in which some bits are no text's: they must fill the row exactly."""
+    filled = len(lengths) == symbols and 0 < min(lengths) <= max(lengths) <= LENGTH_MAX
+    if not filled or sum(1 << LENGTH_MAX - length for length in lengths) != 1 << LENGTH_MAX:
+        raise InvalidParameter(
+            f"a row of an alphabet must be a full code of {symbols} symbols, of 1 to {LENGTH_MAX} bits"
+        )
 
 
 def _rows(rows: Sequence[str]) -> tuple[bytes, ...]:

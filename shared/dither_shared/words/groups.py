@@ -25,6 +25,10 @@ ROWS = 4
 BUCKETS = 1 << 17
 PROPOSED = 50
 """Texts that a search usually proposes: whether somebody has one is told with care for so many."""
+KEPT_MAX = 200
+"""Prefixes that a search takes on to the next level."""
+STANDS_OUT = 3.0
+"""Standard errors below which a search does not look at a prefix."""
 STEP_MAX = 20
 """Bits from one level to the next: an aggregator tries all continuations of what it keeps."""
 _MASK = (1 << WORD_BITS) - 1

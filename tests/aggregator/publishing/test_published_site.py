@@ -1,5 +1,7 @@
 """The site is made of noisy counts alone, and each byte of it can be computed again."""
 
+import os
+import shutil
 import time
 from html import unescape
 from pathlib import Path
@@ -178,12 +180,29 @@ def test_any_changed_byte_is_found(tmp_path: Path) -> None:
     (site / "color" / "more.txt").unlink()
     (site / "more").symlink_to(tmp_path)
     assert verify(site) == ["more is no part of it"]
+    (site / "more").unlink()
+    (site / "empty").mkdir()
+    assert verify(site) == ["empty is no part of it"]
+
+
+@pytest.mark.parametrize("name", ["about.json", "audit.html", "index.html", "color/2026-10.json", "color/index.html"])
+def test_what_is_no_file_of_its_own_is_found_and_not_waited_for(made: Path, tmp_path: Path, name: str) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(made, site)
+    (site / name).rename(tmp_path / "there")
+    (site / name).symlink_to(tmp_path / "there")
+    assert "file of its own" in " ".join(verify(site))
+    (site / name).unlink()
+    os.mkfifo(site / name)
+    assert "must be a file" in " ".join(verify(site)) or "file of its own" in " ".join(verify(site))
 
 
 def test_a_site_is_not_written_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ConfigurationError, match="must be empty or a site"):
         documents_in(tmp_path)
+    with pytest.raises(ConfigurationError, match="is a file: name a directory"):
+        documents_in(tmp_path / "mine.txt")
 
 
 def test_noise_on_each_count_is_its_own() -> None:

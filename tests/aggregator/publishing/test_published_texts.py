@@ -219,6 +219,7 @@ def test_a_site_of_texts_is_what_its_documents_make_of_it(site: Path) -> None:
     assert len(counts) == 1 + ROWS * (2 + len(ANSWERS))
     page = (site / "color" / "index.html").read_text()
     assert "Looked for are the texts that the registry lists" in page
+    assert "is counted as a report, and never by name" in page
     path.write_text(json.dumps({**document, "names": [*ANSWERS[::-1], OTHER]}))
     assert verify(site) != []
 
@@ -270,8 +271,8 @@ def test_a_site_with_gaussian_noise_says_its_delta(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="must not cost more than it says"):
         Release.from_document({**release.published(), "rho": release.rho + 100})
     assert Release.from_document(release.published()) == replace(release, charged=None, commitment="")
-    assert "epsilon 1 at a delta of 0.000001" in (tmp_path / "site" / "color" / "index.html").read_text()
-    assert "but for a chance of 0.000001" in (tmp_path / "site" / "index.html").read_text()
+    assert "epsilon 1 at a delta of 1e-6" in (tmp_path / "site" / "color" / "index.html").read_text()
+    assert "each but for a chance of 1e-6" in (tmp_path / "site" / "index.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from dither_aggregator.accounting.releases import show
 from dither_aggregator.publishing.reading import read
 from dither_aggregator.publishing.registry_changes import changes_between
-from dither_aggregator.publishing.releases import publish
+from dither_aggregator.publishing.releases import first_window, publish
 from dither_aggregator.publishing.site import about, facts_in, publish_to, read_audit, render, verify, write
 from dither_aggregator.store.release_ledger import Release
 from dither_shared.errors import ConfigurationError
@@ -103,6 +103,10 @@ def test_a_site_keeps_no_file_that_is_no_part_of_it_any_more(made: Path, tmp_pat
     write(site, render(facts, documents(MONTHS)))
     assert (tmp_path / "mine.txt").exists()
     assert (site / "mine.txt").exists()
+    (site / "mine.txt").unlink()
+    write(site, render({**facts, "metrics": []}, []))
+    assert verify(site) == []
+    assert not (site / "color").exists()
 
 
 def test_another_audit_than_the_facts_name_is_found(made: Path, tmp_path: Path) -> None:
@@ -213,6 +217,21 @@ def test_a_plan_that_a_registry_has_again_begins_anew(tmp_path: Path) -> None:
         assert [each.name for each in publish(store, asked)[0]] == ["2027-01"]
 
 
+@pytest.mark.parametrize(("loaded", "first"), [(7, date(2026, 12, 1)), (8, date(2027, 1, 1))])
+def test_a_question_that_is_asked_on_after_its_reports_were_refused_begins_anew(
+    tmp_path: Path, loaded: int, first: date
+) -> None:
+    """It expires on 10 December, and its reports are refused from the 17th: a December would lack some."""
+    clock, asked, longer = Clock(), published(expires=date(2026, 12, 10)), published(expires=date(2027, 3, 1))
+    with sqlite_store(asked, tmp_path / "data", clock) as store:
+        clock.travel(19 + loaded)  # from 20 November to 9 December, and on
+        store.load(longer)
+        (stored,) = store.plans("color")
+        assert first_window(stored, "month") == first
+        store.load(longer)  # which changes nothing
+        assert store.plans("color") == [stored]
+
+
 @pytest.mark.parametrize(("expires", "windows"), [(date(2026, 12, 25), []), (date(2026, 12, 26), ["2027-01"])])
 def test_nothing_is_published_of_days_after_the_last_report_that_may_come(
     tmp_path: Path, expires: date, windows: list[str]
@@ -297,5 +316,7 @@ def test_a_closed_window_without_a_release_is_named(tmp_path: Path) -> None:
             seal_all(store)
             assert len(publish_to(site, store, registry)[1]) == refused
     assert json.loads((site / "about.json").read_text())["missing"] == {"color": ["2027-01"]}
-    assert "Closed without a release: 2027-01." in (site / "color" / "index.html").read_text()
+    text = (site / "color" / "index.html").read_text()
+    assert "Closed without a release: 2027-01." in text
+    assert "or nobody published it before the next one closed" in text
     assert verify(site) == []

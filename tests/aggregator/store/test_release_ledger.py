@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from dither_aggregator.store import Store, StoreError, documents
 from dither_aggregator.store.release_ledger import NotPublished, Release, charged_with, check_year
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry, utc_today
-from dither_shared.releases import ReleaseNoise, rho_of
+from dither_shared.releases import ReleaseNoise, last_window, rho_of
 from tests.aggregator.store.conftest import place_of
 from tests.support.registries import registry_text
 from tests.support.stores import Place, append, body_of, fold_all, seal_all
@@ -26,8 +27,8 @@ from tests.support.stores import Place, append, body_of, fold_all, seal_all
 PUBLISHED = 'publish = "week"\npublish_epsilon = 0.5\nwhy = "To draw the right one first."'
 
 
-def published(head: str = "publish_epsilon_year = 26.5", color: str = PUBLISHED) -> Registry:
-    text = registry_text(color=color, expires=utc_today() + timedelta(days=300))
+def published(head: str = "publish_epsilon_year = 26.5", color: str = PUBLISHED, **more: Any) -> Registry:
+    text = registry_text(color=color, expires=utc_today() + timedelta(days=300), **more)
     return Registry.parse(text.replace("[registry]\n", f"[registry]\n{head}\n"))
 
 
@@ -224,6 +225,37 @@ def test_more_reports_than_the_registry_says_now_are_allowed_for(lived: Store, a
     assert releases.device_reports(stored, 2) == 2
     ((release,), _) = publish(lived, fewer)
     assert release.reports == 3
+
+
+def test_a_registry_that_allows_more_reports_than_any_that_was_loaded_publishes_nothing(
+    lived: Store, asked: Registry
+) -> None:
+    """Reports are no part of a plan, so the store has the plan: but not the r of apps that ship this registry."""
+    more = published(reports=7, device_epsilon="100")
+    assert more.metrics["color"].plan == asked.metrics["color"].plan
+    found, (why,) = publish(lived, more)
+    assert found == []
+    assert "more reports than the store knows of; `dither metrics load`" in why
+    lived.load(more)
+    ((release,), _) = publish(lived, more)
+    assert release.reports == 7
+    lived.load(asked)
+    assert publish(lived, more) == ([release], [])  # which was loaded once: apps in the field may have it
+
+
+def test_a_registry_that_is_no_longer_loaded_takes_no_window(lived: Store, asked: Registry) -> None:
+    lived.load(published(rev=2))
+    found, (why,) = publish(lived, asked)
+    assert found == []
+    assert "rev 1 is not what the store asks now" in why
+
+
+def test_a_window_of_another_rev_is_said_and_stays_as_it_is(lived: Store, asked: Registry) -> None:
+    plan, first = published(rev=2).metrics["color"].plan, last_window("week", lived.sealed())[0]
+    lived.take_over_release(Release("color", "Which?", plan, "week", first, 500_000, 3, 1, counts=(1, 2, 3, 4)))
+    ((release,), (why,)) = publish(lived, asked)
+    assert release.plan == plan
+    assert "is not published of rev 1: that window is rev 2's" in why
 
 
 def test_a_rev_that_is_retired_and_taken_back_begins_anew(lived: Store, place: Place, asked: Registry) -> None:

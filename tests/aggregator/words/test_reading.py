@@ -20,6 +20,7 @@ from dither_shared.domains import Coded
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.safe_output import is_visible
+from dither_shared.words.alphabets import Alphabet
 from tests.support.registries import registry
 from tests.support.soaking import scaled
 
@@ -124,8 +125,8 @@ def test_a_tally_is_searched_once_whatever_is_asked_of_it_and_progress_is_told(
     searched: list[Proposed] = []
     told: list[float] = []
 
-    def noted(levels: Sequence[Level], progress: Progress) -> Proposed:
-        searched.append(searched[0] if searched else search(levels, progress))  # one takes half a second
+    def noted(levels: Sequence[Level], progress: Progress, alphabet: Alphabet | None) -> Proposed:
+        searched.append(searched[0] if searched else search(levels, progress, alphabet))  # one takes half a second
         return searched[-1]
 
     monkeypatch.setattr(reading_module, "search", noted)

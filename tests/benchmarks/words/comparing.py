@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from dither_aggregator.analysis.words.needed import FALSE_WORDS
 from dither_aggregator.analysis.words.verdict import FoundWords
+from dither_shared.kinds.words_precision import FALSE_WORDS
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.words.groups import BUCKETS, LAYOUTS, Groups
 from tests.benchmarks.words import ours, pem, real

@@ -1,20 +1,24 @@
 """The alphabets: tables are those of the counts, every text can be coded, and only what a device writes is read."""
 
 import importlib.resources
+import json
 import random
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dither.commands.metrics.compiling import document_of
-from dither_shared.canonical_json import canonical_json
+from dither_aggregator.operations.registry_process import read_apart
+from dither_aggregator.store.plans import Offered
+from dither_shared.canonical_json import canonical_json, sha256
 from dither_shared.errors import InvalidParameter, RegistryError
 from dither_shared.registry import Registry
 from dither_shared.words import alphabets
-from dither_shared.words.alphabets import ALPHABETS, Alphabet, alphabet_of, load
+from dither_shared.words.alphabets import ALPHABETS, Alphabet, alphabet_of, is_own, know, load
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE, PREFIX_MAX, prefix_of
 from dither_shared.words.groups import Groups
 from dither_shared.words.letters import LENGTH_MAX, codes_in
@@ -161,3 +165,88 @@ def test_an_app_alone_needs_the_compiled_registry(monkeypatch: pytest.MonkeyPatc
 def test_an_alphabet_that_is_not_known_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="install the one that has it"):
         alphabet_of("0" * 64)
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, Alphabet]:
+    """The alphabets that a process knows: none at first."""
+    known: dict[str, Alphabet] = {}
+    monkeypatch.setattr(alphabets, "_known", known)
+    return known
+
+
+def another(change: str) -> dict[str, Any]:
+    """Return the table of Greek, changed."""
+    table: dict[str, Any] = json.loads(canonical_json(alphabet("greek").document))
+    script = table["scripts"][0]
+    rows = script["lengths"]
+    match change:
+        case "swapped":
+            script["groups"][:2] = script["groups"][1::-1]
+        case "no bits":
+            script["lengths"] = ["`" * len(row) for row in rows]
+        case "long codes":
+            script["lengths"] = ["~" * len(row) for row in rows]
+        case "unfilled":
+            rows[0] = rows[0].replace(max(rows[0]), chr(ord(max(rows[0])) + 1), 1)
+        case "few classes":
+            del rows[2:]
+        case "no scripts":
+            table["scripts"] = []
+        case "twice":
+            script["groups"][1] = script["groups"][0]
+        case "three":
+            script["groups"][0] = "абв"
+        case "no choice":
+            table["choice"] = ""
+    return table
+
+
+BROKEN = ("no bits", "long codes", "unfilled", "few classes", "no scripts", "twice", "three", "no choice")
+
+
+@pytest.mark.parametrize("change", BROKEN)
+def test_a_table_by_which_no_text_is_coded_is_refused(change: str, known: dict[str, Alphabet]) -> None:
+    table = another(change)
+    known.clear()
+    with pytest.raises((InvalidParameter, ValueError)):
+        know(table)
+    assert not known
+
+
+def compiled(table: object, of_plan: bool) -> str:
+    """Return a compiled registry with another table, whose digest its plan may name; without one for None."""
+    text = registry_text(kind="words", reports=1, color='alphabet = "greek"')
+    document: dict[str, Any] = json.loads(canonical_json(document_of(Registry.parse(text))))
+    metric = next(one for one in document["metrics"] if one["plan"]["metric"] == "color")
+    metric["alphabet"] = table
+    if table is None:
+        del metric["alphabet"]
+    if of_plan:
+        metric["plan"]["domain"]["alphabet"] = sha256(table)
+    del document["digest"]
+    return json.dumps({**document, "digest": sha256(document)})
+
+
+@pytest.mark.parametrize("table", [None, another("swapped")], ids=["none", "another"])
+def test_a_compiled_registry_must_have_the_table_that_its_plan_names(table: object, tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").write_text(compiled(table, of_plan=False), encoding="utf-8")
+    with pytest.raises(RegistryError, match="must have the alphabet that its plan names"):
+        Registry.load(tmp_path / "metrics.json")
+
+
+REFUSED = r"metric\.color: its alphabet, .*, is not one of this dither's: install the dither that has it"
+
+
+def test_a_device_takes_a_later_table_and_a_store_does_not(known: dict[str, Alphabet], tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").write_text(compiled(another("swapped"), of_plan=True), encoding="utf-8")
+    later = Registry.load(tmp_path / "metrics.json")
+    digest = sha256(another("swapped"))
+    assert later.metrics["color"].plan.to_document()["domain"]["alphabet"] == digest  # type: ignore[index]
+    assert digest in known
+    assert not is_own(digest)
+    assert is_own(load("greek")[0])
+    with pytest.raises(RegistryError, match=REFUSED):
+        Offered.of(later)
+    with pytest.raises(RegistryError, match=REFUSED):
+        read_apart(tmp_path / "metrics.json")

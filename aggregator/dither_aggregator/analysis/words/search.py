@@ -21,16 +21,12 @@ import numpy as np
 from dither_aggregator.analysis.words.sketches import Numbers, Sketch
 from dither_shared.words.alphabets import Alphabet
 from dither_shared.words.code import prefix_of
-from dither_shared.words.groups import folded
+from dither_shared.words.groups import KEPT_MAX, STANDS_OUT, folded
 from dither_shared.words.prefixes import NOTHING, Start, read_prefix
 
 Progress = Callable[[float], None]
 """Is told which part of the work is done, from 0 to 1."""
 
-KEPT_MAX = 200
-"""Prefixes that go on to the next level."""
-STANDS_OUT = 3.0
-"""Standard errors below which a prefix is not looked at."""
 LOOKED_AT_MAX = 50_000
 """Continuations of a level that are read: noise makes a third as many, more are made up."""
 BLOCK = 1 << 19

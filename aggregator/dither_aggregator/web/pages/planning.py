@@ -9,7 +9,6 @@ from flask import render_template
 from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
-from dither_aggregator.analysis.words.needed import USUAL_BITS
 from dither_aggregator.store import Store
 from dither_aggregator.web.pages.forms import FormField, as_typed, form
 from dither_aggregator.web.plan_request import (
@@ -24,6 +23,7 @@ from dither_aggregator.web.plan_request import (
 )
 from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
 from dither_shared.kinds.edges import BUCKETS_MAX
+from dither_shared.kinds.words_precision import USUAL_BITS
 from dither_shared.wire.problems import Problem
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}

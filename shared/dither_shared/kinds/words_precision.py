@@ -16,9 +16,10 @@ from functools import cache
 from math import ceil, prod, sqrt
 from statistics import NormalDist
 
-from dither_aggregator.analysis.words.search import KEPT_MAX, STANDS_OUT
-from dither_shared.precision import POWER
-from dither_shared.words.groups import PROPOSED, Layout
+from dither_shared.cells import Cells
+from dither_shared.mechanisms import PureMechanism
+from dither_shared.precision import DETECTABLE, POWER, Told
+from dither_shared.words.groups import KEPT_MAX, PROPOSED, STANDS_OUT, Layout
 
 USUAL_BITS = 30
 """The code of a word of seven letters."""
@@ -42,6 +43,12 @@ def signal_needed(layout: Layout, bits: int = USUAL_BITS) -> float:
         signal = (few + many) / 2
         few, many = (few, signal) if _power(signal, layout, bits) >= POWER else (signal, many)
     return many
+
+
+def told_named(layout: Layout, cells: Cells, n: int) -> Told:
+    """Return the share of a word that n >= 1 reports name with probability POWER, about, if its code has USUAL_BITS."""
+    every = PureMechanism.of(cells.mechanism_of(0)).noise_variance
+    return Told(DETECTABLE, signal_needed(layout) * sqrt(every / n))
 
 
 def verification_line() -> float:
