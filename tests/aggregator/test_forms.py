@@ -1,9 +1,11 @@
 """Forms are made of what parameters declare of themselves, as the API and its description are."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from re import findall
 
 import pytest
+from marshmallow import ValidationError
 
 from dither_aggregator.web.api import description
 from dither_aggregator.web.api.tables import PlanRowsAsked
@@ -12,7 +14,7 @@ from dither_aggregator.web.pages.forms import form
 from dither_aggregator.web.pages.metric import MetricAsked
 from dither_aggregator.web.plan_request import PlanningAsked
 from dither_aggregator.web.queries import SeriesAsked
-from dither_aggregator.web.query_parameters import Whole
+from dither_aggregator.web.query_parameters import FalseShareAsked, Whole
 from tests.support.sites import Site, site
 
 
@@ -86,3 +88,15 @@ def test_a_list_has_a_field_for_each_of_its_values_and_one_that_offers_others(on
     html = one.client.get("/metrics/color/time?values=model+0").text
     assert (html.count('list="values"'), html.count('<datalist id="values">')) == (2, 1)
     assert "model 2" in html.partition("<datalist")[2].partition("</datalist>")[0]
+
+
+@pytest.mark.parametrize(("written", "share"), [(".05", "0.05"), ("0.05", "0.05"), (".5", "0.5")])
+def test_a_share_may_begin_with_its_point(written: str, share: str) -> None:
+    """As `dither rappor decode --false-share` reads it."""
+    assert FalseShareAsked().load({"false_share": written}) == {"false_share": Decimal(share)}
+
+
+@pytest.mark.parametrize("written", [".", "5.", ".0005", "-.05", "1e-2"])
+def test_what_is_no_share_is_refused(written: str) -> None:
+    with pytest.raises(ValidationError, match=r"must be a number from 0\.001 to 0\.5"):
+        FalseShareAsked().load({"false_share": written})

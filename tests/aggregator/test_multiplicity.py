@@ -30,6 +30,13 @@ def test_alpha_is_divided_by_the_share_of_nulls() -> None:
     assert not adaptive(np.full(8, 0.06), 0.05).any(), "none where Benjamini and Hochberg call none"
 
 
+def test_no_estimate_below_zero_is_called_true() -> None:
+    scores = np.random.default_rng(4).normal(np.append(np.zeros(2), np.full(38, 2.0)))
+    p_values = np.append(ndtr(-scores), [0.5, 0.6])
+    assert 0.5 / null_share(p_values) > 1, "Benjamini and Hochberg alone would call all"
+    assert (adaptive(p_values, 0.5) == (p_values < 0.5)).all()
+
+
 def test_the_share_of_nulls_is_the_mean_over_all_worlds() -> None:
     """By brute force: densities in place of bins, a normal law of the logarithm in place of a table of effects."""
     scores = np.random.default_rng(3).normal(np.append(np.zeros(12), np.full(18, 1.5)))

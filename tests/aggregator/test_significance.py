@@ -280,7 +280,9 @@ def texts(*scores: float, groups: dict[int, int] | None = None, confidence: floa
         )
         for place, score in enumerate(scores)
     )
-    return TextsReading(stored_text(), DAY, False, 1_000, View(confidence=confidence), None, 0.01, "wald", rows=rows)
+    strangers = {row.value: 0.0 for row in rows}
+    view = View(confidence=confidence)
+    return TextsReading(stored_text(), DAY, False, 1_000, view, None, 0.01, "wald", rows=rows, strangers=strangers)
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])

@@ -168,6 +168,18 @@ def test_the_share_of_false_ones_is_what_was_asked_for(directory: Path) -> None:
         assert "must be a number from 0.001 to 0.5" in dither(*decoding(directory, f"--false-share={share}")).stderr
 
 
+def test_only_what_is_significant_is_found(directory: Path) -> None:
+    """A candidate may be sure at 95 % and not be named: less may be false than what that verdict is by."""
+    document = decoded(directory)
+    row = next(row for row in document["rows"] if row["value"] == "often")
+    row.update(significant=False, significant_holm=True)
+    lines = list(rappor._table(document, False))
+    found = sum(each["significant"] for each in document["rows"])
+    assert f", {found} of them found" in lines[0]
+    assert sum(line.endswith(("surely", "yes")) for line in lines[3:13]) == found
+    assert not next(line for line in lines if line.startswith("  often ")).endswith("surely")
+
+
 def test_candidates_with_equal_bits_are_shown_as_one(directory: Path) -> None:
     rows = (directory / "map.csv").read_text(encoding="utf-8").splitlines()
     twins = [rows[0].replace("often", name) for name in ("twin", "t" * 50, "\x1b[2J\u65e5\u672c" * 9)]

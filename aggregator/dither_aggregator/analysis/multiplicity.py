@@ -14,7 +14,8 @@ that small count as nulls.
 
 `adaptive` calls anything true in at most a share of alpha of families that are nulls alone: that is Benjamini's and
 Hochberg's proof, for tests that are independent or go together. That a share of alpha is wrong on average in other
-families is measured, not proved (`tests/benchmarks`, section `missed`).
+families is measured, not proved (`tests/benchmarks`, section `missed`). All of this, Holm's proof too, is for p-values
+that are uniform under the null, or larger. Those of memoized texts are nearly so (`decoding/strangers.py`).
 """
 
 from functools import cache
@@ -50,10 +51,13 @@ def benjamini_hochberg(p_values: Floats, alpha: float) -> Mask:
 def adaptive(p_values: Floats, alpha: float) -> Mask:
     """Call true what Benjamini and Hochberg do at alpha by the share of nulls; none where they call none at alpha.
 
-    P-values are one-sided, and uniform under the null.
+    P-values are one-sided, and uniform under the null. None from 1/2 on is called true, however much may be false: such
+    an estimate is not above zero.
     """
     called = benjamini_hochberg(p_values, alpha)
-    return benjamini_hochberg(p_values, alpha / null_share(p_values)) if called.any() else called
+    if called.any():
+        called = benjamini_hochberg(p_values, alpha / null_share(p_values))
+    return called & (p_values < 0.5)
 
 
 def null_share(p_values: Floats) -> float:

@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from dither_aggregator.analysis.decoding.candidates import decode_candidates
 from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
-from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX
+from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX, chances
 from dither_aggregator.analysis.functional import answers_part, answers_variance
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, devices_reach, effective
@@ -72,6 +72,8 @@ class TextsReading(Reading):
     """How well the candidates explain the reports, and what they leave."""
     freedom: float = FREEDOM_MAX
     """The degrees of freedom of the estimates' t law (`decoding.fitting`)."""
+    strangers: dict[str, float] = field(default_factory=dict)
+    """How often a text that nobody has gets as much as each candidate, by the hash alone."""
 
     @property
     def distinct(self) -> Sequence[TextRow]:
@@ -120,8 +122,10 @@ class TextsReading(Reading):
     def _scores(self, rows: Sequence[TextRow]) -> Floats:
         """Return how many standard errors a normal law passes as rarely as each estimate's passes its own."""
         scores = np.array([row.estimate / row.std_error for row in rows])
-        chances = np.maximum(stdtr(self.freedom, -np.abs(scores)), CHANCE_MIN)
-        return np.asarray(-np.sign(scores) * ndtri(chances))
+        strangers = np.array([self.strangers[row.value] for row in rows])
+        low = np.clip(chances(scores, self.freedom, strangers), CHANCE_MIN, 0.5)
+        high = np.maximum(stdtr(self.freedom, scores), CHANCE_MIN)
+        return np.asarray(np.where(scores > 0, -ndtri(low), ndtri(high)))
 
     def _with_ends(self, rows: Sequence[TextRow], alpha: float) -> list[TextRow]:
         """Return rows with intervals of confidence 1 - alpha, each on its own."""
@@ -243,6 +247,7 @@ class Texts(Estimand[TextsReading]):
             rows=rows,
             fit=fit,
             freedom=decoded.error_freedom,
+            strangers={row.value: often for row, often in zip(decoded.rows, decoded.strangers, strict=True)},
         )
 
 

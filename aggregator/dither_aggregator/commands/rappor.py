@@ -53,8 +53,8 @@ _LEGEND = """\
 estimate  a share of all reports, raw: it may be below zero
 selected  for looking at: what stands out, fitted again with nothing below zero; biased
 found     "yes": at most {share:.3g} % of those named are expected to be false (--false-share);
-          "surely" where, with 95 %, none is (Holm). Their intervals are wider than those of the
-          others: of the intervals of all that are found at most 5 % miss on average"""
+          "surely" where, with 95 %, none of these is (Holm). Their intervals are wider than those
+          of the others: of the intervals of all that are found at most 5 % miss on average"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -271,7 +271,7 @@ def _table(document: dict[str, Any], everything: bool) -> Iterator[str]:
 
 def _line(row: dict[str, Any], width: int) -> str:
     label = _label(row["value"], VALUE_COLUMNS)
-    verdict = "surely" if row["significant_holm"] else "yes" if row["significant"] else ""
+    verdict = ("surely" if row["significant_holm"] else "yes") if _found(row) else ""
     return (
         f"  {label}{' ' * (width - _columns(label))}  {row['estimate']:9.3%}  "
         f"{row['lower']:9.3%} .. {row['upper']:8.3%}  {row['proportion']:9.3%}  {verdict}"
@@ -279,7 +279,7 @@ def _line(row: dict[str, Any], width: int) -> str:
 
 
 def _found(row: dict[str, Any]) -> bool:
-    return bool(row["significant"] or row["significant_holm"])
+    return bool(row["significant"])
 
 
 def _label(value: str, width: int) -> str:

@@ -96,7 +96,7 @@ class Exact(fields.Decimal):
         default = {"default": how["load_default"]} if "load_default" in how else {}  # a number, also in the description
         super().__init__(metadata={**about(says, label, size=size), **default}, **how)
         self._least, self._most = least, most
-        self._written = re.compile(rf"[0-9]{{1,3}}(\.[0-9]{{1,{decimals}}})?")
+        self._written = re.compile(rf"[0-9]{{1,3}}(\.[0-9]{{1,{decimals}}})?|\.[0-9]{{1,{decimals}}}")
         self._says = f"must be a number from {least:f} to {most:f} with at most {decimals} decimals"
 
     def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> Decimal:

@@ -23,6 +23,7 @@ import numpy as np
 from dither_aggregator.analysis.decoding.equations import FOLDS, TINY, Equations, weights_of
 from dither_aggregator.analysis.decoding.fitting import Found, settle
 from dither_aggregator.analysis.decoding.message_passing import pass_messages
+from dither_aggregator.analysis.decoding.strangers import stranger_chances
 from dither_aggregator.analysis.inference import Floats
 
 
@@ -41,7 +42,9 @@ def infer_by_folds(equations: Equations) -> Found:
     determined = total > 1e-6 * (equations.patterns @ equations.weight)
     total = np.where(determined, total, 1.0)
     held_norms = norms @ held_out[:: equations.channel.k]
-    estimate = ((held_norms * shares).sum(axis=1) + equations.patterns @ (equations.weight * residual)) / total
+    gains = equations.weight * residual
+    totals = (held_norms * shares).sum(axis=1) + equations.patterns @ gains
+    estimate = totals / total
     chi_square = float((equations.weight * residual**2).sum())
     freedom = len(residual) - norms.shape[1]
     scale2 = max(1.0, chi_square / freedom)
@@ -56,6 +59,7 @@ def infer_by_folds(equations: Equations) -> Found:
         freedom,
         common=equations.common,
         cohorts=equations.cohorts,
+        strangers=stranger_chances(gains.reshape(equations.cohorts, -1), equations.channel.h, totals),
         split=True,
     )
 

@@ -19,8 +19,8 @@ share in the population of which the reports are a random sample, and a little m
 reports. The residuals show all that the model does not explain, such as frequent strings that the list misses: every
 standard error is multiplied by sqrt(max(1, chi-square / degrees of freedom)), taken within cohorts. Intervals hold on
 average over the hash, too: what a missing string adds to a candidate's bits is the same in each decoding with the same
-cohorts. With few cohorts such a string is no normal noise, so verdicts, and intervals of the strings found, are by a t
-law (`Found.freedom`).
+cohorts. With few cohorts such a string is no normal noise, so verdicts, and the intervals that are shown, are by a t
+law (`Found.freedom`), and a verdict is that strings that nobody has hardly ever get as much, too (strangers.py).
 
 `proportion` is another column, for looking at: only of candidates that somebody seems to have, none below zero. It is
 biased; verdicts and intervals are made of the others.
@@ -39,11 +39,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import chdtrc, ndtri, stdtr
+from scipy.special import chdtrc, ndtri
 
 from dither_aggregator.analysis.decoding.cross_fitting import infer_by_folds
 from dither_aggregator.analysis.decoding.equations import Channel, Equations, Ints, make_equations, merge, reweighted
-from dither_aggregator.analysis.decoding.fitting import Found, infer_whole, know_nothing
+from dither_aggregator.analysis.decoding.fitting import Found, chances, infer_whole, know_nothing
 from dither_aggregator.analysis.decoding.selection import selected_shares
 from dither_aggregator.analysis.inference import Floats, Z
 from dither_aggregator.analysis.multiplicity import adaptive, holm, selected_z
@@ -53,6 +53,7 @@ from dither_shared.precision import ALPHA
 
 __all__ = ["Candidate", "Channel", "Decoded", "decode"]
 
+_NOT_OF_THE_FIT = ("rows", "error_freedom", "strangers")
 MISFIT = 1e-3
 """A chi-square so improbable is said to be a misfit."""
 MISFIT_OF_MANY = 1.5
@@ -95,6 +96,8 @@ class Decoded:
     degrees_of_freedom: int
     error_freedom: float
     """The degrees of freedom of the t law that says how rarely an estimate is so far from zero."""
+    strangers: tuple[float, ...]
+    """How often a string that nobody has gets as much as each row, by the hash alone."""
     seconds: float
     sentences: tuple[str, ...]
     false_share: float = ALPHA
@@ -102,31 +105,31 @@ class Decoded:
 
     def summary(self) -> dict[str, object]:
         """Return what is told of the fit, ready for JSON: every number is finite."""
-        return {name: value for name, value in vars(self).items() if name not in ("rows", "error_freedom")}
+        return {name: value for name, value in vars(self).items() if name not in _NOT_OF_THE_FIT}
 
     def named(self, false_share: float) -> "Decoded":
         """Return the same, with those called significant of which at most such a share is expected to be false.
 
         It is above 0 and at most 1/2. `multiplicity` says what of it is proved, and what measured.
         """
-        groups = {row.group or row.value: row for row in self.rows}
-        off = np.array([row.estimate / row.std_error for row in groups.values()])
-        p_values: Floats = stdtr(self.error_freedom, -off).astype(np.float64)
-        called = adaptive(p_values, false_share)
+        groups = {row.group or row.value: (row, often) for row, often in zip(self.rows, self.strangers, strict=True)}
+        scores = np.array([row.estimate / row.std_error for row, _ in groups.values()])
+        strangers = np.array([often for _, often in groups.values()])
+        called = adaptive(chances(scores, self.error_freedom, strangers), false_share)
         significant = dict(zip(groups, called.tolist(), strict=True))
         rows = tuple(replace(row, significant=significant[row.group or row.value]) for row in self.rows)
         return replace(self, rows=rows, false_share=false_share)
 
     @property
     def shown(self) -> tuple[Candidate, ...]:
-        """The rows, of which those found have wider intervals: of these at most 5 % miss on average, although found."""
+        """The rows with intervals by the t law, of those found wider: at most 5 % miss on average, although found."""
         apart = [row for row in self.rows if row.group in ("", row.value)]
-        z = selected_z(sum(row.significant for row in apart), len(apart), ALPHA, self.error_freedom)
+        found = selected_z(sum(row.significant for row in apart), len(apart), ALPHA, self.error_freedom)
+        other = selected_z(1, 1, ALPHA, self.error_freedom)
+        reach = [(found if row.significant else other) * row.std_error for row in self.rows]
         return tuple(
-            replace(row, lower=row.estimate - z * row.std_error, upper=row.estimate + z * row.std_error)
-            if row.significant
-            else row
-            for row in self.rows
+            replace(row, lower=row.estimate - below, upper=row.estimate + below)
+            for row, below in zip(self.rows, reach, strict=True)
         )
 
     def to_document(self) -> dict[str, object]:
@@ -164,6 +167,7 @@ def decode(tally: Counts, candidates: Sequence[str], bits: Ints, channel: Channe
         chi_square=found.chi_square,
         degrees_of_freedom=found.degrees_of_freedom,
         error_freedom=found.freedom,
+        strangers=tuple(found.strangers[group_of].tolist()),
         sentences=tuple(_sentences(tally, candidates, group_of, found)),
         seconds=time.perf_counter() - started,
     ).named(ALPHA)
@@ -194,8 +198,7 @@ def _infer(equations: Equations) -> Found:
 
 
 def _rows(candidates: Sequence[str], group_of: Ints, found: Found, proportion: Floats) -> tuple[Candidate, ...]:
-    p_values: Floats = stdtr(found.freedom, -found.estimate / found.std_error).astype(np.float64)
-    surely = holm(p_values, ALPHA)
+    surely = holm(found.chances, ALPHA)
     sizes = np.bincount(group_of)
     _, first = np.unique(group_of, return_index=True)
     rows = []

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtr
 
-from dither_aggregator.analysis.decoding.equations import Equations, Mask
+from dither_aggregator.analysis.decoding.equations import TINY, Equations, Mask
 from dither_aggregator.analysis.decoding.least_squares import least_squares
+from dither_aggregator.analysis.decoding.strangers import stranger_chances
 from dither_aggregator.analysis.functional import answers_variance
 from dither_aggregator.analysis.inference import Floats, Z
 
@@ -25,6 +27,8 @@ class Found:
     chi_square: float
     degrees_of_freedom: int
     cohorts: int
+    strangers: Floats
+    """How often a string that nobody has gets as much as each candidate, float64[G]."""
     split: bool = False
 
     @property
@@ -44,21 +48,33 @@ class Found:
         return min(max(self.cohorts - 1, 1) / added**2, FREEDOM_MAX) if added else FREEDOM_MAX
 
     @property
+    def chances(self) -> Floats:
+        """The p-values of all candidates, float64[G]: the larger of the t law's and the strangers'."""
+        return chances(self.estimate / self.std_error, self.freedom, self.strangers)
+
+    @property
     def unlisted_interval(self) -> tuple[float, float]:
         """The ends of the 95 % interval of what is in none of the candidates."""
         return self.unlisted - Z * self.unlisted_error, self.unlisted + Z * self.unlisted_error
 
 
+def chances(scores: Floats, freedom: float, strangers: Floats) -> Floats:
+    """Return how rarely nobody's strings are so many standard errors above zero, float64[G]: at most so."""
+    return np.asarray(np.maximum(stdtr(freedom, -scores), strangers))
+
+
 def know_nothing(candidates: int) -> Found:
     """Return what is found where there is no report."""
     unknown = np.zeros(candidates + 1)
-    return settle(unknown, unknown, unknown > 0, 0.0, 0, common=0.0, cohorts=0)
+    return settle(unknown, unknown, unknown > 0, 0.0, 0, common=0.0, cohorts=0, strangers=np.ones(candidates))
 
 
 def infer_whole(equations: Equations) -> Found:
     """Fit all candidates at once."""
     fit = least_squares(equations, np.arange(equations.patterns.shape[0]))
     variance = fit.scale**2 * fit.variances
+    gains = (equations.weight * fit.residual).reshape(equations.cohorts, -1)
+    totals = fit.coefficients[:-1] / np.maximum(fit.variances[:-1], TINY**2)
     return settle(
         fit.coefficients,
         variance,
@@ -67,6 +83,7 @@ def infer_whole(equations: Equations) -> Found:
         fit.degrees_of_freedom,
         common=equations.common,
         cohorts=equations.cohorts,
+        strangers=stranger_chances(gains, equations.channel.h, totals),
     )
 
 
@@ -79,6 +96,7 @@ def settle(
     *,
     common: float,
     cohorts: int,
+    strangers: Floats,
     split: bool = False,
 ) -> Found:
     """Complete the variances, and call an estimate nothing, 0 with a standard error of 1, where that is what is known.
@@ -90,4 +108,4 @@ def settle(
     known = determined & (error < 1)
     estimate, error = np.where(known, coefficients, 0.0), np.where(known, error, 1.0)
     unlisted = float(estimate[-1]), float(error[-1])
-    return Found(estimate[:-1], error[:-1], known[:-1], *unlisted, chi_square, freedom, cohorts, split)
+    return Found(estimate[:-1], error[:-1], known[:-1], *unlisted, chi_square, freedom, cohorts, strangers, split)
