@@ -13,9 +13,10 @@ Effects have a lognormal law here. One that makes them too small to be seen besi
 that small count as nulls.
 
 `adaptive` calls anything true in at most a share of alpha of families that are nulls alone: that is Benjamini's and
-Hochberg's proof, for tests that are independent or go together. That a share of alpha is wrong on average in other
-families is measured, not proved (`tests/benchmarks`, section `missed`). All of this, Holm's proof too, is for p-values
-that are uniform under the null, or larger. Those of memoized texts are nearly so (`decoding/strangers.py`).
+Hochberg's proof, for tests that are independent or go together. In other families a benchmark
+measures that a share of alpha is wrong on average (`tests/benchmarks`, section `missed`); it is not proved. All of
+this, Holm's proof too, is for p-values that are uniform under the null, or larger. The p-values of memoized texts are
+nearly so (`decoding/strangers.py`).
 """
 
 from functools import cache
