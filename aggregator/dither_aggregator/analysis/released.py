@@ -65,8 +65,8 @@ class Released:
 def released_counts(plan: Plan, names: Sequence[str], counts: Counts) -> Counts:
     """Return what is counted of a tally's vector in a release, before its noise: one cell's after the other's.
 
-    That is how often each symbol was sent, or member named; or, where texts are named, the cell's number of reports and
-    how many of them support each text.
+    A cell counts how often each symbol was sent, or each member named; of named texts, its reports and those of them
+    that support each.
     """
     if not names:
         return np.concatenate([table[:, 1:].ravel() for _, table, _ in tables(plan.cells, counts)])

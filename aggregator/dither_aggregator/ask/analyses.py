@@ -4,7 +4,7 @@ All are made of noisy sums that any question may ask for (`AnalysisRow.queries` 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import prod
 from typing import Protocol, TypeVar
@@ -55,8 +55,6 @@ class AnalysisRow:
     """The days that it is of; None where they are the question's."""
     n: int | None = None
     """Its reports, likewise."""
-    is_bound: bool = False
-    """Whether it is a number of devices at least, which has no upper end."""
     queries: Sequence[StepSums] = field(default=(), repr=False)
     weights: Mapping[str, float] = field(default_factory=dict, repr=False)
     """The numbers before values or cells of which it is the sum, or of a coefficient its error; {} of a model."""
@@ -197,11 +195,10 @@ def rows(
 
 def _devices(asking: Asks, analysis: Analysis, window: Window | None, alpha: float) -> tuple[int, list[AnalysisRow]]:
     found = []
-    for days, n, least in devices.bounds(asking.store, analysis, window, alpha):
-        if least is None:
-            found.append(AnalysisRow("", untold="reports of a period before it are missing", window=days, n=n))
-        else:
-            found.append(AnalysisRow("", least, least, note=devices.NOTE, window=days, n=n, is_bound=True))
+    for each in devices.bounds(asking.store, analysis, window, alpha):
+        row = AnalysisRow("", each.least, each.least, window=each.window, n=each.n)
+        missing = "reports of a period before it are missing"
+        found.append(replace(row, untold=missing) if each.least is None else replace(row, note=devices.NOTE))
     if not found:
         raise Untold(f"no whole {analysis.span} of which reports are kept")
     return 0, found

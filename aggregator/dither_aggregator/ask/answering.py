@@ -461,7 +461,9 @@ class Asking:
             yield QueryAnswer(
                 days,
                 reports,
-                int(row.lower) if row.is_bound and row.lower else _devices(resolved.stored, reports, days),
+                int(row.lower)
+                if analysis.kind == "devices" and row.lower
+                else _devices(resolved.stored, reports, days),
                 guard.family,
                 guard.z,
                 *ends,

@@ -5,7 +5,7 @@
 They have no noise to remove, but reports come late, or never: `analysis.people` has the bound and what it rests on.
 """
 
-from dither_aggregator.analysis.people import LATE, WEEK_DAYS, active, least, measured, periods
+from dither_aggregator.analysis.people import LATE, WEEK_DAYS, Active, active, least, measured, periods
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.language import Analysis, BadQuestion, Step
 from dither_aggregator.store import Store, StoredPlan
@@ -30,15 +30,9 @@ def windows(store: Store, analysis: Analysis, within: Window | None) -> list[Win
     return periods(store, counting(store, analysis), within)
 
 
-def bounds(
-    store: Store, analysis: Analysis, within: Window | None, alpha: float
-) -> list[tuple[Window, int, int | None]]:
-    """Return each period with its reports, and how many devices were used in it at least; None where that is not known.
-
-    A bound is wrong with a chance of alpha at most.
-    """
-    told = active(store, counting(store, analysis), windows(store, analysis, within), 1 - alpha)
-    return [(each.window, each.n, each.least) for each in told]
+def bounds(store: Store, analysis: Analysis, within: Window | None, alpha: float) -> list[Active]:
+    """Return each period with its bound, which is wrong with a chance of alpha at most."""
+    return active(store, counting(store, analysis), windows(store, analysis, within), 1 - alpha)
 
 
 def reports_needed(alpha: float) -> int:
