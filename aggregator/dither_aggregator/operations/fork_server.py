@@ -98,6 +98,7 @@ class ForkServer:
         """
         if threading.active_count() > 1:
             return
+        self.end()
         ours, theirs = socket.socketpair()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:

@@ -9,6 +9,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 
 from dither_aggregator.ingest import process_counters
@@ -152,7 +153,7 @@ class Admission(Admitting):
     def _peers(self, scope: Scope) -> Peers:
         """Return whom a request counts for; nobody where limits by address do not hold for it."""
         address = scope["client"][0] if scope["client"] else ""
-        if not address or (ip_address(address).is_loopback and not self._this_machine):
+        if not address or (_is_loopback(address) and not self._this_machine):
             return ()
         return self._clients.client_of(address, scope["headers"])
 
@@ -167,6 +168,11 @@ class Admission(Admitting):
         """Count that a limit has refused a request."""
         self.hits[limit] += 1
         process_counters.limit_hit(limit.removesuffix("-full"))
+
+
+@lru_cache(4_096)  # it is asked for each upload, and a connection brings many
+def _is_loopback(address: str) -> bool:
+    return ip_address(address).is_loopback
 
 
 @dataclass(frozen=True)

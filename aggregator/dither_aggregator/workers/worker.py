@@ -36,7 +36,7 @@ ENDED_WELL = "WorkerLostError('Worker exited prematurely: exitcode 0 "
 """In the words of billiard: a process that has ended, and whose last result was not read in time."""
 CANNOT_CONNECT = "consumer: Cannot connect to %s: %s"
 """In those of Celery: the broker's address, and why."""
-_SIGUSR1 = {signal.SIGUSR1}
+_NOT_FOR_PROCESSES = {signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 _log = logging.getLogger("dither_aggregator")
 
@@ -155,9 +155,10 @@ def _add_tasks(app: Celery, handlers: TaskHandlers, run_candidate_job: Callable[
 
 def _connect_signals(handlers: TaskHandlers, orders: _Orders) -> None:
     # billiard would have SIGUSR1 end a process, or be an exception in the middle of a count: there it stays blocked.
+    # The others would end a process that has not come to ignore them.
     os.register_at_fork(
-        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _SIGUSR1),
-        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _SIGUSR1),
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGUSR1, *_NOT_FOR_PROCESSES}),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, {signal.SIGUSR1, *_NOT_FOR_PROCESSES}),
     )
 
     def begin(**_: object) -> None:
@@ -166,9 +167,9 @@ def _connect_signals(handlers: TaskHandlers, orders: _Orders) -> None:
         if orders.orphaned:
             os._exit(1)
         # A supervisor may signal all processes: they are to end what they are at, as their parent asks them to.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+        for number in _NOT_FOR_PROCESSES:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOT_FOR_PROCESSES)
         say_stacks_by_a_thread()
 
     def end(exitcode: int, **_: object) -> None:
