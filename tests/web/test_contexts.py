@@ -1,4 +1,4 @@
-"""The web SDK in workers, service workers and frames of a real Chromium and a real Firefox."""
+"""The web SDK in workers, service workers and frames of two real browsers, and where a Firefox keeps nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.firefox import AnyPage
+from tests.support.firefox import AnyPage, Person, firefox
 from tests.support.registries import registry_text
-from tests.support.web_pages import WEB, bundle, compiled, node
-from tests.web.test_browsers import STATUS, Visited, visiting
+from tests.support.web_pages import WEB, bundle, compiled, node, site
+from tests.web.test_browsers import RECORD, START, STATUS, Visited, visiting
 
 SCRIPT = """import {{ start }} from "{sdk}";
 self.onmessage = async ({{ data, ports: [port] }}) => {{
@@ -114,3 +114,23 @@ def test_a_page_in_a_frame_of_another_site_keeps_nothing(visited: Visited) -> No
     assert visited.page.evaluate(FRAME, of_another) == {"silent": "the page is in a frame of another site", "kept": 0}
     # The same page in a frame of its own site speaks, and so what is silent is the frame.
     assert visited.page.evaluate(FRAME, visited.url + "/framed.html") == {"silent": "", "kept": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("preference", "value", "silent"),
+    [
+        ("browser.privatebrowsing.autostart", True, "Global Privacy Control is set"),
+        ("network.cookie.cookieBehavior", 2, "what this page keeps cannot be used now: "),
+    ],
+    ids=["private window", "storage refused"],
+)
+def test_a_firefox_that_forbids_telemetry_or_storage_is_silent_and_says_so(
+    built: Path, preference: str, value: object, silent: str
+) -> None:
+    with firefox({preference: value}) as started, site(built) as url:
+        page = Person(started, "default").new_page()  # BiDi's name of whoever has the profile
+        page.goto(url)
+        page.evaluate(START, {"endpoint": "http://127.0.0.1:1", "key": "k", "consent": True})
+        assert page.evaluate(RECORD, ["color", "red"]) == 0
+        assert page.evaluate(STATUS)["silent"].startswith(silent)
