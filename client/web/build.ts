@@ -60,6 +60,10 @@ function sizes(outputs: Metafile["outputs"]): void {
       `${name.padEnd(32)}${`${files.size}`.padStart(6)}${`${minified}`.padStart(10)}${`${zipped}`.padStart(8)}`,
     );
   }
+  const sources = Object.entries(outputs["dist/index.js"]!.inputs);
+  for (const [source, { bytesInOutput }] of sources.sort(([, a], [, b]) => b.bytesInOutput - a.bytesInOutput)) {
+    console.log(`  in the core: ${source.replace("src/", "")}`.padEnd(38) + `${bytesInOutput}`.padStart(10));
+  }
 }
 
 rmSync("dist", { recursive: true, force: true });

@@ -59,6 +59,7 @@ def site(directory: Path, reaches: Sequence[str] = ()) -> Iterator[str]:
 
         def end_headers(self) -> None:
             policy = f"default-src 'none'; script-src 'self'; img-src data:; connect-src 'self' {' '.join(reaches)}"
+            policy += f"; frame-src http://*:{server.server_port}"  # by its address it is another site
             self.send_header("Content-Security-Policy", policy)
             self.send_header("Cache-Control", "no-store")
             super().end_headers()

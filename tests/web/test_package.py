@@ -41,6 +41,7 @@ def test_it_has_modules_types_licence_and_nothing_of_the_workshop(package: Path)
     assert all(re.fullmatch(r"[A-Z]+(\.md)?|package\.json|dist/[\w/-]+\.(js|js\.map|d\.ts)", name) for name in names)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert (manifest["version"], manifest["license"]) == (project["version"], project["license"])
+    assert manifest["publishConfig"] == {"provenance": True}
     assert not manifest.keys() & {"dependencies", "peerDependencies", "optionalDependencies"}
     assert not {"install", "postinstall", "prepare"} & manifest["scripts"].keys()
     for each in manifest["exports"].values():

@@ -32,6 +32,8 @@ export interface Options {
   development?: boolean;
   /** Whether to ask the browser to keep the storage also when room is short. */
   persist?: boolean;
+  /** In a worker: what `forbidden()` says on the page that began it. Without that a worker is silent. */
+  forbidden?: string;
 }
 
 /**
@@ -50,7 +52,7 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
   const inMemory = options.storage == MEMORY || (!globalThis.indexedDB && isNode);
   const name = `dither:${options.storage ?? registry.app}${development ? ":development" : ""}`;
   const route: Route = { url: "", key: options.key, simple: !isNode, fetch: globalThis.fetch };
-  let [silent, place] = [forbidden(inMemory), 0];
+  let [silent, place] = [forbiddenHere(inMemory, options.forbidden), 0];
   try {
     place = placeOf(options.public, registry);
     route.url = addressOf(options.endpoint, options.key, development);
@@ -81,8 +83,16 @@ const environment = (globalThis as { process?: { env?: Record<string, string>; v
   .process;
 const isNode = !!environment?.versions?.node;
 
-/** Return why nothing may be recorded, kept or sent here, whatever the person chose; "" if nothing forbids it. */
-function forbidden(inMemory: boolean): string {
+/**
+ * Return why nothing may be recorded, kept or sent on this page, whatever the person chose; "" if nothing forbids it.
+ *
+ * A page hands it to its workers, for their `start()`: they see neither Do Not Track nor the frame that a page is in.
+ */
+export function forbidden(): string {
+  return forbiddenHere(false, "");
+}
+
+function forbiddenHere(inMemory: boolean, onPage: string | undefined): string {
   const { navigator, indexedDB, isSecureContext } = globalThis;
   const { doNotTrack, globalPrivacyControl } = (navigator ?? {}) as {
     doNotTrack?: string;
@@ -92,6 +102,8 @@ function forbidden(inMemory: boolean): string {
   if (doNotTrack == "1" || doNotTrack == "yes") return "Do Not Track is set";
   if (inFrameOfAnotherSite()) return "the page is in a frame of another site";
   if (isNode) return forbiddenByEnvironment(environment?.env ?? {});
+  if (onPage) return onPage;
+  if (onPage === undefined && !isPage()) return "a worker is not told what forbids telemetry: start({ forbidden })";
   if (isSecureContext === false) return "the page is not secure: it must come by https, or from this machine";
   if (inMemory) return "";
   if (!indexedDB || !navigator?.locks || !globalThis.BroadcastChannel) return "this browser keeps nothing for the page";
@@ -109,9 +121,13 @@ function forbiddenByEnvironment(variables: Record<string, string>): string {
   return isSet("CI") ? "CI is set: this is no person's device (DITHER_TELEMETRY=1 overrules it)" : "";
 }
 
+function isPage(): boolean {
+  return typeof document != "undefined";
+}
+
 function inFrameOfAnotherSite(): boolean {
   try {
-    return globalThis.top?.location.href === undefined && typeof document != "undefined";
+    return globalThis.top?.location.href === undefined && isPage();
   } catch {
     return true;
   }

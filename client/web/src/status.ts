@@ -73,6 +73,17 @@ export function statusOf(registry: CompiledRegistry, told: Told, device?: Device
   };
 }
 
+/** Return why a flush has sent nothing, by metric: of a hidden one the same whether it was answered or not. */
+export function nothingSent(registry: CompiledRegistry, metrics: Status["metrics"]): string {
+  const parts = registry.metrics.map(({ plan, terms }) => {
+    const { silent, until } = metrics[plan.metric]!;
+    const isOpen = ["", "answered", "unopened", "waiting"].includes(silent);
+    const why = terms.presence == "hidden" && isOpen ? "hidden" : silent || "nothing was recorded";
+    return `${plan.metric}: ${why}${until && why != "hidden" ? ` until ${until}` : ""}`;
+  });
+  return `nothing to send: ${parts.join("; ")}`;
+}
+
 function metricStatus({ silent, until }: Decision): MetricStatus {
   return { silent, until: until ? new Date(until * 86_400_000).toISOString().slice(0, 10) : undefined };
 }

@@ -159,7 +159,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     );
     if ((await this.#peek((device) => device.otherTerms))?.length) this.#consent = await import("./consent.ts");
     // Before any answer: nothing that is fetched depends on one.
-    await Promise.allSettled(registry.metrics.map(load));
+    for (const parts of await Promise.allSettled(registry.metrics.map(load)))
+      if (parts.status == "rejected") this.#settings.warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
     this.#speaks = !this.#closed && !this.#refused;
     if (!this.#speaks) return;
     await this.#sender.start();
@@ -194,8 +195,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   #fail(error: unknown): void {
-    const why = error instanceof Error ? error.message || error.name : "failed";
-    this.#fault = `what this page keeps cannot be used now: ${why}`;
+    this.#fault = `what this page keeps cannot be used now: ${messageOf(error)}`;
   }
 
   #listen(): void {
@@ -331,7 +331,15 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       this.#then(() => this.#catchUp()).then(() => this.#whySilent()),
     );
     if (detail !== "") return { sent: 0, waiting: 0, detail: detail ?? "no answer yet" };
-    return this.#sender.flush(within).catch((error: unknown) => ({ sent: 0, waiting: 0, detail: describe(error) }));
+    const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: describe(error) });
+    const flushed = await this.#sender.flush(within).catch(failed);
+    if (flushed.sent || flushed.waiting || flushed.detail) return flushed;
+    return { ...flushed, detail: await this.#whyNothing() };
+  }
+
+  async #whyNothing(): Promise<string> {
+    const { silent, metrics } = await this.status();
+    return silent || (await import("./status.ts")).nothingSent(this.#settings.registry, metrics);
   }
 
   #waitFor<T>(within: number, promise: Promise<T>): Promise<T | undefined> {
@@ -361,7 +369,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       this.#fail(error);
       return this.#fault;
     });
-    const [{ statusOf }, consent] = await Promise.all([import("./status.ts"), import("./consent.ts")]);
+    const modules = await Promise.all([import("./status.ts"), import("./consent.ts")]).catch(messageOf);
+    if (typeof modules == "string") return this.#statusWithout(modules);
+    const [{ statusOf }, consent] = modules;
     this.#consent = consent;
     const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
     const told = { silent, word: word ?? "off", noted: this.#noted, development } as const;
@@ -370,6 +380,24 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       : await this.#peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
     if (!this.#speaks) storage.close();
     return seen ?? statusOf(registry, told);
+  }
+
+  /** Return a status where the modules that tell more cannot be fetched. */
+  #statusWithout(why: string): Status {
+    const { silent, development } = this.#settings;
+    const off = { silent: "off", until: undefined } as const;
+    return {
+      silent: silent || `modules of dither-web cannot be loaded here: ${why}`,
+      waiting: 0,
+      spent: {},
+      counts: { ...this.#noted },
+      asks: {},
+      refused: [],
+      metrics: Object.fromEntries([...this.#metrics.keys()].map((name) => [name, off])),
+      sending: { outcome: "", last: undefined, next: undefined, heldUntil: undefined },
+      development,
+      ask: false,
+    };
   }
 
   /** Return the upload that is sent next and what it costs, without building or charging it. */
@@ -430,6 +458,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     this.#sender.takeBack();
     await this.#then(() => this.#step((device) => device.forget(), true));
   }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message || error.name : "failed";
 }
 
 function copyOf(answer: unknown): unknown {

@@ -12,7 +12,7 @@ import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
 import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
 import { startForTests } from "../src/testing.ts";
 import { problem, ScriptedServer } from "./server.ts";
-import { hex, KEY, NOON, registryOf, waitUntil } from "./support.ts";
+import { DAY, hex, isoDay, KEY, NOON, registryOf, waitUntil } from "./support.ts";
 
 process.env.DITHER_TELEMETRY = "1";
 const PLAIN = registryOf([{ name: "dark" }, { name: "other" }]);
@@ -456,6 +456,40 @@ test("a flush says that what waits leaves on another day", async () => {
   assert.deepEqual([sent, waiting], [0, 1]);
   assert.match(detail, /has left today: the next one waits for another day/);
   await telemetry.close();
+});
+
+test("a flush with nothing to send says why, of a hidden metric the same whatever was answered", async () => {
+  const hidden = { name: "ill", presence: "hidden" as const };
+  const telemetry = page({ registry: registryOf([{ name: "dark" }, { name: "other", charges: 1, period: 7 }, hidden]) });
+  telemetry.record("other", true);
+  assert.equal((await telemetry.flush()).sent, 1);
+  await telemetry.setConsent(false, "dark");
+  const other = `other: answered until ${isoDay(DAY + 7)}`;
+  for (const answered of [false, true]) {
+    if (answered) telemetry.record("ill", true);
+    await telemetry.status();
+    await new BrowserStorage(name).change((state) => void delete state.metrics["ill"]!.slot); // else it is what waits
+    assert.deepEqual(await telemetry.flush(), {
+      sent: 0,
+      waiting: 0,
+      detail: `nothing to send: dark: refused; ${other}; ill: hidden`,
+    });
+  }
+  await telemetry.setConsent(true, "dark");
+  assert.match((await telemetry.flush()).detail, /dark: nothing was recorded; other/);
+  await telemetry.setConsent(false);
+  assert.equal((await telemetry.flush()).detail, "the person refused");
+});
+
+test("a metric that this version does not know is named once, and the others go on", async () => {
+  const [known, other] = PLAIN.metrics as [CompiledMetric, CompiledMetric];
+  const unknown = { ...other, plan: { ...other.plan, kind: "smell" } };
+  const telemetry = page({ registry: { ...PLAIN, metrics: [known, unknown] } });
+  telemetry.record("dark", true);
+  telemetry.record("other", true);
+  assert.equal((await telemetry.flush()).sent, 1);
+  assert.deepEqual(warnings, ["a metric cannot be recorded: other: unknown kind smell"]);
+  assert.equal((await telemetry.status()).counts["failed"], 1);
 });
 
 /** A storage whose strict changes wait, before they begin or before they are known to be kept. */
