@@ -26,11 +26,12 @@ from tests.support.drawn_tables import draw_table, shape_of, stored_table
 from tests.support.laws import pure
 from tests.support.points import draw_points
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 from tests.support.tables import table
 from tests.support.tallies import draw_tally
 
 DAY = date(2026, 11, 22)
-SEEDS = 40
+SEEDS = scaled(15, 40)
 VALUES = tuple(f"v{place}" for place in range(7))
 LISTED: dict[str, dict[str, object]] = {
     "flag": {"epsilon": "2.0"},
@@ -187,9 +188,10 @@ def test_candidates_that_stand_out_are_those_of_which_so_many_may_be_false(kind:
     kept, told, false = stored_texts(kind), {0.01: 0, 0.05: 0, 0.2: 0}, 0
     for seed in range(8):
         before: set[str] = set()
+        tally = draw_texts(kept, seed)
         for share in told:
             view = View(simultaneous=True, false_share=share)
-            significance = estimate(kept, DAY, draw_texts(kept, seed), view).significance()
+            significance = estimate(kept, DAY, tally, view).significance()
             assert significance is not None
             assert significance.false_share == share
             out = {each.row.value for each in significance.significant}

@@ -64,7 +64,7 @@ METRICS = {
 }
 PAGE = Path(__file__).parents[3] / "aggregator" / "questions.md"
 DRAWN_TOGETHER = 64
-RUNS, NUMBER_RUNS, PICKS = scaled(100, 1_000), scaled(60, 600), scaled(10, 20)
+RUNS, NUMBER_RUNS, PICKS = scaled(60, 1_000), scaled(30, 600), scaled(6, 20)
 N = 20_000
 
 
@@ -422,7 +422,7 @@ def test_a_reader_who_chooses_in_each_of_several_windows_is_not_misled(
     """
     codes = [chr(at) for at in (*range(65, 91), *range(97, 123), *range(48, 58))]
     values = {"c": {"kind": "choice", "values": codes, "epsilon": 1, "reports": 30}}
-    rng, days = np.random.default_rng(44), [date(2026, 1, at) for at in range(1, 13)]
+    rng, days = np.random.default_rng(44), [date(2026, 1, at) for at in range(1, 7)]
     even = 1 / (len(codes) + 1)
     with sqlite_store(Registry.parse(metrics_text(values, device_epsilon=400)), tmp_path) as store:
         asking = Asking(store)
