@@ -181,7 +181,7 @@ def test_rows_of_two_cells_covary_as_every_report_says() -> None:
 
 # Intervals of sums.
 
-RUNS = scaled(200, 3_000)
+RUNS = scaled(400, 3_000)
 SUMS = (
     (GRR.for_epsilon(16, Decimal(2)), 2_000),
     (SubsetSelection.for_epsilon(30, Decimal(1)), 3_000),
