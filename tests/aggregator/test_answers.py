@@ -332,7 +332,7 @@ PAGES: dict[Callable[[int, float], bool], tuple[int, int]] = {
     a_mean: (60, 1_500),
     bars: (60, 1_500),
     an_effect: (30, 1_000),
-    texts: (16, 500),
+    texts: (12, 500),
 }
 """How many pages of each kind are drawn, in `make test` and in a soak."""
 
