@@ -521,7 +521,6 @@ def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A processor, for the length of the test, has a program that never rests."""
-    monkeypatch.setattr("dither_aggregator.web.reader_pool.STARVED_S", 0.5)
     begun: list[tuple[int, bool]] = []
     start = ReaderProcess.start
     with closing(SQLiteStore.create(tmp_path / "data", "example")) as store:
@@ -537,13 +536,13 @@ def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
             busy.kill()
         return await start(place, niceness, idle)
 
-    monkeypatch.setattr(ReaderProcess, "start", noted)
     cores = os.sched_getaffinity(0)
     fork_server.end()  # the next one, and what it forks, have this processor too
     os.sched_setaffinity(0, {min(cores)})
     try:
         answer()  # a fork server imports for a second or two, and would have to beside that program
-        begun.clear()
+        monkeypatch.setattr("dither_aggregator.web.reader_pool.STARVED_S", 0.5)
+        monkeypatch.setattr(ReaderProcess, "start", noted)
         with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
             try:
                 assert answer().status == 200
