@@ -16,10 +16,9 @@ from dither_aggregator.publishing.releases import device_reports
 from dither_aggregator.store import StoredPlan
 from dither_aggregator.store.release_ledger import Release
 from tests.support.releases import WEEKLY, Neighbours, published
-from tests.support.soaking import scaled
 
 ALPHA = 1e-6
-DRAWS = scaled(4_000, 8_000)
+DRAWS = 8_000
 OTHERS = [[(0, 0)], [(1, 1)], [(3, 2)]]
 LATE = [(0, 1), (2, 1), (5, 1)]
 """One report of the week, and two that waited: the device was away, and each takes a day of the aggregator's."""
