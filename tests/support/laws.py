@@ -32,44 +32,43 @@ class BranchingRng(Rng):
         object.__setattr__(self, "taken", [])
 
     decisions: list[int]
-    taken: list[tuple[int, int, int, int]]
-    """Of each decision: the branch taken, how many there are, and the branch's weight of all weights' sum."""
+    taken: list[tuple[int, Sequence[int], int]]
+    """Of each decision: the branch taken, the weights of all, and their sum."""
 
     @staticmethod
     def _never(bits: int) -> int:
         raise AssertionError("a mechanism draws coins and uniform choices, never bits")
 
-    def _next(self) -> int:
+    def _decide(self, branches: Sequence[int], whole: int) -> int:
         place = len(self.taken)
-        return self.decisions[place] if place < len(self.decisions) else 0
+        choice = self.decisions[place] if place < len(self.decisions) else 0
+        self.taken.append((choice, branches, whole))
+        return choice
 
     def coin(self, threshold: int) -> bool:
-        heads = self._next()
-        self.taken.append((heads, 2, threshold if heads else COINS - threshold, COINS))
-        return bool(heads)
+        return bool(self._decide((COINS - threshold, threshold), COINS))
 
     def coins(self, threshold: int, count: int) -> int:
         return sum(self.coin(threshold) << place for place in range(count))
 
     def uniform(self, size: int) -> int:
-        choice = self._next()
-        self.taken.append((choice, size, 1, size))
-        return choice
+        return self._decide((1,) * size, size)
 
 
 def law_of(draw: Callable[[Rng], int]) -> Law:
     """Return the probability of each outcome of `draw`, exactly."""
-    # Integers over the denominators that occur: a fraction would be reduced at each step.
+    # Integers by the denominators that occur: a fraction would be reduced at each step.
     weights: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     pending: list[list[int]] = [[]]
     while pending:
         decisions = pending.pop()
         rng = BranchingRng(decisions)
         outcome = draw(rng)
-        weights[outcome][prod(whole for *_, whole in rng.taken)] += prod(weight for _, _, weight, _ in rng.taken)
-        followed = [choice for choice, *_ in rng.taken]
+        weight = prod(branches[choice] for choice, branches, _ in rng.taken)
+        weights[outcome][prod(whole for *_, whole in rng.taken)] += weight
         for place in range(len(decisions), len(rng.taken)):
-            pending += [[*followed[:place], other] for other in range(1, rng.taken[place][1])]
+            prefix = [choice for choice, *_ in rng.taken[:place]]
+            pending += [[*prefix, other] for other in range(1, len(rng.taken[place][1]))]
     return {
         outcome: sum((Fraction(weight, whole) for whole, weight in parts.items()), Fraction())
         for outcome, parts in weights.items()

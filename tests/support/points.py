@@ -5,7 +5,6 @@ K b, and else a point of the hyperplane: the same law as the mechanism's own two
 """
 
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -51,13 +50,9 @@ def points_on(design: PGR, values: Counts, rng: np.random.Generator) -> Counts:
     vectors = vectors * inverse[vectors[rows, first]][:, np.newaxis] % order
     starts = np.array([points(order, t - 1 - each) for each in range(t)])
     places = starts[first] + vectors @ _powers(order, t) - _powers(order, t)[first]
-    return _numbers(design.outputs, prime)[places]
-
-
-@lru_cache(maxsize=4)
-def _numbers(outputs: int, prime: int) -> Counts:
-    """Return the number of each point, by its place in lexicographic order."""
-    return np.argsort(places_of_points(outputs, prime))
+    numbers = np.empty(design.outputs, dtype=np.int64)
+    numbers[places_of_points(design.outputs, prime)] = np.arange(design.outputs)
+    return numbers[places]
 
 
 def _coordinates(design: PGR, values: Counts) -> Counts:
