@@ -1,7 +1,7 @@
 """Answers: sentences that state only what intervals tell, and are as rarely false as these."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.support.drawn_tables import alone, draw_table, stored_table
 from tests.support.laws import pure
 from tests.support.registries import metrics_text, registry
 from tests.support.sites import EXPIRES, Site, site, site_of
-from tests.support.soaking import scaled
+from tests.support.soaking import exceed, scaled
 from tests.support.tables import table
 from tests.support.tallies import draw_tally
 
@@ -115,27 +115,26 @@ def is_false(sentence: str, truth: Mapping[str, float]) -> bool:
     return any(missed)
 
 
-def false_pages(one: Site, pages: int) -> int:
-    """Return how many headlines are false, of values of which 28 are as large."""
+def false_pages(one: Site, pages: int) -> Iterator[bool]:
+    """Yield whether a headline is false, of values of which 28 are as large."""
     rng, counts = np.random.default_rng(8), np.array([150] * 28 + [100, 50, 0, 600])
     shares = counts / counts.sum()
     truth = {f"model {at}": float(shares[at]) for at in range(len(counts) - 1)}
-    false = 0
     for _ in range(pages):
         one.put(rng.multinomial(5_000, shares).astype(np.int64), rng)
-        false += is_false(one.page().headline, truth)
-    return false
+        yield is_false(one.page().headline, truth)
 
 
 def test_a_headline_is_false_on_at_most_5_percent_of_pages(tmp_path: Path) -> None:
-    """150 pages, or 1,500: a false alarm of 1e-6. Intervals that hold each alone are caught."""
-    pages = scaled(150, 1_500)
+    """100 pages, or 1,500: a false alarm of 1e-6. Intervals that hold each alone are caught."""
+    pages = scaled(100, 1_500)
+    most = binom.isf(ALARM, pages, 0.05)
     with site(tmp_path, 32) as one:
-        assert false_pages(one, pages) <= binom.isf(ALARM, pages, 0.05)
+        assert not exceed(false_pages(one, pages), most)
         with patch.object(
             Shares, "opening", lambda self, days, confidence=0.95: View(days=days, confidence=confidence)
         ):
-            assert false_pages(one, pages) > binom.isf(ALARM, pages, 0.05)
+            assert exceed(false_pages(one, pages), most)
 
 
 NOISE, TRUE = 40, 1
@@ -174,12 +173,11 @@ def false_parts(one: Site, worlds: int) -> float:
 
 
 def test_cards_that_lead_with_noise_are_at_most_5_percent_on_average(tmp_path: Path) -> None:
-    """In one of 41 metrics is something. By Hoeffding, a false alarm needs .05 + .53: 1e-6 for 25 worlds.
+    """In one of 41 metrics is something. A false alarm is 1e-6: e^(-worlds KL(limit, .05)), Hoeffding 1963, theorem 1.
 
     Without the false discovery rate two of 40 metrics of noise say something, beside the one that has it: caught.
     """
-    worlds = scaled(25, 400)
-    limit = 0.05 + float(np.sqrt(np.log(1 / ALARM) / 2 / worlds))
+    worlds, limit = scaled(12, 400), scaled(602, 118) / 1_000
 
     def each_by_itself(_: object, __: object, ___: object, answers: Mapping[str, ReadingAnswer]) -> object:
         return {name: answer for name, answer in answers.items() if answer.rows}
@@ -321,12 +319,12 @@ def texts(seed: int, confidence: float) -> bool:
 
 
 PAGES: dict[Callable[[int, float], bool], tuple[int, int]] = {
-    one_share: (150, 1_500),
+    one_share: (100, 1_500),
     quantiles: (60, 1_000),
-    a_mean: (150, 1_500),
-    bars: (100, 1_500),
-    an_effect: (60, 1_000),
-    texts: (30, 500),
+    a_mean: (60, 1_500),
+    bars: (60, 1_500),
+    an_effect: (30, 1_000),
+    texts: (12, 500),
 }
 """How many pages of each kind are drawn, in `make test` and in a soak."""
 
@@ -336,5 +334,5 @@ def test_a_sentence_of_any_kind_is_false_on_at_most_5_percent_of_pages(kind: Cal
     """A false alarm of 1e-6 for each kind; the sentences of intervals that hold too rarely are caught."""
     pages = scaled(*PAGES[kind])
     most = binom.isf(ALARM, pages, 0.05)
-    assert sum(kind(seed, SURE) for seed in range(pages)) <= most
-    assert sum(kind(seed, UNSURE) for seed in range(pages)) > most
+    assert not exceed((kind(seed, SURE) for seed in range(pages)), most)
+    assert exceed((kind(seed, UNSURE) for seed in range(pages)), most)

@@ -9,10 +9,11 @@ import pytest
 
 from dither_shared.mechanisms import GRR, OUE, PGR, PureMechanism, SubsetSelection, choose
 from tests.support import tallies
+from tests.support.soaking import scaled
 from tests.support.tallies import draw_tallies, draw_tally
 
 Floats = npt.NDArray[np.float64]
-DRAWS = 4_000
+DRAWS = scaled(1_500, 4_000)
 POINTS = [PGR.for_design(7, 2, 3, Decimal(1)), PGR.for_design(10, 3, 3, Decimal(2))]
 
 
@@ -46,7 +47,7 @@ def answers_of(mechanism: PureMechanism) -> list[tuple[frozenset[int], Floats]]:
     ids=str,
 )
 def test_means_and_covariances_are_those_of_independent_devices(mechanism: PureMechanism) -> None:
-    """4,000 draws of 100 devices: nothing of some 500 means and covariances is 6 sigma off, a false alarm of 1e-6."""
+    """Draws of 100 devices: nothing of some 500 means and covariances is 6 sigma off, a false alarm of 1e-6."""
     check_drawn(mechanism)
 
 
@@ -83,7 +84,7 @@ def check_drawn(mechanism: PureMechanism, first: int = 70, second: int = 30) -> 
 
 
 def test_bits_of_a_unary_code_are_drawn_alone() -> None:
-    """4,000 draws: none of 3 means and 6 covariances is 6 sigma off, a false alarm of 2e-8."""
+    """None of 3 means and 6 covariances is 6 sigma off, a false alarm of 2e-8."""
     mechanism, counts = OUE.for_epsilon(3, Decimal(1)), np.array([70, 30, 0])
     rng = np.random.default_rng(20261122)
     drawn = draw_tallies(mechanism, np.tile(counts, (DRAWS, 1)), rng)

@@ -21,10 +21,11 @@ from dither_shared.mechanisms import GRR, MemoizedTwoLevel
 from tests.support.drawn_numbers import draw_repeats, population, read_numbers, stored_number, tally_of
 from tests.support.laws import pure
 from tests.support.registries import registry
+from tests.support.soaking import scaled, thinned
 from tests.support.tallies import Counts
 
 DAY = date(2026, 11, 22)
-RUNS = 400
+RUNS = scaled(150, 400)
 MISSES_MAX = int(binom.isf(1e-7, RUNS, 0.05))
 
 
@@ -53,9 +54,9 @@ def window(mechanism: MemoizedTwoLevel, people: Counts, days: int, rng: np.rando
     return answered(answered(people, float(mechanism.permanent.p - mechanism.permanent.q)) * days, keep)
 
 
-@pytest.mark.parametrize("devices", [300, 1_000])
+@pytest.mark.parametrize("devices", thinned([300, 1_000], 0))
 def test_a_year_of_few_devices_names_no_value_that_nobody_has(devices: int) -> None:
-    """In 400 years 5 % may name one. As if reports were normal .25 and .13 did."""
+    """In 5 % of the years one may be named. As if reports were normal .25 and .13 did, and 16.7 % of 150 fail."""
     kept, mechanism = memo_of(16, "4.0", "8.0")
     rng, people, named = np.random.default_rng(devices), np.zeros(16, dtype=np.int64), 0
     people[-1] = devices  # all say "other"
@@ -102,7 +103,7 @@ def test_numbers_of_few_devices_whose_noise_is_fresh_hold() -> None:
     """100 devices over 31 days, of which three of a hundred are at the far end, repeat what they say."""
     kept = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="4", reports=31)
     numbers = population(np.repeat([5.0, 15.0, 25.0, 75.0], [50, 30, 17, 3]))
-    places, rng, missed, runs = numbers.places(kept.plan), np.random.default_rng(4), 0, 200
+    places, rng, missed, runs = numbers.places(kept.plan), np.random.default_rng(4), 0, scaled(80, 200)
     for _ in range(runs):
         reading = read_numbers(kept, draw_repeats(kept.plan, places, 100, 31, rng), View(days=31))
         row = next(row for row in reading.rows if row.statistic == "share_above" and row.low == 70)

@@ -1,10 +1,10 @@
 """Functionals: their estimates, variances and covariances are those of the exact law, for every mechanism."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from math import ceil
 from typing import cast
 
@@ -44,9 +44,9 @@ def test_every_mechanism_of_listed_values_is_enumerated() -> None:
     assert {each.name for each in SMALL} == listed
 
 
-def drawn(mechanism: PureMechanism, rng: random.Random) -> tuple[list[int], list[int], Weights]:
+def drawn(mechanism: PureMechanism, rng: random.Random) -> tuple[tuple[int, ...], tuple[int, ...], Weights]:
     """Return two lists of weights over the values, and shares of a few answers."""
-    one, other = ([rng.randint(-3, 3) for _ in range(mechanism.d)] for _ in "ab")
+    one, other = (tuple(rng.randint(-3, 3) for _ in range(mechanism.d)) for _ in "ab")
     some = rng.sample(answers(mechanism), min(3, len(answers(mechanism))))
     parts = [rng.randint(1, 9) for _ in some]
     return one, other, {answer: Fraction(part, sum(parts)) for answer, part in zip(some, parts, strict=True)}
@@ -57,28 +57,27 @@ def counted(mechanism: PureMechanism, shares: Weights) -> Functionals:
     counts = [Fraction(0)] * mechanism.shape.size
     for answer, share in shares.items():
         for report, probability in law(mechanism, answer).items():
-            if mechanism.geometry:
-                counts[report] += share * probability
-            else:
-                for value in range(mechanism.d):
-                    counts[value] += share * probability * supports(mechanism, report, value)
+            held = [value for value in range(mechanism.d) if supports(mechanism, report, value)]
+            for place in [report] if mechanism.geometry else held:
+                counts[place] += share * probability
     whole = np.array([round(HUGE * count) for count in counts], dtype=np.int64)
     if mechanism.shape.raises is not None:  # dummies, and what rounding left
         whole[-1] += HUGE * mechanism.shape.raises - whole.sum()
     return Functionals(mechanism, whole, HUGE)
 
 
-def exact(mechanism: PureMechanism, one: Sequence[int], other: Sequence[int], shares: Weights, r: int) -> Floats:
+def exact(mechanism: PureMechanism, one: tuple[int, ...], other: tuple[int, ...], shares: Weights, r: int) -> Floats:
     """Return the covariance of the reports and of the population, times n, where each device sends r reports.
 
     By enumeration of every report of every answer and, where memos repeat, of every pair of reports of one memo.
     """
 
-    def w(weights: Sequence[int], report: int) -> Fraction:
-        held = sum((a for value, a in enumerate(weights) if supports(mechanism, report, value)), Fraction(0))
+    @cache
+    def w(weights: tuple[int, ...], report: int) -> Fraction:
+        held = sum(a for value, a in enumerate(weights) if supports(mechanism, report, value))
         return (held - mechanism.q * sum(weights)) / (mechanism.p - mechanism.q)
 
-    def mean(of: Law, weights: Sequence[int]) -> Fraction:
+    def mean(of: Law, weights: tuple[int, ...]) -> Fraction:
         return sum((p * w(weights, report) for report, p in of.items()), Fraction(0))
 
     noise = answer_part = Fraction(0)
@@ -112,8 +111,9 @@ def test_estimates_and_errors_are_those_of_the_exact_law(mechanism: PureMechanis
             made = replace(counted(mechanism, shares), repeats=r)
             truth = sum(share * sum(one[value] for value in answer) for answer, share in shares.items())
             assert made.estimate(a) == pytest.approx(float(truth), abs=1e-8)
+            true = [exact(mechanism, one, each, shares, r) for each in (one, other)]
             for place, error_of in enumerate(cast("tuple[ErrorOf, ...]", ("reports", "population"))):
-                variance, covariance = (float(exact(mechanism, one, each, shares, r)[place]) for each in (one, other))
+                variance, covariance = (float(each[place]) for each in true)
                 told = made.variance(a, error_of) * HUGE, made.covariance(a, b, error_of) * HUGE
                 close = 1e-6 * max(1.0, variance)
                 if mechanism.ticks == 1:
@@ -223,7 +223,7 @@ FEW = (
     SUMS[1][0],
     OUE.for_epsilon(30, Decimal(4)),
 )
-FEW_RUNS = scaled(150, 3_000)
+FEW_RUNS = scaled(100, 3_000)
 
 
 def misses_of_few(mechanism: PureMechanism, n: int, wald: bool = False) -> int:
@@ -307,8 +307,8 @@ def test_a_sum_of_neighbours_is_about_as_skew_as_one_of_values_at_random(d: int,
 
 
 def test_intervals_of_neighbours_hold_with_few_reports_and_in_lexicographic_order_they_would_not() -> None:
-    """300 reports of a list of 264, the first fifth of it: 2,000 runs stray beyond the ends with 1e-6."""
-    runs, rng = 2_000, np.random.default_rng(4)
+    """300 reports of a list of 264, the first fifth of it: runs stray beyond the ends with 1e-6."""
+    runs, rng = scaled(600, 2_000), np.random.default_rng(4)
     weights = (np.arange(264) < 53).astype(np.float64)
     held = {}
     for mechanism in (LIST, IN_ORDER):
@@ -430,11 +430,11 @@ def test_ratios_products_and_their_differences_need_as_many_devices_as_a_normal_
 
 @pytest.mark.parametrize(("devices", "times"), [(100, 31), (300, 7)])
 def test_sums_of_few_devices_that_report_often_hold(devices: int, times: int) -> None:
-    """Answers that devices repeat are those of as few: 400 windows each, 5 % may miss, more than this with 1e-7.
+    """Answers that devices repeat are those of as few: of all windows 5 % may miss, more than this with 1e-7.
 
     A sum, any weights, and a difference of two windows.
     """
-    mechanism, rng, runs = GRR.for_epsilon(16, Decimal(4)), np.random.default_rng(times), 400
+    mechanism, rng, runs = GRR.for_epsilon(16, Decimal(4)), np.random.default_rng(times), scaled(150, 400)
     law_of_value = np.full((16, 16), float(mechanism.q)) + np.eye(16) * float(mechanism.p - mechanism.q)
     shares = np.array([0.97, *[0.03 / 4] * 4, *[0.0] * 11])
     weights = [np.array([0.0, 1, 1, 1, 1, *[0.0] * 11]), rng.normal(size=16)]

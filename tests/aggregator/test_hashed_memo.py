@@ -24,6 +24,7 @@ from dither_shared.registry import Metric
 from dither_shared.rng import SCALE
 from tests.benchmarks.texts.drawn import Devices, draw_buckets
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 from tests.support.tallies import draw_tally
 
 DAY = date(2026, 11, 23)
@@ -129,7 +130,7 @@ def test_what_most_have_is_found_and_what_is_no_text_stands_apart() -> None:
         assert [row.value for row in significance.unlisted] == ["other"]
 
 
-RUNS = 40
+RUNS = scaled(20, 40)
 
 
 def shown(devices: Devices, domain: Hashed, tally: npt.NDArray[np.int64]) -> tuple[float, float, float]:
@@ -150,7 +151,7 @@ def shown(devices: Devices, domain: Hashed, tally: npt.NDArray[np.int64]) -> tup
 
 @pytest.mark.slow
 def test_what_is_shown_holds_though_one_text_of_many_is_missing_from_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """40 populations in which one device in nine has a text that the list misses, in eight cohorts.
+    """Populations in which one device in nine has a text that the list misses, in eight cohorts.
 
     The planted bug has a normal law and asks no strangers: that text lies in a few candidates' buckets.
     """

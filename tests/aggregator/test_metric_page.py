@@ -34,7 +34,7 @@ def populations(one: Site, d: int, number: int, seed: int) -> tuple[int, int, in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("d", "number"), thinned([(30, 400), (300, scaled(100, 400)), (4_000, scaled(30, 200))], 1, 2))
+@pytest.mark.parametrize(("d", "number"), thinned([(30, 400), (300, scaled(60, 400)), (4_000, scaled(20, 200))], 1, 2))
 def test_what_a_page_shows_holds(d: int, number: int, tmp_path: Path) -> None:
     """Seeded populations, 1,000 in a soak. Pages with a wrong interval: 5 % at most, and so fewer than 12 % of 200
     (1e-5) or 10 % of 400 (1e-5), if the claim were only just true; what is seen is below 2 %."""
@@ -51,14 +51,14 @@ def test_intervals_that_hold_each_on_its_own_would_be_seen(tmp_path: Path) -> No
         return estimate_shares(*args, **{**how, "simultaneous": False})  # type: ignore[arg-type]
 
     with site(tmp_path, 300, 'mechanism = "oue"') as one, patch.object(shares_module, "estimate_shares", each_alone):
-        right, pages, *_ = populations(one, 300, 40, seed=1)
+        right, pages, *_ = populations(one, 300, 20, seed=1)
     assert right / pages < 0.7
 
 
 @pytest.mark.slow
 def test_nothing_stands_out_of_noise(tmp_path: Path) -> None:
     """Pages of 300 values that nobody has: of 200 fewer than 27 with one that stands out (5 % each: 3e-6)."""
-    rng, out, pages = np.random.default_rng(3), 0, scaled(80, 200)
+    rng, out, pages = np.random.default_rng(3), 0, scaled(50, 200)
     counts = np.zeros(300, dtype=np.int64)
     counts[-1] = 3_000
     with site(tmp_path, 300, 'mechanism = "oue"') as one:

@@ -5,6 +5,7 @@ import pytest
 from scipy.special import ndtr
 
 from dither_aggregator.analysis.multiplicity import adaptive, benjamini_hochberg, holm, null_share, selected_z, simes
+from tests.support.soaking import scaled
 
 
 def test_verdicts_are_those_of_the_definitions() -> None:
@@ -62,6 +63,7 @@ def test_scores_that_no_null_has_do_not_say_how_many_nulls_there_are(scores: lis
     assert null_share(ndtr(-np.array(scores))) == pytest.approx(share, abs=0.03)
 
 
+WORLDS = scaled(700, 2_000)
 ZIPF = 12 / np.arange(1, 81) ** 1.2
 FAMILIES = {
     **{f"{nulls} of 100": np.append(np.zeros(nulls), np.full(100 - nulls, 2.5)) for nulls in (20, 60, 100)},
@@ -73,14 +75,14 @@ FAMILIES = {
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_of_what_is_called_true_at_most_alpha_is_false(name: str) -> None:
-    """2,000 families of tests: the mean share of false ones is below .05 and 5 of its standard errors, 3e-7."""
+    """Families of tests: the mean share of false ones is below .05 and 5 of its standard errors, 3e-7."""
     effects = FAMILIES[name]
     rng = np.random.default_rng(len(effects) + int(10 * effects.sum()))
     shares = []
-    for _ in range(2_000):
+    for _ in range(WORLDS):
         called = adaptive(ndtr(-rng.normal(effects)), 0.05)
         shares.append(called[effects == 0].sum() / max(1, called.sum()))
-    assert np.mean(shares) < 0.05 + 5 * np.std(shares) / np.sqrt(2_000)
+    assert np.mean(shares) < 0.05 + 5 * np.std(shares) / np.sqrt(WORLDS)
 
 
 def test_the_nulls_beside_a_share_of_half_would_be_caught() -> None:

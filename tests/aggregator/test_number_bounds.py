@@ -34,13 +34,13 @@ def test_the_search_finds_the_first_place_wherever_it_begins() -> None:
 
 def test_every_estimate_lies_in_its_interval_although_raw_shares_may_be_negative(tmp_path: Path) -> None:
     """All numbers at the lowest place: half of all raw means lie below any that is possible; bounds alone leave these
-    out, which 40 seeded tallies show."""
+    out, which 20 seeded tallies show."""
     beyond = 0
     with number_site(tmp_path, {"load": FORMS["load"]}) as one:
         stored, rng = one.store.plans("load")[0], np.random.default_rng(2)
         shares = hump(stored.plan) * 0
         shares[0] = 1.0
-        for _ in range(40):
+        for _ in range(20):
             tally = draw_numbers(stored.plan, shares, 5_000, rng)
             reading = cast("NumbersReading", estimate(stored, date(2026, 11, 1), tally, View(simultaneous=True)))
             for row in reading.distinct:
@@ -51,4 +51,4 @@ def test_every_estimate_lies_in_its_interval_although_raw_shares_may_be_negative
             assert mean.high is not None
             assert mean.low <= mean.fitted <= mean.high <= mean.upper
             beyond += mean.estimate < 0.01
-    assert beyond > 5
+    assert beyond > 2

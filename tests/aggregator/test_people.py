@@ -45,7 +45,7 @@ from tests.support.used_fleets import (
 )
 
 COHORTS = 12
-FLEETS, DRAWS = scaled(12, 200), scaled(20, 200)
+FLEETS, DRAWS = scaled(12, 200), scaled(10, 200)
 MISSES_MAX = int(binom.isf(1e-6, DRAWS, 0.05))
 """Triangles that hold with .95 each: of DRAWS, more are wrong in less than 1 of 10^6 runs."""
 

@@ -26,9 +26,9 @@ from tests.support.registries import registry
 from tests.support.soaking import scaled
 
 N, EPSILON, CANDIDATES = 20_000, Decimal(4), 100
-RUNS = scaled(36, 120)
+RUNS = scaled(30, 120)
 FOUND_MIN, FOUND_MAX = (int(end(5e-7, RUNS, POWER)) for end in (binom.ppf, binom.isf))
-"""Fewer or more are found in one of a million samples: of 36 runs 16 to 36, of 120 runs 73 to 115."""
+"""Fewer or more are found in one of a million samples: of 30 runs 12 to 30, of 120 runs 73 to 115."""
 WORDS_QUESTION, TEXT_QUESTION = TextQuestion(WORDS, PROPOSED), TextQuestion(TEXT, CANDIDATES)
 
 
@@ -59,9 +59,9 @@ def tally_of(metric: Metric, share: float, rng: np.random.Generator) -> Tally:
 def test_a_text_of_the_detectable_share_is_found_four_times_in_five(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of the share would be found in one run of six: in 16 of 36 runs with a chance of 9e-5.
+    """Half of the share would be found in one run of six: in 12 of 30 runs with a chance of 2e-3.
 
-    A share that is found always is seen by 120 runs, not by 36.
+    A share that is found always is seen by 120 runs, not by 30.
     """
     monkeypatch.setattr(texts, "UNLISTED_REPORTS_MIN", N + 1)  # the mass of other texts is half of the work
     planned = plan(TEXT_QUESTION, N, EPSILON, None)

@@ -521,9 +521,14 @@ def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A processor, for the length of the test, has a program that never rests."""
-    monkeypatch.setattr("dither_aggregator.web.reader_pool.STARVED_S", 0.5)
     begun: list[tuple[int, bool]] = []
     start = ReaderProcess.start
+    with closing(SQLiteStore.create(tmp_path / "data", "example")) as store:
+        generation = store.generation
+
+    def answer() -> ReadAnswer:
+        asked = ReadRequest("GET", "/", b"", [], b"", live=True)
+        return asyncio.run(Alone(str(tmp_path / "data"), generation).answer(asked))
 
     async def noted(place: Place, niceness: int, idle: bool) -> ReaderProcess:
         begun.append((niceness, idle))
@@ -531,18 +536,16 @@ def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
             busy.kill()
         return await start(place, niceness, idle)
 
-    monkeypatch.setattr(ReaderProcess, "start", noted)
     cores = os.sched_getaffinity(0)
     fork_server.end()  # the next one, and what it forks, have this processor too
     os.sched_setaffinity(0, {min(cores)})
     try:
-        with (
-            closing(SQLiteStore.create(tmp_path / "data", "example")) as store,
-            subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy,
-        ):
+        answer()  # a fork server imports for a second or two, and would have to beside that program
+        monkeypatch.setattr("dither_aggregator.web.reader_pool.STARVED_S", 0.5)
+        monkeypatch.setattr(ReaderProcess, "start", noted)
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
             try:
-                asked = ReadRequest("GET", "/", b"", [], b"", live=True)
-                assert asyncio.run(Alone(str(tmp_path / "data"), store.generation).answer(asked)).status == 200
+                assert answer().status == 200
             finally:
                 busy.kill()
     finally:

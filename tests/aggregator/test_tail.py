@@ -157,7 +157,7 @@ def test_the_interval_of_a_crowd_that_few_points_support_reaches_further() -> No
 # Over many populations.
 
 DESIGNS = (("grr", 30), ("pgr", 300), ("oue", 300), ("ss", 30))
-POPULATIONS, PAGES = scaled(100, 1_000), scaled(30, 100)
+POPULATIONS, PAGES = scaled(100, 1_000), scaled(20, 100)
 DRAWS = {"grr": 24, "oue": 24, "pgr": 2, "ss": 2}
 """How often the days before are drawn: those that are slow to draw less often."""
 

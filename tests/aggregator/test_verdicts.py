@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dither_aggregator.analysis import changes as changes_module
 from dither_aggregator.analysis.differences import Comparison, Difference, differences, view_of
@@ -26,11 +27,13 @@ from tests.support.drawn_tables import draw_table, shape_of, stored_table
 from tests.support.laws import pure
 from tests.support.points import draw_points
 from tests.support.registries import registry
+from tests.support.soaking import scaled
 from tests.support.tables import table
 from tests.support.tallies import draw_tally
 
 DAY = date(2026, 11, 22)
-SEEDS = 40
+SEEDS, LONG_SEEDS = 40, scaled(15, 40)
+"""The latter of what takes long: a fit, or a table."""
 VALUES = tuple(f"v{place}" for place in range(7))
 LISTED: dict[str, dict[str, object]] = {
     "flag": {"epsilon": "2.0"},
@@ -63,7 +66,7 @@ def draw_listed(mechanism: PureMechanism, shares: np.ndarray[tuple[int], np.dtyp
 
 def pairs_of(kind: str) -> Iterator[tuple[Reading, Reading]]:
     """Yield two windows of a kind, of which some values moved by about what can be told."""
-    for seed in range(SEEDS):
+    for seed in range(SEEDS if kind in LISTED else LONG_SEEDS):
         rng = np.random.default_rng(seed)
         if kind in LISTED:
             kept = stored(kind)
@@ -182,14 +185,15 @@ def test_no_word_is_named_whose_interval_holds_zero() -> None:
 def test_candidates_that_stand_out_are_those_of_which_so_many_may_be_false(kind: str) -> None:
     """More may be false, more stand out, the ones before among them: by tests, so that an interval may hold zero.
 
-    8 seeds with about 10 that stand out, of which 5 % may be false: 12 false ones among them are rarer than 1e-6.
+    5 % of what stands out may be false: more than the bound, 12 of 44, are rarer than 1e-6.
     """
     kept, told, false = stored_texts(kind), {0.01: 0, 0.05: 0, 0.2: 0}, 0
-    for seed in range(8):
+    for seed in range(4):
         before: set[str] = set()
+        tally = draw_texts(kept, seed)
         for share in told:
             view = View(simultaneous=True, false_share=share)
-            significance = estimate(kept, DAY, draw_texts(kept, seed), view).significance()
+            significance = estimate(kept, DAY, tally, view).significance()
             assert significance is not None
             assert significance.false_share == share
             out = {each.row.value for each in significance.significant}
@@ -197,8 +201,8 @@ def test_candidates_that_stand_out_are_those_of_which_so_many_may_be_false(kind:
             before, told[share] = out, told[share] + len(out)
             false += share == 0.05 and sum(int(name.split()[1]) >= 16 for name in out)
             assert not out & {row.value for row in significance.rest}
-    assert 8 <= told[0.01] < told[0.05] < told[0.2]
-    assert false < 12
+    assert 4 <= told[0.01] < told[0.05] < told[0.2]
+    assert false <= binom.isf(1e-6, told[0.05], 0.05)
 
 
 def test_no_group_differs_whose_interval_holds_zero() -> None:
@@ -206,7 +210,7 @@ def test_no_group_differs_whose_interval_holds_zero() -> None:
     columns = 'theme = ["light", "dark"], version = ["a", "b", "c"]'
     metric = table(columns, 'arm = ["one", "two"]', epsilon=3, reports=1)
     told = {"difference": 0, "association": 0}
-    for seed in range(SEEDS):
+    for seed in range(LONG_SEEDS):
         rng = np.random.default_rng(seed)
         shape = shape_of(metric.plan)
         arms = [rng.dirichlet(np.ones(np.prod(shape))).reshape(shape) for _ in "ab"]

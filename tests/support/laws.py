@@ -17,13 +17,14 @@ from dither_shared.plan import Plan
 from dither_shared.rng import COIN_BITS, Rng
 
 Law = dict[int, Fraction]
+COINS = 1 << COIN_BITS
 
 KEPT_LAWS = 4096
 """So many laws are kept: tests of one mechanism ask for the same ones."""
 
 
 class BranchingRng(Rng):
-    """Follows a list of decisions, then takes the first branch of each new one, noting every branch's probability."""
+    """Follows a list of decisions, then takes the first branch of each new one, noting every branch's weight."""
 
     def __init__(self, decisions: list[int]) -> None:
         super().__init__(randbits=self._never)
@@ -31,45 +32,47 @@ class BranchingRng(Rng):
         object.__setattr__(self, "taken", [])
 
     decisions: list[int]
-    taken: list[tuple[int, list[Fraction]]]
+    taken: list[tuple[int, Sequence[int], int]]
+    """Of each decision: the branch taken, the weights of all, and their sum."""
 
     @staticmethod
     def _never(bits: int) -> int:
         raise AssertionError("a mechanism draws coins and uniform choices, never bits")
 
-    def _decide(self, branches: list[Fraction]) -> int:
+    def _decide(self, branches: Sequence[int], whole: int) -> int:
         place = len(self.taken)
         choice = self.decisions[place] if place < len(self.decisions) else 0
-        self.taken.append((choice, branches))
+        self.taken.append((choice, branches, whole))
         return choice
 
     def coin(self, threshold: int) -> bool:
-        p = Fraction(threshold, 1 << COIN_BITS)
-        return bool(self._decide([1 - p, p]))
+        return bool(self._decide((COINS - threshold, threshold), COINS))
 
     def coins(self, threshold: int, count: int) -> int:
         return sum(self.coin(threshold) << place for place in range(count))
 
     def uniform(self, size: int) -> int:
-        return self._decide([Fraction(1, size)] * size)
+        return self._decide((1,) * size, size)
 
 
 def law_of(draw: Callable[[Rng], int]) -> Law:
     """Return the probability of each outcome of `draw`, exactly."""
-    probabilities: Law = defaultdict(Fraction)
+    # Integers by the denominators that occur: a fraction would be reduced at each step.
+    weights: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     pending: list[list[int]] = [[]]
     while pending:
         decisions = pending.pop()
         rng = BranchingRng(decisions)
         outcome = draw(rng)
-        probability = Fraction(1)
-        for choice, branches in rng.taken:
-            probability *= branches[choice]
-        probabilities[outcome] += probability
+        weight = prod(branches[choice] for choice, branches, _ in rng.taken)
+        weights[outcome][prod(whole for *_, whole in rng.taken)] += weight
         for place in range(len(decisions), len(rng.taken)):
-            prefix = [choice for choice, _ in rng.taken[:place]]
+            prefix = [choice for choice, *_ in rng.taken[:place]]
             pending += [[*prefix, other] for other in range(1, len(rng.taken[place][1]))]
-    return dict(probabilities)
+    return {
+        outcome: sum((Fraction(weight, whole) for whole, weight in parts.items()), Fraction())
+        for outcome, parts in weights.items()
+    }
 
 
 def law(mechanism: PureMechanism, values: Sequence[int]) -> Law:

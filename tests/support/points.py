@@ -50,7 +50,9 @@ def points_on(design: PGR, values: Counts, rng: np.random.Generator) -> Counts:
     vectors = vectors * inverse[vectors[rows, first]][:, np.newaxis] % order
     starts = np.array([points(order, t - 1 - each) for each in range(t)])
     places = starts[first] + vectors @ _powers(order, t) - _powers(order, t)[first]
-    return np.asarray(np.argsort(places_of_points(design.outputs, prime))[places], dtype=np.int64)
+    numbers = np.empty(design.outputs, dtype=np.int64)
+    numbers[places_of_points(design.outputs, prime)] = np.arange(design.outputs)
+    return numbers[places]
 
 
 def _coordinates(design: PGR, values: Counts) -> Counts:

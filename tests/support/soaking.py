@@ -1,7 +1,8 @@
 """How long tests go on, and over how many cases: a short while and few in `make test`, more in `make soak`."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,3 +21,8 @@ def scaled(short: int, long: int) -> int:
 def thinned(cases: Sequence[_T], *places: int) -> Sequence[_T]:
     """Return cases to try: those at some places in `make test`, all of them in `make soak`."""
     return cases if SOAK else [cases[place] for place in places]
+
+
+def exceed(flags: Iterable[bool], most: float) -> bool:
+    """Tell whether more than `most` flags are set, as soon as so many are: the other ones are not drawn."""
+    return any(count > most for count in accumulate(flags))

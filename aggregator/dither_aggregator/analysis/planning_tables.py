@@ -14,10 +14,11 @@ A question that asks for the column has its part of the reports. All that do hav
 pooling by inverse variance adds up their reports.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from math import ceil, isqrt, sqrt
+from functools import lru_cache
+from math import ceil, isqrt, prod, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -27,6 +28,7 @@ from dither_aggregator.analysis.functional import variance_at
 from dither_aggregator.analysis.planning import Design, Question, Unplannable
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.analysis.tables.statistics import ALPHA, CELLS_MAX
+from dither_aggregator.counting.supports import hyperplane_sums
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.domains import OTHER, Columns, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of
@@ -34,6 +36,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.kinds import PublicColumn, TableKind
 from dither_shared.kinds.table import FRESH
 from dither_shared.mechanisms import PureMechanism
+from dither_shared.mechanisms.two_level import TwoLevel
 from dither_shared.precision import POWER
 
 KIND = TableKind.name
@@ -166,16 +169,54 @@ def share_variance(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
     Half of all have the value, spread evenly over its symbols, and the others are spread evenly over all others. If
     reports are points, it matters which symbols a value has; else one value of each column tells it.
     """
-    d, alike = mechanism.d, mechanism.geometry is None
-    cells = np.arange(d).reshape(shape)
-    return max(
-        _half_variance(mechanism, own)
-        for column, values in enumerate(shape)
-        for own in np.moveaxis(cells, column, 0).reshape(values, -1)[: 1 if alike else None]
-    )
+    if mechanism.geometry is not None:
+        return float(_points_variances(mechanism, shape).max())
+    return max(_half_variance(mechanism, symbols[0]) for symbols in _symbols(shape))
+
+
+def _symbols(shape: tuple[int, ...]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the symbols of each value of a column, int64[values, symbols], column by column."""
+    cells = np.arange(prod(shape)).reshape(shape)
+    for column, values in enumerate(shape):
+        yield np.moveaxis(cells, column, 0).reshape(values, -1)
 
 
 def _half_variance(mechanism: PureMechanism, own: npt.NDArray[np.int64]) -> float:
     has = np.zeros(mechanism.d)
     has[own] = 1.0
     return variance_at(mechanism, has, HALF * has / has.sum() + (1 - HALF) * (1 - has) / (1 - has).sum())
+
+
+def _points_variances(mechanism: PureMechanism, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """Return the same for each value of every column, if reports are points: E[w^2] - 1/4.
+
+    A point on h of the m hyperplanes of a value and on g of all d has w = (h - q m) / (p - q), and is reported with the
+    probability off + (on - off) (h / 2 m + (g - h) / 2 (d - m)).
+    """
+    assert mechanism.geometry is not None
+    assert isinstance(mechanism, TwoLevel)
+    p, q, size = float(mechanism.p), float(mechanism.q), mechanism.shape.size
+    share, inside = float(mechanism.law.share), float(mechanism.law.inside)
+    on, off = inside / (size * share), (1 - inside) / (size * (1 - share))
+    m, (one, h, h2, h3, g, gh, gh2) = _moments(mechanism.geometry, size, shape)
+    own, others, mean = HALF / m, (1 - HALF) / (mechanism.d - m), q * m
+    all_of, own_of, d_of = (c - 2 * mean * b + mean**2 * a for a, b, c in ((one, h, h2), (h, h2, h3), (g, gh, gh2)))
+    square = off * all_of + (on - off) * ((own - others) * own_of + others * d_of)
+    return np.asarray(square / (p - q) ** 2 - HALF**2)
+
+
+@lru_cache(maxsize=32)  # a plan tries one geometry at many epsilons
+def _moments(
+    geometry: tuple[int, int, int], size: int, shape: tuple[int, ...]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return m for each value, int64[values], and the sums over all points of 1, h, h^2, h^3, g, g h and g h^2."""
+
+    def through(symbols: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        held = np.zeros(size, dtype=np.int64)
+        held[symbols] = 1
+        return hyperplane_sums(held, *geometry)
+
+    owns = [own for symbols in _symbols(shape) for own in symbols]
+    g = through(np.arange(prod(shape)))
+    sums = [[each.sum() for each in (h**0, h, h**2, h**3, g, g * h, g * h**2)] for h in map(through, owns)]
+    return np.array([len(own) for own in owns]), np.array(sums).T

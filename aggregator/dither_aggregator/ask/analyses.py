@@ -153,7 +153,7 @@ def resolved(asking: Asks, analysis: Analysis) -> ResolvedName:
 def check(asking: Asks, analysis: Analysis) -> None:
     """Raise BadQuestion for what cannot be asked."""
     if analysis.kind == "top":
-        if not _items(asking, analysis):
+        if not _members(asking, analysis):
             raise BadQuestion(f"{analysis.metric} has no saved groups: leave group by saved out")
     elif analysis.kind == "clusters":
         _number_columns(asking, analysis)
@@ -166,7 +166,7 @@ def check(asking: Asks, analysis: Analysis) -> None:
 def intervals(asking: Asks, analysis: Analysis, window: Window | None) -> int:
     """Return how many intervals it asks for in a window."""
     if analysis.kind == "top":
-        return len(_items(asking, analysis))
+        return len(_members(asking, analysis))
     if analysis.kind == "devices":
         return len(devices.windows(asking.store, analysis, window))
     return 1 if analysis.kind == "clusters" else 1 + len(_groups(asking, analysis)[1])
@@ -212,8 +212,8 @@ def _symbols(of: ResolvedName) -> Sequence[str]:
     return of.table.domain.labels(of.table.column(of.column)) if of.table else of.plan.values
 
 
-def _items(asking: Asks, analysis: Analysis) -> Mapping[str, Floats]:
-    """Return what is ranked, and which values each has."""
+def _members(asking: Asks, analysis: Analysis) -> Mapping[str, tuple[str, ...]]:
+    """Return what is ranked, and the values of each."""
     of = resolved(asking, analysis)
     if not (of.listed or of.table):
         raise BadQuestion(f"{analysis.metric} is not of listed values, which alone are ranked")
@@ -228,26 +228,28 @@ def _items(asking: Asks, analysis: Analysis) -> Mapping[str, Floats]:
     if analysis.grouping == "saved":
         saved = {name: Condition(analysis.metric, each.patterns, group=each) for name, each in analysis.groups.items()}
         members = {name: each.among(tuple(values)) for name, each in saved.items()}
-    return {
-        name: np.isin(np.array(values, dtype=object), own).astype(np.float64) for name, own in members.items() if own
-    }
+    return {name: own for name, own in members.items() if own}
 
 
 def _top(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple[int, list[AnalysisRow]]:
-    of, sums, items = resolved(asking, analysis), asking.sums(at), _items(asking, analysis)
-    names, estimates, ends = list(items), [], []
-    for has in items.values():
+    of, sums, members = resolved(asking, analysis), asking.sums(at), _members(asking, analysis)
+    places = {value: place for place, value in enumerate(_symbols(of))}
+    items = [np.zeros(len(places)) for _ in members]
+    for has, own in zip(items, members.values(), strict=True):
+        has[[places[value] for value in own]] = 1.0
+    names, estimates, ends = list(members), [], []
+    for has in items:
         part: Floats | None = has
         whole = None
         if of.table:
             assert isinstance(sums, CellSums)
             part = sums.of({of.table.column(of.column): has})
             whole = sums.everybody if of.table.domain.hidden else None
-        own = _interval(sums, part, whole, alpha) if part is not None else None
-        if own is None:
+        told = _interval(sums, part, whole, alpha) if part is not None else None
+        if told is None:
             raise asking.too_few(at, sums.n)
-        estimates.append(own[0])
-        ends.append(own[1:])
+        estimates.append(told[0])
+        ends.append(told[1:])
     lower, upper = np.array(ends).T
     best = 1 + (lower > upper[:, np.newaxis]).sum(axis=1)
     worst = len(names) - (upper < lower[:, np.newaxis]).sum(axis=1)
@@ -260,8 +262,9 @@ def _top(asking: Asks, analysis: Analysis, at: CountedAt, alpha: float) -> tuple
         note = f"rank {best[place]}"
         if tied:
             note += f" to {worst[place]}: cannot be told from {listed(tied, TIED_SHOWN)}"
-        weights, told = _weights_of(of, items[names[place]]), (float(lower[place]), float(upper[place]))
-        found.append(AnalysisRow(names[place], estimates[place], *told, note, weights=weights))
+        weights = _weights_of(of, items[place])
+        least, most = float(lower[place]), float(upper[place])
+        found.append(AnalysisRow(names[place], estimates[place], least, most, note, weights=weights))
     return sums.n, found
 
 

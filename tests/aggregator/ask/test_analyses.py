@@ -84,7 +84,7 @@ def ranks(row: QueryAnswer) -> tuple[int, int]:
 def test_ranks_are_those_that_intervals_tell(asking: Asking) -> None:
     """All ranks of a top are right in 95 % of the runs; by estimates alone they nearly never are."""
     true = {value: int((share < SHARES).sum()) + 1 for value, share in zip(BROWSERS, SHARES, strict=False)}
-    runs = scaled(60, 1_000)
+    runs = scaled(40, 1_000)
     right = by_estimates = 0
     for seed in range(runs):
         rows = answered(
@@ -257,7 +257,7 @@ def test_a_reader_who_adds_up_all_surprises_is_not_misled(asking: Asking) -> Non
     Intervals of one question alone miss it, and so do those of 101 questions that were fixed beforehand.
     """
     missed = dict.fromkeys((None, 1, 101), 0)
-    sessions = scaled(2, 100)
+    sessions = scaled(1, 100)
     for seed in range(sessions):
         rng = np.random.default_rng(seed)
         window = of_values(asking, "code", np.append(np.full(63, 1 / 64), 1 / 64), 20_000, rng)
@@ -278,7 +278,7 @@ def test_a_reader_who_adds_up_all_surprises_is_not_misled(asking: Asking) -> Non
 def test_a_reader_who_asks_for_any_regression_is_not_misled(asking: Asking) -> None:
     """No one of 60 regressions of drawn groups misses; intervals of one question alone nearly always do somewhere."""
     missed = {None: 0, 1: 0}
-    sessions = scaled(2, 50)
+    sessions = scaled(1, 50)
     for seed in range(sessions):
         rng = np.random.default_rng(seed)
         shape = shape_of(asking.plans["stability"].plan)

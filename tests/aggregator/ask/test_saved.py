@@ -41,7 +41,7 @@ QUESTIONS = """
 """
 LATE = QUESTIONS + '"Late" = \'share(dark = "no")\''
 GRAFANA = Path(__file__).parents[3] / "deploy" / "monitoring" / "grafana-questions.json"
-DAYS, RUNS = 14, scaled(60, 1_000)
+DAYS, RUNS = 14, scaled(40, 1_000)
 MISSES_MAX = int(binom.isf(1e-6, RUNS, 0.05))
 
 

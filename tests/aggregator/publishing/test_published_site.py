@@ -41,6 +41,7 @@ from tests.support.releases import (
     published,
     release_of,
 )
+from tests.support.soaking import thinned
 from tests.support.stores import seal_all
 from tests.support.tallies import draw_tally
 
@@ -229,7 +230,7 @@ def test_the_site_can_be_read_from_a_disk_without_script(made: Path, browser: Br
         assert tab.page.evaluate("() => document.scripts.length") == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", thinned(["light", "dark"], 1))
 def test_it_is_the_same_in_firefox(made: Path, scheme: str) -> None:
     with firefox({"layout.css.prefers-color-scheme.content-override": int(scheme == "light")}) as started:
         page = started.new_context().new_page()

@@ -177,7 +177,7 @@ def neighbours(tmp_path_factory: pytest.TempPathFactory) -> Neighbours:
 def test_a_device_is_told_by_no_more_than_epsilon(neighbours: Neighbours) -> None:
     assert (neighbours.with_it - neighbours.without).sum() == 3 * (1 + worst()[0])
     assert neighbours.entry.names == ("red", OTHER)
-    bound = neighbours.audit(6_000, ALPHA)
+    bound = neighbours.audit(3_000, ALPHA)
     assert 0.3 * neighbours.entry.epsilon <= bound <= neighbours.entry.epsilon
 
 

@@ -202,13 +202,13 @@ def held(reading: PublishedReading, truth: Mapping[str, tuple[float, float]]) ->
 
 
 CASES: tuple[tuple[str, Drawn, int, int, int], ...] = (
-    ("mean", draw_number, 20_000, 1, 60),
-    ("mean", draw_number, 20_000, 9, 60),
+    ("mean", draw_number, 20_000, 1, 40),
+    ("mean", draw_number, 20_000, 9, 40),
     ("buckets", draw_number, 20_000, 4, 12),
-    ("steps", draw_number, 20_000, 9, 40),
+    ("steps", draw_number, 20_000, 9, 25),
     ("table", draw_table, 20_000, 9, 20),
     ("pairs", draw_pairs, 20_000, 4, 6),
-    ("ticks", draw_ticks, 20_000, 9, 40),
+    ("ticks", draw_ticks, 20_000, 9, 25),
 )
 
 

@@ -183,7 +183,7 @@ SOUND: dict[str, Callable[[], tuple[Plan, Draw]]] = {
     "memoized text": lambda: memoized_text(400, 1),
     "memoized text, three reports a device": lambda: memoized_text(150, 3),
 }
-DAYS = scaled(200, 500)
+DAYS = scaled(100, 500)
 
 
 def most(days: int, level: float) -> float:
@@ -212,7 +212,7 @@ def test_repeated_noise_taken_for_independent_would_be_caught() -> None:
     """Three reports a device: with the law of single ones cohorts are called uneven too often."""
     plan, draw = memoized_text(600, 3)
     rng, found = np.random.default_rng(7), []
-    for _ in range(DAYS // 5):
+    for _ in range(DAYS // 2):
         sizes = draw(rng).counts.reshape(plan.cells.count, -1)[:, 0]
         found.append(float(binomial(sizes, 1_800, 1 / 128, 1 / 128).min()) * 128)
     assert np.count_nonzero(np.array(found) <= 0.05) > most(len(found), 0.05)

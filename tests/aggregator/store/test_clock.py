@@ -486,9 +486,9 @@ def test_a_reset_that_is_killed_anywhere_is_finished_by_the_same_command(
         kept = done.counted()
     whole = records_of(file)
     assert steps > 5
-    # Behind a step is nearly before the next one: a third of these, the last among them, is enough of them each time.
-    for behind, every in ((False, 1), (True, scaled(3, 1))):
-        for at in range(steps, 0, -every):
+    # Behind a step is nearly before the next one: every other step, the last among them, is enough of both.
+    for behind in (False, True):
+        for at in range(steps, 0, -scaled(2, 1)):
             back()
             file.unlink(missing_ok=True)
             with monkeypatch.context() as patched:

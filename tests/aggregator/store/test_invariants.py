@@ -79,7 +79,11 @@ def fill(place: Place, asked: Registry) -> Store:
 
 
 def others(value: Any) -> list[Any]:
-    """Return other values in the place of one."""
+    """Return other values in the place of one: the one that is hardest to see, or all that come to mind."""
+    return _others(value)[: scaled(1, 3)]
+
+
+def _others(value: Any) -> list[Any]:
     if isinstance(value, int | float):
         return [value + 1, value + 100, value - 1]
     if isinstance(value, str):
@@ -88,7 +92,7 @@ def others(value: Any) -> list[Any]:
         return [f"{value}x"]
     if re.fullmatch(rb"-?\d+", value):
         return [str(int(value) + more).encode() for more in (1, 100, -1)]
-    return [bytes(each ^ (place == at) for place, each in enumerate(value)) for at in (0, len(value) // 2)]
+    return [bytes(each ^ (place == at) for place, each in enumerate(value)) for at in (len(value) // 2, 0)]
 
 
 def alter_sqlite(place: SQLitePlace) -> Iterator[str]:

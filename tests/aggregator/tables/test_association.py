@@ -13,6 +13,7 @@ from dither_aggregator.analysis.tables.association import Association, associati
 from dither_aggregator.analysis.tables.questions import QuestionTally
 from dither_shared.mechanisms import choose
 from tests.support.questions import draw_questions, in_symbols
+from tests.support.soaking import scaled
 
 NOTHING = np.outer([0.4, 0.3, 0.2, 0.1], [0.5, 0.2, 0.2, 0.1])
 
@@ -48,13 +49,16 @@ def test_of_too_many_cells_nothing_is_said() -> None:
         assert expected(NOTHING) is None
 
 
+SEEDS = scaled(150, 300)
+
+
 @pytest.mark.parametrize(
     ("n", "epsilon", "silent"), [(5_000, "1", None), (1_000, "4", None), (300, "8", None), (3_000, "4", 0.5)]
 )
 def test_the_test_alarms_as_often_as_it_says(n: int, epsilon: str, silent: float | None) -> None:
-    """More than 5 % of 300 seeds, by what 2.5e-7 of all seed sets exceed."""
-    found = [drawn(NOTHING, n, epsilon, seed, silent) for seed in range(300)]
-    assert sum(each is not None and each.p_value < 0.05 for each in found) <= binom.isf(2.5e-7, 300, 0.05)
+    """More than 5 % of the seeds, by what 2.5e-7 of all seed sets exceed."""
+    found = [drawn(NOTHING, n, epsilon, seed, silent) for seed in range(SEEDS)]
+    assert sum(each is not None and each.p_value < 0.05 for each in found) <= binom.isf(2.5e-7, SEEDS, 0.05)
 
 
 def test_a_law_at_what_was_counted_alarms_nearly_always() -> None:

@@ -5,13 +5,15 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from dither_aggregator.analysis.tables.questions import CellTable
 from tests.benchmarks.tables.coverage import COVERAGE, NOTHING, Case, Floats, Held, aims_missed, measure
+from tests.support.soaking import scaled
 
-SIGMAS = 5.0
-"""Two-sided, a normal law passes them with probability 6e-7."""
-SEEDS = 80
+SEEDS = scaled(40, 80)
+SIGMAS = float(t.isf(3e-7, SEEDS - 1))
+"""Two-sided, the t law of so many seeds passes them with probability 6e-7."""
 
 
 def scores(case: Case) -> dict[str, float]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from math import prod
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from dither_aggregator.analysis.inference import Floats
 
@@ -44,14 +44,19 @@ class ColumnRun:
         ends = np.arange(0, held.size + 1, len(self.sizes))
         return csr_array((np.ones(held.size), held.ravel(), ends), shape=(self.cells, sum(self.sizes)))
 
+    @cached_property
+    def transposed(self) -> csc_array:
+        """I', kept since a fit asks for it at each step."""
+        return self.indicators.T
+
     def margins(self, weights: Floats) -> dict[Pair, Floats]:
         """Return the two-way margins of weights, float64[cells]: float64[A, B] for each pair."""
         if self._halves is None:
             return {}
         left, right = self._halves
         matrix = weights.reshape(left.cells, right.cells)
-        sums = left.indicators.T @ matrix
-        cross = (right.indicators.T @ sums.T).T
+        sums = left.transposed @ matrix
+        cross = (right.transposed @ sums.T).T
         own = {pair: cross[places] for pair, places in _across(left, right)}
         return own | left.margins(matrix.sum(axis=1)) | right.margins(matrix.sum(axis=0))
 
