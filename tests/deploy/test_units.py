@@ -249,23 +249,29 @@ def test_a_new_version_takes_the_machines_store_which_moves_to_units_that_share_
         sed -i '/^data = /d' /etc/dither/dither.toml
         systemctl disable dither-serve
         for each in {UNITS}; do cp deploy/systemd/$each.service /etc/systemd/system; done
-        mkdir /etc/systemd/system/dither-backup.service.d
-        cp deploy/systemd/redis-backup.conf /etc/systemd/system/dither-backup.service.d
+        cp deploy/systemd/dither-publish.service /etc/systemd/system
+        for each in backup publish; do
+        mkdir /etc/systemd/system/dither-$each.service.d
+        cp deploy/systemd/redis-backup.conf /etc/systemd/system/dither-$each.service.d
+        done
         systemctl daemon-reload
         systemctl enable --now {UNITS}
         {READY}
         {export}
         dither doctor
         systemctl show {UNITS} --property ActiveState,NRestarts
-        systemctl start dither-backup
+        systemctl start dither-backup dither-publish
         systemctl stop {UNITS}
         systemctl show {UNITS} --property ActiveState,Result
         """
-    said, units = run_booted(tmp_path, [*installed(), re.sub(r"^ +", "", script, flags=re.M)], registry_text())
+    registry = registry_text(color='publish = "month"\npublish_epsilon = 1.0\nwhy = "To draw it first."')
+    registry = registry.replace("[registry]\n", "[registry]\npublish_epsilon_year = 13.0\n")
+    said, units = run_booted(tmp_path, [*installed(), re.sub(r"^ +", "", script, flags=re.M)], registry)
     assert len(re.findall(r"checks: all is well$", said, re.MULTILINE)) == 2
     assert re.findall(r"^(?:ActiveState|NRestarts|Result)=(\w+)$", said, re.MULTILINE) == [
         *("0", "active") * 4,
         *("success", "inactive") * 3,
     ]
     assert "Sun.dither brings back the store of " in units
+    assert "dither-site: every file is what its noisy counts and facts make of it" in units
     assert "has failed" not in units
