@@ -549,3 +549,22 @@ def test_a_long_list_that_gets_no_processor_time_begins_anew_with_some(
         os.sched_setaffinity(0, cores)
         fork_server.end()
     assert begun == [(COMPUTING_NICENESS, True), (COMPUTING_NICENESS, False)]
+
+
+def test_a_fork_server_that_begins_again_ends_the_one_before() -> None:
+    code = """
+import os
+from pathlib import Path
+from dither_aggregator.operations.fork_server import fork_server
+children = Path(f"/proc/self/task/{os.getpid()}/children")
+fork_server.begin()
+before = children.read_text()
+fork_server.begin()
+after = children.read_text()
+fork_server.end()
+print(len(before.split()), len(after.split()), before != after, repr(children.read_text()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, env=ENVIRONMENT
+    )
+    assert (done.stdout.split(), done.stderr) == (["1", "1", "True", "''"], "")

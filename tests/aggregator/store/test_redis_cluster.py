@@ -4,6 +4,7 @@ import json
 import re
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -416,3 +417,20 @@ def networked(tmp_path: Path) -> Iterator[tuple[Network, RedisCluster]]:
     finally:
         nodes.stop()
         network.stop()
+
+
+def test_who_talks_to_a_node_hears_its_answer_though_another_thread_sees_that_it_left(
+    nodes: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections are closed afterwards."""
+    with closing(cluster.ClusterClient(nodes.url)) as talking, ThreadPoolExecutor() as threads:
+        known = talking._known()
+        leaves = known.get_primaries()[0]
+        node = known.get_redis_connection(leaves)
+        heard = threads.submit(talking._exchange, [cluster._Talk(node, [("WAIT", 9, 2_000)])])
+        wait_until(lambda: node.info("clients")["blocked_clients"])
+        monkeypatch.setattr(known.nodes_manager, "initialize", lambda: known.nodes_manager.nodes_cache.pop(leaves.name))
+        talking._stale = True
+        talking._known()
+        assert heard.result() == [[1]]
+        assert not any(each.is_connected for each in node.connection_pool._connections)

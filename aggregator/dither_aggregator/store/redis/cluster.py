@@ -104,6 +104,10 @@ class ClusterClient(Client):
                 f"with --replicas from 0 to {REPLICAS_MAX}"
             )
         self._lock = threading.Lock()
+        self._exchanging = 0
+        """Threads that talk to nodes now."""
+        self._forgotten: list[Any] = []
+        """Nodes that left the cluster, whose connections are closed when no thread talks."""
         self._cluster: Any = None
         self._stale = True
         self._waits_for_disks = False
@@ -134,11 +138,8 @@ class ClusterClient(Client):
                 before = list(self._cluster.get_nodes())
                 self._cluster.nodes_manager.initialize()
                 listed = self._cluster.get_nodes()
-                for node in before:
-                    if (
-                        node not in listed and node.redis_connection
-                    ):  # redis-py forgets its connections, and leaves them open
-                        node.redis_connection.connection_pool.disconnect()
+                # redis-py forgets their connections, and leaves them open; another thread may still talk over one.
+                self._forgotten += [each.redis_connection for each in before if each not in listed]
             self._stale = False
             return self._cluster
 
@@ -173,7 +174,7 @@ class ClusterClient(Client):
                 _Talk(node, [commands[place] for place in places], together, self._wait(node))
                 for node, places in by_node.items()
             ]
-            for (node, places), talk, found in zip(by_node.items(), talks, _exchange(talks), strict=True):
+            for (node, places), talk, found in zip(by_node.items(), talks, self._exchange(talks), strict=True):
                 torn = self._torn(node, talk.sure)
                 for place, reply in zip(places, found, strict=True):
                     replies[place] = torn if torn and not isinstance(reply, redis.ResponseError) else reply
@@ -182,6 +183,21 @@ class ClusterClient(Client):
             if not left:
                 break
         return replies
+
+    def _exchange(self, talks: Sequence["_Talk"]) -> list[list[Any]]:
+        """Send to all nodes, then read the replies of all: they work side by side."""
+        with self._lock:
+            self._exchanging += 1
+        try:
+            for talk in talks:
+                talk.send()
+            return [talk.replies() for talk in talks]
+        finally:
+            with self._lock:
+                self._exchanging -= 1
+                while self._forgotten and not self._exchanging:
+                    if node := self._forgotten.pop():
+                        node.connection_pool.disconnect()
 
     def _wait(self, node: Any) -> "_Wait | None":
         return _Wait(self.replicas, self._waits_for_disks, self._whole.get(node, b"")) if self.replicas else None
@@ -204,7 +220,7 @@ class ClusterClient(Client):
         except (*_FAILS, StopIteration):
             return redis.ConnectionError("it was the primary of its slot, and is not any more")
         talks = [_Talk(cluster.get_redis_connection(each), [("INFO", "persistence")]) for each in roles]
-        files = [reply for (reply,) in _exchange(talks)]
+        files = [reply for (reply,) in self._exchange(talks)]
         if len(files) != 1 + self.replicas or not all(map(_is_whole, files)):
             self._stale = True
             return redis.ConnectionError("the append-only file of a node is not whole yet")
@@ -219,7 +235,7 @@ class ClusterClient(Client):
         except _FAILS as error:
             self._stale = True
             raise self._error(_cause(error)) from None
-        replies = [reply for (reply,) in _exchange([_Talk(node, [command]) for node in nodes])]
+        replies = [reply for (reply,) in self._exchange([_Talk(node, [command]) for node in nodes])]
         self._stale = self._stale or any(isinstance(reply, _ELSEWHERE) for reply in replies)
         there = [
             reply for reply in replies if not isinstance(reply, redis.ConnectionError | redis.TimeoutError | OSError)
@@ -230,7 +246,7 @@ class ClusterClient(Client):
         """Load scripts where the keys of these commands are."""
         for node, places in self._by_node(wanted := list(commands), range(len(wanted)), [None] * len(wanted)).items():
             texts = {SCRIPTS[str(wanted[place][1])].text for place in places}
-            _exchange([_Talk(node, [("SCRIPT LOAD", text) for text in texts])])
+            self._exchange([_Talk(node, [("SCRIPT LOAD", text) for text in texts])])
 
     # The kind of cluster.
 
@@ -307,13 +323,6 @@ def _version(information: Mapping[str, object]) -> tuple[int, ...]:
 def _is_whole(file: Any) -> bool:
     writing = isinstance(file, Exception) or file["aof_rewrite_in_progress"] or file["aof_rewrite_scheduled"]
     return not writing and file["aof_enabled"] == 1 and file["aof_last_bgrewrite_status"] == "ok"
-
-
-def _exchange(talks: Sequence["_Talk"]) -> list[list[Any]]:
-    """Send to all nodes, then read the replies of all: they work side by side."""
-    for talk in talks:
-        talk.send()
-    return [talk.replies() for talk in talks]
 
 
 class _Sure(NamedTuple):
