@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,10 +64,18 @@ def _headers(service: Service) -> dict[str, str]:
 
 
 def load(url: str, place: Path, seconds: int) -> subprocess.CompletedProcess[str]:
-    """Run wrk as the page says, with fewer connections."""
-    script, files = ROOT / "deploy" / "load.lua", [str(place / "uploads"), str(place / "write.key")]
-    command = [tool("wrk"), "-t1", "-c4", f"-d{seconds}s", "--latency", "-s", str(script), url + PATH, "--", *files]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    """Run wrk as the page says, with fewer connections and for less time."""
+    (line,) = re.findall(r"^wrk (.*)$", (ROOT / "deploy" / "sizes.md").read_text(encoding="utf-8"), re.MULTILINE)
+    places = {
+        "-c32 -d30s": f"-c4 -d{seconds}s",
+        "deploy/load.lua": str(ROOT / "deploy" / "load.lua"),
+        "http://127.0.0.1:18080/v1/reports": url + PATH,
+        "uploads scratch/write.key": f"{place}/uploads {place}/write.key",
+    }
+    for shown, here in places.items():
+        assert shown in line
+        line = line.replace(shown, here)
+    return subprocess.run([tool("wrk"), *shlex.split(line)], capture_output=True, text=True, timeout=120)
 
 
 def test_wrk_sends_each_line_once(running: tuple[str, Service], tmp_path: Path) -> None:

@@ -58,5 +58,7 @@ printf '[Unit]\nRequires=script.service\nDefaultDependencies=no\n' > etc/systemd
 ip link set lo up
 pivot_root . old
 umount -l /old
+# Else what systemd mounts for a unit in a process of its own, such as credentials, is seen by nobody else.
+mount --make-rshared /
 export container=docker
 exec /lib/systemd/systemd --system --unit=script.target --log-target=null --show-status=no

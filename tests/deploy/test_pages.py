@@ -3,16 +3,18 @@
 import json
 import re
 import shlex
+import time
 from collections.abc import Mapping
 from contextlib import chdir, closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from dither_aggregator.store import Receipt, create_store, open_store
+from dither_aggregator.store import Receipt, SQLiteStore, create_store, open_store
 from dither_aggregator.store.records import Counted
 from dither_aggregator.store.redis import layout
-from dither_shared.registry import Registry
+from dither_shared.registry import Registry, utc_today
 from tests.faults.aggregator.load import REGISTRY, REGISTRY_TEXT, Load, wait_folded
 from tests.faults.aggregator.oracle import Oracle
 from tests.support.aggregators import dither
@@ -100,6 +102,104 @@ def test_a_move_to_redis_keeps_all_that_was_acknowledged(tmp_path: Path) -> None
         redis.stop()
 
 
+def test_an_operators_other_commands_work_beside_a_server_or_while_it_is_stopped(tmp_path: Path) -> None:
+    create, listed, revoke, journal = commands("keys.md", "# Keys")
+    (wait,) = re.findall(r"^    (dither .*)$", (DEPLOY / "keys.md").read_text(encoding="utf-8"), re.MULTILINE)
+    (moves,) = commands("alerts.md")
+    stop, *reset, start = commands("backups.md", "## A day that leapt ahead")
+    assert [stop, start] == ["systemctl stop dither-serve", "systemctl start dither-serve"]
+    assert moves.endswith(" > moves.new && mv moves.new /var/lib/node_exporter/dither.prom")
+    with one_machine(tmp_path / "machine", REGISTRY_TEXT) as cluster:
+        tomorrow = (utc_today() + timedelta(days=1)).isoformat()
+        places = {"/var/lib/dither": cluster.data, "/var/backups/dither": tmp_path, "2027-03-01": tomorrow}
+
+        def said(line: str, **more: object) -> str:
+            return run(line.partition(" #")[0], {**places, **more}, tmp_path)
+
+        (key,) = re.findall(r"dither_read_(\w+)_\w+", said(create))
+        assert f"{key}  read" in said(listed)
+        said(revoke, **{"3f9a01bc": key})
+        assert "key revoke" in said(journal)
+        said(f"DITHER_DATA={cluster.data} {wait}", **{"3f9a01bc": cluster.key.split("_")[2]})
+        assert "waiting" in said(listed)
+        for line in commands("backups.md", "## Each night"):
+            said(line)
+        assert 'dither_metric_moved{app="' in said(moves.partition(" > ")[0])
+        assert cluster[SERVE].stop() == 0
+        registry = Registry.load(cluster.registry)
+        ahead = SQLiteStore.open_or_create(cluster.data, registry.app, lambda: time.time() + 100 * 86_400)
+        with closing(ahead) as store:
+            store.append([parsed(store, body_of(registry, {next(iter(registry.metrics)): [0]}))])
+        would, does = map(said, reset)
+        assert "1 report" in would
+        assert does
+        assert tomorrow in said(f"dither ledger --data {cluster.data}")
+        cluster[SERVE].start()
+        assert cluster.ready().status_code == 200
+
+
+def test_ci_checks_a_registry_and_what_changed_since_the_last_release(tmp_path: Path) -> None:
+    for name in ("metrics.toml", "released.toml"):
+        (tmp_path / name).write_text(registry_text(epsilon="1.0", reports=1, device_epsilon="2.0"), encoding="utf-8")
+    for line in commands("registry.md"):
+        run(line, {}, tmp_path)
+
+
+def test_several_machines_run_the_pages_commands(tmp_path: Path) -> None:
+    data, broker, *made, api, worker, beat = [line.partition(" #")[0].rstrip() for line in commands("machines.md")]
+    (tmp_path / "metrics.toml").write_text(REGISTRY_TEXT, encoding="utf-8")
+    named = dict(line.removeprefix("export ").split("=", 1) for line in (data, broker))
+    assert named.keys() == {"DITHER_DATA_FILE", "DITHER_BROKER_FILE"}
+    with running_redis(tmp_path / "data") as store, running_redis(tmp_path / "broker", appendonly="no") as tasks:
+        for name, redis in zip(named, (store, tasks), strict=True):
+            path = tmp_path / f"{redis.port}.url"
+            path.write_text(redis.url, encoding="utf-8")
+            path.chmod(0o600)
+            named[name] = str(path)
+        for line in made:
+            run(" ".join([*(f"{name}={value}" for name, value in named.items()), line]), {}, tmp_path)
+        for line in (api, worker, beat):
+            _serves(line.replace("8080", str(free_port())), named, tmp_path)
+
+
+def test_settings_come_by_a_flag_a_variable_or_the_pages_file(tmp_path: Path) -> None:
+    flag, variable, file = [line.partition(" #")[0].rstrip() for line in commands("settings.md")]
+    (settings,) = re.findall(r"```toml\n(.*?)```", (DEPLOY / "settings.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "metrics.toml").write_text(REGISTRY_TEXT, encoding="utf-8")
+    with running_redis(tmp_path / "redis") as redis:
+        create_store(redis.url, Registry.load(tmp_path / "metrics.toml").app).close()
+        (tmp_path / "data").write_text(redis.url, encoding="utf-8")
+        places = {"9000": free_port(), "/run/secrets/dither-data": tmp_path / "data"}
+        places |= {"/etc/dither/dither.toml": tmp_path / "dither.toml", "metrics.toml": tmp_path / "metrics.toml"}
+        (tmp_path / "dither.toml").write_text(in_place(settings, places), encoding="utf-8")
+        for path in (tmp_path / "data", tmp_path / "dither.toml"):
+            path.chmod(0o600)
+        named, serve = variable.split(" ", 1)
+        store = {"DITHER_DATA": str(tmp_path / "store")}
+        for line, said in ((flag, store), (serve, {**store, **dict([in_place(named, places).split("=")])})):
+            assert _serves(line, said, tmp_path, places).endswith(f":{places['9000']}")
+        dither("keys", "create", "read", "--data", redis.url)  # without one nobody reads under a name of elsewhere
+        assert _serves(file, {}, tmp_path, places).endswith(f":{places['9000']}")
+
+
+def test_tests_give_every_block_of_commands() -> None:
+    """A block that is new here wants a test that gives it."""
+    assert {page.name: len(re.findall(r"^```sh$", page.read_text("utf-8"), re.M)) for page in DEPLOY.glob("*.md")} == {
+        "README.md": 6,  # test_units.py, test_containers.py; kubectl's are held against what they name: test_files.py
+        "alerts.md": 1,
+        "backups.md": 4,
+        "cluster.md": 4,
+        "erasing.md": 0,
+        "keys.md": 1,
+        "machines.md": 1,
+        "moving.md": 1,
+        "registry.md": 1,
+        "settings.md": 1,
+        "sizes.md": 2,  # tests/aggregator/test_uploads_command.py
+        "upgrading.md": 0,
+    }
+
+
 def test_serve_takes_what_a_review_refuses_and_says_so(tmp_path: Path) -> None:
     listed = tuple(f"v{number}" for number in range(299))
     text = registry_text(values=listed, epsilon="1", epsilon_permanent="2", answers=1)
@@ -149,7 +249,7 @@ def test_a_cluster_runs_the_pages_commands_and_keeps_what_was_acknowledged(tmp_p
                 store.load(registry)
                 store.append([parsed(store, body) for body in bodies])
         for line in servers:
-            _serves(line, named, tmp_path)
+            _serves(line, {**named, "DITHER_PORT": str(free_port())}, tmp_path)
         _reshard(commands("cluster.md", "\n## Moving slots\n"), places, nodes)
         before = json.loads(said("dither ledger --json"))
         assert before["accepted"] == UPLOADS
@@ -165,13 +265,14 @@ def test_a_cluster_runs_the_pages_commands_and_keeps_what_was_acknowledged(tmp_p
                 assert all(isinstance(one, Receipt) and one.duplicate for one in answers)
 
 
-def _serves(line: str, environment: Mapping[str, str], directory: Path) -> None:
-    """Start a command, and stop it when it says that it is ready."""
-    words = shlex.split(line)[1:]
-    more = {"api": ("--port", free_port(), "--processes", 1), "worker": ("--processes", 1)}.get(words[0], ())
+def _serves(line: str, environment: Mapping[str, str], directory: Path, places: Mapping[str, object] = {}) -> str:
+    """Start a command as it stands, but for places, and stop it when it says that it is ready; return its address."""
+    words = shlex.split(in_place(line, places))[1:]
+    more = {"api": ("--processes", 1), "worker": ("--processes", 1)}.get(words[0], ())
     process = Process(directory, words[0], [*words, *more, "--json"], environment=environment)
-    process.start()
+    said = process.start()
     assert process.stop() == 0
+    return str(said.get("url"))
 
 
 def _reshard(lines: list[str], places: Mapping[str, object], nodes: RedisCluster) -> None:

@@ -111,7 +111,8 @@ def test_what_the_units_run_loses_nothing_when_it_is_restarted_and_backed_up_und
             assert cluster[SERVE].stop() == 0
             cluster[SERVE].start()
             load.wait_for(UPLOADS)
-            back = shlex.split(cluster.unit("dither-backup.service")["ExecStart"])
+            unit = (DEPLOY / "systemd/dither-backup.service").read_text(encoding="utf-8")
+            back = shlex.split(re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0])
             assert back[:2] == ["/bin/sh", "-c"]
             file = tmp_path / "backups" / "Mon.dither"
             cluster.run(back[2].removeprefix("exec ").replace("$(date --utc +%%a)", "Mon"))
@@ -155,37 +156,54 @@ systemctl show dither-serve --property ActiveState,Result
 """
 
 
-def test_the_pages_commands_install_units_that_a_booted_systemd_runs_and_tells_of_a_backup_that_fails(
-    tmp_path: Path,
-) -> None:
-    assert os.geteuid() == 0, "a systemd is booted in namespaces of the tests' own, as root: sudo make test"
-    root, work = tmp_path / "root", tmp_path / "work"
-    root.mkdir()
-    work.mkdir()
-    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
-    part = page.partition("\n## One machine, with systemd\n")[2].partition("\n## ")[0]
-    venv, pip, *installing = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)[0].splitlines(keepends=True)
+def parts(page: str, heading: str, form: str = r"```sh\n(.*?)```") -> list[str]:
+    """Return what has a form in the part of a page below a heading: by default its blocks of commands."""
+    text = (DEPLOY / page).read_text(encoding="utf-8")
+    assert heading in text, heading
+    return re.findall(form, text.partition(heading)[2].partition("\n## ")[0], re.DOTALL | re.MULTILINE)
+
+
+ONE_MACHINE = "\n## One machine, with systemd\n"
+
+
+def installed() -> list[str]:
+    """Return README.md's commands that install dither, make a store and start it, but for those of a venv and pip."""
+    venv, pip, *installing = parts("README.md", ONE_MACHINE)[0].splitlines(keepends=True)
     assert venv.startswith("python3 -m venv /opt/dither-0.1.0")
     assert pip.startswith("/opt/dither-0.1.0/bin/pip install")
-    making = re.findall(r"^ {7}(runuser .*\n)", part, re.MULTILINE)
-    starting, publishing = re.findall(r"`(systemctl enable --now [^`]*)`", part)
-    (units,) = re.findall(r"`(install\s[^`]*dither-publish[^`]*)`", part)
-    script = [
-        INSTALLED.format(python=f"python{sys.version_info[0]}.{sys.version_info[1]}"),
-        *installing,
-        *making,
-        starting,
-        LOOKED.format(doctor=f"runuser -u dither -- {shown('dither doctor')}"),
-        f"{' '.join(units.split())}\n{publishing}\nsystemctl list-timers --all dither-publish.timer\n",
-    ]
+    making = parts("README.md", ONE_MACHINE, r"^ {7}(runuser [^\n]*\n)")
+    starting, _ = parts("README.md", ONE_MACHINE, r"`(systemctl enable --now [^`]*)`")
+    there = INSTALLED.format(python=f"python{sys.version_info[0]}.{sys.version_info[1]}")
+    return [there, *installing, *making, f"{starting}\n"]
+
+
+def run_booted(directory: Path, script: list[str], registry: str) -> tuple[str, str]:
+    """Run a script of the shell in a systemd that boots; return what it printed, and what its units did."""
+    assert os.geteuid() == 0, "a systemd is booted in namespaces of the tests' own, as root: sudo make test"
+    root, work = directory / "root", directory / "work"
+    root.mkdir()
+    work.mkdir()
     (work / "script").write_text("".join(script), encoding="utf-8")
-    (work / "metrics.toml").write_text(registry_text(), encoding="utf-8")
+    (work / "metrics.toml").write_text(registry, encoding="utf-8")
     places = (root, DEPLOY.parent, sys.base_prefix, sysconfig.get_path("purelib"), work)
     command = ("unshare", *NAMESPACES, "sh", Path(__file__).with_name("boot.sh"), *places)
     booted = subprocess.run(list(map(str, command)), stdin=subprocess.DEVNULL, capture_output=True, timeout=240)
     told = [(work / name).read_text() if (work / name).exists() else "" for name in ("code", "said", "units")]
     assert told[0] == "0\n", "\n".join([*map(bytes.decode, (booted.stdout, booted.stderr)), *told])
-    _, said, units = told
+    return told[1], told[2]
+
+
+def test_the_pages_commands_install_units_that_a_booted_systemd_runs_and_tells_of_a_backup_that_fails(
+    tmp_path: Path,
+) -> None:
+    _, publishing = parts("README.md", ONE_MACHINE, r"`(systemctl enable --now [^`]*)`")
+    (units,) = parts("README.md", ONE_MACHINE, r"`(install\s[^`]*dither-publish[^`]*)`")
+    script = [
+        *installed(),
+        LOOKED.format(doctor=f"runuser -u dither -- {shown('dither doctor')}"),
+        f"{' '.join(units.split())}\n{publishing}\nsystemctl list-timers --all dither-publish.timer\n",
+    ]
+    said, units = run_booted(tmp_path, script, registry_text())
     assert re.search(r"checks: all is well$", said, re.MULTILINE)
     assert re.search(r"^ActiveState=active$", said, re.MULTILINE)
     assert re.search(r"^NRestarts=0$", said, re.MULTILINE)
@@ -195,3 +213,65 @@ def test_the_pages_commands_install_units_that_a_booted_systemd_runs_and_tells_o
     assert "Sun.dither brings back the store of " in units
     assert "<2>dither-backup.service has failed: journalctl" in units
     assert re.findall(r"^(?:ActiveState|Result)=(\w+)$", said, re.MULTILINE)[-2:] == ["success", "inactive"]
+
+
+READY = "curl --silent --fail --retry 60 --retry-delay 1 --retry-all-errors http://127.0.0.1:8081/readyz > answer"
+UNITS = "dither-worker dither-beat dither-api"
+
+
+def test_a_new_version_takes_the_machines_store_which_moves_to_units_that_share_a_redis(tmp_path: Path) -> None:
+    venv, pip, *upgrade = parts("upgrading.md", "# Upgrading", r"^ {7}([^\n]*\n)")
+    (restart,) = parts("upgrading.md", "# Upgrading", r"`(systemctl restart [^`]*)`")
+    assert (venv.split()[:3], pip.split()[1:]) == (["python3", "-m", "venv"], ["install", ".", "./aggregator"])
+    (move,) = parts("moving.md", "# From SQLite to Redis")
+    (redis,) = parts("machines.md", "# More than one machine", r"^    (redis-server [^\n]*)")
+    export = parts("machines.md", "# More than one machine")[0].partition("\n")[0]
+    script = f"""
+        {READY}
+        cp -r /opt/dither-0.1.0 /opt/dither-0.2.0
+        sed -i s/0.1.0/0.2.0/ /opt/dither-0.2.0/bin/dither
+        {"".join(upgrade)}
+        {restart}
+        {READY}
+        systemctl show dither-serve --property ActiveState,NRestarts
+        ip address add 10.0.0.5/32 dev lo
+        ip address add 10.0.0.6/32 dev lo
+        install --directory /etc/redis /var/lib/redis
+        cp deploy/redis/*.conf /etc/redis
+        echo requirepass PASSWORD > /etc/redis/password.conf
+        {redis} --daemonize yes
+        {redis.replace("data.conf", "broker.conf").replace("10.0.0.5", "10.0.0.6")} --daemonize yes
+        umask 077
+        echo redis://:PASSWORD@10.0.0.5:6379/0 > /etc/dither/data.url
+        echo redis://:PASSWORD@10.0.0.6:6379/0 > /etc/dither/broker.url
+        {move}
+        umask 022
+        sed -i '/^data = /d' /etc/dither/dither.toml
+        systemctl disable dither-serve
+        for each in {UNITS}; do cp deploy/systemd/$each.service /etc/systemd/system; done
+        cp deploy/systemd/dither-publish.service /etc/systemd/system
+        for each in backup publish; do
+        mkdir /etc/systemd/system/dither-$each.service.d
+        cp deploy/systemd/redis-backup.conf /etc/systemd/system/dither-$each.service.d
+        done
+        systemctl daemon-reload
+        systemctl enable --now {UNITS}
+        {READY}
+        {export}
+        dither doctor
+        systemctl show {UNITS} --property ActiveState,NRestarts
+        systemctl start dither-backup dither-publish
+        systemctl stop {UNITS}
+        systemctl show {UNITS} --property ActiveState,Result
+        """
+    registry = registry_text(color='publish = "month"\npublish_epsilon = 1.0\nwhy = "To draw it first."')
+    registry = registry.replace("[registry]\n", "[registry]\npublish_epsilon_year = 13.0\n")
+    said, units = run_booted(tmp_path, [*installed(), re.sub(r"^ +", "", script, flags=re.M)], registry)
+    assert len(re.findall(r"checks: all is well$", said, re.MULTILINE)) == 2
+    assert re.findall(r"^(?:ActiveState|NRestarts|Result)=(\w+)$", said, re.MULTILINE) == [
+        *("0", "active") * 4,
+        *("success", "inactive") * 3,
+    ]
+    assert "Sun.dither brings back the store of " in units
+    assert "dither-site: every file is what its noisy counts and facts make of it" in units
+    assert "has failed" not in units
