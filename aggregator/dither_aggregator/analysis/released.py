@@ -16,7 +16,7 @@ from dither_aggregator.analysis.inference import reach_of_noise
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts
-from dither_shared.domains import Hashed
+from dither_shared.domains import TypedTexts
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
 from dither_shared.releases import ReleaseNoise
@@ -70,13 +70,12 @@ def released_counts(plan: Plan, names: Sequence[str], counts: Counts) -> Counts:
     """
     if not names:
         return np.concatenate([table[:, 1:].ravel() for _, table, _ in tables(plan.cells, counts)])
-    domain, mechanism = Hashed.of(plan.domain), PGR.of(plan.cells.mechanism)
-    reads = [domain.named(name) for name in names]
-    ((_, table, _),) = tables(plan.cells, counts)
-    rows = []
-    for row, (n, *_) in enumerate(table.tolist()):
+    domain = TypedTexts.of(plan.domain)
+    *_, (part, table, _) = tables(plan.cells, counts)
+    mechanism, rows = PGR.of(part.mechanism), []
+    for row, n in enumerate(table[:, 0].tolist()):
         support = support_counts(mechanism, table[row, 1:], n)
-        rows.append([n, *support[[domain.bucket(read, row) for read in reads]].tolist()])
+        rows.append([n, *support[[domain.named_bucket(name, row) for name in names]].tolist()])
     return np.array(rows, dtype=np.int64).ravel()
 
 
@@ -96,7 +95,7 @@ class ReleasedTally:
 
     @classmethod
     def of(
-        cls, plan: Plan, counts: Sequence[int], noise: ReleaseNoise, repeats: int, names: tuple[str, ...] = ()
+        cls, plan: Plan, counts: Sequence[int] | Counts, noise: ReleaseNoise, repeats: int, names: tuple[str, ...] = ()
     ) -> "ReleasedTally":
         """Return that of all cells' noisy counts, one cell after the other."""
         if names:
@@ -118,21 +117,28 @@ class ReleasedTally:
     def n(self) -> int:
         """The sum of the numbers of reports: about so many. It may be negative."""
         if self.names:
-            return int(self.rows[:, 0].sum())
+            return round(int(self.rows[:, 0].sum()) / self._part)
         return sum(int(table[:, 0].sum()) for _, table, _ in tables(self.plan.cells, self.counts))
 
     @property
     def n_error(self) -> float:
-        """The standard error of n, by the noise."""
+        """The standard error of n, by the noise, and by lot where only a part of the reports tells whole texts."""
         if self.names:
-            return sqrt(len(self.rows) * self.count_noise)
+            told, part = max(int(self.rows[:, 0].sum()), 0), self._part
+            return sqrt(len(self.rows) * self.count_noise + told * (1 - part)) / part
         parts = self.plan.cells.parts
         squares = sum(part.cells * self.error_of(part.mechanism.shape) ** 2 for part in parts)
         return sqrt(self.plan.cells.public * squares)
 
     @property
+    def _part(self) -> float:
+        """The part of the reports that the rows of named texts have: each report draws its cell."""
+        *_, last = parts = self.plan.cells.parts
+        return last.cells * last.weight / sum(part.cells * part.weight for part in parts)
+
+    @property
     def rows(self) -> Counts:
-        """The reports of each cell, and how many of them support each named text: int64[cells, 1 + names]."""
+        """The reports of each row, and how many of them support each named text: int64[rows, 1 + names]."""
         return self.counts.reshape(-1, 1 + len(self.names))
 
     def error_of(self, shape: ReportShape) -> float:

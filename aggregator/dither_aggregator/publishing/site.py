@@ -464,7 +464,8 @@ def _counts(release: Release) -> bytes:
     """
     assert release.counts is not None
     if release.names:
-        of = [(row, name) for row in range(release.plan.cells.count) for name in ("", *release.names)]
+        rows = release.plan.cells.parts[-1].cells
+        of = [(row, name) for row in range(rows) for name in ("", *release.names)]
         lines = [(release.metric, release.name, *each, count) for each, count in zip(of, release.counts, strict=True)]
         return to_csv(("metric", "window", "row", "text", "noisy_count"), lines).encode()
     columns = ("metric", "window", "symbol", "noisy_count")
