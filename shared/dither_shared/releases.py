@@ -136,17 +136,24 @@ def unpublished(kind: "Kind[Any, Answer]", asked: "Asked") -> str:
     return ""
 
 
+def has_supports(cells: "Cells", names: Sequence[str]) -> bool:
+    """Tell whether a release counts the supports of named texts. Of memoized texts it counts symbols, which are few."""
+    return bool(names) and not cells.memoized
+
+
 def counts_of(cells: "Cells", names: Sequence[str] = ()) -> int:
-    """Return how many counts a release has: all of all cells; with named texts, of each row theirs and its reports.
+    """Return how many counts a release has: all of all cells; with supports, of each row theirs and its reports.
 
     The rows are those that tell whole texts: the cells of the last part.
     """
-    return cells.parts[-1].cells * (1 + len(names)) if names else cells.tally_size - cells.count
+    if has_supports(cells, names):
+        return cells.parts[-1].cells * (1 + len(names))
+    return cells.tally_size - cells.count
 
 
 def width_of(plan: "Plan", names: Sequence[str] = ()) -> int:
     """Return w: to how many counts of a release one report adds at most."""
-    if names:
+    if has_supports(plan.cells, names):
         return 1 + most_named(plan, tuple(names))
     widths = [part.mechanism.shape.raises for part in plan.cells.parts]
     return max(width for width in widths if width is not None)  # `unpublished` refuses others

@@ -44,8 +44,8 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
     return sums[: mechanism.d]
 
 
-def noisy_support(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
-    """Return the same of the noisy counts of a release, which no reports need have made: n is not looked at."""
+def noisy_support(mechanism: PureMechanism, tally: Counts) -> Counts:
+    """Return the same of the noisy counts of a release, which no reports need have made."""
     if mechanism.geometry is None:
         return tally[: mechanism.d]
     return hyperplane_sums(tally, *mechanism.geometry)[: mechanism.d]

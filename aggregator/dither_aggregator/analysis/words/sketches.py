@@ -117,7 +117,7 @@ class Sketch:
             if n:
                 # (K (S / n - q) / (p - q) - 1) / (K - 1), in one array: to make more of this size takes as long.
                 points = table[row, 1:]
-                rates = (noisy_support if noise else support_counts)(mechanism, points, int(n)) / n
+                rates = (noisy_support(mechanism, points) if noise else support_counts(mechanism, points, int(n))) / n
                 rates -= q
                 rates *= buckets
                 rates /= p - q
