@@ -488,17 +488,39 @@ def _coefficients(p: Fraction, q: Fraction, pairs: PairLaw) -> tuple[float, ...]
 
 def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
     assert mechanism.geometry is not None
-    assert isinstance(mechanism, TwoLevel)
-    every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
-    on, off = inside / (every * share), (1 - inside) / (every * (1 - share))
-    products = on_points(mechanism, one) * on_points(mechanism, other)
     value = _one_value(one) if one is other else None
-    if value is None:
-        each = (on - off) * hyperplane_sums(products, *mechanism.geometry)
-    else:
-        each = (on - off) * _squares_of_one(mechanism, value)
+    if value is not None:
+        return _noise_of_value(mechanism, value)
+    on, off = _of_a_point(mechanism)
+    products = on_points(mechanism, one) * on_points(mechanism, other)
+    each = (on - off) * hyperplane_sums(products, *mechanism.geometry)
     each[: mechanism.d] -= one * other
     return off * float(products.sum()), each, 0.0
+
+
+def _of_a_point(mechanism: PureMechanism) -> tuple[float, float]:
+    """Return the probabilities of a point on the answer's hyperplane, and of one off it."""
+    assert isinstance(mechanism, TwoLevel)
+    every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
+    return inside / (every * share), (1 - inside) / (every * (1 - share))
+
+
+@lru_cache(maxsize=2)  # an interval asks for it several times
+def _noise_of_value(mechanism: PureMechanism, value: int) -> tuple[float, Floats, float]:
+    """Return the same for the share of one value, without a transform.
+
+    w is (1 - q) / (p - q) on the value's own hyperplane and -q / (p - q) off it. Any other hyperplane has as many
+    points in common with that one as two hyperplanes have.
+    """
+    assert mechanism.geometry is not None
+    order, dimension, _ = mechanism.geometry
+    p, q, every, inside = float(mechanism.p), float(mechanism.q), mechanism.shape.size, points(order, dimension - 1)
+    (on, off), scale = _of_a_point(mechanism), (p - q) ** 2
+    common = np.full(every, float(points(order, dimension - 2)))
+    common[value] = inside
+    each = (on - off) * (common * (1 - 2 * q) + inside * q**2) / scale
+    each[value] -= 1.0
+    return off * (inside * (1 - 2 * q) + every * q**2) / scale, each, 0.0
 
 
 def on_points(mechanism: PureMechanism, weights: Floats) -> Floats:
@@ -522,20 +544,6 @@ def _one_value(weights: Floats) -> int | None:
     """Return the value whose share a functional is; None of any other."""
     held = np.flatnonzero(weights)
     return int(held[0]) if len(held) == 1 and weights[held[0]] == 1 else None
-
-
-def _squares_of_one(mechanism: PureMechanism, value: int) -> Floats:
-    """Return the sum of w^2 on each hyperplane, where w is that of one value, without a transform.
-
-    w is (1 - q) / (p - q) on the value's own hyperplane and -q / (p - q) off it. Any other hyperplane has as many
-    points in common with that one as two hyperplanes have.
-    """
-    assert mechanism.geometry is not None
-    order, dimension, _ = mechanism.geometry
-    p, q, inside = float(mechanism.p), float(mechanism.q), points(order, dimension - 1)
-    common = np.full(mechanism.shape.size, float(points(order, dimension - 2)))
-    common[value] = inside
-    return np.asarray((common * (1 - 2 * q) + inside * q**2) / (p - q) ** 2)
 
 
 def ticked_together(one: Floats, other: Floats, shares: Floats) -> tuple[float, float]:
