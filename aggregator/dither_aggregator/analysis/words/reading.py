@@ -185,6 +185,7 @@ def _sketch(domain: Coded, part: Part, table: Counts, first: int) -> Sketch:
 def _noisy_sketch(domain: Coded, tally: ReleasedTally, part: Part, table: Counts, first: int) -> Sketch:
     """Return the rows of a level of a release: the variance that its noise adds is that of a text that nobody has."""
     mechanism = PureMechanism.of(part.mechanism)
+    table = table.copy()
     table[table[:, 0] < SURE_OF_N * tally.error_of(mechanism.shape), 0] = 0
     multipliers = [domain.groups.multiplier(first // ROWS, row) for row in range(ROWS)]
     return Sketch.of_tally(mechanism, table, multipliers, tally.noise.of_share(mechanism, 1))
