@@ -15,6 +15,12 @@ A fresh text has far more symbols than could be published. Its release has, for 
 and how many of them support each text of a list that the registry names. A report adds to the first and to as many of
 the others as have their buckets on hyperplanes through its point: w is one more than the most that have (`width_of`).
 
+Words are found in two steps, each with noise of its own. (1) All counts of the levels get noise for w = 1. The search
+reads these alone, and proposes texts. The counts themselves are not published. (2) Reports of the verification group
+are counted as those of a fresh text whose list are the proposals, with w for that list. A report is in one cell, so a
+device with k reports in levels and j in the verification group, k + j <= r, changes the probability of what step 1 says
+by e^(epsilon k / r) at most, and of what step 2 says after it, whatever that was, by e^(epsilon j / r).
+
 A release may have discrete Gaussian noise in place of Laplace noise if a delta is declared (`publish_delta`), for the
 tallies differ by at most sqrt(w) r in root of squared differences:
 
@@ -38,7 +44,7 @@ from math import exp, sqrt
 from typing import TYPE_CHECKING, Any, Final
 
 from dither_shared.accounting.composition import of_zcdp, tail_of_zcdp
-from dither_shared.domains import Hashed
+from dither_shared.domains import TypedTexts
 from dither_shared.errors import refusal_of
 from dither_shared.exact import MICRO, from_micro, to_micro
 from dither_shared.frozen import frozen
@@ -56,6 +62,8 @@ IN_A_YEAR: Final = {"week": 53, "month": 13, "quarter": 5}
 """The windows on offer: how many of each end, at most, within YEAR_DAYS in a row (31 January to 31 January has 13)."""
 COUNTS_MAX: Final = 4_096
 """A metric with more counts is not published: a store keeps each release for good."""
+NAMES_MAX: Final = 200
+"""The most texts that a release of words looks up."""
 WHY_CHARACTERS_MAX: Final = 500
 ISSUE_CHARACTERS_MAX: Final = 300
 PUBLISH_EPSILON_MAX: Final = Decimal(20)
@@ -121,19 +129,31 @@ def unpublished(kind: "Kind[Any, Answer]", asked: "Asked") -> str:
         )
     if refused := kind.unpublished(asked):
         return refused
+    if kind.searched:  # no more than NAMES_MAX texts are named
+        return ""
     if (counts := counts_of(asked.cells, kind.released_names(asked))) > COUNTS_MAX:
         return f"cannot be said of more than {COUNTS_MAX:,} counts, got {counts:,}"
     return ""
 
 
+def has_supports(cells: "Cells", names: Sequence[str]) -> bool:
+    """Tell whether a release counts the supports of named texts. Of memoized texts it counts symbols, which are few."""
+    return bool(names) and not cells.memoized
+
+
 def counts_of(cells: "Cells", names: Sequence[str] = ()) -> int:
-    """Return how many counts a release has: all of all cells; with named texts, of each cell theirs and its reports."""
-    return cells.count * (1 + len(names)) if names else cells.tally_size - cells.count
+    """Return how many counts a release has: all of all cells; with supports, of each row theirs and its reports.
+
+    The rows are those that tell whole texts: the cells of the last part.
+    """
+    if has_supports(cells, names):
+        return cells.parts[-1].cells * (1 + len(names))
+    return cells.tally_size - cells.count
 
 
 def width_of(plan: "Plan", names: Sequence[str] = ()) -> int:
     """Return w: to how many counts of a release one report adds at most."""
-    if names:
+    if has_supports(plan.cells, names):
         return 1 + most_named(plan, tuple(names))
     widths = [part.mechanism.shape.raises for part in plan.cells.parts]
     return max(width for width in widths if width is not None)  # `unpublished` refuses others
@@ -142,10 +162,10 @@ def width_of(plan: "Plan", names: Sequence[str] = ()) -> int:
 @lru_cache(maxsize=64)
 def most_named(plan: "Plan", names: tuple[str, ...]) -> int:
     """Return how many of some texts one report supports at most, in whichever cell: every report is tried."""
-    domain, mechanism = Hashed.of(plan.domain), PGR.of(plan.cells.mechanism)
-    reads = [domain.named(name) for name in names]
+    domain, part = TypedTexts.of(plan.domain), plan.cells.parts[-1]
+    mechanism = PGR.of(part.mechanism)
     return max(
-        most_supported(mechanism, [domain.bucket(read, row) for read in reads]) for row in range(plan.cells.count)
+        most_supported(mechanism, [domain.named_bucket(name, row) for name in names]) for row in range(part.cells)
     )
 
 
@@ -253,11 +273,22 @@ class ReleaseNoise:
         cls, plan: "Plan", micro: int, reports: int, names: Sequence[str] = (), delta: Decimal | None = None
     ) -> "ReleaseNoise":
         """Return the better noise for a plan whose totals are published: of texts those with names."""
+        return min(cls.laws(plan, micro, reports, names, delta), key=lambda law: law.variance)
+
+    @classmethod
+    def laws(
+        cls, plan: "Plan", micro: int, reports: int, names: Sequence[str] = (), delta: Decimal | None = None
+    ) -> "tuple[ReleaseNoise, ...]":
+        """Return Laplace noise and, where a delta allows it, Gaussian noise: not for words, whose steps share r."""
         laplace = cls(micro, width_of(plan, names), reports)
-        if delta is None or not (rho := rho_of(micro, delta)):
-            return laplace
-        gaussian = cls(micro, laplace.width, reports, rho)
-        return gaussian if gaussian.variance < laplace.variance else laplace
+        if delta is None or plan.kind.searched or not (rho := rho_of(micro, delta)):
+            return (laplace,)
+        return laplace, cls(micro, laplace.width, reports, rho)
+
+    @property
+    def name(self) -> str:
+        """The name of its law."""
+        return "Gaussian" if self.rho else "Laplace"
 
     @property
     def scale(self) -> Fraction:
@@ -412,10 +443,14 @@ def at_delta(delta: Decimal | None) -> str:
 
 def noise_of(registry: Any, name: str) -> ReleaseNoise:
     """Return the noise of a metric's releases of its longest window, for a Registry's device."""
+    return min(_laws_of(registry, name), key=lambda law: law.variance)
+
+
+def _laws_of(registry: Any, name: str) -> tuple[ReleaseNoise, ...]:
     metric, publishing = registry.metrics[name], registry.published[name]
     reports = reports_in(WINDOW_DAYS[publishing.window], memoized=metric.memoized, reports=metric.charges)
     names = metric.kind.released_names(metric.asked)
-    return ReleaseNoise.of(metric.plan, publishing.micro, reports, names, registry.publish_delta)
+    return ReleaseNoise.laws(metric.plan, publishing.micro, reports, names, registry.publish_delta)
 
 
 def micro_year(registry: Any) -> int:
@@ -459,6 +494,8 @@ def release_lines(registry: Any) -> Iterator[str]:
     for name, each in registry.published.items():
         yield _noise_line(registry.metrics[name], each, noise_of(registry, name))
     delta = registry.publish_delta
+    for name, each in registry.published.items():
+        yield from _other_law(registry.metrics[name], IN_A_YEAR[each.window], _laws_of(registry, name), delta)
     yield (
         f"one device: for those who see releases alone, those of any {YEAR_DAYS} days cost at most "
         f"{from_micro(micro_year(registry)):g} of publish_epsilon_year {registry.publish_epsilon_year} "
@@ -471,12 +508,30 @@ def scientific(delta: Decimal) -> str:
     return f"{delta.normalize():e}"
 
 
+def _other_law(metric: Any, releases: int, laws: tuple[ReleaseNoise, ...], delta: Decimal | None) -> Iterator[str]:
+    """Yield what a year of a metric costs by either law, if that of the smaller variance costs more."""
+    taken, *others = sorted(laws, key=lambda law: law.variance)
+    for other in others:
+        cost, less = (Loss.of(law, releases).at(delta) for law in (taken, other))
+        if less < cost:
+            yield (
+                f"note: a year's releases of {metric.name} alone cost {from_micro(cost):.3g} with {taken.name} noise, "
+                f"which has the smaller variance; with {other.name} noise they would cost {from_micro(less):.3g}, and "
+                f"standard errors be {_wider(metric, other)} times as wide: a smaller publish_epsilon costs less"
+            )
+
+
+def _wider(metric: Any, noise: ReleaseNoise) -> str:
+    """Return how much wider the errors of REPORTS_SHOWN reports are, in words: the least, and the most."""
+    least, most = (f"{wider:.2f}" for wider in metric.kind.widened(metric.cells, noise, REPORTS_SHOWN))
+    return least if least == most else f"{least} to {most}"
+
+
 def _noise_line(metric: Any, each: Publishing, noise: ReleaseNoise) -> str:
     reports = noise.reports
-    least, most = (f"{wider:.2f}" for wider in metric.kind.widened(metric.cells, noise, REPORTS_SHOWN))
     return (
         f"{metric.name} is published each {each.window} with epsilon {each.epsilon}"
         f"{' (Gaussian noise)' if noise.rho else ''}, a device counted with at most "
         f"{reports} report{'s' if reports > 1 else ''}: with {REPORTS_SHOWN:,} reports standard errors are "
-        f"{least if least == most else f'{least} to {most}'} times as wide"
+        f"{_wider(metric, noise)} times as wide"
     )

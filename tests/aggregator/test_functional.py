@@ -17,6 +17,7 @@ from dither_aggregator.analysis.functional import (
     answers_part,
     apart,
     difference,
+    noise_of,
     on_points,
     rows_covariance,
     share_variance,
@@ -137,6 +138,18 @@ def test_a_functional_of_one_value_has_the_closed_forms_variance(mechanism: Pure
             closed = share_variance(mechanism, np.clip(made.shares, 0, 1), n, error_of, repeats_max)
             each = [made.variance(weights, error_of) for weights in np.eye(mechanism.d)]
             assert each == pytest.approx(closed, rel=1e-9)
+
+
+@pytest.mark.parametrize(("d", "order", "dimension"), [(13, 3, 3), (25, 5, 3), (40, 3, 4), (9, 2, 5)])
+def test_one_value_has_the_law_that_a_transform_finds(d: int, order: int, dimension: int) -> None:
+    """Weights that are equal, and not the same array, go through the transform; so do those of half the value."""
+    mechanism = PGR.for_design(d, order, dimension, E)
+    for value in (0, d // 2, d - 1):
+        one = np.zeros(d)
+        one[value] = 1.0
+        for got, expected in zip(noise_of(mechanism, one, one), noise_of(mechanism, one, one.copy()), strict=True):
+            assert got == pytest.approx(expected, abs=1e-12)
+        assert on_points(mechanism, one) == pytest.approx(2 * on_points(mechanism, one / 2), abs=1e-12)
 
 
 @pytest.mark.parametrize("mechanism", [each for each in SMALL if each.ticks > 1 and each.d > 2], ids=str)

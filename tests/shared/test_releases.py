@@ -108,13 +108,12 @@ def test_a_registry_is_refused_in_words(color: str, head: str, why: str) -> None
     [
         ("choices", 'ticks_max = 3\nmechanism = "oue"', "many bits, and all of them could be one device's"),
         ("text", "", "needs candidates: the totals of a text are those of a list that the registry names"),
-        ("words", "", "the reports themselves say which are looked for"),
     ],
 )
-def test_other_kinds_are_refused_for_good_or_for_now(kind: str, more: str, why: str) -> None:
+def test_what_cannot_be_published_is_refused_in_words(kind: str, more: str, why: str) -> None:
     color = f"{more}\n{PUBLISHED}"
     text = registry_text(color=color, kind=kind).replace("[registry]\n", f"[registry]\n{YEAR}")
-    if kind in ("text", "words"):
+    if kind == "text":
         text = "\n".join(line for line in text.splitlines() if not line.startswith("values"))
     with pytest.raises(RegistryError, match=why):
         Registry.parse(text)
@@ -248,6 +247,21 @@ def test_a_check_says_what_a_year_costs_at_a_delta() -> None:
         text_registry(names=LONG, publish_epsilon_year="13.0")
     with pytest.raises(RegistryError, match=r"costs a device 53 at delta 1e-6, more than .* may cost more a year than"):
         text_registry(names=("a",), publish_delta="1e-6", publish_epsilon_year="13.0")
+
+
+def test_a_check_says_what_a_year_would_cost_by_the_other_law() -> None:
+    """Noise is chosen by its variance: a list of one text has Laplace noise, though a year of it costs more."""
+    asked = text_registry(names=("a",), publish_delta="1e-6", publish_epsilon_year="53.0")
+    noise, note, _ = release_lines(asked)
+    plan = asked.metrics["color"].plan
+    laplace, gaussian = ReleaseNoise.laws(plan, 1_000_000, 3, ("a", "other"), DELTA)
+    assert "(Gaussian noise)" not in noise
+    assert laplace.variance < gaussian.variance
+    costs = [Loss.of(law, 53).at(DELTA) / 1e6 for law in (laplace, gaussian)]
+    assert f"color alone cost {costs[0]:.3g} with Laplace noise" in note
+    assert f"with Gaussian noise they would cost {costs[1]:.3g}, and" in note
+    wider, _ = plan.kind.widened(plan.cells, gaussian, 20_000)
+    assert f"standard errors be {wider:.2f} times as wide" in note
 
 
 @pytest.mark.parametrize(

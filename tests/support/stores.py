@@ -208,7 +208,9 @@ def body_of(asked: Registry, reports: Mapping[str, Sequence[int]], upload_id: st
     for name, values in reports.items():
         plan = asked.metrics[name].plan
         cell = (0,) if plan.cells.several else ()
-        groups.append((name, plan.digest, [plan.mechanism.shape.to_wire(report) for report in values], *cell))
+        groups.append(
+            (name, plan.digest, [plan.cells.mechanism_of(0).shape.to_wire(report) for report in values], *cell)
+        )
     return encode_upload(upload_id or new_upload_id(random.getrandbits), groups)
 
 

@@ -81,7 +81,7 @@ from dither_aggregator.analysis.inference import (
 )
 from dither_aggregator.analysis.ratios import SURE_TO_COMPARE, Ratios
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import hyperplane_sums, lies_on
+from dither_aggregator.counting.supports import hyperplane, hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.mechanisms.pgr import points
@@ -130,6 +130,14 @@ def _share_noise(mechanism: PureMechanism, share: Floats) -> Floats:
     p, q = float(mechanism.p), float(mechanism.q)
     spread: Floats = (share * p * (1 - p) + (1 - share) * q * (1 - q)) / (p - q) ** 2
     return spread
+
+
+@lru_cache(maxsize=2)  # those without the noise of counts, or of devices' repeats, have the same
+def _shares_of(mechanism: PureMechanism, counts: bytes, n: int) -> Floats:
+    tally = np.frombuffer(counts, dtype=np.int64)
+    support = hyperplane_sums(tally, *mechanism.geometry) if mechanism.geometry else tally[: mechanism.d]
+    p, q = float(mechanism.p), float(mechanism.q)
+    return np.asarray((support / n - q) / (p - q))
 
 
 # Any weights.
@@ -263,9 +271,7 @@ class Functionals(Sums):
     @cached_property
     def _everything(self) -> Floats:
         """The same, and where reports are points that of each further hyperplane, which no value has: float64[K]."""
-        p, q, geometry = float(self.mechanism.p), float(self.mechanism.q), self.mechanism.geometry
-        support = hyperplane_sums(self.counts, *geometry) if geometry else self.counts[: self.mechanism.d]
-        return np.asarray((support / self.n - q) / (p - q))
+        return _shares_of(self.mechanism, self.counts.tobytes(), self.n)
 
     def estimate(self, weights: Floats) -> float:
         """Return the functional: raw and unbiased."""
@@ -482,13 +488,39 @@ def _coefficients(p: Fraction, q: Fraction, pairs: PairLaw) -> tuple[float, ...]
 
 def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
     assert mechanism.geometry is not None
-    assert isinstance(mechanism, TwoLevel)
-    every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
-    on, off = inside / (every * share), (1 - inside) / (every * (1 - share))
+    value = _one_value(one) if one is other else None
+    if value is not None:
+        return _noise_of_value(mechanism, value)
+    on, off = _of_a_point(mechanism)
     products = on_points(mechanism, one) * on_points(mechanism, other)
     each = (on - off) * hyperplane_sums(products, *mechanism.geometry)
     each[: mechanism.d] -= one * other
     return off * float(products.sum()), each, 0.0
+
+
+def _of_a_point(mechanism: PureMechanism) -> tuple[float, float]:
+    """Return the probabilities of a point on the answer's hyperplane, and of one off it."""
+    assert isinstance(mechanism, TwoLevel)
+    every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
+    return inside / (every * share), (1 - inside) / (every * (1 - share))
+
+
+@lru_cache(maxsize=2)  # an interval asks for it several times
+def _noise_of_value(mechanism: PureMechanism, value: int) -> tuple[float, Floats, float]:
+    """Return the same for the share of one value, without a transform.
+
+    w is (1 - q) / (p - q) on the value's own hyperplane and -q / (p - q) off it. Any other hyperplane has as many
+    points in common with that one as two hyperplanes have.
+    """
+    assert mechanism.geometry is not None
+    order, dimension, _ = mechanism.geometry
+    p, q, every, inside = float(mechanism.p), float(mechanism.q), mechanism.shape.size, points(order, dimension - 1)
+    (on, off), scale = _of_a_point(mechanism), (p - q) ** 2
+    common = np.full(every, float(points(order, dimension - 2)))
+    common[value] = inside
+    each = (on - off) * (common * (1 - 2 * q) + inside * q**2) / scale
+    each[value] -= 1.0
+    return off * (inside * (1 - 2 * q) + every * q**2) / scale, each, 0.0
 
 
 def on_points(mechanism: PureMechanism, weights: Floats) -> Floats:
@@ -500,9 +532,18 @@ def on_points(mechanism: PureMechanism, weights: Floats) -> Floats:
 def _on_points(mechanism: PureMechanism, of_values: bytes) -> Floats:
     assert mechanism.geometry is not None
     p, q, weights = float(mechanism.p), float(mechanism.q), np.frombuffer(of_values)
+    value = _one_value(weights)
+    if value is not None:
+        return np.asarray((hyperplane(*mechanism.geometry, value) - q) / (p - q))
     padded = np.zeros(mechanism.shape.size)
     padded[: mechanism.d] = weights
     return np.asarray((hyperplane_sums(padded, *mechanism.geometry) - q * weights.sum()) / (p - q))
+
+
+def _one_value(weights: Floats) -> int | None:
+    """Return the value whose share a functional is; None of any other."""
+    held = np.flatnonzero(weights)
+    return int(held[0]) if len(held) == 1 and weights[held[0]] == 1 else None
 
 
 def ticked_together(one: Floats, other: Floats, shares: Floats) -> tuple[float, float]:

@@ -401,6 +401,10 @@ class Estimand(ABC, Generic[R]):
         """Return what noisy counts tell, of a kind that is published; nothing where they are too few."""
         return Released()
 
+    def found_names(self, tally: ReleasedTally) -> tuple[str, ...]:
+        """Return the texts to look up in a release, of a kind that is searched: they follow from noisy counts alone."""
+        return ()
+
     @abstractmethod
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None

@@ -16,10 +16,10 @@ from dither_aggregator.analysis.inference import reach_of_noise
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.counting.supports import support_counts
-from dither_shared.domains import Hashed
+from dither_shared.domains import TypedTexts
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
-from dither_shared.releases import ReleaseNoise
+from dither_shared.releases import ReleaseNoise, has_supports
 from dither_shared.shapes import ReportShape
 
 SURE_OF_N = 10
@@ -68,15 +68,14 @@ def released_counts(plan: Plan, names: Sequence[str], counts: Counts) -> Counts:
     A cell counts how often each symbol was sent, or each member named; of named texts, its reports and those of them
     that support each.
     """
-    if not names:
+    if not has_supports(plan.cells, names):
         return np.concatenate([table[:, 1:].ravel() for _, table, _ in tables(plan.cells, counts)])
-    domain, mechanism = Hashed.of(plan.domain), PGR.of(plan.cells.mechanism)
-    reads = [domain.named(name) for name in names]
-    ((_, table, _),) = tables(plan.cells, counts)
-    rows = []
-    for row, (n, *_) in enumerate(table.tolist()):
+    domain = TypedTexts.of(plan.domain)
+    *_, (part, table, _) = tables(plan.cells, counts)
+    mechanism, rows = PGR.of(part.mechanism), []
+    for row, n in enumerate(table[:, 0].tolist()):
         support = support_counts(mechanism, table[row, 1:], n)
-        rows.append([n, *support[[domain.bucket(read, row) for read in reads]].tolist()])
+        rows.append([n, *support[[domain.named_bucket(name, row) for name in names]].tolist()])
     return np.array(rows, dtype=np.int64).ravel()
 
 
@@ -86,20 +85,23 @@ class ReleasedTally:
 
     plan: Plan
     counts: Counts
-    """As `counting.folding.tables` has them: for each cell its reports, then their counts. They may be negative."""
+    """As `counting.folding.tables` has them: for each cell its reports, then their counts. They may be negative.
+
+    Of texts with fresh noise as `rows` has them.
+    """
     noise: ReleaseNoise
     """The law of the noise on each count."""
     repeats: int
     """How many of the reports one device may usually have sent."""
     names: tuple[str, ...] = ()
-    """The texts whose supports are counted: then `counts` has of each cell its reports and these."""
+    """The texts that are looked for."""
 
     @classmethod
     def of(
-        cls, plan: Plan, counts: Sequence[int], noise: ReleaseNoise, repeats: int, names: tuple[str, ...] = ()
+        cls, plan: Plan, counts: Sequence[int] | Counts, noise: ReleaseNoise, repeats: int, names: tuple[str, ...] = ()
     ) -> "ReleasedTally":
         """Return that of all cells' noisy counts, one cell after the other."""
-        if names:
+        if has_supports(plan.cells, names):
             return cls(plan, np.array(counts, dtype=np.int64), noise, repeats, names)
         whole, start = np.zeros(plan.cells.tally_size, dtype=np.int64), 0
         for part, table, _ in tables(plan.cells, whole):
@@ -107,7 +109,7 @@ class ReleasedTally:
             table[:, 1:] = np.array(counts[start : start + table[:, 1:].size]).reshape(-1, size)
             table[:, 0] = np.rint(table[:, 1:].sum(axis=1) / _named(part.mechanism.shape.raises))
             start += table[:, 1:].size
-        return cls(plan, whole, noise, repeats)
+        return cls(plan, whole, noise, repeats, names)
 
     @property
     def count_noise(self) -> float:
@@ -117,22 +119,34 @@ class ReleasedTally:
     @property
     def n(self) -> int:
         """The sum of the numbers of reports: about so many. It may be negative."""
-        if self.names:
-            return int(self.rows[:, 0].sum())
+        if self._has_supports:
+            return round(int(self.rows[:, 0].sum()) / self._part)
         return sum(int(table[:, 0].sum()) for _, table, _ in tables(self.plan.cells, self.counts))
 
     @property
     def n_error(self) -> float:
-        """The standard error of n, by the noise."""
-        if self.names:
-            return sqrt(len(self.rows) * self.count_noise)
+        """The standard error of n, by the noise, and by lot where only a part of the reports tells whole texts."""
+        if self._has_supports:
+            told, part = max(int(self.rows[:, 0].sum()), 0), self._part
+            return sqrt(len(self.rows) * self.count_noise + told * (1 - part)) / part
         parts = self.plan.cells.parts
         squares = sum(part.cells * self.error_of(part.mechanism.shape) ** 2 for part in parts)
         return sqrt(self.plan.cells.public * squares)
 
     @property
+    def _has_supports(self) -> bool:
+        """Whether `counts` has, of each row, its reports and how many of them support each text, and nothing else."""
+        return has_supports(self.plan.cells, self.names)
+
+    @property
+    def _part(self) -> float:
+        """The part of the reports that the rows of named texts have: each report draws its cell."""
+        *_, last = parts = self.plan.cells.parts
+        return last.cells * last.weight / sum(part.cells * part.weight for part in parts)
+
+    @property
     def rows(self) -> Counts:
-        """The reports of each cell, and how many of them support each named text: int64[cells, 1 + names]."""
+        """The reports of each row, and how many of them support each named text: int64[rows, 1 + names]."""
         return self.counts.reshape(-1, 1 + len(self.names))
 
     def error_of(self, shape: ReportShape) -> float:

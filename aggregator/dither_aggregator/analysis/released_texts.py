@@ -29,7 +29,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats, reach_of_no
 from dither_aggregator.analysis.pure import population_ends
 from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedRow, ReleasedTally
 from dither_aggregator.counting.folding import Counts
-from dither_shared.domains import Hashed
+from dither_shared.domains import TypedTexts
 from dither_shared.mechanisms import PGR
 
 
@@ -45,7 +45,7 @@ def read_supports(tally: ReleasedTally) -> Released:
         return Released()
     columns = np.array([read.estimate, np.sqrt(read.variance), *together, *own]).T.tolist()
     rows = [ReleasedRow(name, *each) for name, each in zip(tally.names, columns, strict=True)]
-    floor = share_variance(read.mechanism, np.zeros(1), tally.n, "population", tally.repeats)[0]
+    floor = share_variance(read.mechanism, np.zeros(1), int(of_rows.sum()), "population", tally.repeats)[0]
     return Released(rows, sqrt(float(floor) + float(np.median(read.of_noise))))
 
 
@@ -60,11 +60,10 @@ class _Supports:
     rows: Counts
     of_others: Floats
     """The variance of what other texts add."""
-    buckets: int
 
     @classmethod
     def of(cls, tally: ReleasedTally) -> "_Supports":
-        domain, mechanism = Hashed.of(tally.plan.domain), PGR.of(tally.plan.cells.mechanism)
+        domain, mechanism = TypedTexts.of(tally.plan.domain), PGR.of(tally.plan.cells.parts[-1].mechanism)
         own = np.broadcast_to(tally.rows[:, :1], tally.rows[:, 1:].shape)
         counts, p, q = tally.rows[:, 1:], float(mechanism.p), float(mechanism.q)
         used = _alone(domain, tally.names, len(counts))
@@ -77,8 +76,8 @@ class _Supports:
         found = apart.sum(axis=0)[several] / (rows - 1)[several] - (noise.sum(axis=0) / rows)[several]
         spread = max(float(found.mean()), 0.0) / (p - q) ** 2 if several.any() else 0.0
         rest = min(max(1 - float(((mean - q) / (p - q)).sum()), 0.0), 1.0)
-        of_others = min(spread, rest**2 / domain.buckets) / rows
-        return cls(tally, mechanism, support, n, rows, of_others, domain.buckets)
+        of_others = min(spread, rest**2 / mechanism.d) / rows
+        return cls(tally, mechanism, support, n, rows, of_others)
 
     @property
     def _mass(self) -> Floats:
@@ -89,7 +88,7 @@ class _Supports:
     def estimate(self) -> Floats:
         """Raw and unbiased over the hash."""
         rest = min(max(1 - float(self._mass.sum()), 0.0), 1.0)
-        return np.asarray(self._mass - rest / self.buckets)
+        return np.asarray(self._mass - rest / self.mechanism.d)
 
     @property
     def of_noise(self) -> Floats:
@@ -119,10 +118,9 @@ class _Supports:
         )
 
 
-def _alone(domain: Hashed, names: tuple[str, ...], rows: int) -> npt.NDArray[np.bool_]:
+def _alone(domain: TypedTexts, names: tuple[str, ...], rows: int) -> npt.NDArray[np.bool_]:
     """Return in which rows each name has a bucket of its own, or all where it has none: bool[rows, S]."""
-    reads = [domain.named(name) for name in names]
-    places = np.array([[domain.bucket(read, row) for read in reads] for row in range(rows)])
+    places = np.array([[domain.named_bucket(name, row) for name in names] for row in range(rows)])
     alone = np.array([np.bincount(row)[row] == 1 for row in places])
     return np.asarray(alone | ~alone.any(axis=0))
 

@@ -19,7 +19,7 @@ from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, devices_
 from dither_aggregator.analysis.multiplicity import adaptive, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once
-from dither_aggregator.analysis.released import Released, ReleasedTally
+from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.released_texts import read_supports
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
@@ -28,7 +28,7 @@ from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed, TextDomain
 from dither_shared.kinds.text import memo_of
-from dither_shared.mechanisms import PGR, RAPPOR, Mechanism
+from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.precision import ALPHA
 
@@ -198,7 +198,7 @@ class Texts(Estimand[TextsReading]):
 
     def released(self, tally: ReleasedTally) -> Released:
         """Return the shares of a release's public list."""
-        return read_supports(tally)
+        return _read_memos(tally) if tally.plan.cells.memoized else read_supports(tally)
 
     def names(self, stored: StoredPlan) -> Sequence[str]:
         """Return the registry's candidates, and what is no text."""
@@ -302,6 +302,30 @@ def _read_rows(
     )
 
 
+def _read_memos(tally: ReleasedTally) -> Released:
+    """Decode the noisy counts of memos: residuals show the noise of the release as they show that of reports."""
+    if not tally.is_sure:
+        return Released()
+    ((part, table, _),) = tables(tally.plan.cells, tally.counts)
+    mechanism, n = PureMechanism.of(part.mechanism), tally.n
+    decoded = decode_candidates(TextDomain.of(tally.plan.domain), mechanism, table, tally.names, noisy=True)
+    each = n / len(table)
+    noise = tally.noise.of_share(mechanism, 1) / (each * float(mechanism.noise_variance))
+    rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
+    rows = _repeated(rows, part.mechanism, n, tally.repeats, decoded, noise)
+    own, together = (
+        _ended(rows, -float(stdtrit(decoded.error_freedom, alpha / 2)), alpha, n, tally.repeats)
+        for alpha in (1 - CONFIDENCE, (1 - CONFIDENCE) / len(rows))
+    )
+    if not any(row.upper - row.lower < 1 for row in together):
+        return Released()
+    told = [
+        ReleasedRow(row.value, row.estimate, row.std_error, row.lower, row.upper, alone.lower, alone.upper)
+        for alone, row in zip(own, together, strict=True)
+    ]
+    return Released(told, _floor_of(rows))
+
+
 def with_untexts(candidates: tuple[str, ...], domain: Hashed) -> tuple[str, ...]:
     """Return candidates with the answers that are no text behind them."""
     return (*(name for name in candidates if name not in domain.untexts), *domain.untexts)
@@ -315,15 +339,16 @@ def _fit_of(unlisted: Unlisted, n: int) -> dict[str, object]:
 
 
 def _repeated(
-    rows: tuple[TextRow, ...], mechanism: Mechanism, n: int, repeats: int, decoded: Decoded
+    rows: tuple[TextRow, ...], mechanism: Mechanism, n: int, repeats: int, decoded: Decoded, noise: float = 0.0
 ) -> tuple[TextRow, ...]:
     """Return rows whose intervals know that a device may have sent so many of the n reports, all of one memo.
 
     The permanent noise repeats, as for listed values (`pure`); what the residuals show of it is in the errors already.
+    `noise` is the variance that the noise of a release adds, over that of the reports if all are of different devices.
     """
     memo = memo_of(mechanism)
     permanent = float(memo.permanent.noise_variance) / (memo.h if isinstance(memo, RAPPOR) else 1)
-    repeated = 1 + (repeats - 1) * permanent / float(memo.noise_variance)
+    repeated = 1 + (repeats - 1) * permanent / float(memo.noise_variance) + noise
     seen = max(1.0, decoded.chi_square / decoded.degrees_of_freedom) if decoded.degrees_of_freedom > 0 else 1.0
     widened = []
     for row in rows:

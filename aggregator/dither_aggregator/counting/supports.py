@@ -44,6 +44,13 @@ def support_counts(mechanism: PureMechanism, tally: Counts, n: int) -> Counts:
     return sums[: mechanism.d]
 
 
+def noisy_support(mechanism: PureMechanism, tally: Counts) -> Counts:
+    """Return the same of the noisy counts of a release, which no reports need have made."""
+    if mechanism.geometry is None:
+        return tally[: mechanism.d]
+    return hyperplane_sums(tally, *mechanism.geometry)[: mechanism.d]
+
+
 def support_of(mechanism: PureMechanism, tally: Counts, n: int, values: Sequence[int]) -> Counts:
     """Return the same of a few of the values alone, each in O(K) time: K counts and no transform."""
     _check(mechanism, tally, n)

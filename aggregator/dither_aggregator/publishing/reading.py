@@ -63,6 +63,17 @@ class PublishedReading:
         return [_cut(name, each) for name, each in named if isinstance(each, NumberDomain)]
 
     @property
+    def searched(self) -> int:
+        """How many texts a search proposed, of those that nobody listed; 0 where nothing is searched."""
+        release = self.release
+        return len(set(release.names) - set(UNLISTED)) if release.plan.kind.searched else 0
+
+    @property
+    def named(self) -> int:
+        """How many rows are of listed values, or of texts that were looked up."""
+        return sum(row.value not in UNLISTED for row in self.rows)
+
+    @property
     def ticks(self) -> int | None:
         """The most values that count of an answer, those listed first; None where all do."""
         plan = self.release.plan

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from dither_aggregator.analysis.released import released_counts
+from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.released import ReleasedTally, released_counts
 from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.publishing.noise import draw_noise
@@ -182,7 +183,23 @@ def _draw(store: Store, entry: Release) -> None:
         raise NotPublished(
             f"{entry.document_id} was charged for other counts than the store has now: its noise is not drawn"
         )
+    if entry.plan.kind.searched:
+        entry = replace(entry, names=found_names(raw, entry, seed))
+        raw = _raw(store, entry)
+        seed = _seed(store, entry, raw)  # of the names as well: no two lists have the same noise
     store.draw_release(replace(entry, counts=noisy(raw, entry, seed)))
+
+
+def found_names(raw: Counts, entry: Release, seed: bytes) -> tuple[str, ...]:
+    """Return the names that a search proposes which reads noisy counts alone: of all cells but the last part's.
+
+    `raw` has all counts of the tally. They are so many that neither store nor site keeps the noisy ones.
+    """
+    *levels, _ = entry.plan.cells.parts
+    read, searched = sum(part.cells * part.mechanism.shape.size for part in levels), np.zeros_like(raw)
+    searched[:read] = noisy(raw[:read], entry, seed)
+    tally = ReleasedTally.of(entry.plan, searched, entry.noise, entry.repeats)
+    return estimand_of(entry.plan).found_names(tally)
 
 
 def noisy(raw: Counts, entry: Release, seed: bytes) -> tuple[int, ...]:

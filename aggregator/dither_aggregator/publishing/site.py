@@ -46,7 +46,7 @@ from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry
-from dither_shared.releases import YEAR_DAYS, Publishing, losses_within, micro_year, name_of, scientific
+from dither_shared.releases import YEAR_DAYS, Publishing, has_supports, losses_within, micro_year, name_of, scientific
 from dither_shared.safe_output import to_csv, visible
 
 ROWS_DRAWN_MAX, PICTURE_ROWS_MAX = 30, 8
@@ -463,8 +463,9 @@ def _counts(release: Release) -> bytes:
     For texts: the reports of each row, in a line without a text, and how many of them support each text.
     """
     assert release.counts is not None
-    if release.names:
-        of = [(row, name) for row in range(release.plan.cells.count) for name in ("", *release.names)]
+    if has_supports(release.plan.cells, release.names):
+        rows = release.plan.cells.parts[-1].cells
+        of = [(row, name) for row in range(rows) for name in ("", *release.names)]
         lines = [(release.metric, release.name, *each, count) for each, count in zip(of, release.counts, strict=True)]
         return to_csv(("metric", "window", "row", "text", "noisy_count"), lines).encode()
     columns = ("metric", "window", "symbol", "noisy_count")

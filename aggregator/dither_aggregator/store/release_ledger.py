@@ -18,7 +18,7 @@ from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.records import StoreError
 from dither_shared.accounting.composition import of_zcdp
 from dither_shared.canonical_json import canonical_json
-from dither_shared.domains import Hashed
+from dither_shared.domains import TypedTexts
 from dither_shared.exact import MICRO, from_micro
 from dither_shared.plan import Plan
 from dither_shared.releases import (
@@ -73,7 +73,10 @@ class Release(Document):
     counts: tuple[int, ...] | None = None
     """The noisy counts; None until they are drawn."""
     names: tuple[str, ...] = ()
-    """The texts whose supports are counted, in each cell after its number of reports; () where all symbols are."""
+    """The texts whose supports are counted, in each row after its number of reports; () where all symbols are.
+
+    Those of words are found when the counts are drawn.
+    """
     rho: int = 0
     """rho of Gaussian noise, in millionths; 0 of Laplace noise."""
     delta: Decimal | None = None
@@ -98,6 +101,11 @@ class Release(Document):
     def noise(self) -> ReleaseNoise:
         """The law of the noise."""
         return ReleaseNoise(self.micro, width_of(self.plan, self.names), self.reports, self.rho)
+
+    @property
+    def _to_be_searched(self) -> bool:
+        """Whether its names are not found yet: it was charged, and nothing was drawn."""
+        return self.plan.kind.searched and not self.names
 
     @property
     def epsilon(self) -> float:
@@ -165,10 +173,14 @@ class Release(Document):
             raise ValueError("a question and a commitment must be texts, and the plan the metric's")
         cells = self.plan.cells
         size, shapes = counts_of(cells, self.names), [part.mechanism.shape for part in cells.parts]
-        if size > COUNTS_MAX or any(shape.raises is None for shape in shapes) or not self.plan.kind.published:
-            raise ValueError(f"a release is of symbols or subsets, and of at most {COUNTS_MAX:,} counts")
+        if any(shape.raises is None for shape in shapes) or not self.plan.kind.published:
+            raise ValueError("a release is of symbols or subsets")
+        if self._to_be_searched and self.counts is not None:
+            raise ValueError("a release of words names those that were looked up")
+        if size > COUNTS_MAX and not self._to_be_searched:
+            raise ValueError(f"a release is of at most {COUNTS_MAX:,} counts")
         if self.names and not (
-            isinstance(self.plan.domain, Hashed)
+            isinstance(self.plan.domain, TypedTexts)
             and all(isinstance(name, str) for name in self.names)
             and len(set(self.names)) == len(self.names)
         ):

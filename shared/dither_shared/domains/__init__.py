@@ -11,7 +11,7 @@ from dither_shared.installed import Installed, load
 if TYPE_CHECKING:
     from dither_shared.domains.coded_words import Coded
     from dither_shared.domains.columns import Columns
-    from dither_shared.domains.hashed_texts import Hashed, TextDomain, Verbatim
+    from dither_shared.domains.hashed_texts import Hashed, TextDomain, TypedTexts, Verbatim
     from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Range",
     "TextDomain",
     "Thresholds",
+    "TypedTexts",
     "Values",
     "Verbatim",
     "from_document",
@@ -39,7 +40,7 @@ _PLACES = {
     for name, module in {
         "Values": "listed_values", "Verbatim": "hashed_texts", "Hashed": "hashed_texts", "Coded": "coded_words",
         "Buckets": "number_ranges", "Range": "number_ranges", "Thresholds": "number_ranges", "Columns": "columns",
-        "NumberDomain": "number_ranges", "TextDomain": "hashed_texts",
+        "NumberDomain": "number_ranges", "TextDomain": "hashed_texts", "TypedTexts": "hashed_texts",
     }.items()
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from dither_shared.frozen import as_dict, frozen
 from dither_shared.text_normalization import JOINERS, folded, normal, unseen
 from dither_shared.words.alphabets import alphabet_of
 from dither_shared.words.code import NONE_BYTE, OTHER_BYTE
-from dither_shared.words.groups import Groups
+from dither_shared.words.groups import ROWS, Groups
 
 UNTYPED = (OTHER_BYTE, NONE_BYTE)
 """Codes have this in the place of UNTEXTS."""
@@ -100,3 +100,7 @@ class Coded(TypedTexts):
     def bucket(self, read: Read, cell: int) -> int:
         """Return an answer's bucket in a cell."""
         return self.groups.bucket(self.typed(read), cell)
+
+    def named_bucket(self, name: str, row: int) -> int:
+        """Return the bucket of what is shown by a name, in a row of the verification group."""
+        return self.groups.bucket(self.typed_of(name), ROWS * len(self.levels) + row)

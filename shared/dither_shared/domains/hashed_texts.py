@@ -1,5 +1,7 @@
 """Texts that nobody lists: told apart as they are, or by buckets of a public hash."""
 
+from abc import abstractmethod
+
 from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
@@ -94,6 +96,10 @@ class TypedTexts(TextDomain):
         """Return what a name in a list of candidates stands for: a text, or what is none where that may be said."""
         return (UNTEXTS.index(name),) if name in self.untexts else name
 
+    @abstractmethod
+    def named_bucket(self, name: str, row: int) -> int:
+        """Return the bucket of what a name stands for, in a row of the reports that tell whole texts."""
+
 
 @frozen
 class Hashed(TypedTexts):
@@ -132,3 +138,7 @@ class Hashed(TypedTexts):
     def bucket(self, read: Read, row: int) -> int:
         """Return an answer's bucket in a row, from 0 on."""
         return bucket_of(self.number(read), self.multiplier(row), self.buckets)
+
+    def named_bucket(self, name: str, row: int) -> int:
+        """Return the bucket of what a name stands for: every row tells whole texts."""
+        return self.bucket(self.named(name), row)

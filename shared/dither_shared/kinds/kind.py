@@ -105,6 +105,8 @@ class Kind(ABC, Generic[D, A]):
     """Whether its reports say the public column of their device."""
     published = False
     """Whether its totals may be published (`releases`): all that is shown of them is computed from noisy counts."""
+    searched = False
+    """Whether a release of it names texts that nobody listed: those that a search of noisy counts proposes."""
 
     @property
     @abstractmethod

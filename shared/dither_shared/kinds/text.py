@@ -123,9 +123,7 @@ class TextKind(Kind[TextDomain, Read]):
         return (Worth("a text that all rows tell", most, most, stands_out=True),)
 
     def unpublished(self, asked: Asked) -> str:
-        """Refuse memos, and texts without a list."""
-        if asked.cells.memoized:
-            return "cannot be said of memoized texts yet: leave out memoize, so that each report has fresh noise"
+        """Refuse texts without a list."""
         if not asked.candidates:
             return "needs candidates: the totals of a text are those of a list that the registry names"
         return ""
@@ -136,8 +134,14 @@ class TextKind(Kind[TextDomain, Read]):
         return (*(name for name in asked.candidates if name not in untexts), *untexts)
 
     def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-        """Return that of a text which nobody has: it is looked for in every row, and n is counted in each as well."""
+        """Return that of a text which nobody has: it is looked for in every row, and n is counted in each as well.
+
+        Of a memo it is that of its bucket in one cohort.
+        """
         points = PureMechanism.of(cells.mechanism)
+        if cells.memoized:
+            wider = noise.wider(points, max(1, n // cells.count))
+            return wider, wider
         q = float(points.q)
         wider = sqrt(1 + noise.variance * cells.count * (1 + q**2) / (n * q * (1 - q)))
         return wider, wider

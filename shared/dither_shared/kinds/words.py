@@ -8,13 +8,14 @@ fresh: a memo of a hundred thousand points would be a fingerprint.
 
 from decimal import Decimal
 from fractions import Fraction
+from math import sqrt
 from typing import TYPE_CHECKING
 
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
-from dither_shared.kinds.kind import Asked, Offer
+from dither_shared.kinds.kind import Asked, CountNoise, Offer
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
 from dither_shared.mechanisms import PureMechanism
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
 EPSILON_WORDS_MAX = Decimal(6)
 """Above it reports have so many points for these buckets that a tally takes up to 268 MB, and half a minute to read."""
+WIDEST = 4
+"""Standard deviations by which the report that supports the most texts of a list passes the mean of all."""
 LISTED = "must be left out of words: they are found without a list"
 
 
@@ -40,7 +43,7 @@ class WordsKind(TextKind):
     meaning = "for words that the totals are to name, without a list"
     aliases: tuple[str, ...] = ("word", "unlisted", "open")
     starter = 'question = "How do people call it?"'
-    published = False
+    searched = True
     estimand = "words"
 
     def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
@@ -75,8 +78,25 @@ class WordsKind(TextKind):
         return Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
 
     def unpublished(self, asked: Asked) -> str:
-        """Refuse all: which words are looked up in a release would depend on raw reports."""
-        return "cannot be said of words: the reports themselves say which are looked for; ask a text with candidates"
+        """Return "": which words are looked up in a release is found in noisy counts."""
+        return ""
+
+    def released_names(self, asked: Asked) -> tuple[str, ...]:
+        """Return nothing: each release has names of its own."""
+        return ()
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return that of a text that is looked up, among as many as usual, and of the level with the fewest reports.
+
+        A report of the verification group supports about `width` of them at most: noise is drawn for so many counts.
+        """
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        *levels, last = cells.parts
+        points = PureMechanism.of(last.mechanism)
+        q, told = float(points.q), n * last.cells * last.weight / weights
+        width = 1 + PROPOSED * q + WIDEST * sqrt(PROPOSED * q * (1 - q))
+        looked_up = sqrt(1 + width**2 * noise.variance * last.cells * (1 + q**2) / (told * q * (1 - q)))
+        return looked_up, max(noise.wider(points, max(1, n * part.weight // weights)) for part in levels)
 
     def class_of(self, read: Read, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket of the text, or of its prefix, in a cell."""

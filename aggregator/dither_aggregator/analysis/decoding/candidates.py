@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
 from dither_aggregator.counting.folding import BadTally, Counts
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting.supports import noisy_support, support_counts
 from dither_shared.bloom import DIGEST_BYTES, bloom_digests
 from dither_shared.domains import Hashed, TextDomain
 from dither_shared.errors import InvalidParameter
@@ -20,10 +20,13 @@ _one_at_a_time = Lock()
 """A decoding takes all the memory and time that a request may: others wait."""
 
 
-def decode_candidates(domain: TextDomain, mechanism: Mechanism, tally: Counts, candidates: tuple[str, ...]) -> Decoded:
+def decode_candidates(
+    domain: TextDomain, mechanism: Mechanism, tally: Counts, candidates: tuple[str, ...], *, noisy: bool = False
+) -> Decoded:
     """Estimate the share of each candidate from a tally of cohorts, int64[m, 1 + shape]; raise BadTally if it is none.
 
-    At least one candidate is needed.
+    At least one candidate is needed. With `noisy`, counts are those of a release, of hashed texts; each cohort must
+    have some reports, and supports that no reports can have are cut.
     """
     m = len(tally)
     try:
@@ -31,7 +34,8 @@ def decode_candidates(domain: TextDomain, mechanism: Mechanism, tally: Counts, c
             if isinstance(domain, Hashed):
                 memo = PureMechanism.of(mechanism)
                 channel = Channel(domain.buckets, 1, m, float(memo.q), float(memo.p))
-                return decode(_supports(memo, tally), candidates, candidate_buckets(candidates, domain, m), channel)
+                supports = _noisy_supports(memo, tally) if noisy else _supports(memo, tally)
+                return decode(supports, candidates, candidate_buckets(candidates, domain, m), channel)
             rappor = RAPPOR.of(mechanism)
             channel = Channel(rappor.k, rappor.h, m, float(rappor.p_star), float(rappor.q_star))
             return decode(tally, candidates, candidate_bits(candidates, rappor.k, rappor.h, m), channel)
@@ -43,6 +47,11 @@ def _supports(mechanism: PureMechanism, tally: Counts) -> Counts:
     """Return of each cohort the number of its reports and how many of them support each bucket, int64[m, 1 + d]."""
     nobody = np.zeros(mechanism.d, dtype=np.int64)
     rows = [support_counts(mechanism, row[1:], int(row[0])) if row[0] else nobody for row in tally]
+    return np.column_stack([tally[:, 0], np.array(rows)])
+
+
+def _noisy_supports(mechanism: PureMechanism, tally: Counts) -> Counts:
+    rows = [np.clip(noisy_support(mechanism, row[1:]), 0, row[0]) for row in tally]
     return np.column_stack([tally[:, 0], np.array(rows)])
 
 

@@ -14,6 +14,8 @@ from dither_aggregator.analysis.functional import answers_part
 from dither_aggregator.analysis.multiplicity import simes
 from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once, tell_progress
+from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedTally
+from dither_aggregator.analysis.released_texts import read_supports
 from dither_aggregator.analysis.rows import Row, says
 from dither_aggregator.analysis.significance import BINS, Significance, bin_estimates, rank
 from dither_aggregator.analysis.windows import reports_max
@@ -27,6 +29,7 @@ from dither_shared.domains import Coded
 from dither_shared.domains.coded_words import UNTYPED
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
+from dither_shared.releases import NAMES_MAX
 from dither_shared.words.groups import PROPOSED, ROWS
 from dither_shared.words.prefixes import Start
 
@@ -115,6 +118,30 @@ class WordsEstimand(Estimand[WordsReading]):
         texts = (row.value for reading in (after, before) for row in reading.rows if row.whole)
         return tuple(dict.fromkeys(texts)) or None
 
+    def found_names(self, tally: ReleasedTally) -> tuple[str, ...]:
+        """Return the texts that a search of the levels proposes, and behind them the answers that are no text.
+
+        A row with too few reports beside the error of their number is not read.
+        """
+        plan, domain = tally.plan, Coded.of(tally.plan.domain)
+        *levels, _ = tables(plan.cells, tally.counts)
+        own = [
+            Level(length, _noisy_sketch(domain, tally, *each))
+            for length, each in zip(domain.levels, levels, strict=True)
+        ]
+        texts = filter(domain.is_reportable, search(own, alphabet=domain.groups.alphabet).texts)
+        shown = dict.fromkeys(domain.shown(typed) for typed in texts if typed not in UNTYPED)
+        return (*tuple(shown)[:NAMES_MAX], *domain.untexts)
+
+    def released(self, tally: ReleasedTally) -> Released:
+        """Return the texts that are named, and the answers that are none: intervals hold together over all looked up.
+
+        A text is named if its interval lies above zero. One that is found by the same noise has none of its own.
+        """
+        told, untexts = read_supports(tally), Coded.of(tally.plan.domain).untexts
+        named = (row for row in told.rows if row.lower > 0 or row.value in untexts)
+        return replace(told, rows=[replace(row, own_lower=row.lower, own_upper=row.upper) for row in named])
+
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> WordsReading:
@@ -153,6 +180,15 @@ def look_up(plan: Plan, tally: Tally, values: Sequence[str], wanted: Wanted) -> 
 def _sketch(domain: Coded, part: Part, table: Counts, first: int) -> Sketch:
     multipliers = [domain.groups.multiplier(first // ROWS, row) for row in range(ROWS)]
     return Sketch.of_tally(PureMechanism.of(part.mechanism), table, multipliers)
+
+
+def _noisy_sketch(domain: Coded, tally: ReleasedTally, part: Part, table: Counts, first: int) -> Sketch:
+    """Return the rows of a level of a release: the variance that its noise adds is that of a text that nobody has."""
+    mechanism = PureMechanism.of(part.mechanism)
+    table = table.copy()
+    table[table[:, 0] < SURE_OF_N * tally.error_of(mechanism.shape), 0] = 0
+    multipliers = [domain.groups.multiplier(first // ROWS, row) for row in range(ROWS)]
+    return Sketch.of_tally(mechanism, table, multipliers, tally.noise.of_share(mechanism, 1))
 
 
 def search_tally(

@@ -24,7 +24,7 @@ from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.pure import population_ends
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting.supports import noisy_support, support_counts
 from dither_shared.hashing import WORD_BITS
 from dither_shared.mechanisms import PureMechanism
 
@@ -46,6 +46,8 @@ class Sketched:
     shares: Floats
     n: Counts
     mechanism: PureMechanism
+    noise: Floats | float = 0.0
+    """The variance that the noise of a release adds to each share."""
 
     @property
     def rates(self) -> Floats:
@@ -61,6 +63,9 @@ class Sketched:
     @property
     def scores(self) -> Floats:
         """How many standard errors of a normal law are passed as rarely where nobody has the candidate."""
+        if np.any(self.noise):  # it is the sum of thousands of numbers
+            nobody = share_variance(self.mechanism, np.zeros(1), np.maximum(self.n, 1), "reports")
+            return np.asarray(self.shares / np.sqrt(nobody + self.noise))
         chances = bdtrc(self.support - 1.0, self.n, null_rate(self.mechanism))
         return np.asarray(-ndtri(np.clip(chances, CHANCE_MIN, CHANCE_MAX)))
 
@@ -95,29 +100,38 @@ class Sketch:
     multipliers: Numbers
     """uint64[rows]."""
     mechanism: PureMechanism
+    noise: float = 0.0
+    """The variance that noise on each count adds to an estimate from one row, times the square of its reports."""
 
     @classmethod
-    def of_tally(cls, mechanism: PureMechanism, table: Counts, multipliers: Sequence[int]) -> "Sketch":
-        """Decode the rows of a tally, int64[rows, 1 + K], each n and its counts. Raises BadTally."""
+    def of_tally(
+        cls, mechanism: PureMechanism, table: Counts, multipliers: Sequence[int], noise: float = 0.0
+    ) -> "Sketch":
+        """Decode the rows of a tally, int64[rows, 1 + K], each n and its counts. Raises BadTally.
+
+        With noise, counts may be negative, and n is their sum, or 0 where the row is to be left out.
+        """
         p, q, buckets = float(mechanism.p), float(mechanism.q), mechanism.d
         shares = np.zeros((len(table), buckets), dtype=np.float32)
         for row, (n, *_) in enumerate(table):
             if n:
                 # (K (S / n - q) / (p - q) - 1) / (K - 1), in one array: to make more of this size takes as long.
-                rates = support_counts(mechanism, table[row, 1:], int(n)) / n
+                points = table[row, 1:]
+                rates = (noisy_support(mechanism, points) if noise else support_counts(mechanism, points, int(n))) / n
                 rates -= q
                 rates *= buckets
                 rates /= p - q
                 rates -= 1
                 rates /= buckets - 1
                 shares[row] = rates
-        return cls(shares, table[:, 0], np.array(multipliers, dtype=np.uint64), mechanism)
+        return cls(shares, table[:, 0], np.array(multipliers, dtype=np.uint64), mechanism, noise)
 
     @cached_property
     def std_error(self) -> float:
         """The standard error of an estimate from all rows, for a text that nobody has."""
         n = max(int(self.n.sum()), 1)
-        return float(np.sqrt(share_variance(self.mechanism, np.zeros(1), n, "reports"))[0])
+        of_noise = self.noise * np.count_nonzero(self.n) / n**2
+        return float(np.sqrt(share_variance(self.mechanism, np.zeros(1), n, "reports") + of_noise)[0])
 
     def share_at(self, z: float) -> float:
         """Return the share that an estimate from all rows passes as rarely as a normal law passes z standard errors.
@@ -127,6 +141,8 @@ class Sketch:
         n = int(self.n.sum())
         if not n:
             return inf
+        if self.noise:
+            return z * self.std_error
         p, q, null = float(self.mechanism.p), float(self.mechanism.q), null_rate(self.mechanism)
         return (float(np.ceil(bdtrik(ndtr(z), n, null))) / n - null) / (p - q)
 
@@ -160,7 +176,8 @@ class Sketch:
             shares[met] = _means(own[:, met], self.n[:, np.newaxis] * used[:, met])
             shares[heaviest] = -np.inf
         weights = self.n[:, np.newaxis] * used
-        return Sketched(_means(own, weights), weights.sum(axis=0), self.mechanism)
+        n, rows = weights.sum(axis=0), np.count_nonzero(weights, axis=0)
+        return Sketched(_means(own, weights), n, self.mechanism, self.noise * rows / np.maximum(n, 1) ** 2)
 
 
 def _means(own: Floats, weights: Counts) -> Floats:
