@@ -1,6 +1,7 @@
 """The estimands, by name, and reading a window out of a store."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
 from threading import Condition
@@ -69,6 +70,19 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
         return estimate(stored, epoch, pooled, view, provisional=provisional)
 
     return _kept(store, stored, days, (epoch, view, snapshot), made, provisional=provisional)
+
+
+def prepare(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> None:
+    """Do at once what reading each of some windows would do for itself."""
+
+    def tallies() -> Iterator[Tally]:
+        finals = store.finals(stored.plan, min(each.first for each in windows), max(each.last for each in windows))
+        for window in windows:
+            with suppress(TallyGone, BadTally):  # who reads it says so
+                yield _pool(store, stored, window, finals)
+
+    if len(windows) > 1:
+        estimand_of(stored.plan).prepare(stored, tallies())
 
 
 def days_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Days:
@@ -196,6 +210,7 @@ def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> I
 
         return _kept(store, stored, [of_day], (day, view, None), made, provisional=provisional)
 
+    prepare(store, stored, [Window(day, day) for day, _ in days])
     yield from each_day(days, read_day)
 
 
