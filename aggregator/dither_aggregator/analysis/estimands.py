@@ -42,7 +42,9 @@ ROWS_MAX = 250_000
 TAILS_MAX = 1_000
 """Tails that are kept, a few numbers each."""
 POOLED_BYTES_MAX = 32 * 1024 * 1024
-"""The most bytes of whole windows' counts that are kept."""
+"""The most bytes of windows' counts that are kept."""
+TALLY_BYTES = 1_000
+"""What is kept of a window beside its counts."""
 
 
 def estimand_of(plan: Plan) -> Estimand[Any]:
@@ -62,12 +64,8 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
     snapshot = finals[epoch].snapshot if view.days == 1 and epoch in finals else None
 
     def made() -> Reading:
-        if view.days == 1:
-            tally = _of_day(store, stored, epoch, finals)
-            return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
-        whole = not provisional and store.tallies_from() <= window.first
-        pooled = _pool_once(store, stored, window, finals) if whole else _pool(store, stored, window, finals)
-        return estimate(stored, epoch, pooled, view, provisional=provisional)
+        tally = _pooled(store, stored, window, finals)
+        return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
 
     return _kept(store, stored, days, (epoch, view, snapshot), made, provisional=provisional)
 
@@ -79,7 +77,7 @@ def prepare(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> None
         finals = store.finals(stored.plan, min(each.first for each in windows), max(each.last for each in windows))
         for window in windows:
             with suppress(TallyGone, BadTally):  # who reads it says so
-                yield _pool(store, stored, window, finals)
+                yield _pooled(store, stored, window, finals)
 
     if len(windows) > 1:
         estimand_of(stored.plan).prepare(stored, tallies())
@@ -128,9 +126,15 @@ def takes_seconds(stored: StoredPlan) -> bool:
 
 def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
     """Return the counts of a window, added up. Raises TallyGone and BadTally."""
-    pooled = _pool(store, stored, window, store.finals(stored.plan, window.first, window.last))
+    pooled = _pooled(store, stored, window, store.finals(stored.plan, window.first, window.last))
     _refuse_impossible(stored, pooled)
     return pooled
+
+
+def _pooled(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
+    """Add up the tallies of a window, or take what was added up of one that does not change any more."""
+    kept = store.tallies_from() <= window.first and window.last <= store.sealed()
+    return (_pool_once if kept else _pool)(store, stored, window, finals)
 
 
 def _pool(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
@@ -139,24 +143,17 @@ def _pool(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date
     return visible_tally(store, stored, Pooled.of(stored, window, days))
 
 
-def _of_day(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:
-    """Return the tally of one day, likewise."""
-    return visible_tally(
-        store, stored, Pooled.of(stored, Window.ending(epoch, 1), [_tally(store, stored, epoch, finals)])
-    )
-
-
 def _window_key(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> tuple[object, ...]:
     return store.generation, stored.plan.metric, stored.plan.digest, window
 
 
 def _bytes(tally: Tally) -> int:
-    return tally.counts.nbytes
+    return tally.counts.nbytes + TALLY_BYTES
 
 
 @cached(LRUCache(POOLED_BYTES_MAX, getsizeof=_bytes), key=_window_key, condition=Condition())
 def _pool_once(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
-    """Add up the tallies of a window that is sealed and kept: they do not change any more. Raises BadTally."""
+    """Add them up where they are sealed and kept. Raises BadTally."""
     pooled = _pool(store, stored, window, finals)
     _refuse_impossible(stored, pooled)
     return pooled
@@ -206,7 +203,9 @@ def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> I
         provisional = day > sealed
 
         def made() -> Reading:
-            return estimate(stored, day, _of_day(store, stored, day, finals), view, provisional=provisional)
+            return estimate(
+                stored, day, _pooled(store, stored, Window(day, day), finals), view, provisional=provisional
+            )
 
         return _kept(store, stored, [of_day], (day, view, None), made, provisional=provisional)
 
