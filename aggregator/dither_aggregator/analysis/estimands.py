@@ -1,7 +1,6 @@
 """The estimands, by name, and reading a window out of a store."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
 from threading import Condition
@@ -72,15 +71,22 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
 
 def prepare(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> None:
     """Do at once what reading each of some windows would do for itself."""
-
-    def tallies() -> Iterator[Tally]:
-        finals = store.finals(stored.plan, min(each.first for each in windows), max(each.last for each in windows))
-        for window in windows:
-            with suppress(TallyGone, BadTally):  # who reads it says so
-                yield _pooled(store, stored, window, finals)
-
     if len(windows) > 1:
-        estimand_of(stored.plan).prepare(stored, tallies())
+        estimand_of(stored.plan).prepare(stored, filter(None, tallies_of(store, stored, windows)))
+
+
+def tallies_of(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> Iterator[Tally | None]:
+    """Yield the counts of some windows, each added up; None of one that is damaged, or in part no longer kept."""
+    first, last = (
+        at([day for each in windows for day in (each.first, each.last)], default=date.min) for at in (min, max)
+    )
+    finals, sealed, kept_from = store.finals(stored.plan, first, last), store.sealed(), store.tallies_from()
+    for window in windows:
+        pool = _pool_once if kept_from <= window.first and window.last <= sealed else _pool
+        try:
+            yield pool(store, stored, window, finals)
+        except (TallyGone, BadTally):  # who reads it says so
+            yield None
 
 
 def days_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Days:

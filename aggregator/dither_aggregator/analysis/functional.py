@@ -481,8 +481,14 @@ def _coefficients(p: Fraction, q: Fraction, pairs: PairLaw) -> tuple[float, ...]
 
 
 def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
+    return _noise_by_weights(mechanism, one.tobytes(), other.tobytes())
+
+
+@lru_cache(maxsize=4)  # it is the plan's alone: a series asks for that of the same weights each day
+def _noise_by_weights(mechanism: PureMechanism, of_one: bytes, of_other: bytes) -> tuple[float, Floats, float]:
     assert mechanism.geometry is not None
     assert isinstance(mechanism, TwoLevel)
+    one, other = np.frombuffer(of_one), np.frombuffer(of_other)
     every, share, inside = mechanism.shape.size, float(mechanism.law.share), float(mechanism.law.inside)
     on, off = inside / (every * share), (1 - inside) / (every * (1 - share))
     products = on_points(mechanism, one) * on_points(mechanism, other)
