@@ -1,19 +1,21 @@
 """A reading is made once of the same tally and view, also for readers that come together; what is kept is bounded."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
 
 from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis import numbers as numbers_module
-from dither_aggregator.analysis.estimands import ROWS_MAX, estimate, read_days
+from dither_aggregator.analysis.estimands import ROWS_MAX, Ahead, estimate, read_days
+from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.analysis.windows import Window
@@ -126,7 +128,7 @@ def test_a_device_that_may_report_more_often_is_read_anew() -> None:
     ],
 )
 def test_days_are_prepared_together_and_read_as_each_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, names: tuple[str, ...]
+    tmp_path: Path, asked: str, names: tuple[str, ...]
 ) -> None:
     """A series of a question and that of a page; one day has too few reports."""
     days, rng = 6, np.random.default_rng(3)
@@ -142,13 +144,34 @@ def test_days_are_prepared_together_and_read_as_each_by_itself(
             forget()
             alone += asking.answers_in(parse(question), day, None)
             of_page += estimate(stored, day.last, one.store.tally(stored.plan, day.last), view).rows
-        forget()
-        monkeypatch.setattr(numbers_module, "most_likely", None)  # of a day by itself
-        together = list(asking.answer(parse(question)))
-        read = [row for reading in read_days(one.store, stored, window, view) for row in reading.rows]
+        together = prepared(lambda: list(asking.answer(parse(question))))
+        read = prepared(lambda: [row for each in read_days(one.store, stored, window, view) for row in each.rows])
     assert ends(together) == [pytest.approx(each, abs=1e-12) for each in ends(alone)]
     assert ends(read) == [pytest.approx(each, abs=1e-12) for each in ends(of_page)]
     assert [row.untold for row in together].count("") == len(of_page) // len(names) == days - 1
+
+
+def prepared(read: Callable[[], list[Any]]) -> list[Any]:
+    """Return what is read while no reading is kept: of the days, the first one alone is fitted by itself."""
+    forget()
+    with patch.object(numbers_module, "most_likely", Mock(wraps=numbers_module.most_likely)) as fitted:
+        found = read()
+    assert fitted.call_count <= 1
+    return found
+
+
+def test_what_is_kept_is_prepared_again_for_no_day(tmp_path: Path) -> None:
+    """Twice as many are prepared each time that one is not: of six days that are missing the first, two and three."""
+    with site_of(numbers(took={**FRESH, "edges": [0, 1, 2, 4], "epsilon": 4}), tmp_path) as one:
+        (stored,) = one.store.plans()
+        windows = [Window(one.day(back), one.day(back)) for back in range(9, 0, -1)]
+        with patch.object(Numbers, "prepare", autospec=True) as prepare:
+            sizes = list[int]()
+            prepare.side_effect = lambda self, stored, tallies: sizes.append(len(list(tallies)))
+            ahead = Ahead(one.store, stored, windows)
+            for missing in (windows[0], *windows[3:]):
+                ahead.of(missing)
+    assert sizes == [2, 4]
 
 
 def ends(rows: Sequence[Any]) -> list[list[float]]:

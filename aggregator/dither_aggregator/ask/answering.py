@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from scipy.special import chdtri, ndtr
 
-from dither_aggregator.analysis.estimands import days_of, estimand_of, estimate, prepare, read, tally_of
+from dither_aggregator.analysis.estimands import Ahead, days_of, estimand_of, estimate, read, tally_of
 from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
@@ -427,16 +427,16 @@ class Asking:
     def answer(self, question: Query, alone: int | None = None) -> Iterator[QueryAnswer]:
         """Yield the answer, or one for each step; `alone` is the number of intervals that were fixed beforehand."""
         windows = self.windows(question)
-        self._prepare(question.expression, windows)
+        for resolved in map(self.resolve, question.expression.asked):
+            steps_of = [window for window in windows if window]
+            self._ahead[resolved.plan.metric] = Ahead(self.store, resolved.stored, steps_of)
         for each in windows:
             yield from self.answers_in(question, each, alone)
 
-    def _prepare(self, expression: Expression, windows: Sequence[Window | None]) -> None:
-        """Do at once what each of several windows needs for itself."""
-        rows = [self.resolve(asked) for asked in expression.asked if not asked.period]
-        for stored in {each.stored.id: each.stored for each in rows if not each.has_sums}.values():
-            if not self.suppose:
-                prepare(self.store, stored, [window for window in windows if window])
+    @cached_property
+    def _ahead(self) -> dict[str, Ahead]:
+        """What prepares the windows of a question with steps, by metric."""
+        return {}
 
     def answers_in(self, question: Query, window: Window | None, alone: int | None) -> Iterator[QueryAnswer]:
         """Yield the answer in a window, or the rows of an analysis."""
@@ -770,7 +770,9 @@ class Asking:
             return self._supposed_text(stored, at, alpha)
         last = at.days.last
         reading = (
-            estimate(stored, last, self.suppose(stored), view) if self.suppose else read(self.store, stored, last, view)
+            estimate(stored, last, self.suppose(stored), view)
+            if self.suppose
+            else read(self.store, stored, last, view, self._ahead.get(at.metric))
         )
         bare = self.bare(at, reading.n)
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)
