@@ -16,6 +16,7 @@ from dither_aggregator.analysis import estimands
 from dither_aggregator.analysis import numbers as numbers_module
 from dither_aggregator.analysis.estimands import ROWS_MAX, Ahead, estimate, read_days
 from dither_aggregator.analysis.numbers import Numbers
+from dither_aggregator.analysis.numeric.fit import most_likely
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.analysis.windows import Window
@@ -154,14 +155,14 @@ def test_days_are_prepared_together_and_read_as_each_by_itself(
 def prepared(read: Callable[[], list[Any]]) -> list[Any]:
     """Return what is read while no reading is kept: of the days, the first one alone is fitted by itself."""
     forget()
-    with patch.object(numbers_module, "most_likely", Mock(wraps=numbers_module.most_likely)) as fitted:
+    with patch("dither_aggregator.analysis.numbers.most_likely", Mock(wraps=most_likely)) as fitted:
         found = read()
     assert fitted.call_count <= 1
     return found
 
 
 def test_what_is_kept_is_prepared_again_for_no_day(tmp_path: Path) -> None:
-    """Twice as many are prepared each time that one is not: of six days that are missing the first, two and three."""
+    """Twice as many are prepared each time that one is not; the first that is missing is read by itself."""
     with site_of(numbers(took={**FRESH, "edges": [0, 1, 2, 4], "epsilon": 4}), tmp_path) as one:
         (stored,) = one.store.plans()
         windows = [Window(one.day(back), one.day(back)) for back in range(9, 0, -1)]
