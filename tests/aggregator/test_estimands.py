@@ -1,21 +1,32 @@
 """A reading is made once of the same tally and view, also for readers that come together; what is kept is bounded."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
 
 from dither_aggregator.analysis import estimands
-from dither_aggregator.analysis.estimands import ROWS_MAX, estimate
+from dither_aggregator.analysis import numbers as numbers_module
+from dither_aggregator.analysis.estimands import ROWS_MAX, Ahead, estimate, read_days
+from dither_aggregator.analysis.numbers import Numbers
+from dither_aggregator.analysis.numeric.fit import most_likely
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.shares import Shares
+from dither_aggregator.analysis.windows import Window
+from dither_aggregator.ask.answering import Asking
+from dither_aggregator.ask.language import parse, steps
 from dither_aggregator.store import StoredPlan, Tally
+from tests.support.drawn_numbers import draw_numbers, places_of
+from tests.support.numbers import FRESH, numbers
 from tests.support.registries import registry
+from tests.support.sites import site_of
 
 DAY = date(2026, 11, 22)
 METRIC = registry().metrics["color"]
@@ -106,3 +117,68 @@ def test_a_device_that_may_report_more_often_is_read_anew() -> None:
     few = estimate(STORED, DAY, tally, view)
     often = estimate(replace(STORED, reservation=9 * STORED.reservation), DAY, tally, view)
     assert often.rows[0].std_error > few.rows[0].std_error
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("mean(took)", ("mean",)),
+        ("quantile(took, .9)", ("q90",)),
+        ("share(took > 2 s)", ("at least 2 s",)),
+        ("mean(took) - share(took > 2 s)", ("mean", "at least 2 s")),
+    ],
+)
+def test_days_are_prepared_together_and_read_as_each_by_itself(
+    tmp_path: Path, asked: str, names: tuple[str, ...]
+) -> None:
+    """A series of a question and that of a page; one day has too few reports."""
+    days, rng = 6, np.random.default_rng(3)
+    with site_of(numbers(took={**FRESH, "edges": [0, 1, 2, 4], "epsilon": 4}), tmp_path) as one:
+        (stored,) = one.store.plans()
+        for back in range(1, days + 1):
+            truth = rng.dirichlet(np.ones(places_of(stored.plan)))
+            one.hold(stored.plan, draw_numbers(stored.plan, truth, 5_000 if back > 1 else 50, rng), back)
+        window, view = Window(one.day(days), one.day(1)), View("population", simultaneous=True, values=names)
+        asking, question = Asking(one.store), f"{asked} by day last {days} days"
+        alone, of_page = list[Any](), list[Any]()
+        for day in steps(window, "day"):
+            forget()
+            alone += asking.answers_in(parse(question), day, None)
+            of_page += estimate(stored, day.last, one.store.tally(stored.plan, day.last), view).rows
+        together = prepared(lambda: list(asking.answer(parse(question))))
+        read = prepared(lambda: [row for each in read_days(one.store, stored, window, view) for row in each.rows])
+    assert ends(together) == [pytest.approx(each, abs=1e-12) for each in ends(alone)]
+    assert ends(read) == [pytest.approx(each, abs=1e-12) for each in ends(of_page)]
+    assert [row.untold for row in together].count("") == len(of_page) // len(names) == days - 1
+
+
+def prepared(read: Callable[[], list[Any]]) -> list[Any]:
+    """Return what is read while no reading is kept: of the days, the first one alone is fitted by itself."""
+    forget()
+    with patch("dither_aggregator.analysis.numbers.most_likely", Mock(wraps=most_likely)) as fitted:
+        found = read()
+    assert fitted.call_count <= 1
+    return found
+
+
+def test_what_is_kept_is_prepared_again_for_no_day(tmp_path: Path) -> None:
+    """Twice as many are prepared each time that one is not; the first that is missing is read by itself."""
+    with site_of(numbers(took={**FRESH, "edges": [0, 1, 2, 4], "epsilon": 4}), tmp_path) as one:
+        (stored,) = one.store.plans()
+        windows = [Window(one.day(back), one.day(back)) for back in range(9, 0, -1)]
+        with patch.object(Numbers, "prepare", autospec=True) as prepare:
+            sizes = list[int]()
+            prepare.side_effect = lambda self, stored, tallies: sizes.append(len(list(tallies)))
+            ahead = Ahead(one.store, stored, windows)
+            for missing in (windows[0], *windows[3:]):
+                ahead.of(missing)
+    assert sizes == [2, 4]
+
+
+def ends(rows: Sequence[Any]) -> list[list[float]]:
+    return [[row.estimate or 0.0, row.lower or 0.0, row.upper or 0.0] for row in rows]
+
+
+def forget() -> None:
+    kept().clear()
+    numbers_module._LIKELIEST.clear()

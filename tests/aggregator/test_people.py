@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from math import ceil, floor
 from pathlib import Path
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -357,6 +358,16 @@ def test_months_begin_with_the_first_whole_one_and_days_of_the_future_are_not_re
     assert found.months[0].first == FIRST
     assert found.months[-1].window.last <= one.store.sealed()
     assert all(period.window.last <= one.store.sealed() for period in found.active)
+
+
+def test_what_all_periods_share_is_looked_up_once_and_sealed_counts_are_added_up_once(one: Site) -> None:
+    """A daily metric has a thousand periods in three years, and looked each up by itself, on every visit."""
+    (stored,) = measured(one.store)
+    with patch.object(one.store, "finals", Mock(wraps=one.store.finals)) as looked:
+        found = people(one.store, stored)
+    assert looked.call_count == 2  # of periods, and of months
+    with patch.object(one.store, "tally", side_effect=AssertionError):
+        assert people(one.store, stored) == found
 
 
 # The question.

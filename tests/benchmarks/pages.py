@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -22,22 +22,27 @@ from statistics import median
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 from flask.testing import FlaskClient
 
-from dither_aggregator.analysis import estimands
+from dither_aggregator.analysis import estimands, functional, numbers
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
+from dither_aggregator.counting.folding import tables
 from dither_aggregator.operations import ONE_THREAD, maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.packing import DAY_S
 from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.reader_pool import FIRST_WITHIN_S, ReaderProcess
+from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
+from dither_shared.wire import REPORTS_MAX
 from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.clocks import Clock
+from tests.support.drawn_numbers import draw_numbers, places_of
 from tests.support.laws import pure
 from tests.support.registries import registry
 from tests.support.stores import fold_all, seal_all
@@ -45,6 +50,7 @@ from tests.support.stores import fold_all, seal_all
 VALUES = 50_000
 DAYS = 366
 REPORTS_A_DAY = 900
+NUMBERS_A_DAY = 20_000
 METRICS = 1_000
 ASKED_METRICS = 100
 ASKED_MAX_S = 1.0
@@ -79,15 +85,23 @@ def _run() -> None:
 
 
 @contextmanager
-def _filled(asked: Registry, place: Path, days: int, reports: int) -> Iterator[tuple[SQLiteStore, FlaskClient]]:
-    """Give a store with the same reports of each metric on each of some sealed days, and its pages."""
+def _filled(
+    asked: Registry, place: Path, days: int, reports: int, drawn: Sequence[str] = ()
+) -> Iterator[tuple[SQLiteStore, FlaskClient]]:
+    """Give a store with the same reports of each metric on each of some sealed days, and its pages.
+
+    Metrics of numbers that are to be `drawn` have as many as tell numbers beside, which are others on each day.
+    """
     clock, rng = Clock(), Rng(random.Random(1).getrandbits)
     clock.travel(-days)  # it ends when the metrics have not expired
     groups = [group for name, metric in asked.metrics.items() for group in _groups(name, metric, reports, rng)]
+    numbers_rng = np.random.default_rng(1)
     with sqlite_store(asked, place, clock) as store:
         for _ in range(days):
-            for first in range(0, len(groups), 16):
-                body = encode_upload(new_upload_id(random.getrandbits), groups[first : first + 16])
+            uploads = [groups[first : first + 16] for first in range(0, len(groups), 16)]
+            uploads += [[group] for name in drawn for group in _drawn(name, asked.metrics[name].plan, numbers_rng)]
+            for some in uploads:
+                body = encode_upload(new_upload_id(random.getrandbits), some)
                 store.append([(parse_upload(body, store.find_plan), body)])
             fold_all(store)
             clock.travel(1)
@@ -115,6 +129,17 @@ def _groups(name: str, metric: Any, number: int, rng: Rng) -> Iterator[Any]:
         by_cell.setdefault(cell, []).append(mechanism.shape.to_wire(report))
     for cell, reports in by_cell.items():
         yield name, metric.plan.digest, reports, cell
+
+
+def _drawn(name: str, plan: Plan, rng: np.random.Generator) -> Iterator[Any]:
+    """Yield groups of the reports of a day's devices, drawn by the laws of its cells."""
+    places = np.exp(-4 * np.linspace(-1, 1, places_of(plan)) ** 2)
+    for part, table, first in tables(plan.cells, draw_numbers(plan, places / places.sum(), NUMBERS_A_DAY, rng).counts):
+        for cell, row in enumerate(table, first):
+            symbols = np.repeat(np.arange(len(row) - 1), row[1:]).tolist()
+            for begin in range(0, len(symbols), REPORTS_MAX):
+                some = symbols[begin : begin + REPORTS_MAX]
+                yield name, plan.digest, [part.mechanism.shape.to_wire(each) for each in some], cell
 
 
 def _reports(plan: Any, number: int, rng: Rng) -> list[Any]:
@@ -176,6 +201,9 @@ QUESTIONS = (
     "mean(m0099) by week last 366 days",
     "share(m0099 > 3 s) by day last 366 days",
     "mean(m0098) by week last 366 days",
+    "mean(m0098) by day last 366 days",
+    "quantile(m0098, .9) by day last 366 days",
+    "share(m0098 > 3.0159 s) by day last 366 days",
     "1 / mean(m0098) last 366 days",
     "top(m0000, 5)",
     "top(m0000 group by family, 5) last 366 days",
@@ -195,7 +223,7 @@ OTHERS = {
 def _asked(place: Path) -> None:
     metrics = [_metric(number, OTHERS.get(f"m{number:04}", "")) for number in range(ASKED_METRICS)]
     registry_text = '[registry]\napp = "example"\ndevice_epsilon = 1000.0\nquiet_days = 0\n' + "".join(metrics)
-    with _filled(Registry.parse(registry_text), place, DAYS, 40) as (_, client):
+    with _filled(Registry.parse(registry_text), place, DAYS, 40, drawn=("m0098", "m0099")) as (_, client):
         print(f"\n  {ASKED_METRICS} metrics, {DAYS} days: the page of one, then questions, each the first time")
         _forget()
         page = _again(client, "/metrics/m0000?window=28")[0]
@@ -267,6 +295,8 @@ def _forget() -> None:
     for once in (estimands._read_once, estimands._pool_once, estimands._tail_once):
         assert once.cache is not None
         once.cache.clear()
+    numbers._LIKELIEST.clear()
+    functional._noise_by_weights.cache_clear()
 
 
 def _line(what: str, took: float, content: bytes, aim: float | None) -> None:

@@ -1,6 +1,6 @@
 """The estimands, by name, and reading a window out of a store."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from threading import Condition
@@ -26,6 +26,7 @@ from dither_shared.installed import Installed
 from dither_shared.plan import Plan
 
 T = TypeVar("T")
+Finals = Mapping[date, Final] | None
 
 ESTIMANDS = Installed[Estimand[Any]](
     "dither.estimands",
@@ -41,7 +42,9 @@ ROWS_MAX = 250_000
 TAILS_MAX = 1_000
 """Tails that are kept, a few numbers each."""
 POOLED_BYTES_MAX = 32 * 1024 * 1024
-"""The most bytes of whole windows' counts that are kept."""
+"""The most bytes of windows' counts that are kept."""
+TALLY_BYTES = 1_000
+"""What is kept of a window beside its counts."""
 
 
 def estimand_of(plan: Plan) -> Estimand[Any]:
@@ -49,10 +52,11 @@ def estimand_of(plan: Plan) -> Estimand[Any]:
     return ESTIMANDS[plan.kind.estimand]
 
 
-def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) -> Reading:
+def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT, ahead: "Ahead | None" = None) -> Reading:
     """Read a plan's window, which ends with an epoch, from what is folded now, or take what was kept of it.
 
-    Raises TallyGone when a tally of it is no longer kept, and NotReady where it is not read here and now.
+    If it is one of several, `ahead` prepares those that follow. Raises TallyGone when a tally of it is no longer kept,
+    and NotReady where it is not read here and now.
     """
     provisional = epoch > store.sealed()  # before a tally is read: it may be sealed in between
     window = Window.ending(epoch, view.days)
@@ -61,14 +65,50 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT) ->
     snapshot = finals[epoch].snapshot if view.days == 1 and epoch in finals else None
 
     def made() -> Reading:
-        if view.days == 1:
-            tally = _of_day(store, stored, epoch, finals)
-            return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
-        whole = not provisional and store.tallies_from() <= window.first
-        pooled = _pool_once(store, stored, window, finals) if whole else _pool(store, stored, window, finals)
-        return estimate(stored, epoch, pooled, view, provisional=provisional)
+        if ahead:
+            ahead.of(window)
+        tally = _pooled(store, stored, window, finals)
+        return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
 
     return _kept(store, stored, days, (epoch, view, snapshot), made, provisional=provisional)
+
+
+class Ahead:
+    """Prepares windows that are read one after the other, twice as many each time that one is not prepared yet.
+
+    So nearly all are prepared together if none is kept, and little is done for nothing if all but a few are.
+    """
+
+    def __init__(self, store: Store, stored: StoredPlan, windows: Sequence[Window]) -> None:
+        self._store, self._stored, self._windows = store, stored, windows
+        self._places = {window: place for place, window in enumerate(windows)}
+        self._until, self._step = 0, 1
+
+    def of(self, window: Window) -> None:
+        """Do at once what reading each of the next windows, from this one on, would do for itself."""
+        place = self._places.get(window, -1)
+        if place < self._until:
+            return
+        self._until = place + self._step
+        some = self._windows[place : self._until]
+        self._step *= 2
+        if len(some) > 1:
+            tallies = tallies_of(self._store, self._stored, some)
+            estimand_of(self._stored.plan).prepare(self._stored, filter(None, tallies))
+
+
+def tallies_of(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> Iterator[Tally | None]:
+    """Yield the counts of some windows, each added up; None of one that is damaged, or in part no longer kept."""
+    first, last = (
+        at([day for each in windows for day in (each.first, each.last)], default=date.min) for at in (min, max)
+    )
+    finals, sealed, kept_from = store.finals(stored.plan, first, last), store.sealed(), store.tallies_from()
+    for window in windows:
+        pool = _pool_once if kept_from <= window.first and window.last <= sealed else _pool
+        try:
+            yield pool(store, stored, window, finals)
+        except (TallyGone, BadTally):  # who reads it says so
+            yield None
 
 
 def days_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Days:
@@ -114,35 +154,38 @@ def takes_seconds(stored: StoredPlan) -> bool:
 
 def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
     """Return the counts of a window, added up. Raises TallyGone and BadTally."""
-    pooled = _pool(store, stored, window, store.finals(stored.plan, window.first, window.last))
+    pooled = _pooled(store, stored, window)
     _refuse_impossible(stored, pooled)
     return pooled
 
 
-def _pool(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
+def _pooled(store: Store, stored: StoredPlan, window: Window, finals: Finals = None) -> Tally:
+    """Add up the tallies of a window, or take what was added up of one that does not change any more.
+
+    What is kept of its finalized days is looked up if it is needed and not given.
+    """
+    kept = store.tallies_from() <= window.first and window.last <= store.sealed()
+    return (_pool_once if kept else _pool)(store, stored, window, finals)
+
+
+def _pool(store: Store, stored: StoredPlan, window: Window, finals: Finals) -> Tally:
     """Add up the tallies of a window, as far as who asks is told of them."""
+    finals = store.finals(stored.plan, window.first, window.last) if finals is None else finals
     days = (_tally(store, stored, day, finals) for day in store.epochs(stored.plan, window.first, window.last))
     return visible_tally(store, stored, Pooled.of(stored, window, days))
 
 
-def _of_day(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:
-    """Return the tally of one day, likewise."""
-    return visible_tally(
-        store, stored, Pooled.of(stored, Window.ending(epoch, 1), [_tally(store, stored, epoch, finals)])
-    )
-
-
-def _window_key(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> tuple[object, ...]:
+def _window_key(store: Store, stored: StoredPlan, window: Window, finals: Finals) -> tuple[object, ...]:
     return store.generation, stored.plan.metric, stored.plan.digest, window
 
 
 def _bytes(tally: Tally) -> int:
-    return tally.counts.nbytes
+    return tally.counts.nbytes + TALLY_BYTES
 
 
 @cached(LRUCache(POOLED_BYTES_MAX, getsizeof=_bytes), key=_window_key, condition=Condition())
-def _pool_once(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Tally:
-    """Add up the tallies of a window that is sealed and kept: they do not change any more. Raises BadTally."""
+def _pool_once(store: Store, stored: StoredPlan, window: Window, finals: Finals) -> Tally:
+    """Add them up where they are sealed and kept. Raises BadTally."""
     pooled = _pool(store, stored, window, finals)
     _refuse_impossible(stored, pooled)
     return pooled
@@ -192,10 +235,14 @@ def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> I
         provisional = day > sealed
 
         def made() -> Reading:
-            return estimate(stored, day, _of_day(store, stored, day, finals), view, provisional=provisional)
+            ahead.of(Window(day, day))
+            return estimate(
+                stored, day, _pooled(store, stored, Window(day, day), finals), view, provisional=provisional
+            )
 
         return _kept(store, stored, [of_day], (day, view, None), made, provisional=provisional)
 
+    ahead = Ahead(store, stored, [Window(day, day) for day, _ in reversed(days)])
     yield from each_day(days, read_day)
 
 

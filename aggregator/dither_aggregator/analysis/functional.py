@@ -487,8 +487,14 @@ def _coefficients(p: Fraction, q: Fraction, pairs: PairLaw) -> tuple[float, ...]
 
 
 def _noise_of_points(mechanism: PureMechanism, one: Floats, other: Floats) -> tuple[float, Floats, float]:
+    return _noise_by_weights(mechanism, one.tobytes(), other.tobytes())
+
+
+@lru_cache(maxsize=4)  # it is the plan's alone: a series asks for that of the same weights each day
+def _noise_by_weights(mechanism: PureMechanism, of_one: bytes, of_other: bytes) -> tuple[float, Floats, float]:
     assert mechanism.geometry is not None
-    value = _one_value(one) if one is other else None
+    one, other = np.frombuffer(of_one), np.frombuffer(of_other)
+    value = _one_value(one) if of_one == of_other else None
     if value is not None:
         return _noise_of_value(mechanism, value)
     on, off = _of_a_point(mechanism)
@@ -505,7 +511,6 @@ def _of_a_point(mechanism: PureMechanism) -> tuple[float, float]:
     return inside / (every * share), (1 - inside) / (every * (1 - share))
 
 
-@lru_cache(maxsize=2)  # an interval asks for it several times
 def _noise_of_value(mechanism: PureMechanism, value: int) -> tuple[float, Floats, float]:
     """Return the same for the share of one value, without a transform.
 

@@ -31,7 +31,7 @@ it is about are the devices that reported. A device's memo repeats in both month
 would be narrower. Cohorts are told modulo two years, so that devices of two years before count as the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from math import inf, sqrt
@@ -39,13 +39,12 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dither_aggregator.analysis.estimands import estimand_of, tally_of
+from dither_aggregator.analysis.estimands import estimand_of, tallies_of
 from dither_aggregator.analysis.functional import Functionals, IntervalEstimate
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats
 from dither_aggregator.analysis.ratios import Ratios
 from dither_aggregator.analysis.shares import UNLISTED
 from dither_aggregator.analysis.windows import Window
-from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_shared.measures import CYCLE_MONTHS, cohort_of, month_number
 
@@ -195,11 +194,14 @@ def _counts(store: Store, stored: StoredPlan, begins: date, since: date = date.m
     if since > begins:
         reach = 2 * days + LONG_REACH * _step(days)
         first = max(first, since - timedelta(days=reach))
-    counts = {}
-    while first + timedelta(days=days - 1) <= store.sealed():
-        counts[first] = _reports(store, stored, Window(first, first + timedelta(days=days - 1)))
+    windows, sealed = list[Window](), store.sealed()
+    while first + timedelta(days=days - 1) <= sealed:
+        windows.append(Window(first, first + timedelta(days=days - 1)))
         first += timedelta(days=days)
-    return counts
+    return {
+        window.first: tally.n if tally else None
+        for window, tally in zip(windows, _tallies(store, stored, windows), strict=True)
+    }
 
 
 def _into(day: date, period_days: int) -> int:
@@ -249,19 +251,11 @@ def _step(period_days: int) -> int:
     return WEEK_DAYS if WEEK_DAYS % period_days == 0 else period_days
 
 
-def _reports(store: Store, stored: StoredPlan, window: Window) -> int | None:
-    """Return how many reports a window has; None where their number is not kept, or not told."""
-    tally = _tally(store, stored, window)
-    return None if tally is None or tally.left_out != 0 else tally.n
-
-
-def _tally(store: Store, stored: StoredPlan, window: Window) -> Tally | None:
-    if window.first < store.tallies_from():
-        return None
-    try:
-        return tally_of(store, stored, window)
-    except (BadTally, TallyGone):
-        return None
+def _tallies(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> Iterator[Tally | None]:
+    """Yield the counts of some windows; None of one whose counts are damaged, not kept, or not told in whole."""
+    kept_from = store.tallies_from()
+    for window, tally in zip(windows, tallies_of(store, stored, windows), strict=True):
+        yield tally if tally and tally.left_out == 0 and window.first >= kept_from else None
 
 
 def least(n: int, before: Sequence[int], late: float = LATE, confidence: float = CONFIDENCE) -> int:
@@ -284,17 +278,21 @@ def _months(
     left_out: list[date] = []
     if stored.period_days > WEEK_DAYS:
         return found, left_out
-    month = date(begins.year, begins.month, 1)
-    while (window := periods_of(month, stored.period_days)).last <= store.sealed():
-        tally = _tally(store, stored, window) if window.first >= begins else None
-        if tally is not None and tally.left_out == 0:
-            if _has_gap(stored, window, begins, counts):
-                left_out.append(month)
-            else:
-                functionals = estimand_of(stored.plan).functionals(stored, tally, window.days)
-                if isinstance(functionals, Functionals):
-                    found.append((_month(stored, month, window, functionals), functionals))
+    month, sealed = date(begins.year, begins.month, 1), store.sealed()
+    windows: dict[date, Window] = {}
+    while (window := periods_of(month, stored.period_days)).last <= sealed:
+        if window.first >= begins:
+            windows[month] = window
         month = month_after(month, 1)
+    for (month, window), tally in zip(windows.items(), _tallies(store, stored, [*windows.values()]), strict=True):
+        if tally is None:
+            continue
+        if _has_gap(stored, window, begins, counts):
+            left_out.append(month)
+            continue
+        functionals = estimand_of(stored.plan).functionals(stored, tally, window.days)
+        if isinstance(functionals, Functionals):
+            found.append((_month(stored, month, window, functionals), functionals))
     return found, left_out
 
 

@@ -397,6 +397,9 @@ class Estimand(ABC, Generic[R]):
         """Return rows of sums of listed values or ranges in a tally of reports; None for one that cannot be told."""
         return [None] * len(sums)
 
+    def prepare(self, stored: StoredPlan, tallies: Iterator[Tally]) -> None:
+        """Do at once what readings of several tallies would do one after the other."""
+
     def released(self, tally: ReleasedTally) -> Released:
         """Return what noisy counts tell, of a kind that is published; nothing where they are too few."""
         return Released()

@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 from scipy.special import chdtri, ndtr
 
-from dither_aggregator.analysis.estimands import days_of, estimand_of, estimate, read, tally_of
+from dither_aggregator.analysis.estimands import Ahead, days_of, estimand_of, estimate, read, tally_of
 from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
@@ -426,8 +426,17 @@ class Asking:
 
     def answer(self, question: Query, alone: int | None = None) -> Iterator[QueryAnswer]:
         """Yield the answer, or one for each step; `alone` is the number of intervals that were fixed beforehand."""
-        for each in self.windows(question):
+        windows = self.windows(question)
+        for resolved in map(self.resolve, question.expression.asked):
+            steps_of = [window for window in windows if window]
+            self._ahead[resolved.plan.metric] = Ahead(self.store, resolved.stored, steps_of)
+        for each in windows:
             yield from self.answers_in(question, each, alone)
+
+    @cached_property
+    def _ahead(self) -> dict[str, Ahead]:
+        """What prepares the windows of a question with steps, by metric."""
+        return {}
 
     def answers_in(self, question: Query, window: Window | None, alone: int | None) -> Iterator[QueryAnswer]:
         """Yield the answer in a window, or the rows of an analysis."""
@@ -761,7 +770,9 @@ class Asking:
             return self._supposed_text(stored, at, alpha)
         last = at.days.last
         reading = (
-            estimate(stored, last, self.suppose(stored), view) if self.suppose else read(self.store, stored, last, view)
+            estimate(stored, last, self.suppose(stored), view)
+            if self.suppose
+            else read(self.store, stored, last, view, self._ahead.get(at.metric))
         )
         bare = self.bare(at, reading.n)
         row = next((each for each in reading.rows if each.value == name and not isnan(each.estimate)), None)

@@ -7,18 +7,28 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dither_aggregator.ask import answering, fleets
 from dither_aggregator.ask.answering import Asking
-from dither_aggregator.ask.language import BadQuestion, parse
+from dither_aggregator.ask.language import BadQuestion, Query, parse
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.domains import Columns
+from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_analyses import METRICS
 from tests.aggregator.ask.test_asking import PAGE
 from tests.aggregator.ask.test_questions_page import KINDS
 from tests.support.aggregators import sqlite_store
+from tests.support.drawn_numbers import draw_numbers, places_of
+from tests.support.drawn_tables import draw_table, shape_of
+from tests.support.laws import pure
 from tests.support.registries import metrics_text
+from tests.support.soaking import scaled
+from tests.support.tallies import draw_tally
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +156,49 @@ def test_the_command_says_the_fleet_and_prints_what_was_used(
     (answered,) = json.loads(capsys.readouterr().out)["answers"]
     assert [row["name"] for row in answered["rows"]] == ["intercept", "version = 156", "version = 157"]
     assert answered["rows"][0]["queries"][0]["sums"]["everybody"] == 1
+
+
+# How often few reports are refused.
+
+RUNS = scaled(24, 300)
+SELDOM = 0.02
+"""Beyond its smallest fleet a form says "cannot be told" more seldom than that, short of it it tells as seldom."""
+OTHERWISE_MAX = int(binom.isf(1e-6 / 50, RUNS, SELDOM))
+"""Of RUNS, more are otherwise in less than 1 of 10^6 runs of all forms, at both sizes."""
+FORMS = [
+    line.strip()
+    for line in PAGE.read_text().splitlines()
+    if line.startswith("    ") and not line.strip().startswith(("clusters", "count"))
+]
+
+
+def drawn_evenly(stored: StoredPlan, n: int, rng: np.random.Generator) -> Tally:
+    """Return what n devices send of which as many have each value, are in each range, or in each cell."""
+    plan = stored.plan
+    if isinstance(plan.domain, Columns):
+        shape, arms = shape_of(plan), plan.cells.public
+        return draw_table(plan, [np.full(shape, 1 / np.prod(shape))] * arms, [n // arms] * arms, rng)
+    if isinstance(plan.domain, NumberDomain):
+        return draw_numbers(plan, np.full(places_of(plan), 1 / places_of(plan)), n, rng)
+    devices = rng.multinomial(n, np.full(len(plan.values), 1 / len(plan.values)))
+    return Tally(n, np.append(n, draw_tally(pure(plan), devices, rng)))
+
+
+def told_of(asking: Asking, question: Query, n: int, runs: int) -> int:
+    """Return how often n reports tell something, of so many times that they are drawn."""
+    rng, window, width = np.random.default_rng(n), asking.windows(question)[0], fleets._width(question)
+    drawn = replace(asking, suppose=lambda stored: drawn_evenly(stored, n, rng))
+    return sum(
+        all(fleets._tells(answer, width) for answer in drawn.answers_in(question, window, None)) for _ in range(runs)
+    )
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_reports_that_are_drawn_tell_from_the_smallest_fleet_on(forms: Asking, text: str) -> None:
+    """The fleet is computed of expected counts. Half as many again that are drawn tell, and three quarters do not."""
+    question = parse(text)
+    fleet = fleets.smallest(forms, question)
+    assert fleet
+    few, enough = (told_of(forms, question, int(part * fleet), RUNS) for part in (0.75, 1.5))
+    assert few <= OTHERWISE_MAX
+    assert RUNS - enough <= OTHERWISE_MAX

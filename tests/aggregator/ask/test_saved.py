@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from html import unescape
@@ -28,6 +29,7 @@ from dither_shared.registry import Registry
 from tests.aggregator.ask.test_asking import BROWSERS, METRICS, World
 from tests.support.aggregators import dither, sqlite_store
 from tests.support.browsing import served
+from tests.support.node import NODE, ROOT
 from tests.support.registries import metrics_text
 from tests.support.sites import Site, site
 from tests.support.soaking import scaled
@@ -40,7 +42,8 @@ QUESTIONS = """
 "Wrong" = 'share(dark = yes)'
 """
 LATE = QUESTIONS + '"Late" = \'share(dark = "no")\''
-GRAFANA = Path(__file__).parents[3] / "deploy" / "monitoring" / "grafana-questions.json"
+GRAFANA = ROOT / "deploy" / "monitoring" / "grafana-questions.json"
+SELECTORS = ROOT / "tests" / "web" / "vite" / "selectors.js"
 DAYS, RUNS = 14, scaled(40, 1_000)
 MISSES_MAX = int(binom.isf(1e-6, RUNS, 0.05))
 
@@ -191,35 +194,59 @@ def wrong(asking: Asking, world: World, windows: tuple[Window, Window], enough: 
     return misses, moves
 
 
-def grafana_rows(url: str, target: dict[str, Any], variables: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the rows of a target as the Infinity data source reads them: a root, then typed columns."""
+def grafana_answer(url: str, target: dict[str, Any], variables: dict[str, str]) -> Any:
+    """Return the document that a target asks for."""
     query = {each["key"]: each["value"] for each in target["url_options"]["params"]}
     for name, value in variables.items():
         query = {key: text.replace(f"${{{name}}}", value) for key, text in query.items()}
     answer = requests.request(target["url_options"]["method"], url + target["url"], params=query, timeout=30)
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    for part in target["root_selector"].removeprefix("$.").split("."):
-        found = found[part]
-    read: dict[str, Callable[[Any], Any]] = {
-        "number": lambda value: None if value is None else float(value),
-        "string": lambda value: None if value is None else str(value),
-        "timestamp": lambda value: None if value is None else datetime.fromisoformat(value),
-    }
-    return [
-        {column["text"]: read[column["type"]](row[column["selector"]]) for column in target["columns"]} for row in found
-    ]
+    return answer.json()
+
+
+def selected(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what the libraries of Grafana's data sources select of documents."""
+    ran = subprocess.run(
+        [str(NODE), str(SELECTORS)], input=json.dumps(asked), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    found: list[dict[str, Any]] = json.loads(ran.stdout)
+    return found
+
+
+READ: dict[str, Callable[[Any], Any]] = {
+    "number": lambda value: None if value is None else float(value),
+    "string": lambda value: None if value is None else str(value),
+    "timestamp": lambda value: None if value is None else datetime.fromisoformat(value),
+}
 
 
 def test_every_query_of_the_dashboard_for_grafana_has_rows_of_its_columns(one: Site) -> None:
+    """By JSONata, as Infinity reads them, and by a JSONPath for each column, as the older data source does.
+
+    That one takes no columns of different lengths: each row must have each field, also one that is not told.
+    """
     dashboard = json.loads(GRAFANA.read_text(encoding="utf-8"))
     variables = {each["name"]: each["query"] for each in dashboard["templating"]["list"] if each["type"] == "textbox"}
+    targets = [(panel["title"], target) for panel in dashboard["panels"] for target in panel["targets"]]
     with served(one) as url:
-        found = {
-            panel["title"]: grafana_rows(url, target, variables)
-            for panel in dashboard["panels"]
-            for target in panel["targets"]
-        }
+        asked = [
+            {
+                "json": grafana_answer(url, target, variables),
+                "root": target["root_selector"],
+                "columns": [column["selector"] for column in target["columns"]],
+            }
+            for _, target in targets
+        ]
+    found = {}
+    for (title, target), one_of, document in zip(targets, selected(asked), asked, strict=True):
+        assert one_of["rows"] == document["json"]["rows"]
+        by_path = [dict(zip(document["columns"], each, strict=True)) for each in zip(*one_of["paths"], strict=True)]
+        assert by_path == [{name: row[name] for name in document["columns"]} for row in one_of["rows"]]
+        found[title] = [
+            {column["text"]: READ[column["type"]](row[column["selector"]]) for column in target["columns"]}
+            for row in one_of["rows"]
+        ]
     assert all(found.values())
     assert [row["moved"] for row in found["Saved questions"] if row["question"] == "Dark <b>"] == ["rose"]
     assert {row["metric"] for row in found["What moved"]} == {"dark"}

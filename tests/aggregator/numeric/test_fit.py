@@ -9,7 +9,7 @@ from scipy.stats import binom
 from dither_aggregator.analysis.functional import rows_covariance
 from dither_aggregator.analysis.numeric import fit as fit_module
 from dither_aggregator.analysis.numeric.channel import NumberChannel, channel_of
-from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely
+from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely, most_likely_of
 from dither_aggregator.store import StoredPlan
 from tests.aggregator.numeric.test_channel import FORMS, FRESH, MEAN, MEMO, expected, spread
 from tests.support.drawn_numbers import Floats, draw_numbers, places_of, stored_number
@@ -146,6 +146,23 @@ def test_the_steps_end() -> None:
         patch.setattr(fit_module, "STEPS_MAX", 100_000)
         long = most_likely(channel)
     assert most_likely(channel) == pytest.approx(long, abs=1e-12)
+
+
+@FORMS
+@pytest.mark.parametrize("steps", [fit_module.STEPS_MAX, 1, 20])
+def test_channels_are_fitted_together_as_they_are_one_by_one(stored: StoredPlan, steps: int) -> None:
+    """Of many and of few reports, which end after different numbers of steps; a noisy count may be below zero."""
+    rng = np.random.default_rng(7)
+    drawn = [
+        channel_of(stored.plan, tally.counts, tally.n)
+        for truth in (spread(places_of(stored.plan)), np.eye(places_of(stored.plan))[1])
+        for n in (2_000, 3_000, 100_000)
+        for tally in [draw_numbers(stored.plan, truth, n, rng)]
+    ]
+    drawn[1].counts[0] = -3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit_module, "STEPS_MAX", steps)
+        assert most_likely_of(drawn) == pytest.approx(np.array([most_likely(each) for each in drawn]), abs=1e-13)
 
 
 @FORMS

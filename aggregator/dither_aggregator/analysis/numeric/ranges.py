@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from dither_aggregator.analysis.inference import Floats, Z
-from dither_aggregator.analysis.numeric.channel import Places
+from dither_aggregator.analysis.numeric.channel import Places, places_of
 from dither_shared.cells import Cells
 from dither_shared.domains import Buckets, Thresholds
 from dither_shared.kinds.number_precision import even_information
@@ -35,9 +35,10 @@ class SharesOfRanges:
     """float64[ranges, places]: the sum of shares of places that each is."""
 
 
-def share_functionals(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
+@lru_cache(16)
+def share_functionals(plan: Plan) -> Sequence[SharesOfRanges]:
     """Return what shares are read of a plan's numbers; none where only the mean is asked."""
-    return _SHARES[plan.domain.name](plan, places)
+    return _SHARES[plan.domain.name](plan, places_of(plan))
 
 
 def _of_buckets(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
