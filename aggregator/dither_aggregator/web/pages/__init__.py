@@ -8,6 +8,7 @@ from jinja2.bccache import Bucket
 
 from dither_aggregator.analysis.people import measured
 from dither_aggregator.analysis.reading_cache import keeper_of
+from dither_aggregator.analysis.snapshots import digest_of
 from dither_aggregator.store import Store, at_one_moment
 from dither_aggregator.web.charts.scale import (
     SHARES,
@@ -87,7 +88,7 @@ def dress(templates: Environment) -> None:
     templates.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
     templates.filters.update(rough_in_points=rough_in_points)
     templates.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
-    templates.filters.update(whose=WHOSE.__getitem__, counted=count)
+    templates.filters.update(whose=WHOSE.__getitem__, counted=count, digest=lambda id_: digest_of(id_)[:12])
     templates.globals.update(shares=SHARES)
     templates.trim_blocks = templates.lstrip_blocks = True
 

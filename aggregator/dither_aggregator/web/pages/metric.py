@@ -13,6 +13,7 @@ from dither_aggregator.analysis.groups import GroupReading, read_groups
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.snapshots import digest_of, window_snapshot
 from dither_aggregator.analysis.windows import WINDOWS, Window, default_window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
@@ -133,6 +134,8 @@ class MetricPage:
     """Whether it is not computed yet."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
+    snapshot: str | None = None
+    """The id of the snapshot of these days; None until all of them are final."""
 
     @property
     def searchable(self) -> bool:
@@ -173,7 +176,8 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
         reading = read(store, stored, window.last, view)
     except TallyGone as gone:
         headline, state = f"The counts of {gone.epoch} are no longer kept.", plan_state(store, stored)
-        return MetricPage(stored, window, controls, in_words(window), state, headline, gone=gone.snapshot)
+        kept = window_snapshot(store, stored, window) or gone.snapshot
+        return MetricPage(stored, window, controls, in_words(window), state, headline, gone=kept)
     except NotReady as error:
         state, headline = plan_state(store, stored), sentence_of(error)
         return MetricPage(stored, window, controls, in_words(window), state, headline, open=True)
@@ -189,7 +193,10 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
         *reading.sentences,
     ]
     quality = quality_sentence(store, stored, window)
-    bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, quality=quality)
+    cited = window_snapshot(store, stored, window)
+    bare = MetricPage(
+        stored, window, controls, in_words(window), state, "", reading, quality=quality, snapshot=cited
+    )
     if reading.n == 0:
         nothing = "No reports of these days are counted."
         return replace(bare, headline=nothing if reading.left_out == 0 else TOO_LITTLE_SHOWN)

@@ -100,17 +100,19 @@ def _found(store: Store, id_: str) -> Snapshot:
 
 
 def _name(snapshot: Snapshot) -> str:
-    return f"{snapshot.stored.plan.metric}-{snapshot.epoch}-{snapshot.id[:12]}"
+    window = snapshot.window
+    days = f"{window.last}" if window.days == 1 else f"{window.first}-{window.last}"
+    return f"{snapshot.stored.plan.metric}-{days}-{snapshot.digest[:12]}"
 
 
 def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     """Return what is shown of a snapshot."""
-    stored = snapshot.stored
+    stored, window = snapshot.stored, snapshot.window
     refuse_long(stored)
-    opening = estimand_of(stored.plan).opening(1)
-    reading = estimate(stored, snapshot.epoch, snapshot.tally, opening, snapshot=snapshot.id)
-    as_it_was_made = View(error_of=snapshot.estimates["error_of"])
-    agrees = _agrees(estimate(stored, snapshot.epoch, snapshot.tally, as_it_was_made), snapshot)
+    opening = estimand_of(stored.plan).opening(window.days)
+    reading = estimate(stored, window.last, snapshot.tally, opening, snapshot=snapshot.id)
+    as_it_was_made = View(error_of=snapshot.estimates["error_of"], days=window.days)
+    agrees = _agrees(estimate(stored, window.last, snapshot.tally, as_it_was_made), snapshot)
     if not reading.n:
         return SnapshotPage(snapshot, reading, NOTHING[reading.left_out == 0], agrees)
     shown = presentation_of(stored.plan)
