@@ -416,7 +416,9 @@ def test_a_windows_page_leads_to_its_snapshot_which_says_the_same(days: Days) ->
     document = days.told(id_)
     (row,) = document["estimates"]["rows"]
     rows = days.told(id_, f"/v1/metrics/dark/estimates?from={window.first}&to={window.last}&intervals=each")["rows"]
-    assert (row["estimate"], row["lower"], row["upper"]) == tuple(rows[0][name] for name in ("estimate", "lower", "upper"))
+    assert (row["estimate"], row["lower"], row["upper"]) == tuple(
+        rows[0][name] for name in ("estimate", "lower", "upper")
+    )
     csv_row = days.client.get(f"/s/{id_}.csv").text.splitlines()[1].split(",")
     assert float(csv_row[1]) == row["estimate"]
     drawn = days.client.get(f"/s/{id_}.svg").text
@@ -485,7 +487,9 @@ def test_a_read_key_is_told_of_a_window_what_its_page_tells(days: Days) -> None:
     assert told
     assert hidden
     assert (told.tally.n, told.tally.left_out, hidden.tally.n) == (200, 0, 0)
-    few = Window(days.window(1).first - timedelta(days=1), days.window(1).last)  # one day of 40 reports, and one of none
+    few = Window(
+        days.window(1).first - timedelta(days=1), days.window(1).last
+    )  # one day of 40 reports, and one of none
     of_few = snapshots.read_snapshot(reader, window_snapshot(reader, days.stored, few) or "")
     assert of_few
     assert (of_few.tally.n, of_few.tally.left_out) == (0, None)

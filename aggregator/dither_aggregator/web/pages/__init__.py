@@ -33,6 +33,7 @@ from dither_aggregator.web.pages import (
     pipeline,
     planning,
     reading_help,
+    share,
     snapshot,
     time,
 )
@@ -50,6 +51,7 @@ ADDRESSES: dict[str, Page] = {
     "/metrics/<name>": metric.show,
     "/metrics/<name>/time": time.show,
     "/metrics/<name>/privacy": metric.privacy,
+    "/metrics/<name>/share": share.show,
     "/changes": changes.show,
     "/people": people.show,
     "/compare": compare.show,
@@ -75,8 +77,8 @@ MENU = (
     ("reading_help", "How to read"),
 )
 """The links of every page."""
-OPERATORS = ("pipeline",)
-"""Pages that show live counts of all that is taken."""
+OPERATORS = {"pipeline": "shows what comes at the moment", "share": "lets others see what a read key sees"}
+"""Pages for an admin key, with why."""
 
 
 TAGGED_BYTES_MAX = 1024 * 1024
@@ -139,6 +141,7 @@ def _of_every_page(store: Store) -> dict[str, object]:
         "app_name": store.app,
         "lossy": store.lossy,
         "pages": menu,
+        "operator": request.environ.get(LIVE, False),
         "session": session,
         "refresh_s": REFRESH_S if keeper and keeper.wanted else None,
     }
@@ -152,8 +155,9 @@ def _endpoint(show: Page) -> str:
 
 def _bound(show: Page, store: Store) -> Page:
     def shown(**named: str) -> str | tuple[str, int] | Response:
-        if _endpoint(show) in OPERATORS and not request.environ.get(LIVE):
-            raise Problem("key-scope", "this page shows what comes at the moment: an admin key is needed")
+        why = OPERATORS.get(_endpoint(show))
+        if why and not request.environ.get(LIVE):
+            raise Problem("key-scope", f"this page {why}: an admin key is needed")
         by_link = request.path.startswith(EMBED)  # such a page looks for its key, and reads what that may see
         with at_one_moment():
             return show(store if by_link else seen(store), **named)

@@ -13,7 +13,7 @@ from dither_aggregator.analysis.groups import GroupReading, read_groups
 from dither_aggregator.analysis.reading import Reading
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.snapshots import digest_of, window_snapshot
+from dither_aggregator.analysis.snapshots import window_snapshot
 from dither_aggregator.analysis.windows import WINDOWS, Window, default_window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
@@ -194,9 +194,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
     ]
     quality = quality_sentence(store, stored, window)
     cited = window_snapshot(store, stored, window)
-    bare = MetricPage(
-        stored, window, controls, in_words(window), state, "", reading, quality=quality, snapshot=cited
-    )
+    bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, quality=quality, snapshot=cited)
     if reading.n == 0:
         nothing = "No reports of these days are counted."
         return replace(bare, headline=nothing if reading.left_out == 0 else TOO_LITTLE_SHOWN)

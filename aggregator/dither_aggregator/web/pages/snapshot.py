@@ -25,7 +25,7 @@ from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
 from dither_shared.safe_output import file_name
 
-NOTHING = "With a read key, too little of this day is told to show anything.", "No reports of this day are counted."
+NOTHING = "With a read key, too little is told to show anything.", "No reports of this day are counted."
 AGREES = 1e-9
 """Shares this near are the same: other versions of the libraries may give other last digits."""
 _FIRST_COLUMNS = ("value", "estimate", "std_error", "lower", "upper")
