@@ -103,8 +103,8 @@ OPERATIONS = (
     Operation(
         "/snapshots/<id_>",
         snapshot,
-        "the content of a snapshot: a day's id is the SHA-256 of these bytes, unless a read key is told less; a window's "
-        "ends in that of `of`",
+        "the content of a snapshot: a day's id is the SHA-256 of these bytes, unless a read key is told less; "
+        "a window's ends in that of `of`",
         Parameters,
     ),
 )
