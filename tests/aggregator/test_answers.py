@@ -288,7 +288,7 @@ EFFECTS = (
     alone((0.7, 0.29, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
     alone((0.8, 0.19, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
 )
-DIFFERENCE = r"“(\S+)” is (\S+) (more|less) often with arm (\d): .* \(by (\S+) to (\S+) points\)"
+DIFFERENCE = r"“(\S+)” is (\S+) (more|less) often with arm “(\d)”: .* \(by (\S+) to (\S+) points\)"
 
 
 def an_effect(seed: int, confidence: float) -> bool:

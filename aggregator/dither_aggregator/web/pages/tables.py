@@ -194,7 +194,7 @@ def _clearest(reading: TablesReading) -> tuple[TableRow, TableRow] | None:
 def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) -> str:
     """Return a group's rate beside that of all others, with the interval of their difference."""
     measure = _measure_of(reading, rate)
-    group, column = visible(f"{_cut(less.group_column)} {_cut(less.group)}"), _cut(rate.column)
+    group, column = visible(f"{_cut(less.group_column)} “{_cut(less.group)}”"), _cut(rate.column)
     ours, theirs = (
         measure.rounded(each, each + less.lower - less.estimate, each + less.upper - less.estimate)
         for each in (rate.estimate, rate.estimate - less.estimate)
@@ -212,7 +212,7 @@ def _others(reading: TablesReading, less: TableRow) -> str:
     """Return whom a group is compared with: of two arms the other one by its name. Other columns have an "other"."""
     name, *arms = columns_of(reading.stored.plan).public or ("",)
     rest = [arm for arm in arms if arm != less.group]
-    return f"with {visible(_cut(rest[0]))}" if less.group_column == name and len(rest) == 1 else "of all others"
+    return f"with “{visible(_cut(rest[0]))}”" if less.group_column == name and len(rest) == 1 else "of all others"
 
 
 def _associated(reading: TablesReading) -> list[TableRow]:
@@ -229,6 +229,8 @@ def _together(pairs: Sequence[TableRow], associated: Sequence[TableRow]) -> str:
         return f"None of {len(pairs)} pairs of columns can be told to be related."
     if len(pairs) == 1:
         return f"{_names(pairs[0])} are related."
+    if len(associated) == len(pairs):
+        return f"All {len(pairs)} pairs of columns are related, most clearly {_names(associated[0])}."
     few = "is" if len(associated) == 1 else "are"
     return f"{len(associated)} of {len(pairs)} pairs of columns {few} related, most clearly {_names(associated[0])}."
 
