@@ -358,9 +358,10 @@ def test_a_reader_chooses_whose_intervals_are_shown_and_is_told_what_it_costs(tm
             (people, "Those of these reports alone would be about 3.5 times narrower."),
             (reports, "Those of the people whom these devices stand for would be about 3.5 times as wide."),
         ):
-            assert says in unescape(page.html)
-            assert '<option value="reports"' in page.html
-        assert "error_of=reports" in unescape(reports.html)  # links keep the choice
+            assert says in words(page.html)
+        assert "error_of=reports" in people.html
+        assert re.search("error_of=reports[^\"]*window=28", reports.html)  # other days keep the choice
+        assert '<input type="hidden" name="error_of" value="reports">' in reports.html
         widths = []
         for error_of in ("population", "reports"):
             (row,) = one.client.get(f"/v1/metrics/dark/estimates?error_of={error_of}").get_json()["rows"]

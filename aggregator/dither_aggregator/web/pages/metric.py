@@ -28,7 +28,6 @@ from dither_aggregator.web.pages.quality import quality_sentence
 from dither_aggregator.web.pages.shares import FOUND_MAX
 from dither_aggregator.web.pages.tables import PairAsked
 from dither_aggregator.web.pages.words import (
-    DEVICES,
     WHOSE,
     count,
     in_batches,
@@ -75,10 +74,7 @@ class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked, FalseShareAsked
     page = Whole(1, 99_999, load_default=1)
     error_of = fields.String(
         validate=validate.OneOf(WHOSE),
-        metadata={
-            **about("the people whom the devices stand for, or these reports alone", "intervals of"),
-            "words": {"population": "people", "reports": "these reports"},
-        },
+        metadata=about("of which devices intervals are: of the people whom they stand for, or of these reports alone"),
     )
     values = chosen("a value: those that are given alone")
     group = fields.List(
@@ -155,7 +151,7 @@ class MetricPage:
     open: bool = False
     """Whether it is not computed yet."""
     cost: str = ""
-    """How wide intervals of the other devices would be; "" where there is no choice, or no difference to speak of."""
+    """How wide intervals of other devices would be, which a reader can choose; "" where there is no such choice."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
     snapshot: str | None = None
@@ -244,19 +240,17 @@ def _refusal_of_error(stored: StoredPlan, asked: QueryParameters) -> str:
 
 
 def _cost(reading: Reading) -> str:
-    """Say how much wider intervals of the people are than those of these reports, by the row that leads."""
+    """Say how wide the intervals would be that the reader did not choose, by the row that leads."""
     row = max(reading.rows, key=lambda row: row.estimate, default=None)
     if row is None or row.std_error <= 0:
         return ""
     share = min(max(row.estimate, 0.0), 1.0)
-    answers = reading.repeats * share * (1 - share) / reading.n
-    whole = row.std_error**2 + answers * (reading.view.error_of == "reports")
+    answers, alone = reading.repeats * share * (1 - share) / reading.n, reading.view.error_of == "reports"
+    whole = row.std_error**2 + answers * alone
     wider = sqrt(whole / max(whole - answers, 1e-9 * whole))
     if wider < COST_MIN:
-        return ""
-    if reading.view.error_of == "reports":
-        return f"Those of {DEVICES} would be about {wider:.1f} times as wide."
-    return f"Those of these reports alone would be about {wider:.1f} times narrower."
+        return "about as wide" if alone else ""
+    return f"about {wider:.1f} times {'as wide' if alone else 'narrower'}"
 
 
 def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPart | None:
@@ -285,8 +279,6 @@ def _controls(store: Store, stored: StoredPlan, usual: Window, window: Window, a
     shown["search"] = search if presentation_of(stored.plan).searchable else None
     if not estimand_of(stored.plan).names_some_falsely:
         shown["false_share"] = None
-    if _refusal_of_error(stored, asked):
-        shown["error_of"] = None
     fields = form(MetricAsked, shown, {"plan": plans}, ("first", "last", "plan"))
     values, groups = tuple(asked.get("values") or ()), asked.get("group") or ()
     return Controls(
