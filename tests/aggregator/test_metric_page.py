@@ -360,7 +360,7 @@ def test_a_reader_chooses_whose_intervals_are_shown_and_is_told_what_it_costs(tm
         ):
             assert says in words(page.html)
         assert "error_of=reports" in people.html
-        assert re.search("error_of=reports[^\"]*window=28", reports.html)  # other days keep the choice
+        assert re.search('error_of=reports[^"]*window=28', reports.html)  # other days keep the choice
         assert '<input type="hidden" name="error_of" value="reports">' in reports.html
         widths = []
         for error_of in ("population", "reports"):

@@ -252,7 +252,7 @@ def test_prometheus_is_told_of_each_metric_whether_it_moved(
     assert datetime.fromtimestamp(float(end[1]), UTC).date() == moved.store.today()
 
 
-# What was sent is kept: nobody is told of a day twice.
+# The store keeps what was sent: nobody is told of a day twice.
 
 
 def later(one: Site, days: int, url: str = "") -> WeeklyReport:

@@ -1,8 +1,8 @@
 """`dither report`: the week's answers and what moved, of all metrics, as text, as HTML, by mail or to a webhook.
 
 They are the sentences of the first page, with verdicts that count that all metrics are looked at. A print is a look at
-the last seven closed days. What is sent is kept, and a receiver is told of no day twice: so the verdicts' error rate
-holds for each week that they get, however often the command runs.
+the last seven closed days. The store keeps what is sent, and a receiver is told of no day twice. So the verdicts' error
+rate holds for each week that they get, however often the command runs.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-# Whoever was told of one of these days is told nothing. A receiver is kept as told once the sending is over: a command
+# A receiver who was told of one of these days is told nothing. They are kept as told once the sending is over: a command
 # that ends in between sends again, which a webhook knows by `id`.
 
 

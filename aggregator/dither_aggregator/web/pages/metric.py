@@ -100,7 +100,7 @@ class Controls:
     false_share: Decimal | None = None
     """How much of what stands out may be false, where the reader chose that."""
     error_of: ErrorOf | None = None
-    """Of which devices intervals are, where the reader chose that."""
+    """The devices of which the reader wants intervals, if they chose."""
     presets: Sequence[tuple[str, str, bool]] = ()
     """The windows on offer: words, name, and whether it is shown."""
 
