@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-# A receiver who was told of one of these days is told nothing. They are kept as told once the sending is over: a command
+# A receiver who was told of one of these days is told nothing. They count as told once the sending is over: a command
 # that ends in between sends again, which a webhook knows by `id`.
 
 
