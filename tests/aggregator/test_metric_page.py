@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import shares as shares_module
 from dither_aggregator.analysis.pure import estimate_shares
+from dither_aggregator.web.pages.report import weekly
 from tests.support.number_pages import words
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Seen, Site, share, site, zipf
@@ -376,3 +377,17 @@ def test_a_value_that_hardly_anybody_has_costs_nothing_and_groups_have_no_choice
         answer = one.client.get("/metrics/color?error_of=reports&group=x")
         assert (answer.status_code, "error_of and group do not go together" in answer.text) == (400, True)
         assert one.client.get("/metrics/color?error_of=nobody").status_code == 400
+
+
+def test_page_list_preview_report_and_api_have_one_answer(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        one.put((zipf(12) * 9_000).astype(np.int64), np.random.default_rng(1))
+        page = one.page()
+        (preview,) = re.findall('property="og:description" content="(.*?)"', page.html)
+        told = {
+            words(preview),
+            words(one.client.get("/v1/metrics/color/estimates").get_json()["meta"]["answer"]),
+            *(words(each) for each in re.findall('<p class="answer">(.*?)</p>', one.client.get("/").text)[:1]),
+        }
+        assert told == {page.headline}
+        assert page.headline in weekly(one.store).text.replace("\N{NO-BREAK SPACE}", " ")
