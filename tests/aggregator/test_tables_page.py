@@ -110,7 +110,10 @@ def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_col
     less = (
         r"The mean of “load” is lower with arm “treatment”: \d\.\d+ s against \d\.\d+ s with “control” \(.* to .* s\)\."
     )
-    crashes = r" “crashed” is yes less often with arm “treatment”: [\d.]+ % against [\d.]+ % with “control” \(by .* points\)\."
+    crashes = (
+        r" “crashed” is yes less often with arm “treatment”: [\d.]+ % against [\d.]+ % with “control” "
+        r"\(by .* points\)\."
+    )
     assert re.fullmatch(
         less + crashes + r" All 3 pairs of columns are related, most clearly “(crashed|version)” and “\w+”\.",
         page.headline,
