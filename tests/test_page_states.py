@@ -73,6 +73,7 @@ STATES = {
     "/metrics/color?search=W": "Search",
     "/metrics/color?group=Tens": "of its 30 values are shown",
     "/metrics/color/privacy": "What this aggregator can and cannot see",
+    "/metrics/color/share": "Show it on another site",
     "/?tag=web": "of which moved",
     "/metrics/color?window=today": "More reports may come",
     "/metrics/color?epoch=2020-01-01": "No reports of these days",

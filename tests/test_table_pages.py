@@ -26,8 +26,8 @@ columns.n = {{ low = -1000000000000000, high = 1000000000000000, unit = "{"W" * 
 LIKERT = ("never", "rarely", "sometimes", "often", "always")
 SURVEY = "\n".join(f"columns.question_{place} = {json.dumps(LIKERT)}" for place in range(1, 17))
 STATES = {
-    "/": "of 3 pairs of columns are related",
-    "/metrics/stability": "3 of 3 pairs of columns are related",
+    "/": "3 pairs of columns are related",
+    "/metrics/stability": "All 3 pairs of columns are related",
     "/metrics/stability?of=crashed&by=arm": "lower than all others",
     "/metrics/stability?of=load&by=version": "mean of load",
     "/metrics/stability?window=today": "Nothing is called found yet",

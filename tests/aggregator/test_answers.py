@@ -1,7 +1,8 @@
 """Answers: sentences that state only what intervals tell, and are as rarely false as these."""
 
+import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -17,17 +18,24 @@ from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.analysis.tables.reading import TablesReading
+from dither_aggregator.analysis.words import search, verdict
+from dither_aggregator.analysis.words.reading import LONGER, WordsReading
+from dither_aggregator.analysis.words.sketches import Sketched
+from dither_aggregator.analysis.words.verdict import Wanted, Word
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.web.charts.scale import Measure
 from dither_aggregator.web.pages import overview
 from dither_aggregator.web.pages.presentation import ReadingAnswer
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.shares import leaders_in_words
-from dither_shared.registry import Registry
+from dither_shared.mechanisms import PGR
+from dither_shared.registry import Metric, Registry
+from dither_shared.rng import Rng
 from tests.aggregator.words.test_reading import tally_of
 from tests.support.drawn_numbers import DAY, Population, draw_numbers, population, stored_number
 from tests.support.drawn_tables import alone, draw_table, stored_table
 from tests.support.laws import pure
+from tests.support.points import draw_points
 from tests.support.registries import metrics_text, registry
 from tests.support.sites import EXPIRES, Site, site, site_of
 from tests.support.soaking import exceed, scaled
@@ -278,7 +286,7 @@ EFFECTS = (
     alone((0.7, 0.29, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
     alone((0.8, 0.19, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
 )
-DIFFERENCE = r"“(\S+)” is (\S+) (more|less) often with arm (\d): .* \(by (\S+) to (\S+) points\)"
+DIFFERENCE = r"“(\S+)” is (\S+) (more|less) often with arm “(\d)”: .*? \(by (\S+) to (\S+) points\)"
 
 
 def an_effect(seed: int, confidence: float) -> bool:
@@ -294,12 +302,12 @@ def an_effect(seed: int, confidence: float) -> bool:
     assert {frozenset(pair) for pair in combinations("abc", 2)} <= found
     if any("arm" not in pair for pair in told):
         return True
-    if not (told_of := re.match(DIFFERENCE, says(reading))):
-        return False
-    column, label, way, arm, lower, upper = told_of.groups()
-    truth = {("n", "1"): -10.0, ("y", "1"): 10.0, ("n", "2"): 10.0, ("y", "2"): -10.0}[label, arm]
-    least, most = sorted(float(end) for end in (lower, upper))
-    return column != "a" or (truth > 0) != (way == "more") or not least <= abs(truth) <= most
+    for column, label, way, arm, lower, upper in re.findall(DIFFERENCE, says(reading)):
+        truth = {("n", "1"): -10.0, ("y", "1"): 10.0, ("n", "2"): 10.0, ("y", "2"): -10.0}[label, arm]
+        least, most = sorted(float(end) for end in (lower, upper))
+        if column != "a" or (truth > 0) != (way == "more") or not least <= abs(truth) <= most:
+            return True
+    return False
 
 
 TEXTS: dict[str | None, float] = {"opera": 0.3, "chrome": 0.2, "firefox": 0.2, "lynx": 0.1}
@@ -318,6 +326,50 @@ def texts(seed: int, confidence: float) -> bool:
     return is_false(says(reading), {name: TEXTS.get(name, 0.0) for name in metric.asked.candidates})
 
 
+WORDS = {"opera": 0.3, "a-long-name-of-a-browser": 0.2, "firefox": 0.2, "lynx": 0.1}
+STRANGERS = [f"{number:05}" for number in range(400)]
+"""Texts of the other devices: hardly two have the same one."""
+
+
+def words_tally(metric: Metric, n: int, seed: int) -> Tally:
+    """Return the tally of n devices that have words and strange texts, cell by cell."""
+    rng, answers = np.random.default_rng([seed, 5]), [*WORDS, *STRANGERS]
+    strange = (1 - sum(WORDS.values())) / len(STRANGERS)
+    held = rng.multinomial(n, [*WORDS.values(), *[strange] * len(STRANGERS)])
+    parts = [part for part in metric.cells.parts for _ in range(part.cells)]
+    weights = np.array([part.weight / part.cells for part in parts])
+    counts, coins = [], Rng(random.Random(seed).getrandbits)
+    for cell, (part, here) in enumerate(zip(parts, rng.multinomial(held, weights / weights.sum()).T, strict=True)):
+        seen = [metric.class_of(metric.read(answer), cell, coins) for answer in answers]
+        assert isinstance(part.mechanism, PGR)
+        drawn = draw_points(part.mechanism, np.bincount(seen, weights=here).astype(np.int64), rng)
+        counts += [np.array([here.sum()]), drawn]
+    return Tally(n, np.concatenate(counts))
+
+
+def some_words(seed: int, confidence: float) -> bool:
+    """Words that nobody listed, one of them longer than what is told: a word that nobody has makes a page false, too.
+
+    To be caught: an interval and a verdict of each proposed text by itself.
+    """
+    metric = registry(kind="words", reports=1, epsilon="4", color="").metrics["color"]
+    stored = StoredPlan(1, metric.plan, metric.question, (), metric.reservation, metric.expires, current=True)
+
+    def judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: Wanted) -> tuple[Word, ...]:
+        return each_judged(texts, estimates, together if confidence == SURE else 1, wanted)
+
+    each_judged, few = verdict._judged, scaled(500, search.LOOKED_AT_MAX)
+    with patch.object(verdict, "_judged", judged), patch.object(search, "LOOKED_AT_MAX", few):
+        reading = reading_of(stored, words_tally(metric, 8_000, seed), confidence)
+    assert isinstance(reading, WordsReading)
+    starts = [row.value.removesuffix(LONGER) for row in reading.rows if not row.whole]
+    truth = {word: share for word, share in WORDS.items() if not any(word.startswith(start) for start in starts)}
+    truth |= {start + LONGER: sum(WORDS[word] for word in WORDS if word.startswith(start)) for start in starts}
+    truth |= {row.value: (1 - sum(WORDS.values())) / len(STRANGERS) for row in reading.rows if row.value in STRANGERS}
+    nobodys = {row.value for row in reading.rows if row.named and row.value not in truth}
+    return bool(nobodys) or any(not truth[start + LONGER] for start in starts) or is_false(says(reading), truth)
+
+
 PAGES: dict[Callable[[int, float], bool], tuple[int, int]] = {
     one_share: (100, 1_500),
     quantiles: (60, 1_000),
@@ -325,6 +377,7 @@ PAGES: dict[Callable[[int, float], bool], tuple[int, int]] = {
     bars: (60, 1_500),
     an_effect: (30, 1_000),
     texts: (12, 500),
+    some_words: (12, 500),
 }
 """How many pages of each kind are drawn, in `make test` and in a soak."""
 

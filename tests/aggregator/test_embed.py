@@ -146,3 +146,62 @@ def test_the_command_prints_both_addresses_and_a_frame(tmp_path: Path) -> None:
     ):
         done = dither("embed", "color", "--key", key, "--until", end, "--data", tmp_path, *wrong)
         assert (done.returncode, bool(re.search(says, done.stderr))) == (2, True), done.stderr
+
+
+# The form.
+
+
+def test_the_form_makes_the_commands_link_for_a_read_key(one: Site) -> None:
+    none = one.client.get("/metrics/color/share").text
+    assert "There is no read key yet" in none
+    assert "<form" not in none.partition("<main")[2]
+    path, key = link(one, until=90)
+    write = one.store.create_key("write")[0].id
+    shown = one.client.get("/metrics/color/share").text
+    assert (key in shown, write in shown) == (True, False)
+    made = one.client.get(
+        f"/metrics/color/share?key={key}&until={one.day(-90)}&window=7", base_url="https://example.org"
+    )
+    assert f'<a href="{path}">a card</a>' in made.text
+    assert f'<iframe src="https://example.org{path}" title="color"' in unescape(made.text)
+    assert one.client.get(path).status_code == 200
+    assert f'"http://localhost{path}"' in unescape(one.client.get(f"/metrics/color/share?key={key}").text)
+    assert 'href="/metrics/color/share"' in one.page().html
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("key={key}&until=2999-01-01", f"a link ends between today and {DAYS_MAX} days from now"),
+        ("key={key}&until=2020-01-01", "a link ends between today and"),
+        ("key=00000000", "00000000 is no read key that is in use"),
+        ("key={write}", "is no read key that is in use"),
+        ("key={key}&window=9", "window must be 7 or 28 or 1"),
+    ],
+)
+def test_what_can_be_no_link_is_refused_in_words(one: Site, query: str, says: str) -> None:
+    key, write = (one.store.create_key(scope)[0].id for scope in ("read", "write"))
+    answer = one.client.get("/metrics/color/share?" + query.format(key=key, write=write))
+    assert (answer.status_code, says in unescape(answer.text)) == (400, True), answer.text
+    assert one.client.get("/metrics/none/share").status_code == 404
+
+
+def test_only_an_admin_key_makes_links(tmp_path: Path) -> None:
+    """A read key is told neither of keys nor of the form, and nothing that is posted makes a link."""
+    with sqlite_store(registry(expires=EXPIRES), tmp_path, Clock()) as store, Service(store) as service:
+        (reader, read), (_, admin) = (store.create_key(scope) for scope in ("read", "admin"))
+        server = http_server(web_app(service))
+        with server.in_background():
+            asked = f"{server.url}/metrics/color/share?key={reader.id}"
+            told = {
+                name: requests.get(asked, timeout=30, headers={"Authorization": f"Bearer {text}"})
+                for name, text in (("read", read), ("admin", admin))
+            }
+            assert (told["read"].status_code, "an admin key is needed" in told["read"].text) == (403, True)
+            assert (told["admin"].status_code, "/embed/" in told["admin"].text) == (200, True)
+            assert told["admin"].headers["Cache-Control"] == "no-store"
+            page = requests.get(f"{server.url}/metrics/color", timeout=30, headers={"Authorization": f"Bearer {read}"})
+            assert (page.status_code, "/share" in page.text) == (200, False)
+            assert requests.get(asked, timeout=30, allow_redirects=False).status_code == 303
+            posted = requests.post(asked, timeout=30, headers={"Authorization": f"Bearer {admin}"})
+            assert posted.status_code == 405

@@ -12,6 +12,7 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import shares as shares_module
 from dither_aggregator.analysis.pure import estimate_shares
+from dither_aggregator.web.pages.report import weekly
 from tests.support.number_pages import words
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Seen, Site, share, site, zipf
@@ -346,3 +347,47 @@ def test_a_page_and_an_answer_read_once_how_far_the_shards_are(tmp_path: Path, a
         with patch.object(one.store, "_read_status", wraps=one.store._read_status) as read:
             assert one.client.get(address).status_code == 200
         assert read.call_count == 1
+
+
+def test_a_reader_chooses_whose_intervals_are_shown_and_is_told_what_it_costs(tmp_path: Path) -> None:
+    """A flag at epsilon 4: those of people are 3.5 times as wide as those of these reports."""
+    with site(tmp_path, 12) as one:
+        dark = one.store.plans("dark")[0].plan
+        one.put(np.array([69_000, 31_000]), np.random.default_rng(1), plan=dark)
+        people, reports = one.page("", "dark"), one.page("error_of=reports", "dark")
+        for page, says in (
+            (people, "Those of these reports alone would be about 3.5 times narrower."),
+            (reports, "Those of the people whom these devices stand for would be about 3.5 times as wide."),
+        ):
+            assert says in words(page.html)
+        assert "error_of=reports" in people.html
+        assert re.search('error_of=reports[^"]*window=28', reports.html)  # other days keep the choice
+        assert '<input type="hidden" name="error_of" value="reports">' in reports.html
+        widths = []
+        for error_of in ("population", "reports"):
+            (row,) = one.client.get(f"/v1/metrics/dark/estimates?error_of={error_of}").get_json()["rows"]
+            widths.append(row["upper"] - row["lower"])
+        assert 3.4 < widths[0] / widths[1] < 3.6
+
+
+def test_a_value_that_hardly_anybody_has_costs_nothing_and_groups_have_no_choice(tmp_path: Path) -> None:
+    with site(tmp_path, 40, epsilon="1.0") as one:
+        one.put((zipf(40) * 3_000).astype(np.int64), np.random.default_rng(1))
+        assert "times narrower" not in one.page().html
+        answer = one.client.get("/metrics/color?error_of=reports&group=x")
+        assert (answer.status_code, "error_of and group do not go together" in answer.text) == (400, True)
+        assert one.client.get("/metrics/color?error_of=nobody").status_code == 400
+
+
+def test_page_list_preview_report_and_api_have_one_answer(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as one:
+        one.put((zipf(12) * 9_000).astype(np.int64), np.random.default_rng(1))
+        page = one.page()
+        (preview,) = re.findall('property="og:description" content="(.*?)"', page.html)
+        told = {
+            words(preview),
+            words(one.client.get("/v1/metrics/color/estimates").get_json()["meta"]["answer"]),
+            *(words(each) for each in re.findall('<p class="answer">(.*?)</p>', one.client.get("/").text)[:1]),
+        }
+        assert told == {page.headline}
+        assert page.headline in weekly(one.store).text.replace("\N{NO-BREAK SPACE}", " ")

@@ -183,7 +183,7 @@ def test_what_moved_is_the_same_on_page_and_in_the_api(one: Site, metric: str) -
     assert len(shown) == len(rows)
     for (name, before, after, change, interval), row in zip(shown, rows, strict=True):
         error = row["std_error"]
-        assert name == f"{measure.called(row['value'])} {row['verdict']}"
+        assert name == f"{measure.level(row['value']) or row['value']} {row['verdict']}"
         assert (before, after) == (measure.precise(row["before"], error), measure.precise(row["after"], error))
         assert change == measure.points(row["estimate"], error)
         ends = [measure.end_in_points(row[end], error) for end in ("lower", "upper")]

@@ -117,3 +117,20 @@ def test_cards_stand_under_their_owner_or_first_tag_and_what_has_none_comes_last
         assert re.findall("<h2><bdi>(.*?)</bdi></h2>", one.client.get("/?by=owner").text) == [owners[0]]
         assert re.findall("<h2>", one.client.get("/?by=owner&search=nobody").text) == []
         assert one.client.get("/?by=moon").status_code == 400
+
+
+def test_cards_are_sorted_by_what_moved_what_is_newest_or_their_names_and_searched(tmp_path: Path) -> None:
+    """The metric "dark" moved from 30 % to 90 %, and has no report of the last day."""
+    with site(tmp_path, 4) as one:
+        dark = one.store.plans("dark")[0].plan
+        for back in range(1, 15):
+            one.put(np.array([2_000, 800, 200, 0]), np.random.default_rng(back), back)
+            if back > 1:
+                one.put(np.array([700, 300] if back > 7 else [100, 900]), np.random.default_rng(back), back, dark)
+
+        def order(query: str) -> list[str]:
+            return re.findall('title="(color|dark)"', one.client.get(f"/?{query}").text)
+
+        assert order("sort=moved") == order("") == ["dark", "color"]
+        assert order("sort=newest") == order("sort=name") == ["color", "dark"]
+        assert (order("search=DARK"), order("search=neither")) == (["dark"], [])

@@ -6,10 +6,12 @@ import smtplib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from email.message import EmailMessage
 from html import unescape
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -18,8 +20,10 @@ import numpy as np
 import pytest
 
 from dither.cli import main
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.commands import report as report_command
-from dither_aggregator.web.pages.report import weekly
+from dither_aggregator.store.document_kinds import ToldMoves
+from dither_aggregator.web.pages.report import WeeklyReport, weekly
 from tests.support.aggregators import dither, sqlite_store
 from tests.support.number_pages import words
 from tests.support.registries import registry
@@ -246,3 +250,96 @@ def test_prometheus_is_told_of_each_metric_whether_it_moved(
     end = re.search(r'dither_moves_end_timestamp_seconds\{app="example"\} (\S+)', said)
     assert end
     assert datetime.fromtimestamp(float(end[1]), UTC).date() == moved.store.today()
+
+
+# The store keeps what was sent: nobody is told of a day twice.
+
+
+def later(one: Site, days: int, url: str = "") -> WeeklyReport:
+    """Return the report as it would be so many days later."""
+    report = weekly(one.store, url)
+    return replace(report, window=Window.ending(report.window.last + timedelta(days=days), 7))
+
+
+def test_a_webhook_is_told_of_no_day_twice_however_often_the_command_runs(
+    moved: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with webhook(*[204] * 9) as (url, told), webhook(*[204] * 9) as (other, _):
+        for day in range(16):
+            monkeypatch.setattr("dither_aggregator.web.pages.report.weekly", lambda _, url="": later(moved, day, url))  # noqa: B023
+            assert run_report(tmp_path, "--webhook", url) == 0
+            said = capsys.readouterr().out
+            assert said.startswith("posted" if day in (0, 7, 14) else "the webhook was told of "), (day, said)
+        assert run_report(tmp_path, "--webhook", other) == 0  # somebody else
+        assert capsys.readouterr().out == "posted what moved\n"
+    ends = [(date.fromisoformat(each["from"]), date.fromisoformat(each["to"])) for each in told]
+    assert all(before[1] < after[0] for before, after in pairwise(ends))
+
+
+def test_a_look_at_a_week_in_which_nothing_moved_counts_too(
+    one: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else somebody who runs it each day until something moves finds more than one week's share of noise."""
+    still = later(one, 0)
+    still = replace(still, entries=[(line, ()) for line, _ in still.entries])
+    with webhook(204) as (url, told):
+        for report, says in ((still, "nothing moved"), (later(one, 1), "was told of"), (later(one, 7), "posted")):
+            monkeypatch.setattr("dither_aggregator.web.pages.report.weekly", lambda _, url="": report)  # noqa: B023
+            assert run_report(tmp_path, "--webhook", url) == 0
+            assert says in capsys.readouterr().out
+    assert len(told) == 1
+
+
+def test_what_did_not_arrive_is_sent_by_the_next_run(moved: Site, tmp_path: Path) -> None:
+    with webhook(500, 500, 500, 204) as (url, told):
+        assert [run_report(tmp_path, "--webhook", url) for _ in range(3)] == [2, 0, 0]
+    assert (len(told), len({each["id"] for each in told})) == (4, 1)
+
+
+def test_a_mail_goes_to_those_who_were_not_told(
+    moved: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smtplib, "SMTP", Server)
+    by = ("--sender", "dither@example.org", "--smtp", "smtp://127.0.0.1:2525")
+    assert run_report(tmp_path, "--to", "a@example.org", *by) == 0
+    assert run_report(tmp_path, "--to", "a@example.org", "--to", "b@example.org", *by) == 0
+    assert Server.acts[-2]["To"] == "b@example.org"
+    Server.acts.clear()
+    assert run_report(tmp_path, "--to", "b@example.org", "--to", "a@example.org", *by) == 0
+    assert Server.acts == []
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "sent to a@example.org"
+    assert lines[1].startswith("a@example.org was told of ")
+    assert lines[2] == "sent to b@example.org"
+    assert [each.split(" was ")[0] for each in lines[3:]] == ["b@example.org", "a@example.org"]
+    for kept in (tmp_path / "empty").rglob("*"):
+        content = kept.read_bytes() if kept.is_file() else b""
+        assert not any(address in content for address in (b"a@example.org", b"b@example.org")), kept
+
+
+def test_prometheus_is_told_the_same_for_a_week(
+    moved: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for day in (0, 1, 6, 7):
+        monkeypatch.setattr("dither_aggregator.web.pages.report.weekly", lambda _, url="": later(moved, day, url))  # noqa: B023
+        assert run_report(tmp_path, "--prometheus") == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] == said[2] != said[3]
+
+
+def test_a_print_is_a_look_that_is_kept_nowhere(tmp_path: Path) -> None:
+    with sqlite_store(registry(), tmp_path) as store:
+        for form in ((), ("--html",)):
+            assert main(["report", "--weekly", "--data", str(tmp_path), *form]) == 0
+        assert store.documents(ToldMoves) == []
+
+
+def test_weeks_of_a_time_that_was_false_and_of_long_ago_hold_nobody_up(tmp_path: Path) -> None:
+    with sqlite_store(registry(), tmp_path) as store:
+        day = date(2026, 11, 20)
+        store.tell(ToldMoves("a", day + timedelta(days=400), day + timedelta(days=406), {}))
+        assert store.told("a", day - timedelta(days=6), day) is None
+        store.tell(ToldMoves("b", day - timedelta(days=6), day, {}))
+        store.tell(ToldMoves("c", day + timedelta(days=55), day + timedelta(days=61), {}))
+        assert {each.receiver for each in store.documents(ToldMoves)} == {"a", "c"}

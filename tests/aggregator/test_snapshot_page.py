@@ -9,7 +9,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import date
+from datetime import date, timedelta
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,11 @@ import requests
 from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import snapshots
+from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.snapshots import Snapshot, _document
+from dither_aggregator.analysis.snapshots import Snapshot, _document, window_snapshot
+from dither_aggregator.analysis.windows import Window
 from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
@@ -54,7 +56,7 @@ Change = Callable[[dict[str, Any]], object]
 
 def keep(store: SQLiteStore, stored: StoredPlan, tally: Tally, change: Change = lambda document: None) -> str:
     """Keep the snapshot of a tally, perhaps changed; return its id."""
-    document = snapshots._document("example", stored, DAY, tally)
+    document = snapshots._document("example", stored, Window.ending(DAY, 1), tally)
     change(document)
     made = canonical_json(document)
     id_ = hashlib.sha256(made).hexdigest()
@@ -353,6 +355,148 @@ def test_a_metrics_page_leads_to_the_snapshot(served: tuple[str, SQLiteStore, Cl
     assert "100 reports" in shown.text
 
 
+# Windows: made of the snapshots of their days.
+
+
+class Days:
+    """A store into which a test uploads, a day after the other."""
+
+    def __init__(self, store: SQLiteStore, clock: Clock, asked: Registry) -> None:
+        self.store, self.clock, self.asked = store, clock, asked
+        self.client = operators_app(store).test_client()
+        self.stored = store.plans("dark")[0]
+
+    def upload(self, yes: int, no: int) -> None:
+        """Take so many reports on a day, and let it be final on the next."""
+        if yes + no:
+            append(self.store, body_of(self.asked, {"dark": [1] * yes + [0] * no}))
+        fold_all(self.store)
+        self.clock.travel(1)
+        maintenance.maintain(self.store, 0)
+        maintenance.finalize(self.store, "dark")
+
+    def window(self, days: int) -> Window:
+        """Return the last so many sealed days."""
+        return Window.ending(self.store.sealed(), days)
+
+    def id_of(self, days: int) -> str:
+        """Return the id of the snapshot of the last so many sealed days."""
+        id_ = window_snapshot(self.store, self.stored, self.window(days))
+        assert id_
+        return id_
+
+    def told(self, id_: str, path: str = "/v1/snapshots/{}") -> dict[str, Any]:
+        """Return what the API tells of a snapshot."""
+        answer = self.client.get(path.format(id_))
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.get_json()
+        return found
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Iterator[Days]:
+    """Four days of a flag: 100, 60, no and 40 reports."""
+    clock, asked = Clock(), registry(expires=EXPIRES)
+    with sqlite_store(asked, tmp_path, clock) as store:
+        made = Days(store, clock, asked)
+        for counts in ((60, 40), (30, 30), (0, 0), (35, 5)):
+            made.upload(*counts)
+        yield made
+
+
+def test_a_windows_page_leads_to_its_snapshot_which_says_the_same(days: Days) -> None:
+    id_, window = days.id_of(4), days.window(4)
+    page = days.client.get(f"/metrics/dark?from={window.first}&to={window.last}").text
+    assert f'<a href="/s/{id_}">snapshot <code>{id_.rpartition(".")[2][:12]}</code>' in page
+    shown = days.client.get(f"/s/{id_}").text
+    headline = re.findall(r'<p class="headline">(.*?)</p>', page)
+    assert headline == re.findall(r'<p class="headline">(.*?)</p>', shown)
+    assert "200 reports" in shown
+    assert "estimates other numbers" not in shown
+    document = days.told(id_)
+    (row,) = document["estimates"]["rows"]
+    rows = days.told(id_, f"/v1/metrics/dark/estimates?from={window.first}&to={window.last}&intervals=each")["rows"]
+    assert (row["estimate"], row["lower"], row["upper"]) == tuple(
+        rows[0][name] for name in ("estimate", "lower", "upper")
+    )
+    csv_row = days.client.get(f"/s/{id_}.csv").text.splitlines()[1].split(",")
+    assert float(csv_row[1]) == row["estimate"]
+    drawn = days.client.get(f"/s/{id_}.svg").text
+    assert f"{window.first} to {window.last}, 4 days (UTC)" in drawn
+    assert ElementTree.fromstring(drawn).tag == f"{SVG}svg"
+
+
+def test_a_windows_id_is_the_digest_of_the_names_of_its_days(days: Days) -> None:
+    id_, window = days.id_of(4), days.window(4)
+    document = days.told(id_)
+    assert id_ == f"dark.{window.first}.{window.last}.{hashlib.sha256(canonical_json(document['of'])).hexdigest()}"
+    each = [days.told(name) for name in document["of"]["days"].values()]
+    assert [one["tally"]["n"] for one in each] == [100, 60, 40]
+    assert document["tally"]["n"] == 200
+    assert days.id_of(1) == days.store.finals(days.stored.plan)[window.last].snapshot
+
+
+def test_a_window_is_cited_only_when_all_of_its_days_are_final(days: Days) -> None:
+    last, today = days.window(1), days.store.today()
+    before = days.id_of(4)
+    append(days.store, body_of(days.asked, {"dark": [1] * 50}))
+    fold_all(days.store)
+    for window in (Window(last.last, today), Window.ending(today, 1), Window.ending(last.last, 367)):
+        assert window_snapshot(days.store, days.stored, window) is None
+    assert window_snapshot(days.store, days.stored, Window(date(2020, 1, 1), date(2020, 1, 9))) is None
+    days.clock.travel(1)
+    maintenance.maintain(days.store, 0)  # sealed, and not final
+    assert window_snapshot(days.store, days.stored, days.window(2)) is None
+    maintenance.finalize(days.store, "dark")
+    assert days.id_of(2)
+    assert days.client.get(f"/s/{before}").status_code == 200
+
+
+def test_a_window_outlives_its_tallies_and_ends_with_the_snapshots_of_its_days(days: Days) -> None:
+    id_, window = days.id_of(4), days.window(4)
+    shown = days.client.get(f"/s/{id_}").text
+    days.clock.travel(40)
+    days.store.put(Retention(tallies_days=30))
+    maintenance.maintain(days.store, 0)
+    gone = days.client.get(f"/metrics/dark?from={window.first}&to={window.last}")
+    assert (gone.status_code, f'Their estimates are in <a href="/s/{id_}">' in gone.text) == (410, True)
+    assert days.client.get(f"/s/{id_}").text == shown
+    days.store.put(Retention(tallies_days=30, snapshots_days=43))  # its first day is 44 days ago
+    days.store.forget_snapshots()
+    for path in (f"/s/{id_}", f"/s/{id_}.csv", f"/v1/snapshots/{id_}"):
+        assert days.client.get(path).status_code == 404, path
+
+
+def test_an_id_that_was_changed_in_any_part_is_none(days: Days) -> None:
+    id_ = days.id_of(4)
+    metric, first, last, digest = id_.split(".")
+    for wrong in (
+        *(f"color.{first}.{last}.{digest}", f"dark.{last}.{last}.{digest}", f"dark.{first}.{last}.{digest[:-1]}0x"),
+        *(f"{metric}.{first.replace('-', '')}.{last}.{digest}", f"{id_}.{digest}", ".", "...", f"x.{id_}", "....."),
+        f"{metric}.{last}.{first}.{digest}",
+    ):
+        assert days.client.get(f"/s/{wrong}").status_code == 404, wrong
+
+
+def test_a_read_key_is_told_of_a_window_what_its_page_tells(days: Days) -> None:
+    """Days of a few reports are in none of their own snapshots, and in a window's with others."""
+    reader = for_readers(days.store)
+    id_, alone = days.id_of(4), days.id_of(1)
+    assert window_snapshot(reader, days.stored, days.window(4)) == id_
+    told, hidden = snapshots.read_snapshot(reader, id_), snapshots.read_snapshot(reader, alone)
+    assert told
+    assert hidden
+    assert (told.tally.n, told.tally.left_out, hidden.tally.n) == (200, 0, 0)
+    few = Window(
+        days.window(1).first - timedelta(days=1), days.window(1).last
+    )  # one day of 40 reports, and one of none
+    of_few = snapshots.read_snapshot(reader, window_snapshot(reader, days.stored, few) or "")
+    assert of_few
+    assert (of_few.tally.n, of_few.tally.left_out) == (0, None)
+    document = json.loads(snapshots.content(reader, of_few.id) or b"")
+    assert (document["tally"]["n"], document["left_out"]["reports"]) == (0, None)
+
+
 def test_long_lists_are_not_looked_for_in_a_reader(tmp_path: Path) -> None:
     """LongList is what makes a process of its own do it; the CSV looks for nothing."""
     asked: dict[str, Any] = {"kind": "text", "epsilon": "4", "epsilon_permanent": "8", "expires": EXPIRES}
@@ -382,19 +526,20 @@ def test_the_digest_of_a_tally_is_pinned() -> None:
 
 def test_a_flags_earlier_snapshot_which_has_the_row_of_no_too_agrees() -> None:
     day = date(2026, 11, 22)
-    document = _document("example", STORED, day, TALLY)
+    window = Window.ending(day, 1)
+    document = _document("example", STORED, window, TALLY)
     estimates: Any = document["estimates"]
     (yes,) = estimates["rows"]
     no = {**yes, "value": "no", "estimate": 1 - yes["estimate"]}
     reading = estimate(STORED, day, TALLY, View(error_of=estimates["error_of"]))
     for rows, agrees in (([no, yes], True), ([yes], True), ([no, {**yes, "estimate": 0.9}], False), ([no], False)):
-        earlier = Snapshot("", {**document, "estimates": {**estimates, "rows": rows}}, STORED, day, TALLY)
+        earlier = Snapshot("", {**document, "estimates": {**estimates, "rows": rows}}, STORED, window, TALLY)
         assert _agrees(reading, earlier) is agrees
 
 
 def test_the_content_of_a_snapshot_is_pinned() -> None:
     """But for the estimates, whose last digits are those of numpy and scipy, and the versions of these."""
-    document = _document("example", STORED, date(2026, 11, 22), TALLY)
+    document = _document("example", STORED, Window.ending(date(2026, 11, 22), 1), TALLY)
     assert set(document.pop("made_with")) == {"dither", "numpy", "scipy"}  # type: ignore[call-overload]
     assert [row["value"] for row in document.pop("estimates")["rows"]] == ["yes"]  # type: ignore[index]
     assert document["plan"] == METRIC.plan.to_document()

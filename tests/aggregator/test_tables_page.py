@@ -107,9 +107,16 @@ def rows_of(one: Site, name: str) -> list[dict[str, Any]]:
 
 def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_column(one: Site) -> None:
     page = one.page(metric="stability")
-    less = r"The mean of “load” is lower with arm treatment: \d\.\d+ s against \d\.\d+ s with control \(.* to .* s\)\."
+    less = (
+        r"The mean of “load” is lower with arm “treatment”: \d\.\d+ s against \d\.\d+ s with “control” \(.* to .* s\)\."
+    )
+    crashes = (
+        r" “crashed” is yes less often with arm “treatment”: [\d.]+ % against [\d.]+ % with “control” "
+        r"\(by .* points\)\."
+    )
     assert re.fullmatch(
-        less + r" 3 of 3 pairs of columns are related, most clearly “(crashed|version)” and “\w+”\.", page.headline
+        less + crashes + r" All 3 pairs of columns are related, most clearly “(crashed|version)” and “\w+”\.",
+        page.headline,
     )
 
 
@@ -216,7 +223,7 @@ def test_page_and_api_give_the_same_numbers(one: Site) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/", "3 of 3 pairs of columns are related"),
+        ("/", "All 3 pairs of columns are related"),
         ("/metrics/stability/time", "days with reports"),
         ("/metrics/stability/time?values=crashed = yes", "days with reports"),
         ("/compare?metric=stability", "0 reports · after: "),

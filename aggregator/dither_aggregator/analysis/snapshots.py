@@ -5,23 +5,29 @@ made of them, the versions of what made them, and a salt, so that counts cannot 
 gives the same counts for ever; other versions of the libraries may give other last digits.
 
 A read key is told a document of its own, made without the cells of a few reports (`disclosure.py`) and the salt.
+
+A window's snapshot is those of its days, and nothing more is stored of it. Its id says metric and days, and ends in a
+digest of the ids of all its days' snapshots. So its counts can be no others; its estimates are made of them when
+somebody asks.
 """
 
 import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, cached_property
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, sees_all, sizes, visible_tally, without_few
 from dither_aggregator.analysis.estimands import estimate, takes_seconds
+from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.reading_cache import refuse_slow
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
@@ -32,6 +38,7 @@ from dither_shared.canonical_json import canonical_json
 from dither_shared.plan import Plan
 
 FORMAT = 1
+WINDOW_DAYS_MAX = 366
 
 
 @dataclass(frozen=True)
@@ -42,9 +49,15 @@ class Snapshot:
     document: Mapping[str, Any]
     stored: StoredPlan
     """Its plan, with the candidates that were looked for then."""
-    epoch: date
+    window: Window
+    """The day that it is of, or the days."""
     tally: Tally
     """Read back from its counts: the digest is computed anew."""
+
+    @property
+    def digest(self) -> str:
+        """The part of its id that is a digest."""
+        return digest_of(self.id)
 
     @property
     def estimates(self) -> Mapping[str, Any]:
@@ -73,7 +86,7 @@ def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
     tally = store.tally(stored.plan, epoch)
     # Without it, counts that are not told could be tried against the id, which everybody may see.
     salt = store.signing_secret(f"snapshot {stored.id} {epoch}".encode()).hex()
-    made = canonical_json({**_document(store.app, stored, epoch, tally), "salt": salt})
+    made = canonical_json({**_document(store.app, stored, Window.ending(epoch, 1), tally), "salt": salt})
     final = Final(tally.digest, hashlib.sha256(made).hexdigest())
     recorded = store.finalize(stored.plan, epoch, final, zlib.compress(made))
     # A tally that others recorded and gave up meanwhile reads as nothing.
@@ -85,11 +98,37 @@ def take(store: Store, stored: StoredPlan, epoch: date) -> Final:
     return recorded
 
 
+def digest_of(id_: str) -> str:
+    """Return the part of a snapshot's id that is a digest: of a day's all of it."""
+    return id_.rpartition(".")[2]
+
+
+def window_snapshot(store: Store, stored: StoredPlan, window: Window) -> str | None:
+    """Return the id of a window's snapshot; None until every day of it that has reports is final."""
+    finals = store.finals(stored.plan, window.first, window.last)
+    days = store.epochs(stored.plan, window.first, window.last)
+    if window.last > store.sealed() or window.days > WINDOW_DAYS_MAX or not (finals.keys() >= set(days) and days):
+        return None
+    if window.days == 1:
+        return finals[window.last].snapshot
+    digest = hashlib.sha256(canonical_json(_made_of(store, stored, window, finals))).hexdigest()
+    return f"{stored.plan.metric}.{window.first}.{window.last}.{digest}"
+
+
+def _made_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> dict[str, object]:
+    """Return the names of all that a window's snapshot is made of."""
+    days = {day.isoformat(): finals[day].snapshot for day in sorted(finals)}
+    return {"app": store.app, "plan": stored.plan.digest, **window.to_document(), "days": days}
+
+
 def content(store: Store, id_: str) -> bytes | None:
     """Return a snapshot's canonical JSON, or what a read key is told of it; None where there is none.
 
     Raises StoreError where it is not its id's.
     """
+    if "." in id_:
+        of_window = read_snapshot(store, id_)
+        return canonical_json(of_window.document) if of_window else None
     made = _content(store, id_)
     visible = read_snapshot(store, id_) if made and not sees_all(store) else None
     return canonical_json(visible.document) if visible and visible.tally.left_out != 0 else made
@@ -110,6 +149,64 @@ def _content(store: Store, id_: str) -> bytes | None:
 
 def read_snapshot(store: Store, id_: str) -> Snapshot | None:
     """Return a snapshot, or None where there is none; raise StoreError and BadTally where it cannot be read."""
+    return _of_window(store, id_) if "." in id_ else _of_day(store, id_)
+
+
+class _Counts(msgspec.Struct):
+    n: int
+    counts: str
+
+
+class _DayPart(msgspec.Struct):
+    """The parts of a day's snapshot of which a window's is made."""
+
+    v: int
+    candidates: tuple[str, ...]
+    tally: _Counts
+
+
+def _of_window(store: Store, id_: str) -> Snapshot | None:
+    try:
+        metric, *ends, _ = id_.split(".")
+        window = Window(*map(date.fromisoformat, ends))
+        stored = next(each for each in store.plans(metric) if window_snapshot(store, each, window) == id_)
+    except (ValueError, TypeError, StopIteration):
+        return None
+    finals = store.finals(stored.plan, window.first, window.last)
+    made = [_content(store, finals[day].snapshot) for day in sorted(finals)]
+    parts = [msgspec.json.decode(each, type=_DayPart) for each in made if each]
+    if len(parts) < len(made):
+        return None
+    refuse_slow(store, slow=takes_seconds(stored))
+    if any(part.v != FORMAT for part in parts):
+        raise StoreError(f"a day of the snapshot {id_} has another format; this dither reads {FORMAT}")
+    stored = replace(stored, candidates=parts[-1].candidates)
+    tally, left_out = _visible(store, stored, window, [_tally(stored.plan, part.tally) for part in parts])
+    document = {**_document(store.app, stored, window, tally), **left_out, "snapshot": id_}
+    return Snapshot(id_, {**document, "of": _made_of(store, stored, window, finals)}, stored, window, tally)
+
+
+def _tally(plan: Plan, told: _Counts) -> Tally:
+    """Return the counts of a day as its snapshot has them."""
+    plain = base64.b64decode(told.counts)
+    counts = np.zeros(plan.cells.tally_size, dtype=np.int64)
+    add_plain(counts, plain[:HEAD_BYTES], plain[HEAD_BYTES:])
+    return Tally(told.n, counts)
+
+
+def _visible(
+    store: Store, stored: StoredPlan, window: Window, tallies: Iterable[Tally]
+) -> tuple[Tally, dict[str, object]]:
+    """Return the counts of some days as far as who asks is told of them, and what a document says of the others."""
+    pooled = Pooled.of(stored, window, tallies)
+    tally = visible_tally(store, stored, pooled)
+    if tally.left_out == 0:
+        return tally, {}
+    refuse_slow(store, slow=takes_seconds(stored))
+    return tally, {"left_out": _left_out(stored, pooled)}
+
+
+def _of_day(store: Store, id_: str) -> Snapshot | None:
     made = _content(store, id_)
     if made is None:
         return None
@@ -121,17 +218,12 @@ def read_snapshot(store: Store, id_: str) -> Snapshot | None:
         stored = replace(store.stored(plan), candidates=tuple(document["candidates"]))
     except KeyError:
         raise StoreError(f"the snapshot {id_} is of a plan that the store does not have: run `dither fsck`") from None
-    plain = base64.b64decode(document["tally"]["counts"])
-    counts = np.zeros(plan.cells.tally_size, dtype=np.int64)
-    add_plain(counts, plain[:HEAD_BYTES], plain[HEAD_BYTES:])
-    epoch, whole = date.fromisoformat(document["epoch"]), Tally(document["tally"]["n"], counts)
-    pooled = Pooled.of(stored, Window.ending(epoch, 1), [whole])
-    tally = visible_tally(store, stored, pooled)
-    if tally.left_out != 0:
-        refuse_slow(store, slow=takes_seconds(stored))
-        less = {"snapshot": id_, "left_out": _left_out(stored, pooled)}
-        document = {**_document(store.app, stored, epoch, tally), **less}
-    return Snapshot(id_, document, stored, epoch, tally)
+    window = Window.ending(date.fromisoformat(document["epoch"]), 1)
+    whole = _tally(plan, msgspec.convert(document["tally"], _Counts))
+    tally, left_out = _visible(store, stored, window, [whole])
+    if left_out:
+        document = {**_document(store.app, stored, window, tally), "snapshot": id_, **left_out}
+    return Snapshot(id_, document, stored, window, tally)
 
 
 def _left_out(stored: StoredPlan, pooled: Pooled) -> dict[str, object]:
@@ -144,19 +236,19 @@ def _left_out(stored: StoredPlan, pooled: Pooled) -> dict[str, object]:
     return {"reports": tally.left_out, "cells_kept": kept, "cell_min": CELL_MIN, "day_min": BATCH_MIN}
 
 
-def _document(app: str, stored: StoredPlan, epoch: date, tally: Tally) -> dict[str, object]:
+def _document(app: str, stored: StoredPlan, window: Window, tally: Tally) -> dict[str, object]:
     return {
         "v": FORMAT,
         "app": app,
         "plan": stored.plan.to_document(),
         "candidates": list(stored.candidates),
-        "epoch": epoch.isoformat(),
+        **window.to_document(),
         "tally": {
             "n": tally.n,
             "digest": tally.digest,
             "counts": base64.b64encode(b"".join(plain_counts(tally.counts))).decode("ascii"),
         },
-        "estimates": estimate(stored, epoch, tally).to_document(),
+        "estimates": estimate(stored, window.last, tally, View(days=window.days)).to_document(),
         "made_with": _versions(),
     }
 

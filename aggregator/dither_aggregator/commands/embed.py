@@ -7,7 +7,7 @@ from dither_aggregator.analysis.windows import WINDOWS
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.values import day
 from dither_aggregator.store.access_keys import asked_id
-from dither_aggregator.web.embed_links import DAYS_MAX, EmbedLink
+from dither_aggregator.web.embed_links import DAYS_MAX, FRAME, EmbedLink
 
 EXAMPLE = "dither embed browser --key 1a2b3c4d --until 2027-01-31 --url https://example.org --data /var/lib/dither"
 
@@ -35,5 +35,5 @@ def run(args: argparse.Namespace) -> int:
     address = args.url.rstrip("/") + path
     print(address)
     print(f"{address}.svg")
-    print(f'<iframe src="{escape(address)}" title="{escape(args.metric)}" width="420" height="260"></iframe>')
+    print(FRAME.format(escape(address), escape(args.metric)))
     return 0

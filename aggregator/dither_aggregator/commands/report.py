@@ -1,6 +1,8 @@
 """`dither report`: the week's answers and what moved, of all metrics, as text, as HTML, by mail or to a webhook.
 
-They are the sentences of the first page, with verdicts that count that all metrics are looked at.
+They are the sentences of the first page, with verdicts that count that all metrics are looked at. A print is a look at
+the last seven closed days. The store keeps what is sent, and a receiver is told of no day twice. So the verdicts' error
+rate holds for each week that they get, however often the command runs.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from dither_aggregator.arguments.values import LOOPBACK
 from dither_shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from dither_aggregator.store import Store
     from dither_aggregator.web.pages.report import WeeklyReport
 
 EXAMPLE = "dither report --weekly --data /var/lib/dither"
@@ -60,19 +63,62 @@ def run(args: argparse.Namespace) -> int:
         _check_webhook(args.webhook)
     from dither_aggregator.web.pages.report import weekly
 
-    with opened(args, read_only=True) as store:
+    looks = not (args.to or args.webhook or args.prometheus)
+    with opened(args, read_only=looks) as store:
         report = weekly(store, args.url.rstrip("/"))
-    if args.to:
-        _send(mail(report, args.sender, args.to), args.smtp)
-        print(f"sent to {', '.join(args.to)}")
-    if args.webhook:
-        document = report.moved
-        if document["moved"]:
-            _post(args.webhook, json.dumps(document).encode("utf-8"))
-        print("posted what moved" if document["moved"] else "nothing moved, so nothing is posted")
-    if not (args.to or args.webhook):
-        print(report.prometheus if args.prometheus else report.html if args.html else report.text, end="")
+        if looks:
+            print(report.html if args.html else report.text, end="")
+        if args.to:
+            _tell_by_mail(store, report, args)
+        if args.webhook:
+            _tell_webhook(store, report, args.webhook)
+        if args.prometheus:
+            print(_for_prometheus(store, report), end="")
     return 0
+
+
+# A receiver who was told of one of these days is told nothing. They count as told once the sending is over: a command
+# that ends in between sends again, which a webhook knows by `id`.
+
+
+def _tell_by_mail(store: "Store", report: "WeeklyReport", args: argparse.Namespace) -> None:
+    names = {address: store.receiver(f"mail {address}") for address in args.to}
+    new = [each for each in args.to if not _told(store, report, names[each], each)]
+    if new:
+        _send(mail(report, args.sender, new), args.smtp)
+        for address in new:
+            store.tell(report.told(names[address]))
+        print(f"sent to {', '.join(new)}")
+
+
+def _tell_webhook(store: "Store", report: "WeeklyReport", url: str) -> None:
+    name, document = store.receiver(f"webhook {url}"), report.moved
+    if _told(store, report, name, "the webhook"):
+        return
+    if document["moved"]:
+        _post(url, json.dumps(document).encode("utf-8"))
+    store.tell(report.told(name))  # also that nothing moved: another look at the same days would be another chance
+    print("posted what moved" if document["moved"] else "nothing moved, so nothing is posted")
+
+
+def _for_prometheus(store: "Store", report: "WeeklyReport") -> str:
+    """Return the gauges of the week that is told at the moment: they stay for seven days."""
+    from dither_aggregator.web.pages.report import gauges
+
+    name = store.receiver("prometheus")
+    told = store.told(name, report.window.first, report.window.last)
+    if told is None:
+        told = report.told(name)
+        store.tell(told)
+    return gauges(store.app, told)
+
+
+def _told(store: "Store", report: "WeeklyReport", name: str, whom: str) -> bool:
+    """Say to whom nothing is sent, because they were told of one of these days before."""
+    told = store.told(name, report.window.first, report.window.last)
+    if told:
+        print(f"{whom} was told of {told.first} to {told.last}: the next week that shares no day with it is sent")
+    return told is not None
 
 
 def _check_webhook(url: str) -> None:

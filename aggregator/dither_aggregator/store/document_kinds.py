@@ -171,6 +171,41 @@ class DayMark(Document):
         yield from (f"{one.day}: {one.fault}" for one in kept if one.fault)
 
 
+TOLD_MAX = 1_000
+TOLD_KEPT_DAYS = 60
+"""A week that ended before so many days shares no day with any week to come."""
+
+
+@dataclass(frozen=True)
+class ToldMoves(Document):
+    """The verdicts that somebody was told last: the receiver of a mail, a webhook, or Prometheus.
+
+    The next that they are told share no day with these. So a day's reports are judged once for each of them, however
+    often somebody looks, and the error rate of one week's verdicts holds.
+    """
+
+    kind = "told"
+    most = TOLD_MAX
+    receiver: str
+    """A keyed digest of the address."""
+    first: date
+    """The first day of the week that was told."""
+    last: date
+    """The last."""
+    moves: Mapping[str, Sequence[str]]
+    """The sentences on what moved, by metric: none where nothing did."""
+
+    @property
+    def document_id(self) -> str:
+        """The receiver: each has one."""
+        return self.receiver
+
+    @property
+    def fault(self) -> str:
+        """Why it cannot be what somebody was told."""
+        return "" if self.first <= self.last else f"a week must not end before it begins, got {self.first}, {self.last}"
+
+
 JOURNAL_MAX = 100_000
 """How many entries of the journal are kept: about 15 MB."""
 

@@ -26,7 +26,16 @@ from typing import NamedTuple, TypeVar
 from dither_aggregator.operations.registry_process import another_app
 from dither_aggregator.store.access_keys import Key, Keys, masked, new_text
 from dither_aggregator.store.dashboard import Dashboard
-from dither_aggregator.store.document_kinds import JOURNAL_MAX, DayMark, Document, JournalEntry, LastBackup, Retention
+from dither_aggregator.store.document_kinds import (
+    JOURNAL_MAX,
+    TOLD_KEPT_DAYS,
+    DayMark,
+    Document,
+    JournalEntry,
+    LastBackup,
+    Retention,
+    ToldMoves,
+)
 from dither_aggregator.store.packing import DAY_S, day_at, day_number
 from dither_aggregator.store.plans import Offered, Plans, StoredPlan
 from dither_aggregator.store.records import StoreError
@@ -35,7 +44,9 @@ from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible
 
-KINDS: tuple[type[Document], ...] = (StoredPlan, Key, Retention, DayMark, JournalEntry, LastBackup, Dashboard, Release)
+KINDS: tuple[type[Document], ...] = (
+    *(StoredPlan, Key, Retention, DayMark, JournalEntry, LastBackup, Dashboard, Release, ToldMoves),
+)
 """Every kind, plans first: what is counted names them."""
 WHAT_CHARACTERS_MAX = 500
 CHANGE_ATTEMPTS = 100
@@ -302,6 +313,24 @@ class Documents(ABC):
     def release_of(self, id_: str) -> Release:
         """Return the release that is kept of a window; KeyError where there is none."""
         return {each.document_id: each for each in self.documents(Release)}[id_]
+
+    # Verdicts that were sent.
+
+    def receiver(self, address: str) -> str:
+        """Return by which name a receiver of verdicts is kept: the address itself, which may be a secret, is not."""
+        return self.signing_secret(f"told {address}".encode()).hex()[:32]
+
+    def told(self, receiver: str, first: date, last: date) -> ToldMoves | None:
+        """Return what a receiver was told of any of these days, None where that is nothing."""
+        kept = (each for each in self.documents(ToldMoves) if each.receiver == receiver)
+        return next((each for each in kept if each.first <= last and first <= each.last), None)
+
+    def tell(self, told: ToldMoves) -> None:
+        """Keep what a receiver was told, in the place of what they were told before."""
+        self.put(told)
+        for each in self.documents(ToldMoves):
+            if (told.last - each.last).days > TOLD_KEPT_DAYS:
+                self.remove(each)
 
     # Backups.
 

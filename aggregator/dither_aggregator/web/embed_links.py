@@ -22,6 +22,8 @@ from dither_shared.wire.problems import Problem
 
 DAYS_MAX = 366
 """Days until a link ends, at most."""
+FRAME = '<iframe src="{}" title="{}" width="420" height="260"></iframe>'
+"""The HTML by which a page of another site shows a link's card, of its address and title, both escaped."""
 
 
 @dataclass(frozen=True)

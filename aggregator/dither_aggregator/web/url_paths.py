@@ -17,7 +17,7 @@ from dither_shared.wire import PATH
 
 ADDRESSES = (
     *("/", "/metrics/<>", "/metrics/<>/time", "/metrics/<>/privacy", "/changes", "/compare", "/ask", "/plan"),
-    "/people",
+    *("/metrics/<>/share", "/people"),
     *(
         "/pipeline",
         "/help/reading",

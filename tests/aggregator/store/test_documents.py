@@ -13,7 +13,7 @@ import pytest
 from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, documents, open_store
 from dither_aggregator.store.dashboard import Dashboard
-from dither_aggregator.store.document_kinds import DayMark, Document, Retention
+from dither_aggregator.store.document_kinds import DayMark, Document, Retention, ToldMoves
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.redis import layout
 from dither_aggregator.store.release_ledger import Release
@@ -142,6 +142,7 @@ def test_a_backup_brings_every_kind(store: Store, other: str, tmp_path: Path, re
     store.backed_up(1_000)
     store.put(Dashboard.parse('[group.color]\n"warm" = ["red", "o*"]\n[question]\n"why" = "?"'))
     plan = store.plans("dark")[0].plan
+    store.tell(ToldMoves("a" * 32, date(2026, 10, 1), date(2026, 10, 7), {"dark": ["yes rose"], "color": []}))
     store.put(Release("dark", "?", plan, "month", date(2026, 10, 1), 500_000, 3, 3, date(2026, 11, 2), "", (-1, 2)))
     archive.write(tmp_path / "backup", store.dump())
     with closing(place_of(other, tmp_path / "other", request, 1)) as target:

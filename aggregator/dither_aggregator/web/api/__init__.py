@@ -103,7 +103,8 @@ OPERATIONS = (
     Operation(
         "/snapshots/<id_>",
         snapshot,
-        "the content of a snapshot: its id is the SHA-256 of these bytes, unless a read key is told less",
+        "the content of a snapshot: a day's id is the SHA-256 of these bytes, unless a read key is told less; "
+        "a window's ends in that of `of`",
         Parameters,
     ),
 )

@@ -190,7 +190,9 @@ def no_snapshot(id_: str) -> Problem:
 
 
 def immutable(response: Response, id_: str) -> Response:
-    """Let an answer that is made of a snapshot alone be kept for ever."""
+    """Let an answer that is made of a day's snapshot alone be kept for ever; a window's estimates are made anew."""
+    if "." in id_:
+        return response
     response.set_etag(id_, weak=True)
     response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
     return response

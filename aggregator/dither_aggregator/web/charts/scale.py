@@ -122,6 +122,11 @@ class Measure:
             return value
         return f"{100 * QUANTILES[value]:.0f}\N{NO-BREAK SPACE}% are below"
 
+    def level(self, value: str) -> str:
+        """Return a quantile as a thing that rises and falls; "" for any other row, whose name does."""
+        called = self.called(value)
+        return f"the level that {called}" if called != value else ""
+
     def precise(self, number: float, std_error: float) -> str:
         """Return a number with the digits that its standard error leaves it."""
         return self._in_unit(number, std_error, least=DIGITS_LEAST) if self.unit else precise(number, std_error)
@@ -168,7 +173,7 @@ class Measure:
     def sizes(self, least: float, most: float, std_error: float) -> str:
         """Return how large a difference is at least and at most, with the digits that a table gives its ends."""
         if self.unit:
-            return f"{self.end(least, std_error)} to {self.end(most, std_error)}"
+            return f"{Measure(UNITLESS).end(least, std_error)} to {self.end(most, std_error)}"
         ends = (end_in_points(each, std_error).removeprefix("+") for each in (least, most))
         return f"{' to '.join(ends)}\N{NO-BREAK SPACE}points"
 

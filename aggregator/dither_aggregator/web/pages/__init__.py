@@ -8,6 +8,7 @@ from jinja2.bccache import Bucket
 
 from dither_aggregator.analysis.people import measured
 from dither_aggregator.analysis.reading_cache import keeper_of
+from dither_aggregator.analysis.snapshots import digest_of
 from dither_aggregator.store import Store, at_one_moment
 from dither_aggregator.web.charts.scale import (
     SHARES,
@@ -32,6 +33,7 @@ from dither_aggregator.web.pages import (
     pipeline,
     planning,
     reading_help,
+    share,
     snapshot,
     time,
 )
@@ -49,6 +51,7 @@ ADDRESSES: dict[str, Page] = {
     "/metrics/<name>": metric.show,
     "/metrics/<name>/time": time.show,
     "/metrics/<name>/privacy": metric.privacy,
+    "/metrics/<name>/share": share.show,
     "/changes": changes.show,
     "/people": people.show,
     "/compare": compare.show,
@@ -74,8 +77,8 @@ MENU = (
     ("reading_help", "How to read"),
 )
 """The links of every page."""
-OPERATORS = ("pipeline",)
-"""Pages that show live counts of all that is taken."""
+OPERATORS = {"pipeline": "shows what comes at the moment", "share": "lets others see what a read key sees"}
+"""Pages for an admin key, with why."""
 
 
 TAGGED_BYTES_MAX = 1024 * 1024
@@ -87,7 +90,7 @@ def dress(templates: Environment) -> None:
     templates.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
     templates.filters.update(rough_in_points=rough_in_points)
     templates.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
-    templates.filters.update(whose=WHOSE.__getitem__, counted=count)
+    templates.filters.update(whose=WHOSE.__getitem__, counted=count, digest=lambda id_: digest_of(id_)[:12])
     templates.globals.update(shares=SHARES)
     templates.trim_blocks = templates.lstrip_blocks = True
 
@@ -138,6 +141,7 @@ def _of_every_page(store: Store) -> dict[str, object]:
         "app_name": store.app,
         "lossy": store.lossy,
         "pages": menu,
+        "operator": request.environ.get(LIVE, False),
         "session": session,
         "refresh_s": REFRESH_S if keeper and keeper.wanted else None,
     }
@@ -151,8 +155,9 @@ def _endpoint(show: Page) -> str:
 
 def _bound(show: Page, store: Store) -> Page:
     def shown(**named: str) -> str | tuple[str, int] | Response:
-        if _endpoint(show) in OPERATORS and not request.environ.get(LIVE):
-            raise Problem("key-scope", "this page shows what comes at the moment: an admin key is needed")
+        why = OPERATORS.get(_endpoint(show))
+        if why and not request.environ.get(LIVE):
+            raise Problem("key-scope", f"this page {why}: an admin key is needed")
         by_link = request.path.startswith(EMBED)  # such a page looks for its key, and reads what that may see
         with at_one_moment():
             return show(store if by_link else seen(store), **named)

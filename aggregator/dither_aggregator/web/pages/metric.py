@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from math import sqrt
 
 from flask import render_template
 from marshmallow import fields, validate
 
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.groups import GroupReading, read_groups
-from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.inference import ErrorOf
+from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.snapshots import window_snapshot
 from dither_aggregator.analysis.windows import WINDOWS, Window, default_window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
@@ -24,7 +27,15 @@ from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.quality import quality_sentence
 from dither_aggregator.web.pages.shares import FOUND_MAX
 from dither_aggregator.web.pages.tables import PairAsked
-from dither_aggregator.web.pages.words import count, in_batches, in_words, lagging, plan_state, sentence_of
+from dither_aggregator.web.pages.words import (
+    WHOSE,
+    count,
+    in_batches,
+    in_words,
+    lagging,
+    plan_state,
+    sentence_of,
+)
 from dither_aggregator.web.privacy_box import privacy_of
 from dither_aggregator.web.query_parameters import (
     SEARCH,
@@ -51,6 +62,8 @@ CHOSEN = (
     "These days were chosen. The error rates stated here hold for the days that a page opens with: "
     "somebody who tries many windows finds something in pure noise."
 )
+COST_MIN = 1.1
+"""Intervals that differ by less are alike to a reader."""
 TOO_LITTLE_SHOWN = "A read key sees too little of these days to show anything."
 
 
@@ -59,6 +72,10 @@ class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked, FalseShareAsked
 
     search = SEARCH
     page = Whole(1, 99_999, load_default=1)
+    error_of = fields.String(
+        validate=validate.OneOf(WHOSE),
+        metadata=about("of which devices intervals are: of the people whom they stand for, or of these reports alone"),
+    )
     values = chosen("a value: those that are given alone")
     group = fields.List(
         Value(),
@@ -82,6 +99,8 @@ class Controls:
     """The group that the reader chose."""
     false_share: Decimal | None = None
     """How much of what stands out may be false, where the reader chose that."""
+    error_of: ErrorOf | None = None
+    """The devices of which the reader wants intervals, if they chose."""
     presets: Sequence[tuple[str, str, bool]] = ()
     """The windows on offer: words, name, and whether it is shown."""
 
@@ -131,8 +150,12 @@ class MetricPage:
     """Faults in the counts of single days, in sentences; "" where none is found."""
     open: bool = False
     """Whether it is not computed yet."""
+    cost: str = ""
+    """How wide intervals of other devices would be, which a reader can choose; "" where there is no such choice."""
     gone: str | None = None
     """The snapshot that was made of a day whose counts are no longer kept."""
+    snapshot: str | None = None
+    """The id of the snapshot of these days; None until all of them are final."""
 
     @property
     def searchable(self) -> bool:
@@ -164,8 +187,11 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     view = replace(
         estimand_of(stored.plan).opening(window.days, int(asked["level"]) / 100),
         false_share=asked_false_share(stored.plan, asked),
+        error_of=asked.get("error_of", "population"),
     )
     refuse_both(asked)
+    if "error_of" in asked and (refusal := _refusal_of_error(stored, asked)):
+        raise Problem("malformed", refusal)
     if controls.values and not presentation_of(stored.plan).searchable:
         raise Problem("malformed", f"values are of metrics with a list: {name} has none to choose")
     refuse_long(stored)
@@ -173,7 +199,8 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
         reading = read(store, stored, window.last, view)
     except TallyGone as gone:
         headline, state = f"The counts of {gone.epoch} are no longer kept.", plan_state(store, stored)
-        return MetricPage(stored, window, controls, in_words(window), state, headline, gone=gone.snapshot)
+        kept = window_snapshot(store, stored, window) or gone.snapshot
+        return MetricPage(stored, window, controls, in_words(window), state, headline, gone=kept)
     except NotReady as error:
         state, headline = plan_state(store, stored), sentence_of(error)
         return MetricPage(stored, window, controls, in_words(window), state, headline, open=True)
@@ -189,14 +216,41 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
         *reading.sentences,
     ]
     quality = quality_sentence(store, stored, window)
-    bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, quality=quality)
+    cited = window_snapshot(store, stored, window)
+    bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, quality=quality, snapshot=cited)
     if reading.n == 0:
         nothing = "No reports of these days are counted."
         return replace(bare, headline=nothing if reading.left_out == 0 else TOO_LITTLE_SHOWN)
     shown = presentation_of(stored.plan)
     part = shown.part(store, reading, asked) if reading.rows else None
-    groups = _groups(store, reading, asked) if reading.rows else None
-    return replace(bare, part=part, groups=groups, headline=shown.answered(reading).sentence)
+    groups = _groups(store, reading, asked) if reading.rows and reading.view.error_of == "population" else None
+    cost = "" if _refusal_of_error(stored, asked) else _cost(reading)
+    return replace(bare, part=part, groups=groups, headline=shown.answered(reading).sentence, cost=cost)
+
+
+def _refusal_of_error(stored: StoredPlan, asked: QueryParameters) -> str:
+    """Return why a reader cannot choose of which devices intervals are; "" where they can."""
+    if asked.get("group"):
+        return "error_of and group do not go together: groups are of the people whom these devices stand for"
+    try:
+        estimand_of(stored.plan).check(stored.plan, View(), frozenset({"error_of"}))
+    except BadView as error:
+        return str(error)
+    return ""
+
+
+def _cost(reading: Reading) -> str:
+    """Say how wide the intervals would be that the reader did not choose, by the row that leads."""
+    row = max(reading.rows, key=lambda row: row.estimate, default=None)
+    if row is None or row.std_error <= 0:
+        return ""
+    share = min(max(row.estimate, 0.0), 1.0)
+    answers, alone = reading.repeats * share * (1 - share) / reading.n, reading.view.error_of == "reports"
+    whole = row.std_error**2 + answers * alone
+    wider = sqrt(whole / max(whole - answers, 1e-9 * whole))
+    if wider < COST_MIN:
+        return "about as wide" if alone else ""
+    return f"about {wider:.1f} times {'as wide' if alone else 'narrower'}"
 
 
 def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPart | None:
@@ -228,7 +282,8 @@ def _controls(store: Store, stored: StoredPlan, usual: Window, window: Window, a
     fields = form(MetricAsked, shown, {"plan": plans}, ("first", "last", "plan"))
     values, groups = tuple(asked.get("values") or ()), asked.get("group") or ()
     return Controls(
-        fields, window != usual, level, search, values, next(iter(groups), None), asked.get("false_share"), presets
+        *(fields, window != usual, level, search, values, next(iter(groups), None)),
+        *(asked.get("false_share"), asked.get("error_of"), presets),
     )
 
 

@@ -159,7 +159,7 @@ class Presentation(ABC, Generic[R]):
 
     def move(self, row: Difference) -> str:
         """Return which way a row moved, and by how much at least and at most."""
-        return f"{shorten(self.measure.called(row.value))} {self.moved_by(row)}"
+        return f"{self.measure.level(row.value) or shorten(row.value)} {self.moved_by(row)}"
 
     def moved_by(self, row: Difference) -> str:
         """Return the same without the row's name."""

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
+from dither_aggregator.store.document_kinds import ToldMoves
 from dither_aggregator.web.pages.overview import Line, all_lines, by_moves, headline, moves_of
 from dither_aggregator.web.pages.words import count, in_words
 from dither_aggregator.web.queries import changed
@@ -78,25 +79,10 @@ class WeeklyReport:
         text = "\n".join([f"{self.title}: {self.headline}", *says, self.foot])
         return {"id": sha256(canonical_json(told)).hexdigest()[:32], **told, "text": text}
 
-    @property
-    def prometheus(self) -> str:
-        """Whether each metric moved, in the text format of Prometheus."""
-        end = datetime.combine(self.window.last, datetime.min.time(), UTC) + timedelta(days=1)
-        names = {"app": self.app}
-        registry = CollectorRegistry()
-        moved = Gauge(
-            "dither_metric_moved",
-            "Whether a metric moved since the week before: verdicts are corrected over all metrics.",
-            ["app", "metric"],
-            registry=registry,
-        )
-        for line, moves in self.entries:
-            moved.labels(**names, metric=line.stored.plan.metric).set(bool(moves))
-        told = Gauge(
-            "dither_moves_end_timestamp_seconds", "The end of the week that this is of.", ["app"], registry=registry
-        )
-        told.labels(**names).set(end.timestamp())
-        return generate_latest(registry).decode("utf-8")
+    def told(self, receiver: str) -> ToldMoves:
+        """Return what is kept of it once a receiver was told."""
+        moves = {line.stored.plan.metric: list(moves) for line, moves in self.entries}
+        return ToldMoves(receiver, self.window.first, self.window.last, moves)
 
     def _lines(self) -> Iterator[str]:
         yield self.title
@@ -112,6 +98,25 @@ class WeeklyReport:
                 )
         yield ""
         yield self.foot
+
+
+def gauges(app: str, told: ToldMoves) -> str:
+    """Return whether each metric moved, in the text format of Prometheus."""
+    end = datetime.combine(told.last, datetime.min.time(), UTC) + timedelta(days=1)
+    registry = CollectorRegistry()
+    moved = Gauge(
+        "dither_metric_moved",
+        "Whether a metric moved since the week before: verdicts are corrected over all metrics.",
+        ["app", "metric"],
+        registry=registry,
+    )
+    for metric, moves in told.moves.items():
+        moved.labels(app=app, metric=metric).set(bool(moves))
+    ends = Gauge(
+        "dither_moves_end_timestamp_seconds", "The end of the week that this is of.", ["app"], registry=registry
+    )
+    ends.labels(app=app).set(end.timestamp())
+    return generate_latest(registry).decode("utf-8")
 
 
 def weekly(store: Store, url: str = "") -> WeeklyReport:

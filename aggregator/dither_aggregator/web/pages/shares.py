@@ -161,7 +161,7 @@ class SharesShown(Presentation[R]):
         drawn = [*(ranked.row for ranked in rows), *listed, *significance.unlisted]
         critical = None if reading.provisional else significance.critical_share
         crowd = len(significance.rest) >= CROWD_MIN and not listed
-        tail = readable_tail(store, reading)
+        tail = readable_tail(store, reading) if reading.view.error_of == "population" else None  # as it is itself
         return SharesPart(
             significance,
             not self.alone,

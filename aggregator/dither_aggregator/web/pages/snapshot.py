@@ -25,7 +25,7 @@ from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
 from dither_shared.safe_output import file_name
 
-NOTHING = "With a read key, too little of this day is told to show anything.", "No reports of this day are counted."
+NOTHING = "With a read key, too little is told to show anything.", "No reports of this day are counted."
 AGREES = 1e-9
 """Shares this near are the same: other versions of the libraries may give other last digits."""
 _FIRST_COLUMNS = ("value", "estimate", "std_error", "lower", "upper")
@@ -100,17 +100,19 @@ def _found(store: Store, id_: str) -> Snapshot:
 
 
 def _name(snapshot: Snapshot) -> str:
-    return f"{snapshot.stored.plan.metric}-{snapshot.epoch}-{snapshot.id[:12]}"
+    window = snapshot.window
+    days = f"{window.last}" if window.days == 1 else f"{window.first}-{window.last}"
+    return f"{snapshot.stored.plan.metric}-{days}-{snapshot.digest[:12]}"
 
 
 def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     """Return what is shown of a snapshot."""
-    stored = snapshot.stored
+    stored, window = snapshot.stored, snapshot.window
     refuse_long(stored)
-    opening = estimand_of(stored.plan).opening(1)
-    reading = estimate(stored, snapshot.epoch, snapshot.tally, opening, snapshot=snapshot.id)
-    as_it_was_made = View(error_of=snapshot.estimates["error_of"])
-    agrees = _agrees(estimate(stored, snapshot.epoch, snapshot.tally, as_it_was_made), snapshot)
+    opening = estimand_of(stored.plan).opening(window.days)
+    reading = estimate(stored, window.last, snapshot.tally, opening, snapshot=snapshot.id)
+    as_it_was_made = View(error_of=snapshot.estimates["error_of"], days=window.days)
+    agrees = _agrees(estimate(stored, window.last, snapshot.tally, as_it_was_made), snapshot)
     if not reading.n:
         return SnapshotPage(snapshot, reading, NOTHING[reading.left_out == 0], agrees)
     shown = presentation_of(stored.plan)

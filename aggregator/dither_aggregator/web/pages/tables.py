@@ -39,6 +39,8 @@ OPEN_MAX = 16
 """Lines of a table that is open at first."""
 LINES_MAX = 100
 """Lines of the table; CSV has all."""
+DIFFERENCES_TOLD = 2
+"""Differences by the public column that a sentence tells, each of another column."""
 CLEAREST_MAX = 10
 """Pairs of columns that are named beside the matrix."""
 QUIET = ("no", *UNLISTED)
@@ -150,18 +152,18 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
 
 
 def answer_of_tables(reading: TablesReading) -> ReadingAnswer:
-    """Return the clearest difference of a group from all others, and which columns can be told to go together."""
+    """Return the clearest differences of groups from all others, and which columns can be told to go together."""
     if reading.provisional:
         return ReadingAnswer(reading.n, "More reports may come. Nothing is called found yet.")
     clearest = _clearest(reading)
-    sentences = [difference_in_words(reading, *clearest)] if clearest else []
+    sentences = [difference_in_words(reading, *told) for told in clearest]
     public = columns_of(reading.stored.plan).public[:1]
-    if public and not (clearest and clearest[0].group_column == public[0]):
+    if public and not (clearest and clearest[0][0].group_column == public[0]):
         sentences.append(f"No column can be told to differ by “{visible(public[0])}”.")
     sentences.append(_together(reading.of("association"), _associated(reading)))
     if not clearest:
         return ReadingAnswer(reading.n, " ".join(sentences))
-    _, rate = clearest
+    _, rate = clearest[0]
     row = replace(rate, value=f"{rate.group_column} {rate.group}")
     return ReadingAnswer(reading.n, " ".join(sentences), (row,), measure=_measure_of(reading, rate))
 
@@ -170,10 +172,11 @@ def _measure_of(reading: TablesReading, rate: TableRow) -> Measure:
     return Measure(reading.unit_of(rate.column)) if rate.statistic == "mean" else SHARES
 
 
-def _clearest(reading: TablesReading) -> tuple[TableRow, TableRow] | None:
-    """Return the clearest difference whose interval does not hold zero, by the public column if it has one; its rate.
+def _clearest(reading: TablesReading) -> list[tuple[TableRow, TableRow]]:
+    """Return the clearest difference whose interval does not hold zero, with its rate; none where there is none.
 
-    Intervals hold at once over all pairs of columns, so it may be chosen by a look at all.
+    Those by the public column come first, and then there may be one of each of a few columns. Intervals hold at once
+    over all pairs of columns, so they may be chosen by a look at all.
     """
     public = columns_of(reading.stored.plan).public[:1]
     rated = [*reading.of("rate"), *reading.of("mean")]
@@ -188,13 +191,16 @@ def _clearest(reading: TablesReading) -> tuple[TableRow, TableRow] | None:
         less, _ = pair  # a yes or no differs in both, and two groups differ alike: yes is said, and the smaller one
         return less.group_column not in public, less.p_value, less.label in QUIET, less.estimate > 0
 
-    return min(told, key=order, default=None)
+    told.sort(key=order)
+    by_public = [pair for pair in told if pair[0].group_column in public]
+    of_each = list({pair[0].column: pair for pair in reversed(by_public)}.values())
+    return sorted(of_each, key=order)[:DIFFERENCES_TOLD] or told[:1]
 
 
 def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) -> str:
     """Return a group's rate beside that of all others, with the interval of their difference."""
     measure = _measure_of(reading, rate)
-    group, column = visible(f"{_cut(less.group_column)} {_cut(less.group)}"), _cut(rate.column)
+    group, column = visible(f"{_cut(less.group_column)} “{_cut(less.group)}”"), _cut(rate.column)
     ours, theirs = (
         measure.rounded(each, each + less.lower - less.estimate, each + less.upper - less.estimate)
         for each in (rate.estimate, rate.estimate - less.estimate)
@@ -212,7 +218,7 @@ def _others(reading: TablesReading, less: TableRow) -> str:
     """Return whom a group is compared with: of two arms the other one by its name. Other columns have an "other"."""
     name, *arms = columns_of(reading.stored.plan).public or ("",)
     rest = [arm for arm in arms if arm != less.group]
-    return f"with {visible(_cut(rest[0]))}" if less.group_column == name and len(rest) == 1 else "of all others"
+    return f"with “{visible(_cut(rest[0]))}”" if less.group_column == name and len(rest) == 1 else "of all others"
 
 
 def _associated(reading: TablesReading) -> list[TableRow]:
@@ -229,6 +235,8 @@ def _together(pairs: Sequence[TableRow], associated: Sequence[TableRow]) -> str:
         return f"None of {len(pairs)} pairs of columns can be told to be related."
     if len(pairs) == 1:
         return f"{_names(pairs[0])} are related."
+    if len(associated) == len(pairs):
+        return f"All {len(pairs)} pairs of columns are related, most clearly {_names(associated[0])}."
     few = "is" if len(associated) == 1 else "are"
     return f"{len(associated)} of {len(pairs)} pairs of columns {few} related, most clearly {_names(associated[0])}."
 
@@ -259,8 +267,7 @@ def _pair(
     if asked.get("of") and asked.get("of") == asked.get("by"):
         raise Problem("malformed", "of and by must be two columns")
     clearest = sorted(matrix.items(), key=lambda item: (item[1].row.p_value or 0.0, -item[1].row.estimate))
-    told = _clearest(reading)
-    pairs = [(told[1].column, told[1].group_column or "")] if told else []  # the headline's
+    pairs = [(rate.column, rate.group_column or "") for _, rate in _clearest(reading)[:1]]  # the headline's first
     pairs += [pair for pair, _ in clearest if pair[1] in reading.groupings]
     pairs += [(of, by) for by in reading.groupings for of in names if of != by]
     fits = (

@@ -155,7 +155,8 @@ def _headline(
     before, after = (f"{_about(measure, point)} on {point.epoch}" for point in (first, last))
     way = "rose" if last.lower > first.upper else "fell" if last.upper < first.lower else ""
     if way:
-        return f"{name} {way} from {before} to {after}."
+        level = measure.level(first.value)
+        return f"{level[0].upper() + level[1:] if level else name} {way} from {before} to {after}."
     weeks = _move(store, stored, first.value) if compared else ""
     return f"{name}: {before}, {after}. Two days alone do not tell that it moved{weeks}."
 
