@@ -191,7 +191,8 @@ def test_each_file_of_the_packages_is_in_one_wheel_and_no_other_file_in_any(both
 
 def test_the_licences_of_what_is_shipped_go_with_it(both: tuple[Release, ...]) -> None:
     licence = (ROOT / "LICENSE").read_bytes()
-    for each, expression in zip(both, ("Apache-2.0", "Apache-2.0 AND CC-BY-4.0 AND MIT AND Unicode-3.0"), strict=True):
+    expressions = ("Apache-2.0", "Apache-2.0 AND CC-BY-4.0 AND CC0-1.0 AND MIT AND MPL-2.0 AND Unicode-3.0")
+    for each, expression in zip(both, expressions, strict=True):
         with ZipFile(each.wheel) as wheel:
             texts = {name.rpartition("/")[2]: wheel.read(name) for name in wheel.namelist() if "/licenses/" in name}
         named = re.findall(r"^(?:shared/)?(\w\S+/data/\S+|\w\S+\.bin)$", texts["NOTICE"].decode(), re.MULTILINE)
@@ -199,6 +200,7 @@ def test_the_licences_of_what_is_shipped_go_with_it(both: tuple[Release, ...]) -
         assert texts["LICENSE"] == licence
         assert each.metadata()["License-Expression"] == expression
         assert ("UNICODE LICENSE V3\n" in texts["NOTICE"].decode()) == ("Unicode-3.0" in expression)
+        assert ("LICENSE.MPL-2.0" in texts) == ("MPL-2.0" in expression)
 
 
 def test_the_aggregators_package_needs_dither_of_its_own_version(both: tuple[Release, ...]) -> None:
@@ -225,7 +227,7 @@ def test_the_aggregators_sdist_has_what_its_wheel_is_built_of_and_no_other_file(
     _, aggregator = both
     with tarfile.open(aggregator.sdist) as sdist:
         files = {name.partition("/")[2].removeprefix("client/").removeprefix("shared/") for name in sdist.getnames()}
-    builds = {".gitignore", "LICENSE", "NOTICE", "PKG-INFO", "hatch_build.py", "pyproject.toml"}
+    builds = {".gitignore", "LICENSE", "LICENSE.MPL-2.0", "NOTICE", "PKG-INFO", "hatch_build.py", "pyproject.toml"}
     assert files == aggregator.shipped() | builds
 
 

@@ -614,6 +614,7 @@ OF_EACH = (
 )
 OPERATIONS_OF_EACH = (
     *("metrics", "estimates", "marks", "changes", "people/active", "people/retention", "people/newcomers"),
+    "people/stickiness",
     *("snapshots/{id_}", "plan?kind={kind}&n=2000&epsilon=2"),
     *(f"metrics/{{metric}}/{each}" for each in ("values", "estimates", "groups", "snapshots", "series", "quality")),
     *(f"metrics/{{metric}}/estimates?{each}" for each in ("window=today", "intervals=each", "level=80")),

@@ -1,7 +1,7 @@
 """How many devices are used at least, and how many stay: of fleets whose truth is known, on page and in the API."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from math import ceil, floor
@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest.mock import Mock, patch
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
@@ -19,25 +20,29 @@ from dither_aggregator.analysis.people import (
     least,
     measured,
     month_after,
+    often,
     people,
     periods_of,
     retained,
 )
 from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import Asking
-from dither_aggregator.store import StoredPlan
+from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import PureMechanism
-from dither_shared.registry import Metric
+from dither_shared.registry import Metric, Registry
 from tests.support.laws import pure
 from tests.support.measured import measured as registry_of
+from tests.support.measured import measured_text as registry_text
 from tests.support.number_pages import ask, words
 from tests.support.sites import Site, site_of
 from tests.support.soaking import scaled
 from tests.support.used_fleets import (
     FIRST,
     Fleet,
+    Ints,
     World,
     counted,
+    cut_off,
     live,
     memo_laws,
     people_site,
@@ -157,19 +162,64 @@ def test_no_bound_is_claimed_while_reports_of_an_outage_come_late(gapped: Site, 
     assert html.count('<line class="interval"') == len(rows) - 2
 
 
-@pytest.mark.parametrize("weeks", [1, 3, 4, 5, 8, 11])
+def found_of(came: Sequence[int], began: int = 0) -> list[int | None]:
+    """Return the bound of each week behind the first two, of a metric whose first report came in a week."""
+    counts: dict[date, int | None] = {FIRST + timedelta(days=7 * place): n for place, n in enumerate(came)}
+    windows = [Window(first, first + timedelta(days=6)) for first in counts][2:]
+    begins = FIRST + timedelta(days=7 * began)
+    return [one.least for one in _active(stored_of(metric()), begins, counts, windows, 0.95)]
+
+
+@pytest.mark.parametrize("outage", [range(20, 34), range(15, 45), range(2, 5), range(2, 16)], ids=str)
+@pytest.mark.parametrize("part", [0.5, 0.75, 1.0])
+def test_no_bound_is_false_after_an_outage_of_a_fleet(outage: range, part: float) -> None:
+    """Of any length, and at the metric's beginning, where no week before it has more."""
+    began = outage.start > 2
+    for seed in range(scaled(2, 20)):
+        rng = np.random.default_rng([seed, outage.start])
+        whole = live(World(installs=60, weeks=50, season=(0.0, 0.4)[seed % 2]), rng)
+        fleet = cut_off(whole, outage, part, rng)
+        came = fleet.came.sum(axis=1)
+        if not began:
+            came[: outage.start] = 0
+        bounds = found_of(came.tolist(), int(np.flatnonzero(came)[0]))
+        truth = fleet.truth.sum(axis=1)[2:]
+        assert all(bound is None or bound <= used for bound, used in zip(bounds, truth, strict=True))
+        assert bounds[outage.stop - 2] is bounds[outage.stop - 1] is None
+        # And it comes back: of weeks without an outage, hardly any has none.
+        assert [bound is None for bound in bounds[outage.stop + 1 :]].count(True) <= 4
+
+
+def test_nothing_is_claimed_of_a_metrics_first_periods() -> None:
+    """Its reports may be those that devices kept while nobody took them."""
+    assert found_of([0, 0, 200, 100, 100, 100])[:3] == [None, None, least(100, [100, 200])]
+    day = timedelta(days=1)
+    counts: dict[date, int | None] = dict.fromkeys((FIRST + place * day for place in range(-2, 0)), 0)
+    counts |= {FIRST + place * day: 200 - 100 * (place > 0) for place in range(12)}
+    windows = [Window(FIRST + place * day, FIRST + place * day) for place in range(12)]
+    found = _active(replace(stored_of(metric()), period_days=1), FIRST, counts, windows, 0.95)
+    assert [one.least is None for one in found] == [True] * 7 + [False] * 5
+
+
+def test_days_are_held_against_the_same_day_of_the_week_before() -> None:
+    """More than twice as many devices on a Monday as on a Sunday are no sign of an outage."""
+    day, week = timedelta(days=1), [1_000, 1_000, 1_000, 1_000, 1_000, 100, 100]
+    counts: dict[date, int | None] = {FIRST + place * day: n for place, n in enumerate(week * 4)}
+    windows = [Window(first, first) for first in counts][14:]
+    found = _active(replace(stored_of(metric()), period_days=1), FIRST, counts, windows, 0.95)
+    assert not [one.window.first for one in found if one.least is None]
+
+
+@pytest.mark.parametrize("weeks", [1, 3, 4, 5, 8, 11, 13, 52])
 def test_no_bound_is_claimed_after_an_outage_of_many_weeks(weeks: int) -> None:
     """Each device then sends its kept report and its own: 200,000 of 100,000 devices."""
     came = [100_000] * 12 + [5_000] * weeks + [200_000, 100_000, 100_000, 100_000]
-    days = timedelta(days=7)
-    counts: dict[date, int | None] = {FIRST + place * days: n for place, n in enumerate(came)}
-    windows = [Window(first, first + timedelta(days=6)) for first in counts][2:]
-    found = {one.window.first: one.least for one in _active(stored_of(metric()), FIRST, counts, windows, 0.95)}
-    after = FIRST + (12 + weeks) * days
-    assert found[after] is found[after + days] is None or weeks == 1
-    assert all(bound is None or bound <= n for bound, n in zip(found.values(), came[2:], strict=True))
-    assert all(bound is None or bound <= 100_000 for bound in found.values())
-    assert found[after + 3 * days] is not None
+    found = found_of(came)
+    after = 12 + weeks - 2
+    assert found[after] is found[after + 1] is None
+    assert all(bound is None or bound <= n for bound, n in zip(found, came[2:], strict=True))
+    assert all(bound is None or bound <= 100_000 for bound in found)
+    assert found[after + 2] is not None
 
 
 def test_months_whose_reports_are_missing_are_left_out_and_named(gapped: Site, fleet: Fleet) -> None:
@@ -185,6 +235,117 @@ def test_months_whose_reports_are_missing_are_left_out_and_named(gapped: Site, f
         truth = true_retention(fleet, (row.cohort, row.cohort_last), _base(row.cohort_last), row.month)
         assert row.share is not None
         assert row.share.lower <= truth <= row.share.upper
+
+
+# How often.
+
+MONTH = 28
+
+
+def lived(seed: int, devices: int = 2_000) -> tuple[Ints, Ints, float]:
+    """Draw four months of days: reports by day, reports by month, and which part of the third month's are used daily.
+
+    As much is late as may be, of both, of days or of months. Half of it is of devices that are late, or silent, with
+    all that they say.
+    """
+    rng = np.random.default_rng(seed)
+    days = 4 * MONTH
+    eager = rng.beta(0.5, 2, size=devices) * np.linspace(0.5, 1.5, days)[:: (1, -1)[seed % 2], np.newaxis]
+    begins, ends = rng.integers(-days, days, size=devices), rng.integers(0, 2 * days, size=devices)
+    day = np.arange(days)[:, np.newaxis]
+    used = (rng.random((days, devices)) < eager) & (begins <= day) & (day < ends)
+    month = used.reshape(4, MONTH, devices).any(axis=1)
+    slow = rng.permutation(devices) < devices * LATE / 2
+
+    def came(by: npt.NDArray[np.bool_], part: float) -> Ints:
+        late = rng.choice(4, p=[1 - part / 2, part / 8, part / 8, part / 4], size=by.shape)
+        if part:
+            late[:, slow] = rng.integers(1, 4, size=int(slow.sum()))
+        first, _ = np.nonzero(by)
+        comes = first + late[by]
+        return np.bincount(comes[late[by] < 3], minlength=len(by) + 2)[: len(by)]
+
+    third = slice(2 * MONTH, 3 * MONTH)
+    parts = ((LATE, LATE), (LATE, 0.0), (0.0, LATE))[seed % 3]
+    return came(used, parts[0]), came(month, parts[1]), float(used[third].sum(axis=1).mean() / month[2].sum())
+
+
+def test_how_often_devices_are_used_is_within_its_interval() -> None:
+    """Where 15 % of all reports come late or never, and fleets that grow and shrink: of each metric by itself."""
+    worlds = scaled(60, 1_000)
+    held, near, widths = 0, 0, []
+    for seed in range(worlds):
+        days, months, truth = lived(seed)
+        lower, upper = often(days[2 * MONTH - 2 : 3 * MONTH].tolist(), months[:3].tolist(), 0.95)
+        held += lower <= truth <= upper
+        near += 0.95 < days[2 * MONTH : 3 * MONTH].mean() / months[2] / truth < 1.05
+        widths.append((upper - lower) / truth)
+    assert binom.sf(worlds - held - 1, worlds, 0.05) > 1e-6
+    assert np.median(widths) < 0.8
+    # The ratio of the reports alone is further off.
+    assert near < 0.5 * worlds
+
+
+def test_exact_counts_give_an_interval_around_the_truth() -> None:
+    """Nothing late, a thousand million devices: what is left is what might have come late."""
+    n = 10**9
+    lower, upper = often([n // 5] * 30, [n] * 3, 0.95)
+    assert lower == pytest.approx(0.2 * (1 - LATE) * (1 - 2 * LATE / (1 - LATE) / MONTH), rel=1e-3)
+    assert upper == pytest.approx(0.2 / (1 - LATE) / ((1 - LATE / (1 - LATE)) / (1 - LATE)), rel=1e-3)
+    assert often([n] * 30, [n] * 3, 0.95)[1] == 1.0
+    assert often([0] * 30, [10] * 3, 0.95) == (0.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def sticky(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """1,000 devices on each of 140 days, of 4,000 in each 28 days; nothing on one day of the third."""
+    text = registry_text("since", period="1d", expires=date(2027, 3, 1))
+    monthly = registry_text("since", period="28d", cohorts=4, expires=date(2027, 3, 1))
+    more = monthly[monthly.index("[metric.since]") :].replace("since", "monthly")
+    asked = Registry.parse(f"{text}\n{more}")
+    with site_of(asked, tmp_path_factory.mktemp("sticky")) as made:
+        first = made.store.today() - timedelta(days=(made.store.today() - date(1970, 1, 1)).days % MONTH + 6 * MONTH)
+        for name, step, n in (("since", 1, 1_000), ("monthly", MONTH, 4_000)):
+            plan = asked.metrics[name].plan
+            symbols = np.arange(pure(plan).shape.size)
+            for place in range(0, (made.store.today() - first).days, step):
+                came = 0 if (step, place) == (1, 60) else n
+                counts = np.array([came, *np.bincount(np.arange(came) % len(symbols), minlength=len(symbols))])
+                made.hold(plan, Tally(came, counts), (made.store.today() - first).days - place)
+        yield made
+
+
+STICKY = "/v1/query?q=count(devices active in a day) / count(devices active in a month)"
+
+
+def test_page_api_and_question_say_how_often(sticky: Site) -> None:
+    """Not of the month with a day without reports, nor of the first ones, nor where no week is known after it."""
+    _, rows = ask(sticky, "/v1/people/stickiness")
+    assert [(row["first"], row["last"]) for row in rows] == [("2026-08-27", "2026-09-23"), ("2026-09-24", "2026-10-21")]
+    assert {(row["metric"], row["part_metric"], row["part_days"], row["n"]) for row in rows} == {
+        ("monthly", "since", 1, 4_000)
+    }
+    lower, upper = often([1_000] * 30, [4_000] * 3, 0.95)
+    assert all((row["estimate"], row["lower"], row["upper"]) == (0.25, lower, upper) for row in rows)
+    page = words(sticky.client.get("/people").text)
+    ends = f"{floor(100 * lower)} to {ceil(100 * upper)} %"
+    assert f"In a mean day of the 28 days to {rows[-1]['last']}, {ends} of the devices were used" in page
+    _, answers = ask(sticky, STICKY)
+    assert [(row["from"], row["to"], row["n"], row["estimate"]) for row in answers] == [
+        (row["first"], row["last"], row["n"], 0.25) for row in rows
+    ]
+    assert all(answer["lower"] < lower < upper < answer["upper"] for answer in answers)
+    assert "of the devices that report, if at most 15%" in answers[0]["note"]
+    shown = sticky.client.get("/ask", query_string={"q": STICKY.partition("=")[2]}).text
+    assert f"in {rows[-1]['first']} to {rows[-1]['last']}" in words(shown)
+
+
+def test_a_question_of_periods_that_do_not_go_into_each_other_says_so(sticky: Site, one: Site) -> None:
+    asked = "/v1/query?q=count(devices active in a month) / count(devices active in a day)"
+    detail = sticky.client.get(asked).get_json()["detail"]
+    assert "1 days are no whole number of periods of 28: ask for a day of a week or month" in detail
+    assert "no metric counts devices by month" in one.client.get(STICKY.replace("a day", "a week")).get_json()["detail"]
+    assert ask(one, "/v1/people/stickiness")[1] == []
 
 
 # Retention.

@@ -336,6 +336,7 @@ KINDS_ASKED = [
     "kind=choices&d=40&ticks=3",
     "kind=text&d=100",
     "kind=words",
+    "kind=words&alphabet=cjk",
     "kind=number&d=32",
     "kind=number&d=32&asks=mean",
     "kind=table&d=3",
@@ -540,7 +541,7 @@ def test_the_form_keeps_what_it_was_given(client: FlaskClient) -> None:
         ("number", {"d", "asks", "width_percent"}),
         ("table", {"d", "columns", "arms", "effect_percent"}),
         ("text", {"d", "share_percent"}),
-        ("words", {"share_percent"}),
+        ("words", {"alphabet", "share_percent"}),
         ("nothing", {"d", "share_percent"}),
     ],
 )

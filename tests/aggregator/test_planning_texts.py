@@ -19,6 +19,7 @@ from dither_shared.kinds.words_precision import devices_needed
 from dither_shared.mechanisms import PGR
 from dither_shared.precision import POWER
 from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.words.alphabets import ALPHABETS
 from dither_shared.words.groups import PROPOSED
 from tests.support.aggregators import operators_app, sqlite_store
 from tests.support.points import draw_points
@@ -102,7 +103,20 @@ def test_a_longer_list_takes_more_reports_and_few_reports_find_nothing() -> None
     assert plan(WORDS_QUESTION, 50, Decimal(1), None).target is None
 
 
-@pytest.mark.parametrize("question", [WORDS_QUESTION, TEXT_QUESTION], ids=[WORDS, TEXT])
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+def test_an_alphabet_is_planned_by_its_own_levels(alphabet: str) -> None:
+    """As the registry reads it: the share that its metric tells, which other levels would not have."""
+    metric = registry(kind="words", epsilon=2, reports=1, color=f'alphabet = "{alphabet}"').metrics["color"]
+    planned = plan(TextQuestion(WORDS, PROPOSED, alphabet=alphabet), 500_000, Decimal(2), None)
+    assert planned.cells == metric.cells
+    assert planned.target == pytest.approx(metric.tells(500_000).part, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [WORDS_QUESTION, TextQuestion(WORDS, PROPOSED, alphabet="cyrillic"), TEXT_QUESTION],
+    ids=[WORDS, "cyrillic", TEXT],
+)
 def test_the_lines_compile_to_the_cells_that_are_shown(question: TextQuestion, tmp_path: Path) -> None:
     planned = plan(question, N, EPSILON, None)
     metric = compiled(planned, tmp_path)
@@ -118,6 +132,10 @@ def test_what_the_registry_refuses_is_not_planned() -> None:
     assert max(each.epsilon for each in neighbours(plan(TEXT_QUESTION, N, Decimal(4), None))) == 8
     with pytest.raises(Unplannable, match="leave out epsilon_permanent"):
         TextQuestion(WORDS, PROPOSED, Decimal(2))
+    with pytest.raises(Unplannable, match="the alphabet of words must be english or one of latin, "):
+        TextQuestion(WORDS, PROPOSED, alphabet="klingon")
+    with pytest.raises(Unplannable, match="the alphabet of words"):
+        TextQuestion(TEXT, CANDIDATES, alphabet="latin")
     with pytest.raises(Unplannable, match="d must be from 1 to"):
         TextQuestion(TEXT, 0)
 
@@ -132,3 +150,14 @@ def test_page_and_api_show_the_plan(kind: str, says: str, tmp_path: Path) -> Non
         assert answer["rows"][0]["detectable_share"] == answer["meta"]["share"]
         assert f'kind = "{kind}"' in answer["meta"]["registry"]
         assert client.get(f"/plan?kind={kind}&n=2000&epsilon=1&epsilon_permanent=2").status_code == 400
+
+
+def test_the_page_plans_words_of_an_alphabet(tmp_path: Path) -> None:
+    with sqlite_store(registry(), tmp_path) as store:
+        client = operators_app(store).test_client()
+        page = client.get("/plan?kind=words&alphabet=arabic&n=200000&epsilon=2").get_data(as_text=True)
+        assert "a word whose code has 30 bits that" in page
+        assert "bits in the alphabet arabic" in page
+        assert "alphabet = &#34;arabic&#34;" in page
+        assert "<option selected>arabic</option>" in page
+        assert client.get("/v1/plan?kind=words&alphabet=klingon&n=2000&epsilon=2").status_code == 400

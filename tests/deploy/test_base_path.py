@@ -279,7 +279,7 @@ NOT_LED_TO = {
         "/embed/<>",
         "/embed/<>.svg",
     ),
-    *("/people", "/v1/people/active", "/v1/people/retention", "/v1/people/newcomers"),
+    *("/people", "/v1/people/active", "/v1/people/retention", "/v1/people/newcomers", "/v1/people/stickiness"),
     *(each for each in ADDRESSES if each.startswith("/v1/admin/")),
 }
 """Addresses that no page leads to who is logged in. The description has them; pages show some as words, other

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,21 @@ def _come(used: npt.NDArray[np.bool_], wrong: Ints, rng: np.random.Generator) ->
     there = (late < 3) & (comes >= 0) & (comes < weeks)
     np.add.at(came, (comes[there], device[there]), 1)
     return came
+
+
+def cut_off(fleet: Fleet, weeks: range, part: float, rng: np.random.Generator) -> Fleet:
+    """Return a fleet of which so many reports did not get through in some weeks: each device kept one of its own.
+
+    It sends that with its next report after these weeks.
+    """
+    came = fleet.came.copy()
+    out = slice(weeks.start, weeks.stop)
+    lost = rng.binomial(came[out], part)
+    came[out] -= lost
+    there = came[weeks.stop :] > 0
+    kept = np.flatnonzero(lost.any(axis=0) & there.any(axis=0))
+    came[weeks.stop + there[:, kept].argmax(axis=0), kept] += 1
+    return replace(fleet, came=came)
 
 
 def memo_laws(mechanism: PureMechanism) -> tuple[Floats, Floats]:

@@ -1,6 +1,6 @@
-"""People: how many devices are used, and how many of those of a month are still used months later.
+"""People: how many devices are used, how often, and how many of those of a month are still used months later.
 
-Both are read off a memoized metric that measures the month of first use (`dither_shared.measures`). Each device that is
+All are read off a memoized metric that measures the month of first use (`dither_shared.measures`). Each device that is
 used in a period answers it once, so that the number of its reports counts devices, at no epsilon. It is at least what
 it says: devices whose person refused, new ones in their quiet days, ones after `forget()` and those whose report never
 came are not among them.
@@ -16,9 +16,22 @@ elsewhere; n' is the larger number of reports of both periods before. `least` ta
 is at most l (n + B).
 
 **Missing reports.** After an outage more than that part comes late: a device sends its kept report and its own. So no
-bound is claimed after a period without reports, or with less than half (GAP) as many as periods on both sides of it.
-Months that hold such a period, or begin just after one, are left out: their reports divided by their periods are no
-number of devices.
+bound is claimed of a period with more than twice (1/GAP) as many reports as either of the two before it: after an
+outage of a part f of all reports, however long, and be it at the metric's very beginning, (1 + f) / (1 - f) times as
+many come, so that it is seen from a third on. Days are held against the same day of the week before. No bound is
+claimed, either, after a period without reports, or with less than half (GAP) as many as periods on both sides of it,
+which shows an outage of a day; nor in the week after such a day, until most devices were used again. Months that hold
+such a period, or begin just after one, are left out: their reports divided by their periods are no number of devices.
+
+**How often.** How many devices are used on a mean day, over how many are in the month: two lower bounds say nothing of
+it. But of the devices that report n also bounds A from above, as at least 1 - l of their reports come in their own
+period: A <= n / (1 - l). Of a sum over k days no report is late that comes on another of these days, so only those of
+the two days before are too many:
+
+    N - l (A_-1 + A_-2) <= S <= N / (1 - l)    with N reports in all, of S = A_1 + ... + A_k
+
+and the ratio lies between the least sum over the most devices and the most over the least. Chance: a device may be late
+on all its days at once, so that the variance of N is up to k N. The same devices must be asked both.
 
 **Retention.** The periods that begin in a calendar month are read as one. With W of them, n reports and a cohort's
 share s, n s / W is how many devices of the cohort were used in a mean period of the month, and over the same of the
@@ -53,9 +66,6 @@ LATE = 0.15
 GAP = 0.5
 """A period has a gap if it has less than this part of the reports of the largest of REACH periods on either side."""
 REACH = 3
-LONG_REACH = 12
-"""The same before a bound: after a long outage that is over, the larger number of reports is of devices that kept one.
-A quiet season of as many periods looks the same, and no bound follows it."""
 PERIODS = 12
 """The last periods that are told."""
 WEEK_DAYS = 7
@@ -72,6 +82,20 @@ class Active:
     """The reports that came in it."""
     least: int | None
     """So many devices were used in it at least, at 95 %; None after a period whose reports are missing."""
+
+
+@dataclass(frozen=True)
+class Stickiness:
+    """One long period: how many devices are used in a mean short one, as a part of those that are in the long one."""
+
+    window: Window
+    lower: float
+    upper: float
+    """At most 1: who is used on a day is used in its month."""
+    reported: float
+    """The same ratio of the reports that came."""
+    n: int
+    """The long period's reports."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +216,7 @@ def _counts(store: Store, stored: StoredPlan, begins: date, since: date = date.m
     days = stored.period_days
     first = begins - timedelta(days=_into(begins, days) + 2 * days)
     if since > begins:
-        reach = 2 * days + LONG_REACH * _step(days)
+        reach = 2 * days + (1 + REACH) * _step(days)
         first = max(first, since - timedelta(days=reach))
     windows, sealed = list[Window](), store.sealed()
     while first + timedelta(days=days - 1) <= sealed:
@@ -220,16 +244,26 @@ def _active(
         known = [each for each in before if each is not None]
         if n is None or len(known) < len(before):
             continue
-        places = [first - back * days for back in (1, 2)]
-        gaps = [gap(counts, each, stored.period_days, begins, n, LONG_REACH) for each in places]
-        sure = None if any(gaps) else least(n, known, confidence=confidence)
-        found.append(Active(window, n, sure))
+        late = follows_missing(counts, first, stored.period_days, begins)
+        found.append(Active(window, n, None if late else least(n, known, confidence=confidence)))
     return found
 
 
-def gap(
-    counts: Mapping[date, int | None], first: date, period_days: int, begins: date, later: int = 0, reach: int = REACH
-) -> bool:
+def follows_missing(counts: Mapping[date, int | None], first: date, period_days: int, begins: date) -> bool:
+    """Return whether reports of the two periods before one are missing, or of the week, so that they may come in it.
+
+    They also are where many more come than in either, or than on the same day a week before. That is all that shows an
+    outage which began long ago, or before the metric's first report.
+    """
+    n, step = counts[first] or 0, _step(period_days)
+    for back in range(period_days, max(2 * period_days, step) + 1, period_days):
+        before = first - timedelta(days=max(back, step))
+        if (counts.get(before) or 0) < GAP * n or gap(counts, first - timedelta(days=back), period_days, begins, n):
+            return True
+    return False
+
+
+def gap(counts: Mapping[date, int | None], first: date, period_days: int, begins: date, later: int = 0) -> bool:
     """Return whether reports of a period are missing, by those of periods on both sides; `later` is one more after it.
 
     Days are held against the same day of other weeks. A metric that grows, or that is used less from a period on, has
@@ -240,7 +274,7 @@ def gap(
         return False
     step = _step(period_days)
     before, after = (
-        max(counts.get(first + timedelta(days=side * step * far)) or 0 for far in range(1, reach + 1))
+        max(counts.get(first + timedelta(days=side * step * far)) or 0 for far in range(1, REACH + 1))
         for side in (-1, 1)
     )
     return n == 0 or n < GAP * min(before, max(after, later))
@@ -265,6 +299,82 @@ def least(n: int, before: Sequence[int], late: float = LATE, confidence: float =
     devices = (most + z * sqrt(most)) / (1 - late)
     sure = n - late * devices - z * sqrt(late * (n + devices))
     return max(0, min(n, int(sure / (1 - late))))
+
+
+# How often.
+
+
+def pairs(stored: Sequence[StoredPlan]) -> list[tuple[StoredPlan, StoredPlan]]:
+    """Return each two of plans that count devices of which one's period is a whole number of the other's, that first.
+
+    Of periods alike, the first.
+    """
+    by_period = {each.period_days: each for each in reversed(stored)}
+    lengths = sorted(by_period)
+    return [
+        (by_period[short], by_period[long])
+        for long in lengths
+        for short in lengths
+        if short < long and long % short == 0
+    ]
+
+
+def stickiness(
+    store: Store, short: StoredPlan, long: StoredPlan, told: Sequence[Window], confidence: float = CONFIDENCE
+) -> list[Stickiness]:
+    """Return how many devices are used in a mean short period, as a part of those in each of some long ones.
+
+    A long period is left out while a week after it is not sealed, and where reports of it, of one of its short periods
+    or of those just before are missing. Each interval holds with the confidence, by itself.
+    """
+    begins = [min(store.epochs(each.plan), default=None) for each in (short, long)]
+    if not told or not all(begins):
+        return []
+    days, wholes = (
+        _counts(store, each, began, told[0].first) for each, began in zip((short, long), begins, strict=True) if began
+    )
+    found = []
+    for window in told:
+        parts = _whole(days, short.period_days, window, begins[0])
+        one = _whole(wholes, long.period_days, window, begins[1])
+        after = days.get(window.last + timedelta(days=_step(short.period_days) - short.period_days + 1))
+        if parts and one and after is not None:
+            ends = often(parts, one, confidence)
+            found.append(Stickiness(window, *ends, sum(parts[2:]) / len(parts[2:]) / one[2], one[2]))
+    return found
+
+
+def _whole(
+    counts: Mapping[date, int | None], period_days: int, window: Window, begins: date | None
+) -> Sequence[int] | None:
+    """Return the reports of two periods and of those of a window behind them; None where some are missing."""
+    assert begins
+    days = timedelta(days=period_days)
+    firsts = [window.first + days * place for place in range(-2, window.days // period_days)]
+    known = [n for first in firsts if (n := counts.get(first)) is not None]
+    if len(known) < len(firsts) or any(follows_missing(counts, first, period_days, begins) for first in firsts[2:]):
+        return None
+    return None if any(gap(counts, first, period_days, begins) for first in firsts[2:]) else known
+
+
+def often(parts: Sequence[int], whole: Sequence[int], confidence: float) -> tuple[float, float]:
+    """Return between which parts of a long period's devices a mean short one has, of the reports of both.
+
+    The first two numbers of each are of the two periods before. Eight bounds must hold.
+    """
+    risk = (1 - confidence) / 8
+    z = -NormalDist().inv_cdf(risk)
+    of, total = len(parts) - 2, sum(parts[2:])
+    late = LATE * sum(_at_most(n, z) for n in parts[:2])
+    fewest = max(total - late - z * sqrt(2 * late), 0.0) / of, least(whole[2], whole[:2], confidence=1 - risk)
+    lower = fewest[0] / _at_most(whole[2], z)
+    return lower, min(_at_most(total, z, of) / of / fewest[1], 1.0) if fewest[1] else 1.0
+
+
+def _at_most(n: int, z: float, together: int = 1) -> float:
+    """Return how many devices had to report at most, if n reports came in time; of so many periods, in all of them."""
+    chance = z * sqrt(together * LATE)
+    return float(((chance + sqrt(chance**2 + 4 * n)) / 2) ** 2 / (1 - LATE))
 
 
 # Months.

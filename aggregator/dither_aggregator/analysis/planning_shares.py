@@ -28,14 +28,17 @@ from dither_shared.kinds import KINDS, TextKind
 from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.listed import VALUES_MAX
-from dither_shared.kinds.words import EPSILON_WORDS_MAX
+from dither_shared.kinds.words import EPSILON_WORDS_MAX, WordsKind
 from dither_shared.kinds.words_precision import signal_needed, verification_line
 from dither_shared.mechanisms import PureMechanism, choose
 from dither_shared.precision import critical_share, detectable_share
-from dither_shared.words.groups import LAYOUTS
+from dither_shared.words.alphabets import ALPHABETS, load
+from dither_shared.words.groups import LAYOUTS, Layout
 
 LISTED, TEXT, WORDS = ("choice", "choices", "flag"), "text", "words"
 LAYOUT = LAYOUTS["short"]
+ENGLISH = "english"
+"""The code of words whose registry names no alphabet."""
 D_MAX = VALUES_MAX + 1
 """The listed values, and "other"."""
 VALUES_SHOWN_MAX = 12
@@ -132,6 +135,9 @@ class _Texts(Design["TextQuestion"]):
 class TextQuestion(Question):
     """A fresh text that is looked for among d candidates, or words, of which a search proposes about d."""
 
+    alphabet: str = ENGLISH
+    """The code of words, and the levels in which they are looked for."""
+
     target_name = "share"
     target_figure = "detectable_share"
     too_small = "so small a share"
@@ -143,6 +149,8 @@ class TextQuestion(Question):
             raise Unplannable("only fresh texts are planned: leave out epsilon_permanent")
         if not 1 <= self.d <= CANDIDATES_MAX:
             raise Unplannable(f"d must be from 1 to {CANDIDATES_MAX:,}, got {self.d:,}")
+        if self.alphabet not in (ENGLISH, *(ALPHABETS if self.kind == WORDS else ())):
+            raise Unplannable(f"the alphabet of words must be {ENGLISH} or one of {', '.join(ALPHABETS)}")
         super().__post_init__()
 
     @property
@@ -150,21 +158,29 @@ class TextQuestion(Question):
         """The most that a report may have."""
         return EPSILON_WORDS_MAX if self.kind == WORDS else EPSILON_MAX
 
+    @property
+    def layout(self) -> Layout:
+        """The levels of short words in their alphabet."""
+        if self.alphabet == ENGLISH:
+            return LAYOUT
+        _, levels, weights = load(self.alphabet)
+        return Layout(levels, weights)
+
     def _compiled(self, epsilon: Decimal) -> _Texts:
         kind = KINDS[self.kind]
         assert isinstance(kind, TextKind)
-        cells = kind.fresh_cells(epsilon)
+        cells = kind.fresh_cells(epsilon, self.layout) if isinstance(kind, WordsKind) else kind.fresh_cells(epsilon)
         floor, points = sqrt(kind.noise_variance(cells)), PureMechanism.of(cells.mechanism_of(0))
         if self.kind == WORDS:
             every = sqrt(points.noise_variance)
-            return _Texts(self, cells, floor, verification_line() * floor, signal_needed(LAYOUT) * every)
+            return _Texts(self, cells, floor, verification_line() * floor, signal_needed(self.layout) * every)
         ends = 2 * self.d  # of the intervals of all candidates
         return _Texts(self, cells, floor, critical_share(points, ends, 1), detectable_share(points, ends, 1))
 
     def answers(self) -> Sequence[str]:
-        """Return the line with the name of the file of candidates; words have none."""
+        """Return the line with the name of the file of candidates; of words with their alphabet, if they name one."""
         if self.kind == WORDS:
-            return []
+            return [] if self.alphabet == ENGLISH else [f'alphabet = "{self.alphabet}"']
         return [
             'candidates_file = "candidates.txt"  # ' + f"{self.d:,} lines, a text each; any others can be asked later"
         ]

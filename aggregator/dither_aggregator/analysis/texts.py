@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from math import sqrt
-from statistics import NormalDist, median
+from statistics import median
 from typing import Annotated, Any, NotRequired
 
 import numpy as np
@@ -15,7 +15,7 @@ from dither_aggregator.analysis.decoding.decoder import Candidate, Decoded
 from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX, chances
 from dither_aggregator.analysis.functional import answers_part, answers_variance
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
-from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Z, devices_reach, effective
+from dither_aggregator.analysis.inference import Floats, devices_reach, effective
 from dither_aggregator.analysis.multiplicity import adaptive, holm, simes
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once
@@ -341,7 +341,7 @@ def _fit_of(unlisted: Unlisted, n: int) -> dict[str, object]:
 def _repeated(
     rows: tuple[TextRow, ...], mechanism: Mechanism, n: int, repeats: int, decoded: Decoded, noise: float = 0.0
 ) -> tuple[TextRow, ...]:
-    """Return rows whose intervals know that a device may have sent so many of the n reports, all of one memo.
+    """Return rows whose errors know that a device may have sent so many of the n reports, all of one memo.
 
     The permanent noise repeats, as for listed values (`pure`); what the residuals show of it is in the errors already.
     `noise` is the variance that the noise of a release adds, over that of the reports if all are of different devices.
@@ -354,7 +354,7 @@ def _repeated(
     for row in rows:
         again = (repeats - 1) * float(answers_variance(np.array(row.estimate))) / n
         widened.append(replace(row, std_error=sqrt(row.std_error**2 * max(1.0, repeated / seen) + again)))
-    return _ended(widened, Z, 1 - CONFIDENCE, n, repeats)
+    return tuple(widened)
 
 
 def _ended(rows: Sequence[TextRow], z: float, alpha: float, n: int, repeats: int) -> tuple[TextRow, ...]:
@@ -373,16 +373,9 @@ def _ended(rows: Sequence[TextRow], z: float, alpha: float, n: int, repeats: int
 
 
 def _shown(rows: tuple[TextRow, ...], view: View, n: int, repeats: int, freedom: float) -> tuple[TextRow, ...]:
-    """Return the rows of a view, with the intervals that it asks for; those that hold all at once by the t law.
-
-    Far from the middle the two laws differ most.
-    """
-    if view.simultaneous:
-        alpha = (1 - view.confidence) / (len(rows) * view.together)
-        rows = _ended(rows, -float(stdtrit(freedom, alpha / 2)), alpha, n, repeats)
-    elif view.confidence != CONFIDENCE:
-        alpha = 1 - view.confidence
-        rows = _ended(rows, -NormalDist().inv_cdf(alpha / 2), alpha, n, repeats)
+    """Return the rows of a view, with the intervals that it asks for, by the t law: each alone, or all at once."""
+    alpha = (1 - view.confidence) / (len(rows) * view.together if view.simultaneous else 1)
+    rows = _ended(rows, -float(stdtrit(freedom, alpha / 2)), alpha, n, repeats)
     return rows if view.values is None else tuple(row for row in rows if row.value in view.values)
 
 

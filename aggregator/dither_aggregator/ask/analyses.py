@@ -138,7 +138,7 @@ def resolved(asking: Asks, analysis: Analysis) -> ResolvedName:
     """Return the plan that an analysis is of."""
     if analysis.kind == "clusters":
         return asking.table(analysis.metric)
-    if analysis.kind == "devices":
+    if analysis.by_period:
         return asking.counting(analysis)
     first, *others = analysis.parts or (Condition(analysis.metric),)
     pairs = analysis.kind == "regress" or not others
@@ -159,6 +159,8 @@ def check(asking: Asks, analysis: Analysis) -> None:
         _number_columns(asking, analysis)
     elif analysis.kind == "devices":
         asking.counting(analysis)
+    elif analysis.kind == "stickiness":
+        devices.parts(asking.store, analysis)
     else:
         _groups(asking, analysis)
 
@@ -167,7 +169,7 @@ def intervals(asking: Asks, analysis: Analysis, window: Window | None) -> int:
     """Return how many intervals it asks for in a window."""
     if analysis.kind == "top":
         return len(_members(asking, analysis))
-    if analysis.kind == "devices":
+    if analysis.by_period:
         return len(devices.windows(asking.store, analysis, window))
     return 1 if analysis.kind == "clusters" else 1 + len(_groups(asking, analysis)[1])
 
@@ -183,6 +185,8 @@ def rows(
     """Return the number of reports, and the rows. Raises Untold. `window` is None where the question names no days."""
     if analysis.kind == "devices":
         return _devices(asking, analysis, window, alpha)
+    if analysis.kind == "stickiness":
+        return _stickiness(asking, analysis, window, alpha)
     if analysis.kind == "top":
         return _top(asking, analysis, at, alpha)
     if analysis.kind == "clusters":
@@ -201,6 +205,17 @@ def _devices(asking: Asks, analysis: Analysis, window: Window | None, alpha: flo
         found.append(replace(row, untold=missing) if each.least is None else replace(row, note=devices.NOTE))
     if not found:
         raise Untold(f"no whole {analysis.span} of which reports are kept")
+    return 0, found
+
+
+def _stickiness(asking: Asks, analysis: Analysis, window: Window | None, alpha: float) -> tuple[int, list[AnalysisRow]]:
+    note = f"of the devices that report, {devices.NOTE}"
+    found = [
+        AnalysisRow("", each.reported, each.lower, each.upper, note, window=each.window, n=each.n)
+        for each in devices.shares(asking.store, analysis, window, alpha)
+    ]
+    if not found:
+        raise Untold(f"no whole {analysis.span}, with a week after it, in which no reports are missing")
     return 0, found
 
 

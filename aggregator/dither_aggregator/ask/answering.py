@@ -82,7 +82,7 @@ WORK_MAX = 400
 BEYOND = "its interval ends at an outermost edge, and may go on beyond"
 RATE_PARTS = 2
 """A rate in a table counts as so many."""
-ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50, "devices": 10}
+ANALYSIS_PARTS = {"top": 10, "regress": 10, "logistic": 10, "clusters": 50, "devices": 10, "stickiness": 50}
 """An analysis counts as so many, at least."""
 RANKED_TO_A_PART = 5
 """A top counts as one part for so many values that it ranks: each value takes a few milliseconds."""
@@ -283,7 +283,7 @@ class Asking:
 
     def _guard_of(self, analysis: Analysis, alone: int | None) -> Guard:
         """Return how sure each interval of an analysis must be."""
-        if alone is not None or analysis.kind == "devices" or (analysis.kind == "top" and analysis.grouping != "saved"):
+        if alone is not None or analysis.by_period or (analysis.kind == "top" and analysis.grouping != "saved"):
             return self.single(alone)
         if analysis.kind == "top":
             return self.free(analyses.freedom(self, analysis))
@@ -415,7 +415,7 @@ class Asking:
         if question.analysis:
             if question.analysis.kind == "devices":
                 return "devices"
-            return "" if question.analysis.kind in ("top", "regress") else "1"
+            return "" if question.analysis.kind in ("top", "regress", "stickiness") else "1"
         units = {
             "" if asked.statistic == "share" else self.resolve(asked).unit
             for factor, asked in expression.sum.terms

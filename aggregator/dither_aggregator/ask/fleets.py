@@ -74,7 +74,7 @@ def smallest(asking: Asking, question: Query, alone: int | None = None) -> int |
         return all(_tells(answer, width) for answer in supposed.answers_in(question, first, alone))
 
     first, width = asking.windows(question)[0], _width(question)
-    if question.analysis and question.analysis.kind == "devices":
+    if question.analysis and question.analysis.by_period:
         return reports_needed(asking.single(alone).alpha)
     if question.analysis and question.analysis.kind == "clusters":
         return QUESTION_MIN * max(len(asking.tables[question.analysis.metric].domain.questions), 1)
@@ -136,7 +136,7 @@ def needed(
         question
         for question, answers in answered
         if all(answer.estimate is None for answer in answers)
-        and not (question.analysis and question.analysis.kind == "devices")
+        and not (question.analysis and question.analysis.by_period)
     ]
     return {question.text: told(asking, question, alone) for question in untold[:NEEDED_MAX]}
 
@@ -152,7 +152,7 @@ def told(asking: Asking, question: Query, alone: int | None = None) -> str:
     if question.analysis and question.analysis.kind == "clusters":
         few = f"It tells nothing of fewer than {found[0]:,} reports in a window, which {found[1]:,} devices send"
         return f"{few}, and may need far more: as many as leave its clusters apart."
-    if question.analysis and question.analysis.kind == "devices":
+    if question.analysis and question.analysis.by_period:
         return f"It tells a bound from about {found[0]:,} reports in a period on, one of each device that is used."
     many = f"about {found[0]:,} reports in a window on, which {found[1]:,} devices send"
     return f"It would tell something from {many}, if all answers were equally frequent."

@@ -11,6 +11,7 @@ is refused with its place, for its error has no stated bound. Or it is one analy
     regress(crashed = "yes" on version, memory in ("4 GB", "8 GB"))
     clusters(usage, k = 3)
     count(devices active in a week)
+    count(devices active in a day) / count(devices active in a month)
 """
 
 import re
@@ -48,7 +49,9 @@ analysis: "top" "(" NAME [grouping] "," COUNT ")" -> top
         | "regress" "(" part "on" part ("," part)* ")" -> regress
         | "logistic" "(" part "on" part ("," part)* ")" -> logistic
         | "clusters" "(" NAME "," "k" "=" COUNT ")" -> clusters
-        | _COUNTING "(" "devices" "active" "in" "a" span ")" -> devices
+        | _active -> devices
+        | _active "/" _active -> stickiness
+_active: _COUNTING "(" "devices" "active" "in" "a" span ")"
 span: "day" -> daily | "week" -> weekly | "month" -> monthly
 grouping: "group" "by" "family" -> by_family | "group" "by" "saved" -> by_saved
 ?part: NAME -> whole | condition
@@ -300,9 +303,9 @@ class Expression:
 class Analysis:
     """A question with several rows: the largest values, clusters of numbers, coefficients, or devices by period."""
 
-    kind: Literal["top", "clusters", "regress", "logistic", "devices"]
+    kind: Literal["top", "clusters", "regress", "logistic", "devices", "stickiness"]
     metric: str = ""
-    """Or a column of a table; of a regression the outcome's. "" of devices: the registry says which metric counts."""
+    """Or a column of a table; of a regression the outcome's. "" of devices: the registry says which metrics count."""
     count: int = 0
     """How many of the largest values, or clusters."""
     grouping: Literal["", "family", "saved"] = ""
@@ -312,8 +315,15 @@ class Analysis:
     """The outcome of a regression, then its groups. One without a pattern means all values of its column."""
     span: Step = "week"
     """The period of which devices are counted."""
+    part: Step = "day"
+    """Of stickiness, the shorter period."""
     at: int = field(default=0, compare=False)
     """The place of the metric's name in the question."""
+
+    @property
+    def by_period(self) -> bool:
+        """Whether it has a row a period."""
+        return self.kind in ("devices", "stickiness")
 
 
 @dataclass(frozen=True)
@@ -505,6 +515,10 @@ class _Reader(Transformer_NonRecursive[Any, Any]):
     @_with_place
     def devices(self, meta: Any, span: Step) -> Analysis:
         return Analysis("devices", span=span, at=meta.start_pos)
+
+    @_with_place
+    def stickiness(self, meta: Any, part: Step, span: Step) -> Analysis:
+        return Analysis("stickiness", span=span, part=part, at=meta.start_pos)
 
     def regress(self, *parts: Condition) -> Analysis:
         return Analysis("regress", parts[0].name, parts=parts, at=parts[0].at)

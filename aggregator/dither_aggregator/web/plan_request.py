@@ -24,7 +24,7 @@ from dither_aggregator.analysis.installs import (
 )
 from dither_aggregator.analysis.planning import N_MAX, Planned, Q, Unplannable, plan, registry_lines
 from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
-from dither_aggregator.analysis.planning_shares import D_MAX, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
+from dither_aggregator.analysis.planning_shares import D_MAX, ENGLISH, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
 from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
 from dither_aggregator.analysis.windows import WINDOWS
 from dither_aggregator.web.charts.scale import rough, rough_in_points
@@ -34,7 +34,9 @@ from dither_shared.exact import EPSILON_MAX, EPSILON_MIN
 from dither_shared.frozen import replaced
 from dither_shared.installed import Installed
 from dither_shared.kinds.choices import TICKS_MAX
+from dither_shared.kinds.words_precision import USUAL_BITS
 from dither_shared.registry import REPORTS_MAX, Metric, Registry
+from dither_shared.words.alphabets import ALPHABETS
 from dither_shared.words.groups import PROPOSED
 
 EXPIRES_AFTER = timedelta(days=364)
@@ -107,16 +109,21 @@ class TextPlanner(Planner[TextQuestion]):
     def question(self, asked: QueryParameters) -> TextQuestion:
         """Return the question of one text."""
         kind = asked["kind"]
-        d = PROPOSED if kind == WORDS else asked["d"]
-        return TextQuestion(kind, d, asked.get("epsilon_permanent"), int(asked["days"]))
+        permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
+        if kind == WORDS:
+            return TextQuestion(kind, PROPOSED, permanent, days, asked["alphabet"])
+        return TextQuestion(kind, asked["d"], permanent, days)
 
     def labels(self, kind: str) -> Mapping[str, str]:
         """Return that of candidates, unless there is no list."""
-        return SHARE if kind == WORDS else SHARE | {"d": "candidates"}
+        return SHARE | ({"alphabet": "alphabet"} if kind == WORDS else {"d": "candidates"})
 
     def shows(self, answer: Planned[TextQuestion]) -> str:
         """Return the share that is found."""
-        told = "word of seven letters" if answer.question.kind == WORDS else "text on the list"
+        told = "text on the list"
+        if answer.question.kind == WORDS:
+            english = answer.question.alphabet == ENGLISH
+            told = "word of seven letters" if english else f"word whose code has {USUAL_BITS} bits"
         if answer.told is None:
             return f"even a {told} that everybody has is found less than four times in five."
         return f"a {told} that {rough(answer.told)} have is found four times in five."
@@ -221,6 +228,11 @@ class PlanningAsked(Parameters):
         size=2,
         load_default=3,
     )
+    alphabet = one_of(
+        (ENGLISH, *ALPHABETS),
+        "for words: the alphabet, as a registry names it, or english for one that names none",
+        "alphabet",
+    )
     asks = one_of(ASKS, "for a number: mean, quantiles and shape, or the mean alone", "asked")
     columns = Whole(
         COLUMNS_MIN,
@@ -305,7 +317,7 @@ class PlanningAsked(Parameters):
 
 INSTALLS = ("installs", "on_percent", "stay_percent", "smallest_percent", "reports", "schedule")
 """The fields of installs."""
-OF_KINDS = ("d", "ticks", "asks", "columns", "arms", "share_percent", "width_percent", "effect_percent")
+OF_KINDS = ("d", "ticks", "alphabet", "asks", "columns", "arms", "share_percent", "width_percent", "effect_percent")
 """Fields that some kinds have: `Planner.labels` says which."""
 GIVEN = ("n", "epsilon", "share_percent", "width_percent", "effect_percent")
 """Two of these are given: of the first two and the one for the kind."""

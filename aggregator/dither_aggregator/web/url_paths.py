@@ -39,6 +39,7 @@ ADDRESSES = (
         "/v1/people/active",
         "/v1/people/retention",
         "/v1/people/newcomers",
+        "/v1/people/stickiness",
         "/v1/plan",
         "/v1/query",
         "/v1/questions",

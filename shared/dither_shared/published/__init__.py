@@ -6,7 +6,10 @@ an upgrade. dither-aggregator brings these: an app starts from the compiled regi
 
 from dither_shared.errors import InvalidParameter
 
-LISTS = ("bcp47-languages", "iana-media-types", "iana-time-zones", "iso-countries")
+LISTS = (
+    *("bcp47-languages", "browser-versions", "iana-media-types", "iana-time-zones", "iso-countries"),
+    "public-suffixes",
+)
 DIGITS = 8
 """So many digits of a digest are needed at least."""
 

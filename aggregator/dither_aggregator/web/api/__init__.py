@@ -80,6 +80,11 @@ OPERATIONS = (
     Operation("/people/retention", people.retention, "how many devices of a cohort are used in later months"),
     Operation("/people/newcomers", people.newcomers, "the share of reports by new devices, by month"),
     Operation(
+        "/people/stickiness",
+        people.stickiness,
+        "how many of the devices of a long period are used in a mean short one, such as daily over monthly ones",
+    ),
+    Operation(
         "/plan",
         tables.plan,
         "the third of reports, epsilon and detectable share, or width of a number's interval, given two",

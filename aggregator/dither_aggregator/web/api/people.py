@@ -5,7 +5,8 @@ from typing import Annotated, TypedDict
 
 import msgspec
 
-from dither_aggregator.analysis.people import LATE, measured, people
+from dither_aggregator.analysis.people import LATE, measured, pairs, people, periods
+from dither_aggregator.analysis.people import stickiness as stickiness_of
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import RowSet
@@ -83,6 +84,30 @@ class NewcomersRow(msgspec.Struct, frozen=True):
     upper: float | None
 
 
+class StickinessMeta(TypedDict):
+    """The grounds of the intervals."""
+
+    app: str
+    level: Annotated[int, says("the confidence of each interval, in percent")]
+    late: Annotated[float, says("at most this part of a period's reports comes in the two after it, or never")]
+
+
+class StickinessRow(msgspec.Struct, frozen=True):
+    """One long period, of the devices that report in it and in its short ones."""
+
+    metric: Annotated[str, says("the metric that counts devices by the long period")]
+    rev: int
+    part_metric: Annotated[str, says("the metric that counts devices by the short period")]
+    part_rev: int
+    part_days: Annotated[int, says("how many days a short period has")]
+    first: Annotated[date, says("the first day of the long period (UTC)")]
+    last: Annotated[date, says("its last day")]
+    n: Annotated[int, says("the long period's reports")]
+    estimate: Annotated[float, says("reports of a mean short period, over those of the long one")]
+    lower: Annotated[float, says("of its devices, at least this part is used in a mean short period")]
+    upper: Annotated[float, says("and at most this part")]
+
+
 LEVEL = 95
 
 
@@ -120,6 +145,31 @@ def newcomers(store: Store, asked: QueryParameters) -> RowSet[NewcomersMeta, New
         for one in people(store, stored).months
     ]
     return RowSet({"app": store.app, "level": LEVEL}, NewcomersRow, rows, f"{store.app}-newcomers")
+
+
+def stickiness(store: Store, asked: QueryParameters) -> RowSet[StickinessMeta, StickinessRow]:
+    """Return how often devices are used, of each two metrics of which one counts them by a part of the other's period.
+
+    The earliest first; of the last periods, those of which it is known.
+    """
+    rows = [
+        StickinessRow(
+            metric=long.plan.metric,
+            rev=long.plan.rev,
+            part_metric=short.plan.metric,
+            part_rev=short.plan.rev,
+            part_days=short.period_days,
+            first=one.window.first,
+            last=one.window.last,
+            n=one.n,
+            estimate=one.reported,
+            lower=one.lower,
+            upper=one.upper,
+        )
+        for short, long in pairs(measured(store))
+        for one in stickiness_of(store, short, long, periods(store, long))
+    ]
+    return RowSet({"app": store.app, "level": LEVEL, "late": LATE}, StickinessRow, rows, f"{store.app}-stickiness")
 
 
 _UNTOLD = (None, None, None, None)

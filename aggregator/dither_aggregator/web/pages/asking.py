@@ -103,7 +103,7 @@ class Answered:
     @property
     def each(self) -> str:
         """The thing that an answer is of, where there are several."""
-        if self.question.analysis and self.question.analysis.kind == "devices":
+        if self.question.analysis and self.question.analysis.by_period:
             return self.question.analysis.span
         return "row" if self.question.analysis else self.question.step or "answer"
 
@@ -313,7 +313,7 @@ def _headline(found: Sequence[Answered]) -> str:
     one, last = next((each, answer) for each, answer in reversed(answers) if answer.estimate is not None)
     if len(found) > 1:
         return f"{told:,} of {count(len(answers), 'answer')} can be told."
-    if one.question.analysis and one.question.analysis.kind != "devices":
+    if one.question.analysis and not one.question.analysis.by_period:
         first = next((answer for answer in one.answers if not one.is_intercept(answer)), answers[0][1])
         return f"{first.name}: {one.words(first)}, the first of {count(told, one.each)}."
     days = f"{last.window.first} to {last.window.last}" if last.window.days > 1 else f"{last.window.last}"

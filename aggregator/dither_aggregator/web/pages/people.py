@@ -1,4 +1,4 @@
-"""People: how many devices are used at least, and how many of those of a month still are, months later."""
+"""People: how many devices are used at least, how often, and how many of those of a month still are, months later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,20 @@ from math import ceil, floor
 from flask import render_template
 
 from dither_aggregator.analysis.functional import IntervalEstimate
-from dither_aggregator.analysis.people import LATE, Active, Month, People, Retained, measured, people
-from dither_aggregator.store import Store
+from dither_aggregator.analysis.people import (
+    LATE,
+    Active,
+    Month,
+    People,
+    Retained,
+    Stickiness,
+    measured,
+    pairs,
+    people,
+    periods,
+    stickiness,
+)
+from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.charts.scale import end, percent, precise
 from dither_aggregator.web.pages.words import lagging
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
@@ -51,6 +63,8 @@ class Section:
     """The part of the page that is of one metric."""
 
     people: People
+    often: Sequence[tuple[StoredPlan, Sequence[Stickiness]]]
+    """By metric that counts devices by a part of this one's period: the periods of which it is told, latest first."""
     headline: str
     bars: Sequence[PeriodBar]
     lines: Sequence[CohortLine]
@@ -67,7 +81,7 @@ class Section:
 def show(store: Store) -> str:
     """Return the page that a request asks for."""
     query_parameters(Parameters)
-    sections = [_section(people(store, stored)) for stored in measured(store)]
+    sections = [_section(people(store, stored), _often(store, stored)) for stored in measured(store)]
     headline = (
         sections[0].headline if sections else "No metric of this registry counts devices by the month of first use."
     )
@@ -83,10 +97,20 @@ def show(store: Store) -> str:
         called=called,
         new=new_in_words,
         ends=ends_in_words,
+        span=span_in_words,
     )
 
 
-def _section(found: People) -> Section:
+def _often(store: Store, stored: StoredPlan) -> list[tuple[StoredPlan, Sequence[Stickiness]]]:
+    told = periods(store, stored)
+    return [
+        (short, stickiness(store, short, long, told)[::-1])
+        for short, long in pairs(measured(store))
+        if long.plan.metric == stored.plan.metric
+    ]
+
+
+def _section(found: People, often: Sequence[tuple[StoredPlan, Sequence[Stickiness]]]) -> Section:
     # A cohort that was over before the metric began has no cell that can be told.
     cohorts = list(dict.fromkeys(row.cohort for row in found.retained if row.share))
     since = sorted({row.since for row in found.retained if row.cohort in cohorts})
@@ -96,7 +120,7 @@ def _section(found: People) -> Section:
     latest = _latest(found)
     most = max([1.0, *(ceil(10 * share.upper) / 10 for _, share in latest)])
     lines = _lines(latest, named, most)
-    return Section(found, _headline(found), _bars(found.active), lines, most, _place(1.0, most), since, triangle)
+    return Section(found, often, _headline(found), _bars(found.active), lines, most, _place(1.0, most), since, triangle)
 
 
 def _headline(found: People) -> str:
@@ -118,10 +142,14 @@ def _headline(found: People) -> str:
 
 def called(found: People, one: Active) -> str:
     """Return a period's name, in words that follow "were used"."""
-    days = found.stored.period_days
-    if days == 1:
+    if found.stored.period_days == 1:
         return f"on {one.window.last}"
-    return f"in the {'week' if days == 7 else f'{days} days'} to {one.window.last}"
+    return f"in the {span_in_words(found.stored)} to {one.window.last}"
+
+
+def span_in_words(stored: StoredPlan) -> str:
+    """Return how long a metric's period is."""
+    return {1: "day", 7: "week"}.get(stored.period_days, f"{stored.period_days} days")
 
 
 def least_in_words(one: Active) -> str:
@@ -144,7 +172,7 @@ def new_in_words(month: Month) -> str:
     return f"{precise(month.new.estimate, error)} ({end(month.new.lower, error)} to {end(month.new.upper, error)})"
 
 
-def ends_in_words(share: IntervalEstimate) -> str:
+def ends_in_words(share: IntervalEstimate | Stickiness) -> str:
     """Return an interval in whole percent, none of which is cut off."""
     return f"{floor(100 * share.lower)} to {ceil(100 * share.upper)}"
 
