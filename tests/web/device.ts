@@ -133,9 +133,9 @@ function tape(bits: [number, string][]): Coins {
 // Lines. They are read at once, for a coin cannot wait.
 
 let unread = Buffer.alloc(0);
+const chunk = Buffer.alloc(1 << 16);
 
 function line(): string | undefined {
-  const chunk = Buffer.alloc(1 << 16);
   while (!unread.includes(10)) {
     const count = readSync(0, chunk);
     if (!count) return undefined;
