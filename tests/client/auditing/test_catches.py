@@ -233,9 +233,7 @@ def test_ticks_times_epsilon_is_seen_not_to_be_the_loss(monkeypatch: pytest.Monk
     """It says more than there is if answers must overlap: no breach, but not the law's loss either."""
     asked = 'kind = "choices"\nvalues = ["a", "b"]\nticks_max = 3\nmechanism = "oue"\nepsilon = 3\nreports = 1'
     monkeypatch.setattr(
-        UnaryCode,
-        "exp_epsilon",
-        property(lambda self: (self.p * (1 - self.q) / (self.q * (1 - self.p))) ** self.ticks),
+        UnaryCode, "exp_epsilon", property(lambda self: (self.p * (1 - self.q) / (self.q * (1 - self.p))) ** self.ticks)
     )
     (finding,) = audited(reports(of_metric(asked)), 0)
     assert (finding.verdict, finding.equal) == ("", False)
