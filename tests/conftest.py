@@ -45,7 +45,7 @@ for variable in (
 # argparse would look for a translation's file at each word of each command's help, though none is read.
 os.environ["LANGUAGE"] = "C"
 
-# What Python compiles is kept, also where it was told not to: hundreds of processes start, and each would do it again.
+# Python keeps compiled modules, even if told not to: hundreds of processes start, and each would compile them again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

@@ -84,7 +84,7 @@ def visited(page: AnyPage, built: Path, tmp_path: Path) -> Iterator[Visited]:
 
 @pytest.fixture(scope="module")
 def in_node() -> dict[str, Any]:
-    """What Node makes of the vectors."""
+    """Hold the vectors against the SDK in Node."""
     held: dict[str, Any] = json.loads(run(SCRIPT))
     return held
 
