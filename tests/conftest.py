@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -43,6 +44,10 @@ for variable in (
 
 # argparse would look for a translation's file at each word of each command's help, though none is read.
 os.environ["LANGUAGE"] = "C"
+
+# Python keeps compiled modules, even if told not to: hundreds of processes start, and each would compile them again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A core has a process of tests already: BLAS's threads would spin while they wait for each other. Before numpy loads.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

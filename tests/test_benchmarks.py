@@ -419,10 +419,7 @@ def test_an_aim_for_tables_that_is_missed_is_named(n: int, two_way: float, mbi: 
 
 def test_audits_are_measured_and_what_they_miss_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert audits.audit_registry("flag", of_metric(EVERY["flag"]), 300, 10) == []
-    with (
-        patch.object(audits, "EVERY", {"flag": EVERY["flag"]}),
-        patch.object(audits, "SAMPLES_OF_MANY", 200),
-    ):
+    with patch.object(audits, "EVERY", {"flag": EVERY["flag"]}), patch.object(audits, "SAMPLES_OF_MANY", 200):
         assert audits.many(4) == []
     printed = capsys.readouterr().out
     assert "1.0000=" in printed

@@ -141,6 +141,11 @@ class Installed:
     def dither(self, *arguments: str, code: int = 0) -> str:
         return run(self.bin / "dither", *arguments, cwd=self.directory, code=code)
 
+    def several(self, *commands: Sequence[str]) -> str:
+        """Run commands of `dither` in one process; return all that they print, and then a list of their exit codes."""
+        run_each = f"[main(words) for words in {commands!r}]"
+        return self.python("-c", f"import sys; from dither.cli import main; print({run_each}, file=sys.stderr)")
+
     @property
     def site(self) -> Path:
         (site,) = self.directory.glob("venv/lib/python*/site-packages")
@@ -297,12 +302,12 @@ def test_what_an_app_ships_is_small(core: Installed) -> None:
 def test_the_core_has_the_commands_of_an_app_developer(core: Installed) -> None:
     assert core.dither("--version").strip() == f"dither {version()}"
     assert "metrics" in core.dither("--help")
-    core.dither("metrics", "new", "metrics.toml", "--app", "notes", "--metric", "theme=choice", "--metric", "dark=flag")
-    core.dither("metrics", "check", "metrics.toml")
-    core.dither("metrics", "compile", "metrics.toml", "--out", "metrics.json")
+    new = ("metrics", "new", "metrics.toml", "--app", "notes", "--metric", "theme=choice", "--metric", "dark=flag")
+    actions = (("check",), ("compile", "--out", "metrics.json"), ("diff", "metrics.toml"))
+    others = (("metrics", action, "metrics.toml", *more) for action, *more in actions)
+    assert core.several(new, *others).endswith("[0, 0, 0, 0]\n")
     for action in ("docs", "types"):
         assert "theme" in core.dither("metrics", action, "metrics.toml")
-    core.dither("metrics", "diff", "metrics.toml", "metrics.toml")
 
 
 def test_the_core_reads_past_what_is_published(core: Installed) -> None:
@@ -329,21 +334,20 @@ def test_no_command_of_the_core_ends_in_a_traceback(core: Installed) -> None:
     assert codes.count("\ndither: this comes with the aggregator: pip install dither-aggregator\n") == len(ends) - 2 > 0
 
 
-@pytest.mark.parametrize(
-    "options", [("--scenario", "year"), ("--installs", "5000", "--on", "50")], ids=lambda of: of[0]
-)
-def test_planning_names_the_package_that_it_comes_with(
-    core: Installed, whole: Installed, options: tuple[str, ...], tmp_path: Path
-) -> None:
-    path = str(tmp_path / "asked.toml")
+def test_planning_names_the_package_that_it_comes_with(core: Installed, whole: Installed, tmp_path: Path) -> None:
+    path, installs = str(tmp_path / "asked.toml"), ("--installs", "5000", "--on", "50")
     core.dither("metrics", "new", path, "--app", "notes", "--metric", "dark=flag")
-    commands = (("privacy",), ("metrics", "check")) if options[0] == "--installs" else (("privacy",),)
-    for command in commands:
-        # On stderr, which goes with the rest.
-        assert "this comes with the aggregator: pip install dither-aggregator\n" in core.dither(
-            *command, path, *options, code=2
-        )
-        assert "dark" in whole.dither(*command, path, *options)
+    privacy, check = (
+        [("privacy", path, "--scenario", "year"), ("privacy", path, *installs)],
+        ("metrics", "check", path, *installs),
+    )
+    # On stderr, which goes with the rest.
+    said = core.several(*privacy) + core.dither(*check, code=2)
+    assert said.count("this comes with the aggregator: pip install dither-aggregator\n") == 3
+    assert "[2, 2]\n" in said
+    said = whole.several(*privacy, check)
+    assert said.count("dark") >= 3
+    assert said.endswith("[0, 0, 0]\n")
 
 
 def test_an_app_is_typed_by_what_is_installed(core: Installed) -> None:

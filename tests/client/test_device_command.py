@@ -55,11 +55,7 @@ def test_inspect_shows_what_the_device_keeps(
         "last_day": "2026-11-20",
         "choice": "agreed",
         "refused": ["gone"],
-        "metrics": {
-            "color": ANSWERED,
-            "dark": ANSWERED,
-            "gone": {"silent": "refused", "until": None},
-        },
+        "metrics": {"color": ANSWERED, "dark": ANSWERED, "gone": {"silent": "refused", "until": None}},
         "silent_until": None,
         "erasing": False,
         "cohort": None,

@@ -143,7 +143,7 @@ def test_it_says_what_guesses_of_one_in_two_and_of_one_in_ten_may_become(
             1,
             [
                 "one device: after all reports about all questions an even guess may be all but 100 % sure, "
-                "above 99 %: device_epsilon 400, and e^400 is more than a million : 1",
+                "above 99 %: device_epsilon 400, and e^400 is more than a million : 1"
             ],
         ),
         (
@@ -194,10 +194,7 @@ def test_all_reports_of_a_memoized_answer_have_a_line_of_their_own(
 
 
 def test_hidden_presence_says_what_it_does_not_hide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, words = (
-        tmp_path / "metrics.toml",
-        "not hidden is who runs the app in a period, as each device that does",
-    )
+    path, words = (tmp_path / "metrics.toml", "not hidden is who runs the app in a period, as each device that does")
     for presence, lines in (("hidden", 2), ("public", 0)):  # of both metrics
         path.write_text(registry_text(presence=presence, device_epsilon="90"), encoding="utf-8")
         for command in (["metrics", "check"], ["privacy"]):

@@ -97,10 +97,7 @@ SAID = [
     ({}, ["changes the odds of one answer against another by a factor of at most 7.4 (epsilon 2), from even odds"]),
     ({}, ["from even odds to at most 88.1 %.", "At most 3 reports, together a factor of at most 404 (epsilon 6)"]),
     ({"reports": 1}, ["At most 1 report, together"]),
-    (
-        {},
-        ["change the odds by a factor of at most 2.4 \N{MULTIPLICATION SIGN} 10¹⁷ (epsilon 40), from even odds"],
-    ),
+    ({}, ["change the odds by a factor of at most 2.4 \N{MULTIPLICATION SIGN} 10¹⁷ (epsilon 40), from even odds"]),
     ({}, ["Drawn anew for every report.", "Not hidden. A report shows that your device answers"]),
     ({"expires": "2027-06-30"}, ["2027-06-30. Then devices say nothing more"]),
     ({}, ["At most once a day. Days are", "team@example.org", "Low: how much your true answer", "color"]),

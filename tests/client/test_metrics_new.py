@@ -96,8 +96,7 @@ def test_a_registry_that_could_not_be_used_is_not_written(
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--metric", "theme"], ["--metric", "theme=colour"], ["--metric", "The me=flag"], ["--app", "My App"]],
+    "arguments", [["--metric", "theme"], ["--metric", "theme=colour"], ["--metric", "The me=flag"], ["--app", "My App"]]
 )
 def test_a_name_or_kind_that_cannot_be_is_refused(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

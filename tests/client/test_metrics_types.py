@@ -237,8 +237,7 @@ def test_every_metric_has_a_class_of_its_own() -> None:
 WRITTEN = {
     "all kinds": asked(dark=FLAG, color=COLOR, tools=TOOLS, long=LONG, crash=CRASH, keyword=KEYWORD),
     "awkward texts": asked(
-        awkward={"values": AWKWARD, "question": 'Why """?'},
-        **{f"v{n}": {"values": [v]} for n, v in enumerate(AWKWARD)},
+        awkward={"values": AWKWARD, "question": 'Why """?'}, **{f"v{n}": {"values": [v]} for n, v in enumerate(AWKWARD)}
     ),
     "all widths": asked(**{f"a{length}": {"values": ["x" * length]} for length in range(35, 60)}),
     "all widths of columns": asked(

@@ -152,9 +152,7 @@ def test_spent_for_good() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"reports": 1}, {"reports": 3}, {"reports": 1, "schedule": "spread"}, MEMO, {"period": "3d"}],
-    ids=str,
+    "changes", [{"reports": 1}, {"reports": 3}, {"reports": 1, "schedule": "spread"}, MEMO, {"period": "3d"}], ids=str
 )
 def test_what_is_said_of_a_metric_is_what_its_next_answer_meets(changes: dict[str, Any]) -> None:
     """Also where what waits is built to make room for it, and where the metric was never asked."""

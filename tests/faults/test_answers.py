@@ -300,8 +300,7 @@ print(time.time())
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "then",
-    ["", "telemetry.flush(0.5)", "telemetry.flush(0.5); telemetry.close()", "telemetry.close()"],
+    "then", ["", "telemetry.flush(0.5)", "telemetry.flush(0.5); telemetry.close()", "telemetry.close()"]
 )
 def test_a_program_ends_at_once_though_the_server_hangs(home: Path, then: str) -> None:
     with hung() as url:

@@ -189,9 +189,7 @@ def moments_without_answers() -> list[float]:
 
 @pytest.mark.parametrize("fault", [wake_for_each, plan_for_each])
 def test_moments_that_depend_on_answers_are_seen(
-    fault: Callable[[pytest.MonkeyPatch], None],
-    moments_without_answers: list[float],
-    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None], moments_without_answers: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
     assert distance(moments(SUSPENDED, answers=True), moments_without_answers) > LIMIT

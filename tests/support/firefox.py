@@ -28,12 +28,17 @@ UNTIL_IT_ENDS: dict[str, Any] = {"open_timeout": None, "ping_interval": None}
 PREFERENCES = {
     "app.update.auto": False,
     "browser.shell.checkDefaultBrowser": False,
+    "browser.newtab.preload": False,
+    "browser.newtabpage.enabled": False,
+    "browser.startup.page": 0,
     "datareporting.policy.dataSubmissionEnabled": False,
+    "dom.ipc.processPrelaunch.enabled": False,
     "network.captive-portal-service.enabled": False,
     "network.connectivity-service.enabled": False,
+    "services.settings.server": "data:,",
     "toolkit.telemetry.enabled": False,
 }
-"""Nothing is asked of anybody beyond this machine."""
+"""Nothing is asked of anybody beyond this machine, and no page is made ready that no test opens."""
 _LISTENS = re.compile(rb"WebDriver BiDi listening on (ws://\S+)")
 
 

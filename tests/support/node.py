@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,6 +83,14 @@ class Device:
                 raise NodeError(came["error"])
             else:
                 return came.get("result")
+
+    def law(self, name: str, **arguments: Any) -> list[tuple[Any, Fraction]]:
+        """Return what a function that draws may return, with exact probabilities: it runs for each series of decisions.
+
+        A result may come more than once, and with no probability.
+        """
+        came = self.call("law", of=name, **arguments)
+        return [(result, Fraction(int(numerator), int(denominator))) for result, denominator, numerator in came]
 
     def _say(self, document: object) -> None:
         self._write(json.dumps(document))

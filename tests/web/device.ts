@@ -1,8 +1,8 @@
 /**
  * The web SDK for tests in Python (tests/support/node.py): asked in lines of JSON, it asks back for each coin.
  *
- * Whoever asks decides each coin and each integer below a bound, and so runs through every decision that the SDK can
- * make. The SDK's own comparison is run all the same, on bits beside the threshold, on the side that was decided.
+ * Whoever asks decides each coin and each integer below a bound; `law` decides each in every way. The SDK's own
+ * comparison is run all the same, on bits beside the threshold, on the side that was decided.
  */
 
 import { readSync, writeSync } from "node:fs";
@@ -33,18 +33,23 @@ class Asked extends Coins {
   }
 
   override coin(threshold: bigint): boolean {
-    this.next = ask({ coin: `${threshold}` }) === "1" ? threshold - 1n : threshold;
+    this.next = decide("coin", threshold) === 1n ? threshold - 1n : threshold;
     return super.coin(threshold);
   }
 
   override below(size: number | bigint): bigint {
-    this.next = BigInt(ask({ below: `${size}` }));
+    this.next = decide("below", BigInt(size));
     return super.below(size);
   }
 }
 
+/** Return whether a coin of a threshold falls, or an integer below a bound. */
+type Decide = (what: "coin" | "below", of: bigint) => bigint;
+const askedFor: Decide = (what, of) => BigInt(ask({ [what]: `${of}` }));
+let decide = askedFor;
 const asked = new Asked();
 const metrics: CompiledMetric[] = [];
+const ALL = 1n << 64n;
 
 /** Read an answer: an expression of JavaScript, in which NOTHING is the device with nothing to report. */
 function read(expression: string): unknown {
@@ -83,6 +88,28 @@ const calls: Record<string, (request: any) => unknown> = {
     const made = await madeBy(metrics[metric]!, cell);
     return made.mechanism.write(repeat(made, memo as Report, asked), made.integers);
   },
+  /** Run another call once for every series of decisions; return the outcomes, each with its probability's fraction. */
+  async law({ of, ...request }) {
+    const law = new Map<string, bigint>();
+    const pending: bigint[][] = [[]];
+    for (let decisions = pending.pop(); decisions; decisions = pending.pop()) {
+      const taken = [...decisions];
+      let [place, numerator, denominator] = [0, 1n, 1n];
+      decide = (what, bound) => {
+        if (place === taken.length) {
+          for (let other = 1n; other < (what === "coin" ? 2n : bound); other++) pending.push([...taken, other]);
+          taken.push(0n);
+        }
+        const choice = taken[place++]!;
+        numerator *= what === "below" ? 1n : choice ? bound : ALL - bound;
+        denominator *= what === "below" ? bound : ALL;
+        return choice;
+      };
+      const outcome = JSON.stringify([await calls[of]!(request), `${denominator}`]);
+      law.set(outcome, (law.get(outcome) ?? 0n) + numerator);
+    }
+    return [...law].map(([outcome, numerator]) => [...JSON.parse(outcome), `${numerator}`]);
+  },
   /** Draw integers by bits that are given: numbers of bits are held against those that are asked for. */
   below: ({ size, bits }) => `${tape(bits).below(size)}`,
   coin: ({ threshold, bits }) => tape(bits).coin(BigInt(threshold)),
@@ -106,9 +133,9 @@ function tape(bits: [number, string][]): Coins {
 // Lines. They are read at once, for a coin cannot wait.
 
 let unread = Buffer.alloc(0);
+const chunk = Buffer.alloc(1 << 16);
 
 function line(): string | undefined {
-  const chunk = Buffer.alloc(1 << 16);
   while (!unread.includes(10)) {
     const count = readSync(0, chunk);
     if (!count) return undefined;
@@ -132,6 +159,7 @@ function ask(question: unknown): string {
 
 for (let request = line(); request !== undefined; request = line()) {
   const { call, ...rest } = JSON.parse(request);
+  decide = askedFor;
   try {
     say({ result: await calls[call]!(rest) });
   } catch (error) {

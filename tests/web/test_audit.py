@@ -48,14 +48,6 @@ class Length(WebSDK):
     inputs = ("0", "0.3", "9", "'5'", NOTHING)
 
 
-class Cheap(Theme):
-    epsilon = "1.9"
-
-
-class Spoiled(Theme):
-    """Set by a test to a script with a bug."""
-
-
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
     yield
@@ -74,17 +66,9 @@ def test_an_audit_tells_the_exact_law_of_the_web_sdk(capsys: pytest.CaptureFixtu
     assert (code, bool(re.search(r"outcome +2 +2 +1\.\d+ .* holds", table))) == (0, True), table
 
 
-def test_an_audit_finds_a_web_sdk_that_declares_too_little(capsys: pytest.CaptureFixture[str]) -> None:
-    code, table = audited(capsys, Cheap)
-    assert (code, "holds" in table) == (1, False), table
-
-
-@pytest.mark.parametrize("bug", ["one other too few", "a subset too light"])
 def test_an_audit_finds_a_planted_bug(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bug: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Spoiled, "script", planted(tmp_path, *PLANTED[bug]))
-    monkeypatch.setattr(Spoiled, "asked", "hidden flag" if "other" in bug else "choice")
-    monkeypatch.setattr(Spoiled, "inputs", ("true", "false", NOTHING) if "other" in bug else Theme.inputs)
-    code, table = audited(capsys, Spoiled)
+    monkeypatch.setattr(Theme, "script", planted(tmp_path, *PLANTED["a subset too light"]))
+    code, table = audited(capsys, Theme)
     assert (code, "holds" in table) == (1, False), table

@@ -82,8 +82,14 @@ def visited(page: AnyPage, built: Path, tmp_path: Path) -> Iterator[Visited]:
         yield one
 
 
-def test_a_browser_makes_of_the_vectors_what_node_makes(built: Path, page: AnyPage) -> None:
-    in_node: dict[str, Any] = json.loads(run(SCRIPT))
+@pytest.fixture(scope="module")
+def in_node() -> dict[str, Any]:
+    """Hold the vectors against the SDK in Node."""
+    held: dict[str, Any] = json.loads(run(SCRIPT))
+    return held
+
+
+def test_a_browser_makes_of_the_vectors_what_node_makes(built: Path, page: AnyPage, in_node: dict[str, Any]) -> None:
     with site(built) as url:
         page.goto(url)
         came = page.evaluate(RUN, [*in_node])

@@ -60,18 +60,7 @@ export const status: Promise<Status> = telemetry.status();
 """,
         encoding="utf-8",
     )
-    options = (
-        "--strict",
-        "--noEmit",
-        "--target",
-        "es2022",
-        "--module",
-        "nodenext",
-        "--lib",
-        "es2022,dom",
-        "--types",
-        "",
-    )
+    options = ["--strict", "--noEmit", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom", "--types"]
     node(WEB / "node_modules" / "typescript" / "bin" / "tsc", *options, "", "app.ts", cwd=tmp_path)
 
 

@@ -11,7 +11,8 @@ import { DAY_MS } from "../src/days.ts";
 import { type Armed, bodyOf, type Upload } from "../src/device.ts";
 import { Bench, KEY, randomOf, registryOf } from "./support.ts";
 
-const LIVES = 1_000;
+/** Of the bugs that were planted in a device each that a thousand lives show, one of the first 64 shows. */
+const LIVES = process.env["SOAK_TESTS"] ? 1_000 : 250;
 const STEPS = 120;
 const REGISTRY = registryOf([
   { name: "daily", charges: 20 },
@@ -110,7 +111,7 @@ function live(seed: number): { server: Counting; taken: number; answers: number 
   return { server, taken, answers };
 }
 
-test("in a thousand lives nothing is counted twice, no budget is exceeded, and no day has two reports", () => {
+test("in hundreds of lives nothing is counted twice, no budget is exceeded, and no day has two reports", () => {
   let [counted, taken, answers] = [0, 0, 0];
   for (let seed = 1; seed <= LIVES; seed++) {
     const life = live(seed * 7_919);

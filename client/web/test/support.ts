@@ -120,7 +120,7 @@ export class Bench {
   do<T>(step: (device: Device) => T): T {
     const state = JSON.parse(JSON.stringify(this.state)) as State;
     const result = step(new Device(this.registry, this.registry.quiet_days, this.draw, state, this.now, consent));
-    this.state = JSON.parse(JSON.stringify(state)) as State;
+    this.state = state;
     return result;
   }
 

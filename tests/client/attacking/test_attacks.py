@@ -30,7 +30,7 @@ def test_without_noise_everybody_is_guessed_right_on_the_first_day() -> None:
 
 
 def test_redrawn_noise_averages_away_and_a_devices_reports_end() -> None:
-    endless, capped = attacked("redrawn", trial(scaled(120, 300), 60)).lines
+    endless, capped = attacked("redrawn", trial(scaled(60, 300), 60)).lines
     assert endless.last.share > 0.98
     assert {point.right for point in capped.points if point.x >= 3} == {capped.last.right}
     # Three reports of epsilon 1: two of three are right.
@@ -82,7 +82,7 @@ def test_where_one_answer_is_all_a_further_one_repeats_it_and_no_change_shows() 
 
 
 def test_new_terms_draw_no_memo_again() -> None:
-    devices = scaled(20, 80)
+    devices = scaled(10, 80)
     found = attacked("revs", trial(devices, scaled(240, 360)))
     anew, rev, integer, name = found.lines
     assert anew.last.share > 0.95

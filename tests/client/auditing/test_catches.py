@@ -233,9 +233,7 @@ def test_ticks_times_epsilon_is_seen_not_to_be_the_loss(monkeypatch: pytest.Monk
     """It says more than there is if answers must overlap: no breach, but not the law's loss either."""
     asked = 'kind = "choices"\nvalues = ["a", "b"]\nticks_max = 3\nmechanism = "oue"\nepsilon = 3\nreports = 1'
     monkeypatch.setattr(
-        UnaryCode,
-        "exp_epsilon",
-        property(lambda self: (self.p * (1 - self.q) / (self.q * (1 - self.p))) ** self.ticks),
+        UnaryCode, "exp_epsilon", property(lambda self: (self.p * (1 - self.q) / (self.q * (1 - self.p))) ** self.ticks)
     )
     (finding,) = audited(reports(of_metric(asked)), 0)
     assert (finding.verdict, finding.equal) == ("", False)
@@ -291,8 +289,8 @@ def test_a_memo_that_all_values_share_is_caught_with_130_devices(monkeypatch: py
     registry = of_metric(MEMO_CHOICE)
     assert found_by_devices(registry, scaled(10, 130), "device, changed") == {"device, changed": ""}
     monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[0]))
-    found = found_by_devices(registry, 130, "device, repeated", "device, changed")
-    assert found == {"device, repeated": "", "device, changed": PROVED}
+    assert found_by_devices(registry, 130, "device, changed") == {"device, changed": PROVED}
+    assert found_by_devices(registry, scaled(10, 130), "device, repeated") == {"device, repeated": ""}
 
 
 def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,9 +107,7 @@ def test_a_thread_with_hidden_metrics_looks_at_the_clocks_midnight_while_it_is_b
 
 
 @pytest.mark.parametrize("memo", [{}, MEMO])
-def test_a_hidden_period_that_only_a_look_has_opened_in_2040_is_dropped_answered_or_not(
-    memo: dict[str, Any],
-) -> None:
+def test_a_hidden_period_that_only_a_look_has_opened_in_2040_is_dropped_answered_or_not(memo: dict[str, Any]) -> None:
     seen = []
     for answered in (False, True):
         clock = Clock()

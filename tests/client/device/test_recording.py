@@ -135,9 +135,7 @@ def test_what_is_known_outlasts_answers_to_other_metrics_and_looks(
     assert seen == ["PRAGMA data_version"]
 
 
-def test_a_metric_of_which_nothing_is_known_is_not_asked_for_it(
-    statements: tuple[Device, Registry, list[str]],
-) -> None:
+def test_a_metric_of_which_nothing_is_known_is_not_asked_for_it(statements: tuple[Device, Registry, list[str]]) -> None:
     device, asked, seen = statements
     record(device, asked)
     seen.clear()

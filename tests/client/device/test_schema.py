@@ -45,8 +45,7 @@ def as_pipe(path: Path) -> None:
 
 @pytest.mark.parametrize("companion", COMPANIONS)
 @pytest.mark.parametrize(
-    ("spoil", "said"),
-    [(as_link, "is a link"), (with_two_names, "has 2 names, as hard links"), (as_pipe, "is no file")],
+    ("spoil", "said"), [(as_link, "is a link"), (with_two_names, "has 2 names, as hard links"), (as_pipe, "is no file")]
 )
 def test_a_file_that_is_not_the_device_s_alone_turns_telemetry_off_and_stays_as_it_is(
     tmp_path: Path, companion: str, spoil: Callable[[Path], None], said: str

@@ -190,9 +190,7 @@ def stored(device: Device) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(device.directory).iterdir() if not path.name.endswith("-shm")}
 
 
-def test_what_was_known_of_a_silent_metric_ends_with_a_change_in_another_process_or_another_day(
-    tmp_path: Path,
-) -> None:
+def test_what_was_known_of_a_silent_metric_ends_with_a_change_in_another_process_or_another_day(tmp_path: Path) -> None:
     clock = Clock()
     device, asked = make(clock, tmp_path)
     other, _ = make(clock, tmp_path, seed=2)

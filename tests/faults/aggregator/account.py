@@ -106,12 +106,7 @@ class Account:
     # Answers.
 
     def acknowledged(
-        self,
-        id_: str,
-        receipt: Receipt | Mapping[str, Any],
-        *,
-        body: bytes | None = None,
-        epoch: date | None = None,
+        self, id_: str, receipt: Receipt | Mapping[str, Any], *, body: bytes | None = None, epoch: date | None = None
     ) -> None:
         """Account for a receipt, which must be that of this upload. `epoch` is the day it counts on, where known."""
         document = receipt.to_document() if isinstance(receipt, Receipt) else receipt
@@ -182,12 +177,7 @@ class Account:
             entry.options.append(option)
 
     def refused(
-        self,
-        id_: str,
-        problem: Problem | Mapping[str, Any],
-        *,
-        body: bytes | None = None,
-        epoch: date | None = None,
+        self, id_: str, problem: Problem | Mapping[str, Any], *, body: bytes | None = None, epoch: date | None = None
     ) -> None:
         """Account for an upload that was not taken, for a reason that must be one."""
         document: Mapping[str, Any] = problem.to_document() if isinstance(problem, Problem) else problem

@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.store import (
-    Receipt,
-    SQLiteStore,
-    StoreError,
-    StoreUnavailable,
-    contract,
-)
+from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, contract
 from dither_aggregator.store.dump import Record, SeenRecord, ShardRecord
 from dither_aggregator.store.packing import day_number, fold_read, pack_entry, pack_groups
 from dither_aggregator.store.records import Final, LogRead, Poison, Segment
@@ -285,11 +279,7 @@ def replay_into_the_old_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def replay_and_keep(patch: pytest.MonkeyPatch) -> None:
-    say(
-        patch,
-        "DELETE FROM quarantine WHERE id = ? RETURNING",
-        "UPDATE quarantine SET id = id WHERE id = ? RETURNING",
-    )
+    say(patch, "DELETE FROM quarantine WHERE id = ? RETURNING", "UPDATE quarantine SET id = id WHERE id = ? RETURNING")
 
 
 def replay_and_lose_in_redis(patch: pytest.MonkeyPatch) -> None:
