@@ -96,10 +96,7 @@ def ask_peers() -> Speeds:
     for peer in ("pure_ldp", "multi_freq_ldpy"):
         names = sorted({name for pairs in PEERS.values() for whose, name in pairs if whose == peer})
         asked = [(name, d) for name in names for d in SIZES]
-        answers = ask(
-            peer,
-            [{"mechanism": name, "d": d, "epsilon": float(EPSILON)} for name, d in asked],
-        )
+        answers = ask(peer, [{"mechanism": name, "d": d, "epsilon": float(EPSILON)} for name, d in asked])
         found |= {(peer, name, d): answer for (name, d), answer in zip(asked, answers, strict=True)}
     return found
 

@@ -104,10 +104,7 @@ METRICS: dict[str, tuple[str, list[Any]]] = {
     "choices, memoized sue": (choices(12, 3, "2", permanently("6"), by("sue")), CHOICES),
     "number, even ranges": (number("1", "low = 0\nhigh = 60\nbuckets = 12", FRESH), NUMBER),
     "number, many ranges": (number("2", "low = -5\nhigh = 5\nbuckets = 256\ndecimals = 3", FRESH), NUMBER),
-    "number, a logarithmic scale": (
-        number("0.5", 'low = 0.01\nhigh = 60\nbuckets = 64\nscale = "log"', FRESH),
-        NUMBER,
-    ),
+    "number, a logarithmic scale": (number("0.5", 'low = 0.01\nhigh = 60\nbuckets = 64\nscale = "log"', FRESH), NUMBER),
     "number, whole powers": (number("4", 'low = 1\nhigh = 1024\nbuckets = 10\nscale = "log"', FRESH), NUMBER),
     "number, listed edges, hidden": (number("1", "edges = [0, 1, 5, 250]\ndecimals = 1", FRESH, HIDDEN), NUMBER),
     "number, the mean alone": (number("1", 'low = 0\nhigh = 60\nasks = ["mean"]', FRESH), NUMBER),

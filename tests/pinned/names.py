@@ -83,10 +83,7 @@ def said(parser: argparse.ArgumentParser, before: str) -> set[str]:
 
 def operations() -> dict[str, list[str]]:
     """Return what the API answers, and of each the parameters that it takes."""
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        sqlite_store(Registry.load(REGISTRY), Path(directory)) as store,
-    ):
+    with tempfile.TemporaryDirectory() as directory, sqlite_store(Registry.load(REGISTRY), Path(directory)) as store:
         described = reading_app(store).test_client().get("/openapi.json").get_json()
     return {
         f"{method.upper()} {path}": sorted({one["name"] for one in operation.get("parameters", ()) if "name" in one})

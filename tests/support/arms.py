@@ -54,11 +54,7 @@ def draw(
 
 EFFECT = (population(0.2, 0.5), population(0.3, 0.4), population(0.2, 0.5))
 SAME = (population(0.2, 0.5),) * 3
-CASES = [
-    ((20_000, 20_000), "1", PAIRS),
-    ((6_000, 30_000), "4", PAIRS),
-    ((3_000, 3_000, 9_000), "2", PRODUCT),
-]
+CASES = [((20_000, 20_000), "1", PAIRS), ((6_000, 30_000), "4", PAIRS), ((3_000, 3_000, 9_000), "2", PRODUCT)]
 
 
 def truth_of(row: TableRow, arms: int, n: Sequence[int]) -> float:

@@ -97,11 +97,7 @@ def live(world: World, rng: np.random.Generator) -> Fleet:
 
 
 def _reinstalled(
-    world: World,
-    rng: np.random.Generator,
-    quits: Floats,
-    fleet: tuple[npt.NDArray[Any], ...],
-    weeks: int,
+    world: World, rng: np.random.Generator, quits: Floats, fleet: tuple[npt.NDArray[Any], ...], weeks: int
 ) -> tuple[Ints, Ints, Ints, Ints, npt.NDArray[np.bool_], Floats]:
     """Add what is a new device of the same person, from the week on in which the one before was erased."""
     begins, ends, *rest = fleet

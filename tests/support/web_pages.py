@@ -23,13 +23,7 @@ def node(*arguments: object, cwd: Path = WEB, within_s: float = 300) -> str:
     command = [str(NODE), *map(str, arguments)]
     environment = {"PATH": f"{NODE.parent}:/usr/bin:/bin", "HOME": str(cwd)}
     ended = subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=within_s,
-        check=False,
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=within_s, check=False
     )
     assert ended.returncode == 0, ended.stderr + ended.stdout
     return ended.stdout
