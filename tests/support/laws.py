@@ -33,7 +33,7 @@ class BranchingRng(Rng):
 
     decisions: list[int]
     taken: list[tuple[int, Sequence[int], int]]
-    """Of each decision: the branch taken, the weights of all, and their sum."""
+    """The branch that each decision took, the weights of all, and their sum."""
 
     @staticmethod
     def _never(bits: int) -> int:

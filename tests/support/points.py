@@ -52,7 +52,7 @@ def points_on(design: PGR, values: Counts, rng: np.random.Generator) -> Counts:
     places = starts[first] + vectors @ _powers(order, t) - _powers(order, t)[first]
     numbers = np.empty(design.outputs, dtype=np.int64)
     numbers[places_of_points(design.outputs, prime)] = np.arange(design.outputs)
-    return numbers[places]
+    return np.asarray(numbers[places], dtype=np.int64)
 
 
 def _coordinates(design: PGR, values: Counts) -> Counts:
