@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.multiplicity import adaptive, benjamini_hochberg, holm, null_share, selected_z, simes
+from dither_aggregator.analysis.multiplicity import (
+    adaptive,
+    benjamini_hochberg,
+    family,
+    holm,
+    null_share,
+    selected_z,
+    simes,
+)
 from tests.support.soaking import scaled
 
 
@@ -29,6 +37,17 @@ def test_alpha_is_divided_by_the_share_of_nulls() -> None:
     assert (adaptive(p_values, 0.05) == benjamini_hochberg(p_values, 0.05 / nulls)).all()
     assert adaptive(p_values, 0.05).sum() > 1.5 * benjamini_hochberg(p_values, 0.05).sum()
     assert not adaptive(np.full(8, 0.06), 0.05).any(), "none where Benjamini and Hochberg call none"
+
+
+def test_many_weak_ones_are_called_where_only_their_sum_tells() -> None:
+    """Of 900 strings with .85 standard errors each, beside 200 that nobody has, no single one says it."""
+    scores = np.random.default_rng(7).normal(np.append(np.zeros(200), np.full(900, 0.85)))
+    p_values = ndtr(-scores)
+    assert not benjamini_hochberg(p_values, 0.05).any()
+    assert 0 < family(p_values) < 1e-50 < simes(p_values)
+    assert adaptive(p_values, 0.05).sum() > 100
+    nulls = ndtr(-np.random.default_rng(8).normal(size=(20_000, 50)))
+    assert all(family(each) == simes(each) for each in nulls)
 
 
 def test_no_estimate_below_zero_is_called_true() -> None:
@@ -68,6 +87,7 @@ ZIPF = 12 / np.arange(1, 81) ** 1.2
 FAMILIES = {
     **{f"{nulls} of 100": np.append(np.zeros(nulls), np.full(100 - nulls, 2.5)) for nulls in (20, 60, 100)},
     "few among many weak": np.append(np.zeros(30), np.full(270, 1.5)),
+    "all but a few too weak for one to tell": np.append(np.zeros(100), np.full(450, 0.9)),
     "a heavy tail": np.append(np.zeros(20), ZIPF),
     "a heavy tail that ends": np.append(np.zeros(100), ZIPF[ZIPF > 2.5]),
 }

@@ -38,8 +38,8 @@ def test_chances_have_ends() -> None:
 def test_intervals_that_hold_each_alone_do_though_the_list_misses_half() -> None:
     """Half have one text that is not listed, in eight cohorts: 60 lists of ten that are there and 40 that nobody has.
 
-    The planted bug has a normal law. Of .95, the mean of 60 lists has a standard error of .0042, for the texts of a
-    list miss together: below .93 it is in less than one of 10^6 samples. Here it is .947, and of the bug .880.
+    The planted bug has a normal law. The texts of a list miss together, so that the mean of 60 lists has a standard
+    error of .0042: of .95 it is below .93 in less than one of 10^6 samples. Here it is .947, and of the bug .880.
     """
     channel, nulls = ONE_MISSING["8 cohorts of 57"]
     shares = np.append(0.5, np.append(np.full(10, 0.05), np.zeros(nulls - 10)))

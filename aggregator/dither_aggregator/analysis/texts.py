@@ -16,7 +16,7 @@ from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX, chances
 from dither_aggregator.analysis.functional import answers_part, answers_variance
 from dither_aggregator.analysis.hashed import STRANGERS_MIN, HashedShares, Rows, Unlisted
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, devices_reach, effective
-from dither_aggregator.analysis.multiplicity import adaptive, holm, simes
+from dither_aggregator.analysis.multiplicity import adaptive, family, holm
 from dither_aggregator.analysis.reading import BadView, Estimand, Lines, Reading, View
 from dither_aggregator.analysis.reading_cache import part_once
 from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
@@ -112,7 +112,7 @@ class TextsReading(Reading):
             unlisted,
             rest,
             bins,
-            p_value=simes(chances),
+            p_value=family(chances),
             twins=twins,
             scores=True,
             noun="candidate",
