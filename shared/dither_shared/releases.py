@@ -137,7 +137,7 @@ def unpublished(kind: "Kind[Any, Answer]", asked: "Asked") -> str:
 
 
 def has_supports(cells: "Cells", names: Sequence[str]) -> bool:
-    """Tell whether a release counts the supports of named texts. Of memoized texts it counts symbols, which are few."""
+    """Tell whether a release counts the supports of named texts. It counts symbols of memoized ones, which are few."""
     return bool(names) and not cells.memoized
 
 

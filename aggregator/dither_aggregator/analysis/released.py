@@ -87,7 +87,7 @@ class ReleasedTally:
     counts: Counts
     """As `counting.folding.tables` has them: for each cell its reports, then their counts. They may be negative.
 
-    Of texts with fresh noise as `rows` has them.
+    Those of texts with fresh noise, and of words, are as `rows` has them.
     """
     noise: ReleaseNoise
     """The law of the noise on each count."""

@@ -136,7 +136,7 @@ class TextKind(Kind[TextDomain, Read]):
     def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
         """Return that of a text which nobody has: it is looked for in every row, and n is counted in each as well.
 
-        Of a memo it is that of its bucket in one cohort.
+        For a memo it is that of its bucket in one cohort.
         """
         points = PureMechanism.of(cells.mechanism)
         if cells.memoized:

@@ -217,12 +217,12 @@ def test_a_device_is_told_by_no_more_than_epsilon_also_where_its_report_decides_
     assert bound_of(world, 20, noise=False) == inf
 
 
-# What noise the search expects.
+# The noise that the search expects.
 
 
 @pytest.mark.usefixtures("few")
 def test_the_search_knows_the_noise_of_the_counts_that_it_reads() -> None:
-    """Of texts that nobody has: their shares have the variance that is said, most of it by the noise."""
+    """Shares of texts that nobody has vary as much as is said, most of it by the noise."""
     plan, rng = plan_of(), np.random.default_rng(3)
     mechanism = PGR.of(plan.cells.mechanism_of(0))
     noise, n, rounds = ReleaseNoise(50_000, 1, 1), 40_000, 60
@@ -254,7 +254,7 @@ def test_a_level_with_too_few_reports_is_not_read() -> None:
     assert estimand_of(plan).found_names(tally) == (OTHER,)
 
 
-# What is told.
+# Names and intervals.
 
 
 def counts_with(plan: Plan, names: tuple[str, ...], shares: dict[str, float], n: int) -> list[int]:
@@ -293,7 +293,7 @@ def test_words_that_stand_out_are_named_and_intervals_hold_over_all_that_were_lo
 
 
 def test_a_word_that_nobody_has_is_named_as_seldom_as_is_said() -> None:
-    """Of m texts that nobody has, .025 releases name any: the bound of a binomial of this many at 1e-6."""
+    """A release in 40 names any of the texts that nobody has: the bound of a binomial of this many at 1e-6."""
     plan, rounds = plan_of(), 400
     names = tuple(f"nobody {place}" for place in range(40))
     mechanism, rng = PGR.of(plan.cells.mechanism_of(0)), np.random.default_rng(9)
