@@ -375,6 +375,8 @@ class Functionals(Sums):
         By the law of pairs it is that of as many rare bits as have its variance. A few points with far more weight on
         them than others make it large: then reports seldom show the variance.
         """
+        if self.mechanism.geometry is not None:
+            return _skewness(self.mechanism, weights)
         return _skewness(self.mechanism, weights, self.n * replace(self, repeats=1).variance(weights, "reports"))
 
     def extremes(self, weights: Floats) -> tuple[float, float]:
