@@ -254,7 +254,7 @@ def lived(seed: int, devices: int = 2_000) -> tuple[Ints, Ints, float]:
     begins, ends = rng.integers(-days, days, size=devices), rng.integers(0, 2 * days, size=devices)
     day = np.arange(days)[:, np.newaxis]
     used = (rng.random((days, devices)) < eager) & (begins <= day) & (day < ends)
-    month = used.reshape(4, MONTH, devices).any(axis=1)
+    month: npt.NDArray[np.bool_] = np.logical_or.reduce(used.reshape(4, MONTH, devices), axis=1)
     slow = rng.permutation(devices) < devices * LATE / 2
 
     def came(by: npt.NDArray[np.bool_], part: float) -> Ints:

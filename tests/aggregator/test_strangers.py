@@ -43,7 +43,8 @@ def test_intervals_that_hold_each_alone_do_though_the_list_misses_half() -> None
     """
     channel, nulls = ONE_MISSING["8 cohorts of 57"]
     shares = np.append(0.5, np.append(np.full(10, 0.05), np.zeros(nulls - 10)))
-    held, planted = [], []
+    held: list[float] = []
+    planted: list[float] = []
     for seed in range(60):
         tally, values, bits = drawn(channel, shares, 100_000, seed)
         decoded = decode(tally, values[1:], bits[1:], channel)
