@@ -111,8 +111,8 @@ def test_what_the_units_run_loses_nothing_when_it_is_restarted_and_backed_up_und
             assert cluster[SERVE].stop() == 0
             cluster[SERVE].start()
             load.wait_for(UPLOADS)
-            unit = (DEPLOY / "systemd/dither-backup.service").read_text(encoding="utf-8")
-            back = shlex.split(re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0])
+            written = (DEPLOY / "systemd/dither-backup.service").read_text(encoding="utf-8")
+            back = shlex.split(re.findall(r"^ExecStart=(.*)$", written, re.MULTILINE)[0])
             assert back[:2] == ["/bin/sh", "-c"]
             file = tmp_path / "backups" / "Mon.dither"
             cluster.run(back[2].removeprefix("exec ").replace("$(date --utc +%%a)", "Mon"))
