@@ -607,6 +607,7 @@ OF_EACH = (
     *(
         "/metrics/{metric}/time",
         "/metrics/{metric}/privacy",
+        "/metrics/{metric}/share",
         "/compare?metric={metric}",
         "/plan?kind={kind}&n=2000&epsilon=2",
     ),
