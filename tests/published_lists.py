@@ -1,7 +1,7 @@
 """Makes the lists of `dither_shared/published` of their sources: `python -m tests.published_lists` writes them again.
 
-Each source is one archive of a package, by its version and SHA-256, which pip or npm brings. Whoever takes a newer one
-also changes the names in shared/registry.md, the versions in aggregator/NOTICE and the licences in its pyproject.toml.
+Each source is one archive of a package, by its version and SHA-256, which pip or npm brings. A newer one
+also changes names in shared/registry.md, versions in aggregator/NOTICE and perhaps licences in its pyproject.toml.
 """
 
 import hashlib

@@ -40,7 +40,7 @@ def test_alpha_is_divided_by_the_share_of_nulls() -> None:
 
 
 def test_many_weak_ones_are_called_where_only_their_sum_tells() -> None:
-    """Of 900 strings with .85 standard errors each, beside 200 that nobody has, no single one says it."""
+    """No single one says it of 900 strings with .85 standard errors each, beside 200 that nobody has."""
     scores = np.random.default_rng(7).normal(np.append(np.zeros(200), np.full(900, 0.85)))
     p_values = ndtr(-scores)
     assert not benjamini_hochberg(p_values, 0.05).any()

@@ -173,7 +173,7 @@ def found_of(came: Sequence[int], began: int = 0) -> list[int | None]:
 @pytest.mark.parametrize("outage", [range(20, 34), range(15, 45), range(2, 5), range(2, 16)], ids=str)
 @pytest.mark.parametrize("part", [0.5, 0.75, 1.0])
 def test_no_bound_is_false_after_an_outage_of_a_fleet(outage: range, part: float) -> None:
-    """Of any length, and at the metric's beginning, where no week before it has more."""
+    """It may have any length, and be at the metric's beginning, so that no week before it has more."""
     began = outage.start > 2
     for seed in range(scaled(2, 20)):
         rng = np.random.default_rng([seed, outage.start])
@@ -254,7 +254,7 @@ def lived(seed: int, devices: int = 2_000) -> tuple[Ints, Ints, float]:
     begins, ends = rng.integers(-days, days, size=devices), rng.integers(0, 2 * days, size=devices)
     day = np.arange(days)[:, np.newaxis]
     used = (rng.random((days, devices)) < eager) & (begins <= day) & (day < ends)
-    month: npt.NDArray[np.bool_] = np.logical_or.reduce(used.reshape(4, MONTH, devices), axis=1)
+    month = np.asarray(used.reshape(4, MONTH, devices).any(axis=1))
     slow = rng.permutation(devices) < devices * LATE / 2
 
     def came(by: npt.NDArray[np.bool_], part: float) -> Ints:
@@ -271,7 +271,7 @@ def lived(seed: int, devices: int = 2_000) -> tuple[Ints, Ints, float]:
 
 
 def test_how_often_devices_are_used_is_within_its_interval() -> None:
-    """Where 15 % of all reports come late or never, and fleets that grow and shrink: of each metric by itself."""
+    """15 % of the reports of both metrics, or of one, come late or never, in fleets that grow and shrink."""
     worlds = scaled(60, 1_000)
     held, near, widths = 0, 0, []
     for seed in range(worlds):

@@ -51,7 +51,8 @@ def test_intervals_that_hold_each_alone_do_though_the_list_misses_half() -> None
         rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
         for law, freedom in ((held, decoded.error_freedom), (planted, FREEDOM_MAX)):
             ends = _shown(rows, View(simultaneous=False), decoded.n, 1, freedom)
-            law.append(np.mean([row.lower <= share <= row.upper for row, share in zip(ends, shares[1:], strict=True)]))
+            inside = [row.lower <= share <= row.upper for row, share in zip(ends, shares[1:], strict=True)]
+            law.append(float(np.mean(inside)))
     assert np.mean(held) > 0.93
     assert np.mean(planted) < 0.9
 

@@ -13,11 +13,11 @@ Effects have a lognormal law here. One that makes them too small to be seen besi
 that small count as nulls.
 
 `adaptive` calls anything true in at most a share of alpha of families that are nulls alone: that is Benjamini's and
-Hochberg's proof, for tests that are independent or go together. Where very many are a little above zero, none by itself
-says so, but their sum does: `family` takes it where nulls' sum gets so far once in millions of times, if they are
-independent. Those of texts nearly are: the sums of lists that nobody has had standard deviations of .6 to 1.13 of that,
-and means below zero. In other families a benchmark
-measures that a share of alpha is wrong on average (`tests/benchmarks`, section `missed`); it is not proved. All of
+Hochberg's proof, for tests that are independent or go together. Very many that are a little above zero are told by
+their sum, though none by itself says so: `family` takes it if nulls' sum gets so far once in millions of times, where
+they are independent. Those of texts nearly are: the sums of lists that nobody has had standard deviations of .6 to
+1.13 of that, and means below zero. In other families a benchmark measures that a share of alpha is wrong on average
+(`tests/benchmarks`, section `missed`); it is not proved. All of
 this, Holm's proof too, is for p-values that are uniform under the null, or larger. The p-values of memoized texts are
 nearly so (`decoding/strangers.py`).
 """

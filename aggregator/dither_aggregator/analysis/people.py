@@ -25,7 +25,7 @@ such a period, or begin just after one, are left out: their reports divided by t
 
 **How often.** How many devices are used on a mean day, over how many are in the month: two lower bounds say nothing of
 it. But of the devices that report n also bounds A from above, as at least 1 - l of their reports come in their own
-period: A <= n / (1 - l). Of a sum over k days no report is late that comes on another of these days, so only those of
+period: A <= n / (1 - l). In a sum over k days no report is late that comes on another of these days, so only those of
 the two days before are too many:
 
     N - l (A_-1 + A_-2) <= S <= N / (1 - l)    with N reports in all, of S = A_1 + ... + A_k
@@ -307,7 +307,7 @@ def least(n: int, before: Sequence[int], late: float = LATE, confidence: float =
 def pairs(stored: Sequence[StoredPlan]) -> list[tuple[StoredPlan, StoredPlan]]:
     """Return each two of plans that count devices of which one's period is a whole number of the other's, that first.
 
-    Of periods alike, the first.
+    The first plan stands for all of one period.
     """
     by_period = {each.period_days: each for each in reversed(stored)}
     lengths = sorted(by_period)

@@ -316,7 +316,7 @@ class Analysis:
     span: Step = "week"
     """The period of which devices are counted."""
     part: Step = "day"
-    """Of stickiness, the shorter period."""
+    """The shorter period of stickiness."""
     at: int = field(default=0, compare=False)
     """The place of the metric's name in the question."""
 
