@@ -332,7 +332,7 @@ def test_intervals_of_numbers_hold(asking: Asking, monkeypatch: pytest.MonkeyPat
     people = population(np.array([0.5, 1.5, 2.5, 4.0, 6.0]), np.array([0.1, 0.35, 0.3, 0.2, 0.05]))
     places = people.places(plan)
 
-    def drawn(store: Store, stored: StoredPlan, epoch: date, view: View) -> Reading:
+    def drawn(store: Store, stored: StoredPlan, epoch: date, view: View, ahead: object) -> Reading:
         return estimate(stored, epoch, draw_numbers(plan, places, N, rng), view)
 
     monkeypatch.setattr(answering, "read", drawn)
@@ -373,7 +373,9 @@ def test_a_quantile_may_lie_beyond_the_outermost_edges(asking: Asking, monkeypat
     rng, plan = np.random.default_rng(44), asking.plans["load_time"].plan
     people = population(np.array([0.5, 2.5, 4.0, 20.0]), np.array([0.2, 0.3, 0.36, 0.14]))
     tally = draw_numbers(plan, people.places(plan), 100_000, rng)
-    monkeypatch.setattr(answering, "read", lambda store, stored, epoch, view: estimate(stored, epoch, tally, view))
+    monkeypatch.setattr(
+        answering, "read", lambda store, stored, epoch, view, ahead: estimate(stored, epoch, tally, view)
+    )
 
     def answer(text: str) -> QueryAnswer:
         (found,) = asking.answer(parse(text), alone=1)
