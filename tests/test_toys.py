@@ -598,6 +598,7 @@ OF_ALL = (
     "/ask",
     "/plan",
     "/pipeline",
+    "/metrics/{metric}/share",
     "/help/reading",
     "/login",
     "/static/dither.css",
@@ -607,7 +608,6 @@ OF_EACH = (
     *(
         "/metrics/{metric}/time",
         "/metrics/{metric}/privacy",
-        "/metrics/{metric}/share",
         "/compare?metric={metric}",
         "/plan?kind={kind}&n=2000&epsilon=2",
     ),
