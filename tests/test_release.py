@@ -33,7 +33,7 @@ PACKAGES = {"dither": "client", "dither_aggregator": "aggregator", "dither_share
 NOT_OF_APPS = re.compile(
     r"dither/(auditing/|attacking/|commands/(audit|attack)\.py$)|dither_aggregator/"
     r"|dither_shared/((kinds/(number|table|words)_)?precision|releases|accounting/(composition|poisoning)|words/prefixes)\.py$"
-    r"|dither_shared/(published|words/tables)/"
+    r"|dither_shared/(published/|words/(tables/|README\.md$))"
 )
 """The files of the three packages that dither-aggregator brings; dither has the others."""
 PROJECTS = {"dither": ".", "dither_aggregator": "aggregator"}

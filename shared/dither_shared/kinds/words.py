@@ -8,7 +8,6 @@ fresh: a memo of a hundred thousand points would be a fingerprint.
 
 from decimal import Decimal
 from fractions import Fraction
-from math import sqrt
 from typing import TYPE_CHECKING
 
 from dither_shared.cells import Cells, Part
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
 EPSILON_WORDS_MAX = Decimal(6)
 """Above it reports have so many points for these buckets that a tally takes up to 268 MB, and half a minute to read."""
-WIDEST = 4
-"""Standard deviations by which the report that supports the most texts of a list passes the mean of all."""
 LISTED = "must be left out of words: they are found without a list"
 
 
@@ -86,17 +83,10 @@ class WordsKind(TextKind):
         return ()
 
     def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-        """Return that of a text that is looked up, among as many as usual, and of the level with the fewest reports.
+        """Return that of a text that is looked up, among as many as usual, and of the level with the fewest reports."""
+        from dither_shared.kinds.words_precision import widened  # only for planning
 
-        A report of the verification group supports about `width` of them at most: noise is drawn for so many counts.
-        """
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        *levels, last = cells.parts
-        points = PureMechanism.of(last.mechanism)
-        q, told = float(points.q), n * last.cells * last.weight / weights
-        width = 1 + PROPOSED * q + WIDEST * sqrt(PROPOSED * q * (1 - q))
-        looked_up = sqrt(1 + width**2 * noise.variance * last.cells * (1 + q**2) / (told * q * (1 - q)))
-        return looked_up, max(noise.wider(points, max(1, n * part.weight // weights)) for part in levels)
+        return widened(cells, noise, n)
 
     def class_of(self, read: Read, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket of the text, or of its prefix, in a cell."""

@@ -17,6 +17,7 @@ from math import ceil, prod, sqrt
 from statistics import NormalDist
 
 from dither_shared.cells import Cells
+from dither_shared.kinds.kind import CountNoise
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import DETECTABLE, POWER, Told
 from dither_shared.words.groups import KEPT_MAX, PROPOSED, STANDS_OUT, Layout
@@ -25,6 +26,8 @@ USUAL_BITS = 30
 """The code of a word of seven letters."""
 FALSE_WORDS = 0.05
 SIGNAL_MAX = 1_000.0
+WIDEST = 4
+"""Standard deviations by which the report that supports the most texts of a list passes the mean of all."""
 
 
 def devices_needed(share: float, noise_variance: float, layout: Layout, bits: int = USUAL_BITS) -> int:
@@ -76,3 +79,17 @@ def _lines(levels: Sequence[int], bits: int) -> list[float]:
             break
         looked_at = KEPT_MAX
     return lines
+
+
+def widened(cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+    """Return by what factor a release makes errors larger: of a text that is looked up, and of the widest level.
+
+    A report of the verification group supports about `width` of the usual texts at most: noise is for so many counts.
+    """
+    weights = sum(part.cells * part.weight for part in cells.parts)
+    *levels, last = cells.parts
+    points = PureMechanism.of(last.mechanism)
+    q, told = float(points.q), n * last.cells * last.weight / weights
+    width = 1 + PROPOSED * q + WIDEST * sqrt(PROPOSED * q * (1 - q))
+    looked_up = sqrt(1 + width**2 * noise.variance * last.cells * (1 + q**2) / (told * q * (1 - q)))
+    return looked_up, max(noise.wider(points, max(1, n * part.weight // weights)) for part in levels)
