@@ -44,7 +44,7 @@ TAILS_MAX = 1_000
 POOLED_BYTES_MAX = 32 * 1024 * 1024
 """The most bytes of windows' counts that are kept."""
 TALLY_BYTES = 1_000
-"""What is kept of a window beside its counts."""
+"""A window's kept reading, beside its counts."""
 
 
 def estimand_of(plan: Plan) -> Estimand[Any]:
@@ -162,7 +162,7 @@ def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
 def _pooled(store: Store, stored: StoredPlan, window: Window, finals: Finals = None) -> Tally:
     """Add up the tallies of a window, or take what was added up of one that does not change any more.
 
-    What is kept of its finalized days is looked up if it is needed and not given.
+    The kept readings of its finalized days are looked up if they are needed and not given.
     """
     kept = store.tallies_from() <= window.first and window.last <= store.sealed()
     return (_pool_once if kept else _pool)(store, stored, window, finals)

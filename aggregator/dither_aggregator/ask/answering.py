@@ -435,7 +435,7 @@ class Asking:
 
     @cached_property
     def _ahead(self) -> dict[str, Ahead]:
-        """What prepares the windows of a question with steps, by metric."""
+        """It prepares the windows of a question with steps, by metric."""
         return {}
 
     def answers_in(self, question: Query, window: Window | None, alone: int | None) -> Iterator[QueryAnswer]:

@@ -164,7 +164,7 @@ RUNS = scaled(24, 300)
 SELDOM = 0.02
 """Beyond its smallest fleet a form says "cannot be told" more seldom than that, short of it it tells as seldom."""
 OTHERWISE_MAX = int(binom.isf(1e-6 / 50, RUNS, SELDOM))
-"""Of RUNS, more are otherwise in less than 1 of 10^6 runs of all forms, at both sizes."""
+"""More of RUNS are otherwise in less than 1 of 10^6 runs of all forms, at both sizes."""
 FORMS = [
     line.strip()
     for line in PAGE.read_text().splitlines()

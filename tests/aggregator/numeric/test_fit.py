@@ -151,7 +151,7 @@ def test_the_steps_end() -> None:
 @FORMS
 @pytest.mark.parametrize("steps", [fit_module.STEPS_MAX, 1, 20])
 def test_channels_are_fitted_together_as_they_are_one_by_one(stored: StoredPlan, steps: int) -> None:
-    """Of many and of few reports, which end after different numbers of steps; a noisy count may be below zero."""
+    """Reports are many and few, so that fits end after different numbers of steps; a noisy count may be below zero."""
     rng = np.random.default_rng(7)
     drawn = [
         channel_of(stored.plan, tally.counts, tally.n)
