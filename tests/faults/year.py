@@ -24,6 +24,7 @@ from dither_aggregator.store import SQLiteStore, Store, archive
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.restoring import restore
 from dither_shared.exact import to_micro
+from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng, keyed_rng
 from dither_shared.wire.writing import WireGroup, encode_upload
@@ -75,10 +76,16 @@ class Post:
     """A device's way to the aggregator, on which some answers are lost."""
 
     def __init__(
-        self, url: str, key: str, books: Books, unheard: Callable[[], bool], left: Callable[[str, bytes], None]
+        self,
+        url: str,
+        key: str,
+        books: Books,
+        clock: Clock,
+        unheard: Callable[[], bool],
+        left: Callable[[str, bytes], None],
     ) -> None:
         self._inner = HttpTransport(url, key)
-        self._books, self._unheard, self._left = books, unheard, left
+        self._books, self._clock, self._unheard, self._left = books, clock, unheard, left
         self.answers: Counter[str] = Counter()
 
     def post(self, upload_id: str, body: bytes, stands: Callable[[], None]) -> Answer:
@@ -90,6 +97,7 @@ class Post:
             self._left(upload_id, body)
 
         answer = self._inner.post(upload_id, body, stand)
+        answer = replaced(answer, date=self._clock.now)  # the server itself says today's
         assert (answer.rejected, answer.outcome is Outcome.DROPPED) == (0, False), answer
         self.answers[answer.detail] += 1
         if answer.outcome is not Outcome.ACCEPTED:
@@ -129,7 +137,7 @@ class Phone:
         self.runs += 1
         rng = Rng(random.Random(f"{self.name} {self.runs}").getrandbits)
         device = Device(self.registry, self.directory, rng, clock)
-        post = Post(url, self.key, books, unheard, self._note)
+        post = Post(url, self.key, books, clock, unheard, self._note)
         try:
             device.open()
             if device.choice() is None or (device.asks() and self.agrees):
