@@ -26,9 +26,9 @@ columns.n = {{ low = -1000000000000000, high = 1000000000000000, unit = "{"W" * 
 LIKERT = ("never", "rarely", "sometimes", "often", "always")
 SURVEY = "\n".join(f"columns.question_{place} = {json.dumps(LIKERT)}" for place in range(1, 17))
 STATES = {
-    "/": "3 pairs of columns are related",
-    "/metrics/stability": "All 3 pairs of columns are related",
-    "/metrics/stability?of=crashed&by=arm": "lower than all others",
+    "/": "3 pairs of the other columns are related",
+    "/metrics/stability": "All 3 pairs of the other columns are related",
+    "/metrics/stability?of=crashed&by=arm": "lower than the other",
     "/metrics/stability?of=load&by=version": "mean of load",
     "/metrics/stability?window=today": "Nothing is called found yet",
     "/metrics/stability?of=none": "of must be one of crashed, version, load",

@@ -61,7 +61,7 @@ A, B, C, D, E = (
         ([A], 0.45, "a has 45 % (40 to 50); no other value can be told from zero."),
         ([A, D], 0.05, "a leads with 45 % (40 to 50); d follows with 12 % (10 to 15)."),
         ([A, C, B, D], 0.1, "a leads with 45 % (40 to 50); c and b follow, not told apart."),
-        ([A, C, B, D], 0.3, "a leads with 45 % (40 to 50); 3 more stand out."),
+        ([A, C, B, D], 0.3, "a leads with 45 % (40 to 50); 3 more stand out from the noise."),
         ([A, E, D], 0.1, "a and e lead, not told apart, with 45 % (40 to 50) and 43 % (40 to 46)."),
         ([A, E, D], 0.41, "3 values stand out, none told to lead: a has 45 % (40 to 50)."),
         ([A] * 7, 0.1, "7 values lead, not told apart: a has 45 % (40 to 50)."),

@@ -336,7 +336,10 @@ def test_days_open_with_the_first_and_the_last_of_them(last: tuple[int, ...], sa
             .replace("10 %", r"(?:9|10|11) %")
         )
         assert re.fullmatch(pattern, re.sub(r"(\d)\.\d", r"\1", seen.headline))
-        assert "4 days with reports. If the bands of two days do not meet, the share was not the same." in seen.states
+        assert (
+            "4 of 28 days have reports. If the bands of two days do not meet, the share was not the same."
+            in seen.states
+        )
 
 
 @pytest.mark.parametrize("address", ["/", "/changes", "/metrics/color", "/metrics/color/time", "/v1/metrics"])
@@ -357,7 +360,7 @@ def test_a_reader_chooses_whose_intervals_are_shown_and_is_told_what_it_costs(tm
         people, reports = one.page("", "dark"), one.page("error_of=reports", "dark")
         for page, says in (
             (people, "Those of these reports alone would be about 3.5 times narrower."),
-            (reports, "Those of the people whom these devices stand for would be about 3.5 times as wide."),
+            (reports, "Those of all devices like these would be about 3.5 times as wide."),
         ):
             assert says in words(page.html)
         assert "error_of=reports" in people.html

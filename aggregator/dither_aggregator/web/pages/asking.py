@@ -293,7 +293,7 @@ def _card(asking: Asking, one: SavedQuestion) -> SavedCard:
     shown, change = presented(asking, one.question, one.answers), one.change
     move = ""
     if one.verdict and change and change.lower is not None and change.upper is not None:
-        move = f"{one.verdict} by {shown.measure.ends(*sorted((abs(change.lower), abs(change.upper))))}"
+        move = f"{one.verdict} by between {shown.measure.ends(*sorted((abs(change.lower), abs(change.upper))), 'and')}"
     says, rows = _headline([shown]), shown.told
     if one.question.step:
         ends = [answer.window.last for answer in one.answers if answer.estimate is not None]
