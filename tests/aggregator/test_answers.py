@@ -286,7 +286,7 @@ EFFECTS = (
     alone((0.7, 0.29, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
     alone((0.8, 0.19, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
 )
-DIFFERENCE = r"“(\S+)” is (\S+) (more|less) often with arm “(\d)”: .*? \(by (\S+) to (\S+) points\)"
+DIFFERENCE = r"“(\S+)” is (more|less) often “(\S+)” with arm “(\d)”: .*? \(by (\S+) to (\S+) points\)"
 
 
 def an_effect(seed: int, confidence: float) -> bool:
@@ -302,7 +302,7 @@ def an_effect(seed: int, confidence: float) -> bool:
     assert {frozenset(pair) for pair in combinations("abc", 2)} <= found
     if any("arm" not in pair for pair in told):
         return True
-    for column, label, way, arm, lower, upper in re.findall(DIFFERENCE, says(reading)):
+    for column, way, label, arm, lower, upper in re.findall(DIFFERENCE, says(reading)):
         truth = {("n", "1"): -10.0, ("y", "1"): 10.0, ("n", "2"): 10.0, ("y", "2"): -10.0}[label, arm]
         least, most = sorted(float(end) for end in (lower, upper))
         if column != "a" or (truth > 0) != (way == "more") or not least <= abs(truth) <= most:

@@ -210,7 +210,8 @@ def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) 
         measure.rounded(each, each + less.lower - less.estimate, each + less.upper - less.estimate)
         for each in (rate.estimate, rate.estimate - less.estimate)
     )
-    by = measure.ends(*sorted((abs(less.lower), abs(less.upper))))
+    least, most = sorted((abs(less.lower), abs(less.upper)))
+    by = measure.ends(least, most)
     figures = f"{ours} against {theirs} {_others(reading, less)} (by {by})"
     if rate.label is None:
         other = "higher" if less.estimate > 0 else "lower"
