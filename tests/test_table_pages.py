@@ -35,7 +35,7 @@ STATES = {
     "/metrics/still": "cannot be told to be related",
     "/metrics/few": "are too few to tell",
     "/metrics/nobody": "No reports of these days",
-    "/metrics/many": "pairs of columns",
+    "/metrics/many": "pairs of the other columns",
     "/metrics/many?of=c0&by=c1": "c0 by c1",
     "/metrics/many?of=c1&by=c0": "c1 by c0",
     "/metrics/survey": "1 of 120 pairs of columns is related, most clearly “question_3” and “question_7”",
