@@ -409,9 +409,9 @@ def test_intervals_that_do_not_meet_are_not_written_as_if_they_did() -> None:
         "33.4\xa0% (29.0 to 37.8)",
         "43.2\xa0% (37.9 to 48.5)",
     ]
-    seconds = ((1.2, 3.9), (4.1, 9.3))
+    seconds = ((1.2, 3.95), (4.05, 9.3))
     finer = Measure("s").finer(*seconds)
-    assert [Measure("s").ends(*ends, finer=finer) for ends in seconds] == ["1.2 to 3.9\xa0s", "4.1 to 9.3\xa0s"]
+    assert [Measure("s").ends(*ends, finer=finer) for ends in seconds] == ["1.20 to 3.95\xa0s", "4.0 to 9.3\xa0s"]
     assert SHARES.finer((0.1, 0.2), (0.5, 0.6)) == 0
 
 
