@@ -38,7 +38,7 @@ STATES = {
     "/metrics/many": "pairs of the other columns",
     "/metrics/many?of=c0&by=c1": "c0 by c1",
     "/metrics/many?of=c1&by=c0": "c1 by c0",
-    "/metrics/survey": "1 of 120 pairs of columns is related, most clearly “question_3” and “question_7”",
+    "/metrics/survey": "1 of 120 pairs of the other columns is related, most clearly “question_3” and “question_7”",
     "/metrics/survey?of=question_16&by=question_1": "question_16 by question_1",
     "/metrics/hostile": "columns",
     "/metrics/hostile?of=n&by=b": "mean of n",
