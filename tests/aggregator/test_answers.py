@@ -61,7 +61,7 @@ A, B, C, D, E = (
         ([A], 0.45, "a has 45 % (40 to 50); no other value can be told from zero."),
         ([A, D], 0.05, "a leads with 45 % (40 to 50); d follows with 12 % (10 to 15)."),
         ([A, C, B, D], 0.1, "a leads with 45 % (40 to 50); c and b follow, not told apart."),
-        ([A, C, B, D], 0.3, "a leads with 45 % (40 to 50); 3 more stand out."),
+        ([A, C, B, D], 0.3, "a leads with 45 % (40 to 50); 3 more stand out from the noise."),
         ([A, E, D], 0.1, "a and e lead, not told apart, with 45 % (40 to 50) and 43 % (40 to 46)."),
         ([A, E, D], 0.41, "3 values stand out, none told to lead: a has 45 % (40 to 50)."),
         ([A] * 7, 0.1, "7 values lead, not told apart: a has 45 % (40 to 50)."),
@@ -286,7 +286,7 @@ EFFECTS = (
     alone((0.7, 0.29, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
     alone((0.8, 0.19, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
 )
-DIFFERENCE = r"“(\S+)” is (\S+) (more|less) often with arm “(\d)”: .*? \(by (\S+) to (\S+) points\)"
+DIFFERENCE = r"“(\S+)” is (more|less) often “(\S+)” with arm “(\d)”: .*? \(by (\S+) to (\S+) points\)"
 
 
 def an_effect(seed: int, confidence: float) -> bool:
@@ -302,7 +302,7 @@ def an_effect(seed: int, confidence: float) -> bool:
     assert {frozenset(pair) for pair in combinations("abc", 2)} <= found
     if any("arm" not in pair for pair in told):
         return True
-    for column, label, way, arm, lower, upper in re.findall(DIFFERENCE, says(reading)):
+    for column, way, label, arm, lower, upper in re.findall(DIFFERENCE, says(reading)):
         truth = {("n", "1"): -10.0, ("y", "1"): 10.0, ("n", "2"): 10.0, ("y", "2"): -10.0}[label, arm]
         least, most = sorted(float(end) for end in (lower, upper))
         if column != "a" or (truth > 0) != (way == "more") or not least <= abs(truth) <= most:

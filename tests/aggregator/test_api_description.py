@@ -127,7 +127,8 @@ def test_headline_and_numbers_of_a_page_have_one_interval_of_a_text(texts: Clien
     for row in rows[:3]:
         ends = (end(row[name], row["std_error"]) for name in ("lower", "upper"))
         assert '{} <span class="to">to</span> {}'.format(*ends) in page
-    assert f"All {level} % intervals hold at once. At most {100 - level} % of the candidates" in page
+    said = f"On {level} of 100 such pages every interval here holds the true value."
+    assert f"{said} At most {100 - level} % of the candidates" in page
 
 
 def test_intervals_of_texts_are_wider_for_having_been_found(texts: Client) -> None:

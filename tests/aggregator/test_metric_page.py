@@ -66,7 +66,7 @@ def test_nothing_stands_out_of_noise(tmp_path: Path) -> None:
         for _ in range(pages):
             one.put(counts, rng)
             seen = one.page()
-            alone = seen.headline.startswith("None of 299 values stands out from the noise. One that ")
+            alone = seen.headline.startswith("None of 299 values stands out from the noise. A value that ")
             assert alone == (list(seen.rows) == ["other"])
             out += not alone
     assert out <= binom.isf(3.1e-6, pages, 0.05)
@@ -76,7 +76,7 @@ def test_many_values_and_few_reports_show_no_dot_below_the_line(tmp_path: Path) 
     with site(tmp_path, 4_000, 'mechanism = "oue"') as one:
         one.put(np.random.default_rng(1).multinomial(3_000, zipf(4_000)).astype(np.int64), np.random.default_rng(2))
         seen = one.page()
-        critical = share(re.findall(r"beyond the dashed line, (.*?%)\.", seen.html)[0])
+        critical = share(re.findall(r"beyond the dashed line, at (.*?%)\.", seen.html)[0])
         rows = {value: row for value, row in seen.rows.items() if value != "other"}
         assert rows
         assert all(estimate > critical - 0.0006 and lower >= 0 for _, estimate, lower, _ in rows.values())
@@ -336,7 +336,9 @@ def test_days_open_with_the_first_and_the_last_of_them(last: tuple[int, ...], sa
             .replace("10 %", r"(?:9|10|11) %")
         )
         assert re.fullmatch(pattern, re.sub(r"(\d)\.\d", r"\1", seen.headline))
-        assert "4 days with reports. If the bands of two days do not meet, the share was not the same." in seen.states
+        assert (
+            "4 of 4 days have reports. If the bands of two days do not meet, the share was not the same." in seen.states
+        )
 
 
 @pytest.mark.parametrize("address", ["/", "/changes", "/metrics/color", "/metrics/color/time", "/v1/metrics"])
@@ -357,7 +359,7 @@ def test_a_reader_chooses_whose_intervals_are_shown_and_is_told_what_it_costs(tm
         people, reports = one.page("", "dark"), one.page("error_of=reports", "dark")
         for page, says in (
             (people, "Those of these reports alone would be about 3.5 times narrower."),
-            (reports, "Those of the people whom these devices stand for would be about 3.5 times as wide."),
+            (reports, "Those of all devices like these would be about 3.5 times as wide."),
         ):
             assert says in words(page.html)
         assert "error_of=reports" in people.html

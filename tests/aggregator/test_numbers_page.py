@@ -17,7 +17,7 @@ from dither_aggregator.analysis.estimands import estimate, read
 from dither_aggregator.analysis.numbers import QUANTILES, NumberRow, NumbersReading
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import Tally
-from dither_aggregator.web.charts.scale import Measure, beside, label_width
+from dither_aggregator.web.charts.scale import SHARES, Measure, beside, label_width
 from dither_aggregator.web.pages.numbers import NumberWords, numbers_part
 from dither_shared.domains import Buckets
 from dither_shared.frozen import replaced
@@ -398,6 +398,21 @@ def test_no_number_above_zero_is_written_as_zero() -> None:
     assert measure.precise(0.0, 5.0) == "0\xa0s"
     assert Measure("s").called("q5") == "5\xa0% are below"
     assert Measure("").called("q5") == "q5"
+    assert Measure("s").level("q75") == "the 75\xa0% quantile"
+
+
+def test_intervals_that_do_not_meet_are_not_written_as_if_they_did() -> None:
+    """Rounded outward, both of a pair would end at 38 %, or at 4 s."""
+    shares = ((0.29, 0.3771), (0.3799, 0.485))
+    finer = SHARES.finer(*shares)
+    assert [SHARES.about(sum(ends) / 2, *ends, finer) for ends in shares] == [
+        "33.4\xa0% (29.0 to 37.8)",
+        "43.2\xa0% (37.9 to 48.5)",
+    ]
+    seconds = ((1.2, 3.95), (4.05, 9.3))
+    finer = Measure("s").finer(*seconds)
+    assert [Measure("s").ends(*ends, finer=finer) for ends in seconds] == ["1.20 to 3.95\xa0s", "4.0 to 9.3\xa0s"]
+    assert SHARES.finer((0.1, 0.2), (0.5, 0.6)) == 0
 
 
 # Snapshots.

@@ -65,7 +65,7 @@ def test_the_line_of_a_card_is_of_what_moved_and_days_point_to_it(tmp_path: Path
             one.put(np.array([8_000, 3_400, rare, 600 - rare // 3]), np.random.default_rng(back), back)
         card = words("".join(cards(one)))
         assert re.search(r"model 0 leads with .*model 2, 2 weeks: first \S+ %, last \S+ %.*model 2 rose by", card)
-        moved = re.search(r"rose by [\d.]+ to [\d.]+ points", card)
+        moved = re.search(r"rose by between [\d.]+ and [\d.]+ points", card)
         assert moved
         days = words(one.client.get(f"/metrics/color/time?values=model+0&from={one.day(2)}&to={one.day(1)}").text)
         assert "Two days alone do not tell that it moved." in days

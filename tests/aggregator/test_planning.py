@@ -489,7 +489,9 @@ def test_what_cannot_be_planned_is_refused_in_words(query: str, detail: str, cli
 def test_a_plan_tells_what_the_metric_s_page_will(tmp_path: Path) -> None:
     with site(tmp_path, 12, epsilon="2.0") as one:
         one.put(np.array([1_500, *np.full(11, 100)]), np.random.default_rng(1))
-        (read,) = findall(r"One that (.*?) have would be found", one.page().html.replace("\N{NO-BREAK SPACE}", " "))
+        (read,) = findall(
+            r"A value that (.*?) have would stand out", one.page().html.replace("\N{NO-BREAK SPACE}", " ")
+        )
         planned = headline(one.client.get("/plan?d=12&n=2600&epsilon=2.0").text)
     assert findall(r"a value that (.*?) have stands out", planned) == [read]
 

@@ -53,7 +53,7 @@ def test_a_report_says_what_the_first_page_says(one: Site) -> None:
     assert report.title == f"example, {one.day(7)} to {one.day(1)}"
     assert 'href="https://example.org/telemetry/metrics/color"' in report.html
     assert "https://example.org/telemetry/metrics/color" in report.text
-    assert "At most 5 % of these sentences are wrong" in report.text
+    assert "at most 5 % of the answers are wrong" in report.text
 
 
 def test_a_question_is_text_in_html(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_what_moved_is_told_on_the_first_page_and_among_changes(one: Site) -> No
     html = one.client.get("/").text
     cards = re.findall(r'<article class="card">(.*?)</article>', html, re.S)[:4]
     assert "Dark &lt;b&gt;" in cards[0]
-    assert re.search(r'class="move">rose by 1[\d.]+ to [\d.]+\spoints<', cards[0])
+    assert re.search(r'class="move">rose by between 1[\d.]+ and [\d.]+\spoints<', cards[0])
     assert 'class="move"' not in cards[1]
     assert 'class="band"' in cards[2]
     assert "This cannot be asked: expected a value" in unescape(cards[3])

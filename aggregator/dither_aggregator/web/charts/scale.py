@@ -125,7 +125,7 @@ class Measure:
     def level(self, value: str) -> str:
         """Return a quantile as a thing that rises and falls; "" for any other row, whose name does."""
         called = self.called(value)
-        return f"the level that {called}" if called != value else ""
+        return f"the {called.removesuffix(' are below')} quantile" if called != value else ""
 
     def precise(self, number: float, std_error: float) -> str:
         """Return a number with the digits that its standard error leaves it."""
@@ -145,18 +145,27 @@ class Measure:
             return end_in_points(number, std_error)
         return self._in_unit(number, std_error, "+", least=DIGITS_LEAST)
 
-    def rounded(self, estimate: float, lower: float, upper: float) -> str:
-        """Return an estimate with the digits that its interval leaves it."""
-        ends = self._ends_of(lower, upper)
-        return in_unit(estimate, _steps(*ends), self.unit) if self.unit else percent(estimate, _steps(*ends))
+    def rounded(self, estimate: float, lower: float, upper: float, finer: int = 0) -> str:
+        """Return an estimate with the digits that its interval leaves it, and `finer` more."""
+        decimals = _steps(*self._ends_of(lower, upper)) + finer
+        return in_unit(estimate, decimals, self.unit) if self.unit else percent(estimate, decimals)
 
-    def about(self, estimate: float, lower: float, upper: float) -> str:
+    def about(self, estimate: float, lower: float, upper: float, finer: int = 0) -> str:
         """Return an estimate and its interval, as 22 % (20 to 24): ends are rounded outward, so what holds still does.
 
-        Shares end at none and at all.
+        Shares end at none and at all. `finer` is how many more decimals to write.
         """
         ends = self._ends_of(lower, upper)
-        return f"{self.rounded(estimate, lower, upper)} ({_outward(*ends, _steps(*ends))})"
+        return f"{self.rounded(estimate, lower, upper, finer)} ({_outward(*ends, _steps(*ends) + finer)})"
+
+    def finer(self, one: tuple[float, float], other: tuple[float, float]) -> int:
+        """Return how many more decimals it takes that two intervals which do not meet are not shown to meet."""
+        ends = [self._ends_of(*each) for each in (one, other)]
+        for finer in range(DECIMALS_MAX):
+            (low, high), (least, most) = (_rounded_outward(*each, _steps(*each) + finer) for each in ends)
+            if high < least or most < low:
+                return finer
+        return 0
 
     def _ends_of(self, lower: float, upper: float) -> tuple[float, float]:
         """Return an interval as it is written: in the unit, or in percent from none to all."""
@@ -164,18 +173,22 @@ class Measure:
             return lower, upper
         return 100 * min(max(lower, 0.0), 1.0), 100 * min(max(upper, 0.0), 1.0)
 
-    def ends(self, lower: float, upper: float) -> str:
-        """Return the ends of a difference, as 4 to 6 points, or of an interval in the unit; rounded outward."""
+    def ends(self, lower: float, upper: float, word: str = "to", finer: int = 0) -> str:
+        """Return the ends of a difference, as 4 to 6 points, or of an interval in the unit; rounded outward.
+
+        `word` stands between them, and `finer` is how many more decimals to write.
+        """
         lower, upper = (each * (1 if self.unit else 100) for each in (lower, upper))
-        words = _outward(lower, upper, min(_steps(lower, upper), max(map(_decimals_of, (lower, upper)))))
+        decimals = min(_steps(lower, upper) + finer, max(map(_decimals_of, (lower, upper))))
+        words = _outward(lower, upper, decimals, word)
         return words if self.unit == UNITLESS else f"{words}\N{NO-BREAK SPACE}{visible(self.unit or 'points')}"
 
     def sizes(self, least: float, most: float, std_error: float) -> str:
-        """Return how large a difference is at least and at most, with the digits that a table gives its ends."""
+        """Return how large a difference is, as 4 and 6 points: at least and at most, with a table's digits."""
         if self.unit:
-            return f"{Measure(UNITLESS).end(least, std_error)} to {self.end(most, std_error)}"
+            return f"{Measure(UNITLESS).end(least, std_error)} and {self.end(most, std_error)}"
         ends = (end_in_points(each, std_error).removeprefix("+") for each in (least, most))
-        return f"{' to '.join(ends)}\N{NO-BREAK SPACE}points"
+        return f"{' and '.join(ends)}\N{NO-BREAK SPACE}points"
 
     @property
     def within(self) -> str:
@@ -211,10 +224,14 @@ def _steps(lower: float, upper: float) -> int:
     return decimals
 
 
-def _outward(lower: float, upper: float, decimals: int) -> str:
+def _outward(lower: float, upper: float, decimals: int, word: str = "to") -> str:
+    low, high = _rounded_outward(lower, upper, decimals)
+    return f"{low + 0.0:,.{decimals}f} {word} {high + 0.0:,.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _rounded_outward(lower: float, upper: float, decimals: int) -> tuple[float, float]:
     scale = 10.0**decimals
-    low, high = floor(lower * scale + ROUNDING) / scale, ceil(upper * scale - ROUNDING) / scale
-    return f"{low + 0.0:,.{decimals}f} to {high + 0.0:,.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+    return floor(lower * scale + ROUNDING) / scale, ceil(upper * scale - ROUNDING) / scale
 
 
 SHARES = Measure()

@@ -1,4 +1,4 @@
-"""The shape of numbers: a bar a range, of equal width, so that the axis is the one that the edges make."""
+"""The shape of numbers: ranges of equal width, so that the axis is the one that the edges make; a bar holds some."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -65,9 +65,9 @@ class Points(Measure):
         """Return the end of its interval."""
         return self.end_in_points(number, std_error)
 
-    def about(self, estimate: float, lower: float, upper: float) -> str:
+    def about(self, estimate: float, lower: float, upper: float, finer: int = 0) -> str:
         """Return a difference and its interval, as +5.1 (4 to 6 points)."""
-        return f"{self.points(estimate, _error(lower, upper))} ({self.ends(lower, upper)})"
+        return f"{self.points(estimate, _error(lower, upper))} ({self.ends(lower, upper, finer=finer)})"
 
     def ticks(
         self, low: float, high: float, step: float, x: Callable[[float], float], *, signed: bool = True
@@ -293,7 +293,8 @@ def _card(asking: Asking, one: SavedQuestion) -> SavedCard:
     shown, change = presented(asking, one.question, one.answers), one.change
     move = ""
     if one.verdict and change and change.lower is not None and change.upper is not None:
-        move = f"{one.verdict} by {shown.measure.ends(*sorted((abs(change.lower), abs(change.upper))))}"
+        least, most = sorted((abs(change.lower), abs(change.upper)))
+        move = f"{one.verdict} by between {shown.measure.ends(least, most, 'and')}"
     says, rows = _headline([shown]), shown.told
     if one.question.step:
         ends = [answer.window.last for answer in one.answers if answer.estimate is not None]

@@ -34,15 +34,21 @@ def show(store: Store) -> str:
     """Return the page that a request asks for."""
     query_parameters(Parameters)
     found, left_out = changed(store)
-    moved = [
-        Moved(one, one.moved[:VALUES_SHOWN], max(0, len(one.moved) - VALUES_SHOWN))
-        for one in found.moved[:METRICS_SHOWN]
-    ]
+    moved = [Moved(one, _shown(one), max(0, len(one.moved) - VALUES_SHOWN)) for one in found.moved[:METRICS_SHOWN]]
     state = [*lagging(store), *young(found.after)]
     asked = [card for card in saved_cards(store) if card.move]
     return render_template(
         "changes.html", found=found, moved=moved, headline=headline(found), left_out=left_out, state=state, asked=asked
     )
+
+
+def _shown(one: Comparison) -> Sequence[Difference]:
+    """Return the largest moves: of numbers mean and quantiles in the order of the metric's page."""
+    largest = one.moved[:VALUES_SHOWN]
+    if not one.after.stored.plan.domain.unit:
+        return largest
+    places = {row.value: at for at, row in enumerate(one.rows)}
+    return sorted(largest, key=lambda row: places[row.value])
 
 
 def young(after: Window) -> list[str]:

@@ -74,7 +74,7 @@ class MetricAsked(PairAsked, WindowAsked, PlanAsked, LevelAsked, FalseShareAsked
     page = Whole(1, 99_999, load_default=1)
     error_of = fields.String(
         validate=validate.OneOf(WHOSE),
-        metadata=about("of which devices intervals are: of the people whom they stand for, or of these reports alone"),
+        metadata=about("of which devices intervals are: of all devices like these, or of these reports alone"),
     )
     values = chosen("a value: those that are given alone")
     group = fields.List(
@@ -231,7 +231,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
 def _refusal_of_error(stored: StoredPlan, asked: QueryParameters) -> str:
     """Return why a reader cannot choose of which devices intervals are; "" where they can."""
     if asked.get("group"):
-        return "error_of and group do not go together: groups are of the people whom these devices stand for"
+        return "error_of and group do not go together: groups are of all devices like these"
     try:
         estimand_of(stored.plan).check(stored.plan, View(), frozenset({"error_of"}))
     except BadView as error:

@@ -126,6 +126,7 @@ class OverviewPage:
     headline: str
     state: Sequence[str]
     before: Window
+    after: Window
     search: str
     sort: str
     page: int
@@ -184,6 +185,7 @@ def show(store: Store) -> str:
         headline(lines, changes),
         state,
         changes.before,
+        changes.after,
         search,
         sort,
         page,

@@ -164,7 +164,7 @@ class Presentation(ABC, Generic[R]):
     def moved_by(self, row: Difference) -> str:
         """Return the same without the row's name."""
         least, most = sorted((abs(row.lower), abs(row.upper)))
-        return f"{row.verdict} by {self.measure.sizes(least, most, row.std_error)}"
+        return f"{row.verdict} by between {self.measure.sizes(least, most, row.std_error)}"
 
 
 @dataclass(frozen=True)

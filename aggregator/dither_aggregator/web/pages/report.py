@@ -46,7 +46,7 @@ class WeeklyReport:
     def foot(self) -> str:
         """A sentence on how sure it is."""
         return (
-            "At most 5 % of these sentences are wrong, on average, and 5 % of the moves. "
+            "On average, at most 5 % of the answers are wrong, and 5 % of the moves. "
             f"Moves are since {in_words(self.before)}. n counts reports, not people."
         )
 

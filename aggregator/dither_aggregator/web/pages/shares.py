@@ -279,7 +279,7 @@ def leaders_in_words(out: Sequence[Row], ceiling: float, noun: str = "value") ->
         return f"{leads}; {_called(second[0])} follows with {_about(second[0])}."
     if 1 < len(second) <= NAMED_MAX:
         return f"{leads}; {_listed(map(_called, second))} follow, not told apart."
-    return f"{leads}; {len(rest):,} more stand{'s' * (len(rest) == 1)} out."
+    return f"{leads}; {len(rest):,} more stand{'s' * (len(rest) == 1)} out from the noise."
 
 
 def _front(rows: Sequence[Row], ceiling: float) -> tuple[Sequence[Row], Sequence[Row]]:
@@ -312,7 +312,11 @@ def reach_of(significance: Significance) -> str:
     told = f"{out:,} of {values:,} {significance.noun}s stand{'s' * (out == 1)}" if out else ""
     told = told or f"None of {values:,} {significance.noun}s stands"
     reach = significance.detectable_share
-    found = f" One that {rough(reach)} have would be found four times in five." if reach is not None else ""
+    found = (
+        f" A {significance.noun} that {rough(reach)} have would stand out four times in five."
+        if reach is not None
+        else ""
+    )
     return f"{told} out from the noise.{found}"
 
 

@@ -98,6 +98,8 @@ class TablesPart:
     of: str
     by: str
     """Empty where no other column groups."""
+    two: bool
+    """Whether there are two groups."""
     untested: bool
     """Whether the matrix has a place without a number."""
     multiples: Sequence[Multiple]
@@ -128,8 +130,10 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
         (row.group, row.label): row for row in reading.of("difference") if (row.column, row.group_column) == (of, by)
     }
     measure = _measure_of(reading, rates[0]) if rates else SHARES
+    two = _two_arms(reading, by)
     lines = [
-        RateLine(_cut(row.group), _cut(row.label), row, _verdict(verdicts.get((row.group, row.label)))) for row in rates
+        RateLine(_cut(row.group), _cut(row.label), row, _verdict(verdicts.get((row.group, row.label)), two=two))
+        for row in rates
     ]
     return TablesPart(
         columns,
@@ -138,6 +142,7 @@ def tables_part(reading: TablesReading, asked: QueryParameters) -> TablesPart:
         _associated(reading)[:CLEAREST_MAX],
         of,
         by,
+        two,
         any((one, other) not in matrix for one in columns for other in columns if one != other),
         _multiples(of, rates, verdicts, measure),
         lines[:LINES_MAX],
@@ -160,7 +165,7 @@ def answer_of_tables(reading: TablesReading) -> ReadingAnswer:
     public = columns_of(reading.stored.plan).public[:1]
     if public and not (clearest and clearest[0][0].group_column == public[0]):
         sentences.append(f"No column can be told to differ by “{visible(public[0])}”.")
-    sentences.append(_together(reading.of("association"), _associated(reading)))
+    sentences.append(_together(reading.of("association"), _associated(reading), public=bool(public)))
     if not clearest:
         return ReadingAnswer(reading.n, " ".join(sentences))
     _, rate = clearest[0]
@@ -205,20 +210,22 @@ def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) 
         measure.rounded(each, each + less.lower - less.estimate, each + less.upper - less.estimate)
         for each in (rate.estimate, rate.estimate - less.estimate)
     )
-    by = measure.ends(*sorted((abs(less.lower), abs(less.upper))))
+    least, most = sorted((abs(less.lower), abs(less.upper)))
+    by = measure.ends(least, most)
     figures = f"{ours} against {theirs} {_others(reading, less)} (by {by})"
     if rate.label is None:
         other = "higher" if less.estimate > 0 else "lower"
         return f"The mean of “{column}” is {other} with {group}: {figures}."
     way = "more" if less.estimate > 0 else "less"
-    return f"“{column}” is {_cut(rate.label)} {way} often with {group}: {figures}."
+    return f"“{column}” is {way} often “{_cut(rate.label)}” with {group}: {figures}."
 
 
 def _others(reading: TablesReading, less: TableRow) -> str:
     """Return whom a group is compared with: of two arms the other one by its name. Other columns have an "other"."""
-    name, *arms = columns_of(reading.stored.plan).public or ("",)
-    rest = [arm for arm in arms if arm != less.group]
-    return f"with “{visible(_cut(rest[0]))}”" if less.group_column == name and len(rest) == 1 else "of all others"
+    if not _two_arms(reading, less.group_column or ""):
+        return "of all others"
+    other = next(arm for arm in columns_of(reading.stored.plan).public[1:] if arm != less.group)
+    return f"with “{visible(_cut(other))}”"
 
 
 def _associated(reading: TablesReading) -> list[TableRow]:
@@ -226,19 +233,21 @@ def _associated(reading: TablesReading) -> list[TableRow]:
     return sorted(associated, key=lambda row: (row.p_value or 0.0, -row.estimate))
 
 
-def _together(pairs: Sequence[TableRow], associated: Sequence[TableRow]) -> str:
+def _together(pairs: Sequence[TableRow], associated: Sequence[TableRow], *, public: bool) -> str:
+    """Return how many pairs of columns are related: without the `public` column, where there is one."""
+    of = f"{len(pairs)} pairs of {'the other ' if public else ''}columns"
     if not pairs:
         return "Shares of single columns can be told; associations of columns cannot."
     if not associated and len(pairs) == 1:
         return f"{_names(pairs[0])} cannot be told to be related."
     if not associated:
-        return f"None of {len(pairs)} pairs of columns can be told to be related."
+        return f"None of {of} can be told to be related."
     if len(pairs) == 1:
         return f"{_names(pairs[0])} are related."
     if len(associated) == len(pairs):
-        return f"All {len(pairs)} pairs of columns are related, most clearly {_names(associated[0])}."
+        return f"All {of} are related, most clearly {_names(associated[0])}."
     few = "is" if len(associated) == 1 else "are"
-    return f"{len(associated)} of {len(pairs)} pairs of columns {few} related, most clearly {_names(associated[0])}."
+    return f"{len(associated)} of {of} {few} related, most clearly {_names(associated[0])}."
 
 
 def _names(pair: TableRow) -> str:
@@ -314,10 +323,20 @@ def _cut(label: str | None) -> str:
     return shorten(label or "", LABEL_EM)
 
 
-def _verdict(difference: TableRow | None) -> str:
+def _two_arms(reading: TablesReading, by: str) -> bool:
+    """Return whether a column makes two groups: a public one of two arms. Other columns have an "other"."""
+    name, *arms = columns_of(reading.stored.plan).public or ("",)
+    return by == name and len(arms) == 2
+
+
+def _verdict(difference: TableRow | None, *, two: bool) -> str:
     if difference is None or difference.verdict is None:
         return ""
-    return "" if difference.verdict == "cannot be told" else f"{difference.verdict} than all others"
+    return (
+        ""
+        if difference.verdict == "cannot be told"
+        else f"{difference.verdict} than {'the other' if two else 'all others'}"
+    )
 
 
 class TablesShown(Presentation[TablesReading]):

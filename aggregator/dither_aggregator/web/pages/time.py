@@ -99,7 +99,7 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     dated, left_out = _beginnings_and_marks(points, shown), len(marks) - len(shown)
     compared = asked_window(store, asked) is None and not asked.get("group")
     headline = _headline(store, stored, window, values, told, measure, compared=compared)
-    if told and headline != (days_told := _days_in_words(presentation_of(stored.plan), told)):
+    if told and headline != (days_told := _days_in_words(presentation_of(stored.plan), told, window)):
         state = [days_told, *state]
     page = TimePage(stored, window, asked["level"], values, state, headline, fields, chart, table, dated, left_out)
     return _with_choices(store, page, asked)
@@ -149,11 +149,12 @@ def _headline(
     closed = [point for point in points if point.value == points[0].value and not point.provisional]
     same_rev = [point for point in closed if point.plan == closed[-1].plan]
     if len(same_rev) < 2:
-        return _days_in_words(shown, points)
+        return _days_in_words(shown, points, window)
     first, last = same_rev[0], same_rev[-1]
     name = shorten(measure.called(first.value))
-    before, after = (f"{_about(measure, point)} on {point.epoch}" for point in (first, last))
     way = "rose" if last.lower > first.upper else "fell" if last.upper < first.lower else ""
+    finer = measure.finer((first.lower, first.upper), (last.lower, last.upper)) if way else 0
+    before, after = (f"{_about(measure, point, finer)} on {point.epoch}" for point in (first, last))
     if way:
         level = measure.level(first.value)
         return f"{level[0].upper() + level[1:] if level else name} {way} from {before} to {after}."
@@ -172,18 +173,19 @@ def _move(store: Store, stored: StoredPlan, value: str) -> str:
     return f"; the last {found.after.days} days against as many before do: it {by}"
 
 
-def _about(measure: Measure, point: Point) -> str:
+def _about(measure: Measure, point: Point, finer: int) -> str:
     """Return a share with its interval, or the interval alone of what has a unit."""
     if measure.unit:
-        return measure.ends(point.lower, point.upper)
-    return measure.about(point.estimate, point.lower, point.upper)
+        return measure.ends(point.lower, point.upper, finer=finer)
+    return measure.about(point.estimate, point.lower, point.upper, finer)
 
 
-def _days_in_words(shown: Presentation[Any], points: Sequence[Point]) -> str:
-    """Return how many days there are to see, and how to tell them apart."""
-    days = count(len({point.epoch for point in points}), "day")
-    there = "with reports" if shown.readable_daily else "can be told"
-    return f"{days} {there}. If the bands of two days do not meet, the {shown.same} was not the same."
+def _days_in_words(shown: Presentation[Any], points: Sequence[Point], window: Window) -> str:
+    """Return how many days of the window there are to see, and how to tell them apart."""
+    days = len({point.epoch for point in points})
+    there = f"ha{'s' if days == 1 else 've'} reports" if shown.readable_daily else "can be told"
+    same = f"If the bands of two days do not meet, the {shown.same} was not the same."
+    return f"{days:,} of {count(window.days, 'day')} {there}. {same}"
 
 
 def _by_day(store: Store) -> list[str]:

@@ -9,7 +9,7 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 
 EXPIRES_SOON_DAYS = 14
-DEVICES = "the people whom these devices stand for"
+DEVICES = "all devices like these"
 WHOSE: dict[ErrorOf, str] = {"population": DEVICES, "reports": "these reports"}
 """The devices or people that errors and intervals are about, in words."""
 
