@@ -17,7 +17,7 @@ from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.day_reset import DayReset
-from dither_aggregator.store.document_kinds import DayMark, Retention
+from dither_aggregator.store.document_kinds import DayMark, Retention, ToldMoves
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.packing import day_number
@@ -367,6 +367,8 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "backed_up": lambda store, asked: store.backed_up(1_000),
     "backup_age_s": lambda store, asked: store.backup_age_s(),
     "documents": lambda store, asked: store.documents(DayMark),
+    "told": lambda store, asked: store.told("0" * 32, store.clock_day(), store.clock_day()),
+    "tell": lambda store, asked: store.tell(ToldMoves("0" * 32, store.clock_day(), store.clock_day(), {})),
     "dump": lambda store, asked: list(store.dump()),
     "wrong_clock": lambda store, asked: store.wrong_clock(store.status()),
     "begun_reset": lambda store, asked: store.begun_reset(),
@@ -404,7 +406,7 @@ def test_another_store_in_its_place_is_refused(server: RedisServer, asked: Regis
 def test_every_method_was_tried_on_a_store_that_is_not_there() -> None:
     untouched = {"plans", "stored", "loading", "plan_by_id", "find_plan", "clock_day", "digest", "shard_of", "close"}
     # Clocks, what is left, which is of no store, and a secret that was read when it was opened.
-    untouched |= {"ahead_s", "over_for_s", "left", "signing_secret"}
+    untouched |= {"ahead_s", "over_for_s", "left", "signing_secret", "receiver"}
     filling = {name for name in dir(Store) if name.startswith("fill_")} | {"finish"}
     through_others = {"replace_segments", "all_segments", "shard_ledger", "backlog", "use_keys", "bound_key_days"}
     methods = {name for name in dir(Store) if not name.startswith("_") and callable(getattr(Store, name))}
