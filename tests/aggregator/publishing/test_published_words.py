@@ -410,6 +410,34 @@ def test_a_site_of_words_is_what_its_documents_make_of_it(site: Path) -> None:
     assert verify(site) != []
 
 
+def test_a_page_says_what_a_search_did_not_find_and_what_another_one_did() -> None:
+    asked, plan = registry(), registry().metrics["color"].plan
+
+    def page(*found: tuple[tuple[str, ...], int]) -> str:
+        weeks = [date(2026, 11, 2 + 7 * week) for week in range(len(found))]
+        documents = [
+            {
+                **replace(
+                    entry_of(plan, names=names),
+                    first=first,
+                    counts=tuple(counts_with(plan, names, dict.fromkeys(names[:-1], 0.2), n)),
+                ).published(),
+                "seal": "",
+            }
+            for first, (names, n) in zip(weeks, found, strict=True)
+        ]
+        return render(about(asked, TODAY), documents)["color/index.html"].decode()
+
+    none = page(((OTHER,), 300_000))
+    assert "the search found no text in the noise: few reports, or no text that many write" in none
+    assert "A search of noisy counts proposed none." in none
+    assert "that the registry lists" not in none
+    few = page((("lynx", OTHER), 40))
+    assert "too few reports to tell anything" in few
+    assert "stand out: only" not in few
+    assert "not named" in page((("firefox", OTHER), 300_000), (("lynx", OTHER), 300_000))
+
+
 def test_a_page_of_words_can_be_read(site: Path, browser: Browser) -> None:
     with a_tab(browser) as tab:
         tab.visit((site / "color" / "index.html").as_uri())
