@@ -231,7 +231,7 @@ class History:
     measure: Measure
     values: Sequence[str]
     lines: Sequence[tuple[Release, Sequence[ReleasedRow | None]]]
-    """Each release that is drawn, the latest first, with the row of each value; None where it has none: see `absent`."""
+    """Each release that is drawn, the latest first, with the row of each value; None where there is none: `absent`."""
 
     def absent(self, release: Release) -> str:
         """Return why a release that is drawn has no row of a value, in words."""

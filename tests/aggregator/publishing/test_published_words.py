@@ -19,7 +19,7 @@ from playwright.sync_api import Browser
 
 from dither.auditing.bounds import loss_bound, never_bound
 from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.released import ReleasedTally, released_counts
+from dither_aggregator.analysis.released import SURE_OF_N, ReleasedTally, released_counts
 from dither_aggregator.analysis.released_texts import read_supports
 from dither_aggregator.analysis.words.search import Level, search
 from dither_aggregator.analysis.words.sketches import Sketch
@@ -33,6 +33,7 @@ from dither_aggregator.store.release_ledger import Release
 from dither_shared import releases as shared
 from dither_shared.domains import OTHER, Coded
 from dither_shared.kinds import words
+from dither_shared.kinds.words_precision import searched_from
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -458,7 +459,21 @@ def test_a_check_says_how_much_wider_errors_of_words_are() -> None:
     assert least == pytest.approx(wide / usual, rel=0.02)
     row = n * 6 // 50 // ROWS
     assert most == pytest.approx(ReleaseNoise(1_000_000, 1, 1).wider(mechanism, row), rel=1e-3)
-    assert "is published each week with epsilon 1.0" in next(iter(release_lines(registry())))
+    line = next(iter(release_lines(registry())))
+    assert "is published each week with epsilon 1.0" in line
+    assert f"looked up are {least:.2f} times as wide, and of the level with the fewest reports {most:.2f};" in line
+
+
+def test_a_check_says_from_how_many_reports_on_a_search_reads_all_levels() -> None:
+    """A row of the smallest level has so many reports then that its number is as sure as reading asks."""
+    plan, noise = plan_of(), entry_of(plan_of()).noise
+    *levels, _ = plan.cells.parts
+    n = searched_from(plan.cells, noise)
+    weights = sum(part.cells * part.weight for part in plan.cells.parts)
+    tally = ReleasedTally(plan, np.zeros(0, dtype=np.int64), noise, 1)
+    sure = [n * part.weight / weights / tally.error_of(part.mechanism.shape) for part in levels]
+    assert min(sure) == pytest.approx(SURE_OF_N, rel=1e-4)
+    assert f"from about {n:,} reports on" in next(iter(release_lines(registry())))
 
 
 def read_error(release: Release) -> float:
