@@ -372,6 +372,31 @@ def test_words_are_published_with_noise_of_both_steps(tmp_path: Path, monkeypatc
     assert Release.from_document(release.published()) == replace(release, charged=None, commitment="")
 
 
+@pytest.mark.usefixtures("few")
+def test_what_was_charged_is_looked_up_for_one_list_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut between the steps another search would propose other texts: it is not asked."""
+    asked, noisy = registry(), releases.noisy
+
+    def fail(raw: Counts, entry: Release, seed: bytes) -> tuple[int, ...]:
+        if entry.names:
+            raise RuntimeError("a power cut")
+        return noisy(raw, entry, seed)
+
+    with week_of(tmp_path, asked, [[(0, 0)], [(1, 3)]]) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(releases, "noisy", fail)
+            patch.setattr(releases, "found_names", lambda *_: (WORD, OTHER))
+            with pytest.raises(RuntimeError):
+                releases.publish(store, asked)
+        (charged,) = store.documents(Release)
+        assert (charged.names, charged.counts) == ((WORD, OTHER), None)
+        assert store.draw_release(replace(charged, names=("b", OTHER))) == charged
+        monkeypatch.setattr(releases, "found_names", lambda *_: ("b", OTHER))
+        ((release,), refused) = releases.publish(store, asked)
+        assert not refused
+        assert replace(release, counts=None) == charged
+
+
 def test_a_release_of_words_without_names_has_no_counts() -> None:
     plan = plan_of()
     charged = entry_of(plan)
