@@ -77,7 +77,7 @@ RHO_MAX: Final = 200_000_000
 REPORTS_SHOWN: Final = 20_000
 """The noise of a release is said of so many reports."""
 REPORTS_SEARCHED: Final = 1_000_000
-"""Of words it is said of so many: a search of fewer finds little."""
+"""The noise of a release of words is said of so many reports: a search of fewer finds little."""
 WINDOW_DAYS: Final = {"week": 7, "month": 31, "quarter": 92}
 """The most days of each window."""
 
@@ -532,12 +532,14 @@ def widened(metric: Any, noise: ReleaseNoise, n: int) -> tuple[float, float]:
     each device have 1 + (k - 1) V' / V times the variance of as many of different devices, where V is that of one
     report and V' that of its permanent part.
     """
+    cells: Cells = metric.cells
+    kind: Kind[Any, Answer] = metric.kind
     if not metric.memoized:
-        return metric.kind.widened(metric.cells, noise, n)
-    repeats, memo = max(1, noise.reports // metric.period_days), PureMechanism.of(metric.cells.mechanism)
+        return kind.widened(cells, noise, n)
+    repeats, memo = max(1, noise.reports // metric.period_days), PureMechanism.of(cells.mechanism)
     assert isinstance(memo, MemoizedPure)  # others are refused: `unpublished`
     alike = 1 + (repeats - 1) * float(memo.permanent.noise_variance / memo.noise_variance)
-    least, most = (sqrt(1 + (wider**2 - 1) / alike) for wider in metric.kind.widened(metric.cells, noise, n * repeats))
+    least, most = (sqrt(1 + (wider**2 - 1) / alike) for wider in kind.widened(cells, noise, n * repeats))
     return least, most
 
 

@@ -76,8 +76,8 @@ def test_published_intervals_of_memos_hold(micro: int) -> None:
 def test_a_check_says_how_much_wider_errors_are_at_most() -> None:
     """Releases of devices that repeat a memo on seven days, with noise and nearly without, of the same raw counts.
 
-    Where the list has all texts the factor is at most what is said, and at least .8 of it: a mean of four fixed draws,
-    since the residuals of one tell its errors within a tenth. Texts that are not in the list make it less.
+    With all texts in the list the factor is from 0.8 of what is said to all of it: a mean of four fixed draws, as the
+    residuals of one tell its errors roughly. Texts that are not in the list make it less.
     """
     factors = dict[tuple[str, ...], list[float]]()
     for names in (NAMES, (*(f"text {place}" for place in range(TEXTS)), OTHER)):
