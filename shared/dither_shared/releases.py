@@ -49,6 +49,7 @@ from dither_shared.errors import refusal_of
 from dither_shared.exact import MICRO, from_micro, to_micro
 from dither_shared.frozen import frozen
 from dither_shared.mechanisms import PGR, PureMechanism
+from dither_shared.mechanisms.memoized import MemoizedPure
 
 if TYPE_CHECKING:
     from dither_shared.cells import Cells
@@ -75,6 +76,8 @@ RHO_MAX: Final = 200_000_000
 """In millionths: of epsilon PUBLISH_EPSILON_MAX, whatever the delta."""
 REPORTS_SHOWN: Final = 20_000
 """The noise of a release is said of so many reports."""
+REPORTS_SEARCHED: Final = 1_000_000
+"""The noise of a release of words is said of so many reports: a search of fewer finds little."""
 WINDOW_DAYS: Final = {"week": 7, "month": 31, "quarter": 92}
 """The most days of each window."""
 
@@ -521,17 +524,49 @@ def _other_law(metric: Any, releases: int, laws: tuple[ReleaseNoise, ...], delta
             )
 
 
+def widened(metric: Any, noise: ReleaseNoise, n: int) -> tuple[float, float]:
+    """Return by what factor the noise of a release makes standard errors larger: the least, the most.
+
+    n >= 1 is the number of reports or, where devices repeat their memos, of devices that do so in every period of the
+    window; factors are 1 or more, and of memos the most there may be. Permanent noise repeats as well: k reports of
+    each device have 1 + (k - 1) V' / V times the variance of as many of different devices, where V is that of one
+    report and V' that of its permanent part.
+    """
+    cells: Cells = metric.cells
+    kind: Kind[Any, Answer] = metric.kind
+    if not metric.memoized:
+        return kind.widened(cells, noise, n)
+    repeats, memo = max(1, noise.reports // metric.period_days), PureMechanism.of(cells.mechanism)
+    assert isinstance(memo, MemoizedPure)  # others are refused: `unpublished`
+    alike = 1 + (repeats - 1) * float(memo.permanent.noise_variance / memo.noise_variance)
+    least, most = (sqrt(1 + (wider**2 - 1) / alike) for wider in kind.widened(cells, noise, n * repeats))
+    return least, most
+
+
 def _wider(metric: Any, noise: ReleaseNoise) -> str:
     """Return how much wider the errors of REPORTS_SHOWN reports are, in words: the least, and the most."""
-    least, most = (f"{wider:.2f}" for wider in metric.kind.widened(metric.cells, noise, REPORTS_SHOWN))
+    least, most = (f"{wider:.2f}" for wider in widened(metric, noise, REPORTS_SHOWN))
     return least if least == most else f"{least} to {most}"
 
 
 def _noise_line(metric: Any, each: Publishing, noise: ReleaseNoise) -> str:
     reports = noise.reports
-    return (
+    shown = f"{REPORTS_SHOWN:,} {'devices that repeat their memos in every period' if metric.memoized else 'reports'}"
+    counted = (
         f"{metric.name} is published each {each.window} with epsilon {each.epsilon}"
         f"{' (Gaussian noise)' if noise.rho else ''}, a device counted with at most "
-        f"{reports} report{'s' if reports > 1 else ''}: with {REPORTS_SHOWN:,} reports standard errors are "
-        f"{_wider(metric, noise)} times as wide"
+        f"{reports} report{'s' if reports > 1 else ''}: "
+    )
+    if metric.kind.searched:
+        from dither_shared.kinds.words_precision import searched_from  # only for planning
+
+        text, level = widened(metric, noise, REPORTS_SEARCHED)
+        return (
+            f"{counted}with {REPORTS_SEARCHED:,} reports standard errors of a text that is looked up are {text:.2f} "
+            f"times as wide, and of the level with the fewest reports {level:.2f}; the search reads all levels from "
+            f"about {searched_from(metric.cells, noise):,} reports on"
+        )
+    return (
+        f"{counted}with {shown} standard errors are "
+        f"{_wider(metric, noise)} times as wide{' at most' if metric.memoized else ''}"
     )

@@ -7,7 +7,8 @@ published as well. The ledger is the store's (`store/release_ledger.py`). A back
 nothing of it. Two rules hold all the same:
 
 - the noise is a function of the store's secret, which backups have, and of the tally: the same counts are published as
-  the same bytes, and no noise is ever drawn anew for them;
+  the same bytes, and no noise is ever drawn anew for them. Words are an exception where another search proposes other
+  texts: the second step is drawn anew then, and costs up to its epsilon again, unless ledger or site has the names;
 - releases that a site has go into the ledger first, so no window on that site is published a second time from counts
   that the restored store has lost a part of.
 
@@ -176,15 +177,21 @@ def device_reports(stored: StoredPlan, days: int) -> int:
 
 
 def _draw(store: Store, entry: Release) -> None:
-    """Draw the counts of an entry that was charged; raise StoreError where the tally is another one than then."""
-    raw = _raw(store, entry)
-    seed = _seed(store, entry, raw)
+    """Draw the counts of an entry that was charged; raise NotPublished where the tally is another one than then.
+
+    That refusal shows on a site that raw counts changed. They are not drawn in place of the charged ones: a store that
+    was restored cannot know that nothing of the charge was published.
+    """
+    charged = replace(entry, names=()) if entry.plan.kind.searched else entry
+    raw = _raw(store, charged)
+    seed = _seed(store, charged, raw)
     if commitment_to(seed) != entry.commitment:
         raise NotPublished(
             f"{entry.document_id} was charged for other counts than the store has now: its noise is not drawn"
         )
     if entry.plan.kind.searched:
-        entry = replace(entry, names=found_names(raw, entry, seed))
+        if not entry.names:  # kept before they are looked up: what is charged is looked up for one list alone
+            entry = store.draw_release(replace(entry, names=found_names(raw, entry, seed)))
         raw = _raw(store, entry)
         seed = _seed(store, entry, raw)  # of the names as well: no two lists have the same noise
     store.draw_release(replace(entry, counts=noisy(raw, entry, seed)))

@@ -231,7 +231,13 @@ class History:
     measure: Measure
     values: Sequence[str]
     lines: Sequence[tuple[Release, Sequence[ReleasedRow | None]]]
-    """Each release that is drawn, the latest first, with the row of each value; None where it is of another plan."""
+    """Each release that is drawn, the latest first, with the row of each value; None where there is none: `absent`."""
+
+    def absent(self, release: Release) -> str:
+        """Return why a release that is drawn has no row of a value, in words."""
+        if release.plan.kind.searched:
+            return "not named"
+        return "not looked for" if release.plan == self.lines[0][0].plan else "not asked"
 
 
 def statistic(name: str) -> str:
@@ -246,6 +252,8 @@ def headline(reading: PublishedReading) -> str:
     if reading.too_few:
         return f"{name}: too few reports to tell anything from the noise."
     row = reading.leading
+    if row is None and reading.release.plan.kind.searched and not reading.searched:
+        return f"{name}: the search found no text in the noise: few reports, or no text that many write."
     if row is None:
         return f"{name}: no answer can be told from zero."
     if row.is_share:

@@ -293,10 +293,17 @@ class Documents(ABC):
         return self.release_of(entry.document_id)
 
     def draw_release(self, drawn: Release) -> Release:
-        """Put counts into the entry that was charged for them; return what is kept. One that has counts keeps them."""
+        """Put names, or counts, into the entry that was charged for them; return what is kept.
+
+        One that has counts keeps them, and one that has names keeps these.
+        """
 
         def fill(kept: list[Release]) -> list[Release]:
-            return [drawn for each in kept if each.document_id == drawn.document_id and each.counts is None]
+            return [
+                drawn
+                for each in kept
+                if each.document_id == drawn.document_id and each.counts is None and each.names in ((), drawn.names)
+            ]
 
         self._change(Release, fill)
         return self.release_of(drawn.document_id)

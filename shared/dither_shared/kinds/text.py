@@ -136,7 +136,8 @@ class TextKind(Kind[TextDomain, Read]):
     def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
         """Return that of a text which nobody has: it is looked for in every row, and n is counted in each as well.
 
-        For a memo it is that of its bucket in one cohort.
+        For a memo it is that of its bucket in one cohort, of reports of different devices: at most, for texts that are
+        in the same bucket make its own error larger. `releases.widened` knows of repeats.
         """
         points = PureMechanism.of(cells.mechanism)
         if cells.memoized:

@@ -25,6 +25,8 @@ from dither_shared.words.groups import KEPT_MAX, PROPOSED, STANDS_OUT, Layout
 USUAL_BITS = 30
 """The code of a word of seven letters."""
 FALSE_WORDS = 0.05
+SURE_OF_N = 10
+"""As `analysis.released` of an aggregator has it."""
 SIGNAL_MAX = 1_000.0
 WIDEST = 4
 """Standard deviations by which the report that supports the most texts of a list passes the mean of all."""
@@ -79,6 +81,18 @@ def _lines(levels: Sequence[int], bits: int) -> list[float]:
             break
         looked_at = KEPT_MAX
     return lines
+
+
+def searched_from(cells: Cells, noise: CountNoise) -> int:
+    """Return from about how many reports on, of all groups together, the search of a release reads every level.
+
+    It reads a row whose noisy number of reports is SURE_OF_N times the error that the noise gives it.
+    """
+    weights = sum(part.cells * part.weight for part in cells.parts)
+    *levels, _ = cells.parts
+    return ceil(
+        max(SURE_OF_N * sqrt(part.mechanism.shape.size * noise.variance) * weights / part.weight for part in levels)
+    )
 
 
 def widened(cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:

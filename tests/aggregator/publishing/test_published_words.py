@@ -19,7 +19,7 @@ from playwright.sync_api import Browser
 
 from dither.auditing.bounds import loss_bound, never_bound
 from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.released import ReleasedTally, released_counts
+from dither_aggregator.analysis.released import SURE_OF_N, ReleasedTally, released_counts
 from dither_aggregator.analysis.released_texts import read_supports
 from dither_aggregator.analysis.words.search import Level, search
 from dither_aggregator.analysis.words.sketches import Sketch
@@ -33,6 +33,7 @@ from dither_aggregator.store.release_ledger import Release
 from dither_shared import releases as shared
 from dither_shared.domains import OTHER, Coded
 from dither_shared.kinds import words
+from dither_shared.kinds.words_precision import searched_from
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -371,6 +372,31 @@ def test_words_are_published_with_noise_of_both_steps(tmp_path: Path, monkeypatc
     assert Release.from_document(release.published()) == replace(release, charged=None, commitment="")
 
 
+@pytest.mark.usefixtures("few")
+def test_what_was_charged_is_looked_up_for_one_list_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut between the steps another search would propose other texts: it is not asked."""
+    asked, noisy = registry(), releases.noisy
+
+    def fail(raw: Counts, entry: Release, seed: bytes) -> tuple[int, ...]:
+        if entry.names:
+            raise RuntimeError("a power cut")
+        return noisy(raw, entry, seed)
+
+    with week_of(tmp_path, asked, [[(0, 0)], [(1, 3)]]) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(releases, "noisy", fail)
+            patch.setattr(releases, "found_names", lambda *_: (WORD, OTHER))
+            with pytest.raises(RuntimeError):
+                releases.publish(store, asked)
+        (charged,) = store.documents(Release)
+        assert (charged.names, charged.counts) == ((WORD, OTHER), None)
+        assert store.draw_release(replace(charged, names=("b", OTHER))) == charged
+        monkeypatch.setattr(releases, "found_names", lambda *_: ("b", OTHER))
+        ((release,), refused) = releases.publish(store, asked)
+        assert not refused
+        assert replace(release, counts=None) == charged
+
+
 def test_a_release_of_words_without_names_has_no_counts() -> None:
     plan = plan_of()
     charged = entry_of(plan)
@@ -410,6 +436,34 @@ def test_a_site_of_words_is_what_its_documents_make_of_it(site: Path) -> None:
     assert verify(site) != []
 
 
+def test_a_page_says_what_a_search_did_not_find_and_what_another_one_did() -> None:
+    asked, plan = registry(), registry().metrics["color"].plan
+
+    def page(*found: tuple[tuple[str, ...], int]) -> str:
+        weeks = [date(2026, 11, 2 + 7 * week) for week in range(len(found))]
+        documents = [
+            {
+                **replace(
+                    entry_of(plan, names=names),
+                    first=first,
+                    counts=tuple(counts_with(plan, names, dict.fromkeys(names[:-1], 0.2), n)),
+                ).published(),
+                "seal": "",
+            }
+            for first, (names, n) in zip(weeks, found, strict=True)
+        ]
+        return render(about(asked, TODAY), documents)["color/index.html"].decode()
+
+    none = page(((OTHER,), 300_000))
+    assert "the search found no text in the noise: few reports, or no text that many write" in none
+    assert "A search of noisy counts proposed none." in none
+    assert "that the registry lists" not in none
+    few = page((("lynx", OTHER), 40))
+    assert "too few reports to tell anything" in few
+    assert "stand out: only" not in few
+    assert "not named" in page((("firefox", OTHER), 300_000), (("lynx", OTHER), 300_000))
+
+
 def test_a_page_of_words_can_be_read(site: Path, browser: Browser) -> None:
     with a_tab(browser) as tab:
         tab.visit((site / "color" / "index.html").as_uri())
@@ -430,7 +484,21 @@ def test_a_check_says_how_much_wider_errors_of_words_are() -> None:
     assert least == pytest.approx(wide / usual, rel=0.02)
     row = n * 6 // 50 // ROWS
     assert most == pytest.approx(ReleaseNoise(1_000_000, 1, 1).wider(mechanism, row), rel=1e-3)
-    assert "is published each week with epsilon 1.0" in next(iter(release_lines(registry())))
+    line = next(iter(release_lines(registry())))
+    assert "is published each week with epsilon 1.0" in line
+    assert f"looked up are {least:.2f} times as wide, and of the level with the fewest reports {most:.2f};" in line
+
+
+def test_a_check_says_from_how_many_reports_on_a_search_reads_all_levels() -> None:
+    """A row of the smallest level has so many reports then that its number is as sure as reading asks."""
+    plan, noise = plan_of(), entry_of(plan_of()).noise
+    *levels, _ = plan.cells.parts
+    n = searched_from(plan.cells, noise)
+    weights = sum(part.cells * part.weight for part in plan.cells.parts)
+    tally = ReleasedTally(plan, np.zeros(0, dtype=np.int64), noise, 1)
+    sure = [n * part.weight / weights / tally.error_of(part.mechanism.shape) for part in levels]
+    assert min(sure) == pytest.approx(SURE_OF_N, rel=1e-4)
+    assert f"from about {n:,} reports on" in next(iter(release_lines(registry())))
 
 
 def read_error(release: Release) -> float:
