@@ -1,16 +1,18 @@
-"""Makes the lists of `dither_shared/published` of their sources: `python -m tests.published_lists` writes them again.
+"""Makes the lists of `dither_shared/published` of their sources.
 
+`python -m tests.published_lists` writes all again, and with names of lists only these.
 Each source is one archive of a package, by its version and SHA-256, which pip or npm brings. A newer one
 also changes names in shared/registry.md, versions in aggregator/NOTICE and perhaps licences in its pyproject.toml.
 """
 
+import argparse
 import hashlib
 import json
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,6 +182,14 @@ def written(values: Iterator[str]) -> str:
     return "".join(f"{value}\n" for value in sorted(set(values)))
 
 
+def names(arguments: Sequence[str]) -> list[str]:
+    """Return the lists that are named, or all of them; exit with a message where there is no such list."""
+    parser = argparse.ArgumentParser("python -m tests.published_lists", description="Fetch the sources; write lists.")
+    parser.add_argument("name", nargs="*", choices=[*LISTS], help="a list; without one, all are written")
+    named: list[str] = parser.parse_args(arguments).name
+    return named or [*LISTS]
+
+
 if __name__ == "__main__":
-    for each in LISTS:
+    for each in names(sys.argv[1:]):
         (FILES / f"{each}.txt").write_text(made(each), encoding="utf-8")

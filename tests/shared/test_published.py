@@ -50,6 +50,15 @@ def test_every_list_has_a_source_and_an_archive_of_another_edition_is_refused(tm
         source.text_of(archive)
 
 
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["planets"], 2), (["--all"], 2)])
+def test_nothing_is_fetched_for_whoever_asks_for_help_or_no_list(arguments: list[str], code: int) -> None:
+    with pytest.raises(SystemExit) as ended:
+        making.names(arguments)
+    assert ended.value.code == code
+    assert making.names(["iso-countries"]) == ["iso-countries"]
+    assert making.names([]) == [*making.LISTS]
+
+
 def test_what_a_list_takes_of_its_source() -> None:
     tab = "# code\tname\nDE\tEurope\tBerlin\nAD\tEurope\tAndorra\n"
     assert making.written(making.countries(tab)) == "AD\nDE\n"

@@ -15,13 +15,20 @@ if the same part of each period is late, for A = (n - m B) / (1 - m) falls with 
 elsewhere; n' is the larger number of reports of both periods before. `least` takes that, and chance off n: its variance
 is at most l (n + B).
 
+**Days.** A device sends one report of a metric a day. One that was late once is late on each day on which it is used,
+until a day without use: with a chance of .1 to miss the day, .2 to .4 of all reports are late, and so more come on a
+Saturday than devices are used on it, week after week. So of days l is LATE_DAILY. At most 1 - LATE of B never report or
+are late otherwise: B <= n' / (1 - LATE) as before.
+
 **Missing reports.** After an outage more than that part comes late: a device sends its kept report and its own. So no
 bound is claimed of a period with more than twice (1/GAP) as many reports as either of the two before it: after an
-outage of a part f of all reports, however long, and be it at the metric's very beginning, (1 + f) / (1 - f) times as
-many come, so that it is seen from a third on. Days are held against the same day of the week before. No bound is
-claimed, either, after a period without reports, or with less than half (GAP) as many as periods on both sides of it,
-which shows an outage of a day; nor in the week after such a day, until most devices were used again. Months that hold
-such a period, or begin just after one, are left out: their reports divided by their periods are no number of devices.
+outage of a part f of all reports that ends within a period, however long, and be it at the metric's very beginning,
+(1 + f) / (1 - f) times as many come, so that it is seen from a third on. One that ends bit by bit is not seen: of
+100,000 devices a week of which 60 % were cut off and 15 % of all come back each week, 114,062 are claimed in one. Days
+are held against the same day of the week before. No bound is claimed, either, after a period without reports, or with
+less than half (GAP) as many as periods on both sides of it, which shows an outage of a day; nor in the week after such
+a day, until most devices were used again. Months that hold such a period, or begin just after one, are left out: their
+reports divided by their periods are no number of devices.
 
 **How often.** How many devices are used on a mean day, over how many are in the month: two lower bounds say nothing of
 it. But of the devices that report n also bounds A from above, as at least 1 - l of their reports come in their own
@@ -30,8 +37,9 @@ the two days before are too many:
 
     N - l (A_-1 + A_-2) <= S <= N / (1 - l)    with N reports in all, of S = A_1 + ... + A_k
 
-and the ratio lies between the least sum over the most devices and the most over the least. Chance: a device may be late
-on all its days at once, so that the variance of N is up to k N. The same devices must be asked both.
+if as many are late as of longer periods; where more are, on days, those of the last two of S that come behind it are
+added to N. The ratio lies between the least sum over the most devices and the most over the least. Chance: a device may
+be late on all its days at once, so that the variance of N is up to k N. The same devices must be asked both.
 
 **Retention.** The periods that begin in a calendar month are read as one. With W of them, n reports and a cohort's
 share s, n s / W is how many devices of the cohort were used in a mean period of the month, and over the same of the
@@ -47,7 +55,7 @@ would be narrower. Cohorts are told modulo two years, so that devices of two yea
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -63,6 +71,8 @@ from dither_shared.measures import CYCLE_MONTHS, cohort_of, month_number
 
 LATE = 0.15
 """The largest part of a period's reports that come in the two periods after it, or never."""
+LATE_DAILY = 0.6
+"""The same of a day, as a device that was late once stays so: about as many are late of each day."""
 GAP = 0.5
 """A period has a gap if it has less than this part of the reports of the largest of REACH periods on either side."""
 REACH = 3
@@ -244,8 +254,9 @@ def _active(
         known = [each for each in before if each is not None]
         if n is None or len(known) < len(before):
             continue
-        late = follows_missing(counts, first, stored.period_days, begins)
-        found.append(Active(window, n, None if late else least(n, known, confidence=confidence)))
+        missing = follows_missing(counts, first, stored.period_days, begins)
+        bound = None if missing else least(n, known, late_of(stored.period_days), confidence)
+        found.append(Active(window, n, bound))
     return found
 
 
@@ -292,11 +303,19 @@ def _tallies(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> Ite
         yield tally if tally and tally.left_out == 0 and window.first >= kept_from else None
 
 
+def late_of(period_days: int) -> float:
+    """Return the largest part of a period's reports that come in the two periods after it, or never."""
+    return LATE_DAILY if period_days == 1 else LATE
+
+
 def least(n: int, before: Sequence[int], late: float = LATE, confidence: float = CONFIDENCE) -> int:
-    """Return how many devices were used at least in a period of n reports, after periods of so many."""
+    """Return how many devices were used at least in a period of n reports, after periods of so many.
+
+    Such a part of each comes later or never, at most, and at most LATE otherwise than a day late.
+    """
     z = NormalDist().inv_cdf(confidence)
     most = max(before)
-    devices = (most + z * sqrt(most)) / (1 - late)
+    devices = (most + z * sqrt(most)) / (1 - min(late, LATE))
     sure = n - late * devices - z * sqrt(late * (n + devices))
     return max(0, min(n, int(sure / (1 - late))))
 
@@ -339,7 +358,7 @@ def stickiness(
         one = _whole(wholes, long.period_days, window, begins[1])
         after = days.get(window.last + timedelta(days=_step(short.period_days) - short.period_days + 1))
         if parts and one and after is not None:
-            ends = often(parts, one, confidence)
+            ends = often(parts, one, confidence, late_of(short.period_days))
             found.append(Stickiness(window, *ends, sum(parts[2:]) / len(parts[2:]) / one[2], one[2]))
     return found
 
@@ -357,18 +376,21 @@ def _whole(
     return None if any(gap(counts, first, period_days, begins) for first in firsts[2:]) else known
 
 
-def often(parts: Sequence[int], whole: Sequence[int], confidence: float) -> tuple[float, float]:
+def often(parts: Sequence[int], whole: Sequence[int], confidence: float, late: float = LATE) -> tuple[float, float]:
     """Return between which parts of a long period's devices a mean short one has, of the reports of both.
 
-    The first two numbers of each are of the two periods before. Eight bounds must hold.
+    The first two numbers of each are of the two periods before. So large a part of the short ones' is late at most.
+    Eight bounds must hold.
     """
     risk = (1 - confidence) / 8
     z = -NormalDist().inv_cdf(risk)
     of, total = len(parts) - 2, sum(parts[2:])
-    late = LATE * sum(_at_most(n, z) for n in parts[:2])
-    fewest = max(total - late - z * sqrt(2 * late), 0.0) / of, least(whole[2], whole[:2], confidence=1 - risk)
+    early = late * sum(_at_most(n, z) for n in parts[:2])
+    behind = (late - LATE) * sum(_at_most(n, z) for n in parts[-2:])
+    fewest = max(total - early - z * sqrt(2 * early), 0.0) / of, least(whole[2], whole[:2], confidence=1 - risk)
     lower = fewest[0] / _at_most(whole[2], z)
-    return lower, min(_at_most(total, z, of) / of / fewest[1], 1.0) if fewest[1] else 1.0
+    most = _at_most(total + ceil(behind), z, of) / of
+    return lower, min(most / fewest[1], 1.0) if fewest[1] else 1.0
 
 
 def _at_most(n: int, z: float, together: int = 1) -> float:

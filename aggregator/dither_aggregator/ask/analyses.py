@@ -198,18 +198,18 @@ def rows(
 
 
 def _devices(asking: Asks, analysis: Analysis, window: Window | None, alpha: float) -> tuple[int, list[AnalysisRow]]:
-    found = []
+    found, note = [], devices.note(analysis.span)
     for each in devices.bounds(asking.store, analysis, window, alpha):
         row = AnalysisRow("", each.least, each.least, window=each.window, n=each.n)
         missing = "reports of a period before it are missing"
-        found.append(replace(row, untold=missing) if each.least is None else replace(row, note=devices.NOTE))
+        found.append(replace(row, untold=missing) if each.least is None else replace(row, note=note))
     if not found:
         raise Untold(f"no whole {analysis.span} of which reports are kept")
     return 0, found
 
 
 def _stickiness(asking: Asks, analysis: Analysis, window: Window | None, alpha: float) -> tuple[int, list[AnalysisRow]]:
-    note = f"of the devices that report, {devices.NOTE}"
+    note = f"of the devices that report, {devices.note(analysis.part, analysis.span)}"
     found = [
         AnalysisRow("", each.reported, each.lower, each.upper, note, window=each.window, n=each.n)
         for each in devices.shares(asking.store, analysis, window, alpha)

@@ -7,11 +7,11 @@ They have no noise to remove, but reports come late, or never: `analysis.people`
 """
 
 from dither_aggregator.analysis.people import (
-    LATE,
     WEEK_DAYS,
     Active,
     Stickiness,
     active,
+    late_of,
     least,
     measured,
     pairs,
@@ -24,7 +24,12 @@ from dither_aggregator.store import Store, StoredPlan
 
 SPANS: dict[Step, tuple[int, int]] = {"day": (1, 1), "week": (WEEK_DAYS, WEEK_DAYS), "month": (28, 31)}
 """The shortest and the longest period that is called so, in days."""
-NOTE = f"if at most {LATE:.0%} of a period's reports come later, or never"
+
+
+def note(*spans: Step) -> str:
+    """Return what bounds of periods rest on."""
+    late = " and ".join(f"{late_of(SPANS[span][0]):.0%} of a {span}'s" for span in spans)
+    return f"if at most {late} reports come later, or never, and about as many of each"
 
 
 def counting(store: Store, analysis: Analysis) -> StoredPlan:
@@ -65,9 +70,9 @@ def shares(store: Store, analysis: Analysis, within: Window | None, alpha: float
     return stickiness(store, *parts(store, analysis), windows(store, analysis, within), 1 - alpha)
 
 
-def reports_needed(alpha: float) -> int:
+def reports_needed(span: Step, alpha: float) -> int:
     """Return from how many reports a period on a bound is above zero, if other periods have as many."""
-    n = 1
-    while not least(n, [n, n], confidence=1 - alpha):
+    n, late = 1, late_of(SPANS[span][0])
+    while not least(n, [n, n], late, 1 - alpha):
         n += 1
     return n

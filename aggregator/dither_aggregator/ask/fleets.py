@@ -75,7 +75,7 @@ def smallest(asking: Asking, question: Query, alone: int | None = None) -> int |
 
     first, width = asking.windows(question)[0], _width(question)
     if question.analysis and question.analysis.by_period:
-        return reports_needed(asking.single(alone).alpha)
+        return reports_needed(question.analysis.span, asking.single(alone).alpha)
     if question.analysis and question.analysis.kind == "clusters":
         return QUESTION_MIN * max(len(asking.tables[question.analysis.metric].domain.questions), 1)
 

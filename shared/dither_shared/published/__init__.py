@@ -25,5 +25,8 @@ def published(asked: str) -> tuple[str, ...]:
     text = files("dither_shared.published").joinpath(f"{name}.txt").read_bytes()
     own = sha256(text).hexdigest()
     if len(digest) < DIGITS or not own.startswith(digest):
-        raise InvalidParameter(f'of {name} this dither has the edition "{name}@{own[:DIGITS]}"')
+        raise InvalidParameter(
+            f'of {name} this dither has the edition "{name}@{own[:DIGITS]}". To keep another, name a file of its '
+            "values, of which metrics.json has a copy"
+        )
     return tuple(text.decode("utf-8").splitlines())

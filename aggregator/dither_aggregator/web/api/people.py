@@ -5,7 +5,7 @@ from typing import Annotated, TypedDict
 
 import msgspec
 
-from dither_aggregator.analysis.people import LATE, measured, pairs, people, periods
+from dither_aggregator.analysis.people import LATE, LATE_DAILY, measured, pairs, people, periods
 from dither_aggregator.analysis.people import stickiness as stickiness_of
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store
@@ -18,7 +18,11 @@ class ActiveMeta(TypedDict):
 
     app: str
     level: Annotated[int, says("the confidence of each bound, in percent")]
-    late: Annotated[float, says("at most this part of a period's reports comes in the two after it, or never")]
+    late: Annotated[
+        float,
+        says("at most this part of a period's reports comes in the two after it, or never, about as much of each"),
+    ]
+    late_daily: Annotated[float, says("the same of a metric whose period is a day")]
 
 
 class ActiveRow(msgspec.Struct, frozen=True):
@@ -89,7 +93,11 @@ class StickinessMeta(TypedDict):
 
     app: str
     level: Annotated[int, says("the confidence of each interval, in percent")]
-    late: Annotated[float, says("at most this part of a period's reports comes in the two after it, or never")]
+    late: Annotated[
+        float,
+        says("at most this part of a period's reports comes in the two after it, or never, about as much of each"),
+    ]
+    late_daily: Annotated[float, says("the same of a metric whose period is a day")]
 
 
 class StickinessRow(msgspec.Struct, frozen=True):
@@ -118,7 +126,12 @@ def active(store: Store, asked: QueryParameters) -> RowSet[ActiveMeta, ActiveRow
         for stored in measured(store)
         for one in people(store, stored).active
     ]
-    return RowSet({"app": store.app, "level": LEVEL, "late": LATE}, ActiveRow, rows, f"{store.app}-active")
+    return RowSet(
+        {"app": store.app, "level": LEVEL, "late": LATE, "late_daily": LATE_DAILY},
+        ActiveRow,
+        rows,
+        f"{store.app}-active",
+    )
 
 
 def retention(store: Store, asked: QueryParameters) -> RowSet[RetentionMeta, RetentionRow]:
@@ -169,7 +182,12 @@ def stickiness(store: Store, asked: QueryParameters) -> RowSet[StickinessMeta, S
         for short, long in pairs(measured(store))
         for one in stickiness_of(store, short, long, periods(store, long))
     ]
-    return RowSet({"app": store.app, "level": LEVEL, "late": LATE}, StickinessRow, rows, f"{store.app}-stickiness")
+    return RowSet(
+        {"app": store.app, "level": LEVEL, "late": LATE, "late_daily": LATE_DAILY},
+        StickinessRow,
+        rows,
+        f"{store.app}-stickiness",
+    )
 
 
 _UNTOLD = (None, None, None, None)

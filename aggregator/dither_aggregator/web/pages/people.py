@@ -9,12 +9,12 @@ from flask import render_template
 
 from dither_aggregator.analysis.functional import IntervalEstimate
 from dither_aggregator.analysis.people import (
-    LATE,
     Active,
     Month,
     People,
     Retained,
     Stickiness,
+    late_of,
     measured,
     pairs,
     people,
@@ -90,7 +90,7 @@ def show(store: Store) -> str:
         sections=sections,
         headline=headline,
         state=lagging(store),
-        late=percent(LATE, 0),
+        late=late_in_words,
         percent=percent,
         height=BAR_TOP + BAR_HEIGHT,
         months=months_in_words,
@@ -136,7 +136,8 @@ def _headline(found: People) -> str:
         )
     return (
         f"At least {last.least:,} devices were used {called(found, last)}, "
-        f"if at most {percent(LATE, 0)} of the reports of each period come late or never."
+        f"if at most {late_in_words(found.stored)} of the reports of each period come late or never, "
+        "and about as many of each."
     )
 
 
@@ -145,6 +146,11 @@ def called(found: People, one: Active) -> str:
     if found.stored.period_days == 1:
         return f"on {one.window.last}"
     return f"in the {span_in_words(found.stored)} to {one.window.last}"
+
+
+def late_in_words(stored: StoredPlan) -> str:
+    """Return which part of a period's reports may come late or never."""
+    return percent(late_of(stored.period_days), 0)
 
 
 def span_in_words(stored: StoredPlan) -> str:
