@@ -25,6 +25,7 @@ from dither_aggregator.commands import report as report_command
 from dither_aggregator.store.document_kinds import ToldMoves
 from dither_aggregator.web.pages.report import WeeklyReport, weekly
 from tests.support.aggregators import dither, sqlite_store
+from tests.support.clocks import Clock
 from tests.support.number_pages import words
 from tests.support.registries import registry
 from tests.support.sites import Site, site
@@ -54,6 +55,20 @@ def test_a_report_says_what_the_first_page_says(one: Site) -> None:
     assert 'href="https://example.org/telemetry/metrics/color"' in report.html
     assert "https://example.org/telemetry/metrics/color" in report.text
     assert "at most 5 % of the answers are wrong" in report.text
+
+
+def test_a_young_store_names_the_days_that_were_compared(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as young:
+        for back in range(1, 7):
+            counts = np.array([1_200, *[300] * 11]) if back <= 3 else np.full(12, 300)
+            young.put(counts, np.random.default_rng(back), back)
+        report = weekly(young.store)
+        moved, told = report.moved, report.told("a")
+        days = [str(young.day(back)) for back in (6, 4, 3, 1)]
+        assert [moved[name] for name in ("base_from", "base_to", "from", "to")] == days
+        assert f"two windows: {days[0]} to {days[1]}, 3 days; and {days[2]} to {days[3]}, 3 days." in report.text
+        assert f"{moved['text']}".startswith(f"example, {days[2]} to {days[3]}, 3 days: ")
+        assert (told.first, told.last) == (young.day(7), young.day(1))
 
 
 def test_a_question_is_text_in_html(tmp_path: Path) -> None:
@@ -263,7 +278,8 @@ def test_prometheus_is_told_of_each_metric_whether_it_moved(
 def later(one: Site, days: int, url: str = "") -> WeeklyReport:
     """Return the report as it would be so many days later."""
     report = weekly(one.store, url)
-    return replace(report, window=Window.ending(report.window.last + timedelta(days=days), 7))
+    window = Window.ending(report.window.last + timedelta(days=days), 7)
+    return replace(report, window=window, after=window)
 
 
 def test_a_webhook_is_told_of_no_day_twice_however_often_the_command_runs(
@@ -370,10 +386,14 @@ def test_a_print_is_a_look_that_is_kept_nowhere(tmp_path: Path) -> None:
 
 
 def test_weeks_of_a_time_that_was_false_and_of_long_ago_hold_nobody_up(tmp_path: Path) -> None:
-    with sqlite_store(registry(), tmp_path) as store:
+    clock = Clock()
+    with sqlite_store(registry(), tmp_path, clock) as store:
         day = date(2026, 11, 20)
         store.tell(ToldMoves("a", day + timedelta(days=400), day + timedelta(days=406), {}))
         assert store.told("a", day - timedelta(days=6), day) is None
         store.tell(ToldMoves("b", day - timedelta(days=6), day, {}))
+        store.tell(ToldMoves("c", day + timedelta(days=55), day + timedelta(days=61), {}))
+        assert {each.receiver for each in store.documents(ToldMoves)} == {"a", "b", "c"}  # c's days are false
+        clock.travel(61)
         store.tell(ToldMoves("c", day + timedelta(days=55), day + timedelta(days=61), {}))
         assert {each.receiver for each in store.documents(ToldMoves)} == {"a", "c"}
