@@ -358,8 +358,8 @@ def test_a_reader_chooses_whose_intervals_are_shown_and_is_told_what_it_costs(tm
         one.put(np.array([69_000, 31_000]), np.random.default_rng(1), plan=dark)
         people, reports = one.page("", "dark"), one.page("error_of=reports", "dark")
         for page, says in (
-            (people, "Those of these reports alone would be about 3.5 times narrower."),
-            (reports, "Those of all devices like these would be about 3.5 times as wide."),
+            (people, "Those of these reports alone would be up to about 3.5 times narrower."),
+            (reports, "Those of all devices like these would be up to about 3.5 times as wide."),
         ):
             assert says in words(page.html)
         assert "error_of=reports" in people.html

@@ -25,6 +25,7 @@ from dither_aggregator.commands import report as report_command
 from dither_aggregator.store.document_kinds import ToldMoves
 from dither_aggregator.web.pages.report import WeeklyReport, weekly
 from tests.support.aggregators import dither, sqlite_store
+from tests.support.clocks import Clock
 from tests.support.number_pages import words
 from tests.support.registries import registry
 from tests.support.sites import Site, site
@@ -56,6 +57,20 @@ def test_a_report_says_what_the_first_page_says(one: Site) -> None:
     assert "at most 5 % of the answers are wrong" in report.text
 
 
+def test_a_young_store_names_the_days_that_were_compared(tmp_path: Path) -> None:
+    with site(tmp_path, 12) as young:
+        for back in range(1, 7):
+            counts = np.array([1_200, *[300] * 11]) if back <= 3 else np.full(12, 300)
+            young.put(counts, np.random.default_rng(back), back)
+        report = weekly(young.store)
+        moved, told = report.moved, report.told("a")
+        days = [str(young.day(back)) for back in (6, 4, 3, 1)]
+        assert [moved[name] for name in ("base_from", "base_to", "from", "to")] == days
+        assert f"two windows: {days[0]} to {days[1]}, 3 days; and {days[2]} to {days[3]}, 3 days." in report.text
+        assert f"{moved['text']}".startswith(f"example, {days[2]} to {days[3]}, 3 days: ")
+        assert (told.first, told.last) == (young.day(7), young.day(1))
+
+
 def test_a_question_is_text_in_html(tmp_path: Path) -> None:
     with site(tmp_path, 12) as made:
         stored = made.store.plans("color")[0]
@@ -64,18 +79,22 @@ def test_a_question_is_text_in_html(tmp_path: Path) -> None:
 
 
 class Server:
-    """A mail server that keeps what it is given."""
+    """A mail server that keeps what it is given, for all but those it refuses."""
 
     acts: ClassVar[list[Any]] = []
+    refuses: ClassVar[set[str]] = set()
+    quits: ClassVar[bool] = True
 
     def __init__(self, host: str, port: int, **how: Any) -> None:
         self.acts[:] = [(host, port)]
 
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def quit(self) -> None:
         self.acts.append("quit")
+        if not self.quits:
+            raise smtplib.SMTPResponseException(421, "closing")
+
+    def close(self) -> None:
+        self.acts.append("close")
 
     def starttls(self, **how: Any) -> None:
         self.acts.append("tls")
@@ -83,8 +102,9 @@ class Server:
     def login(self, user: str, password: str) -> None:
         self.acts.append((user, password))
 
-    def send_message(self, message: EmailMessage) -> None:
+    def send_message(self, message: EmailMessage) -> dict[str, tuple[int, bytes]]:
         self.acts.append(message)
+        return {each: (550, b"no such user") for each in self.refuses if each in message["To"]}
 
 
 @pytest.mark.parametrize(
@@ -103,8 +123,8 @@ def test_a_mail_has_both_forms_and_goes_by_tls(server: str, before: list[object]
         done = dither(*MAIL, "--data", tmp_path, DITHER_SMTP=server)
     assert done.returncode == 0, done
     assert done.stdout == "sent to a@example.org, b@example.org\n"
-    *acts, message, last = Server.acts
-    assert (acts, last) == (before, "quit")
+    *acts, message, quit_, closed = Server.acts
+    assert (acts, quit_, closed) == (before, "quit", "close")
     assert message["To"] == "a@example.org, b@example.org"
     text, html = (part.get_content() for part in message.iter_parts())
     assert text.startswith(message["Subject"])
@@ -258,7 +278,8 @@ def test_prometheus_is_told_of_each_metric_whether_it_moved(
 def later(one: Site, days: int, url: str = "") -> WeeklyReport:
     """Return the report as it would be so many days later."""
     report = weekly(one.store, url)
-    return replace(report, window=Window.ending(report.window.last + timedelta(days=days), 7))
+    window = Window.ending(report.window.last + timedelta(days=days), 7)
+    return replace(report, window=window, after=window)
 
 
 def test_a_webhook_is_told_of_no_day_twice_however_often_the_command_runs(
@@ -303,18 +324,47 @@ def test_a_mail_goes_to_those_who_were_not_told(
     by = ("--sender", "dither@example.org", "--smtp", "smtp://127.0.0.1:2525")
     assert run_report(tmp_path, "--to", "a@example.org", *by) == 0
     assert run_report(tmp_path, "--to", "a@example.org", "--to", "b@example.org", *by) == 0
-    assert Server.acts[-2]["To"] == "b@example.org"
+    assert Server.acts[-3]["To"] == "b@example.org"
     Server.acts.clear()
-    assert run_report(tmp_path, "--to", "b@example.org", "--to", "a@example.org", *by) == 0
+    assert run_report(tmp_path, "--to", "B@example.org", "--to", "A <a@Example.org>", *by) == 0
     assert Server.acts == []
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "sent to a@example.org"
     assert lines[1].startswith("a@example.org was told of ")
     assert lines[2] == "sent to b@example.org"
-    assert [each.split(" was ")[0] for each in lines[3:]] == ["b@example.org", "a@example.org"]
+    assert [each.split(" was ")[0] for each in lines[3:]] == ["B@example.org", "A <a@Example.org>"]
     for kept in (tmp_path / "empty").rglob("*"):
         content = kept.read_bytes() if kept.is_file() else b""
         assert not any(address in content for address in (b"a@example.org", b"b@example.org")), kept
+
+
+def test_a_mail_is_sent_to_those_whom_the_server_takes_and_the_others_are_named(
+    moved: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is sullen once it has taken the mail changes nothing: it would be sent twice."""
+    monkeypatch.setattr(smtplib, "SMTP", Server)
+    monkeypatch.setattr(Server, "refuses", {"b@example.org"})
+    monkeypatch.setattr(Server, "quits", False)
+    by = ("--to", "a@example.org", "--to", "B <b@example.org>", "--sender", "d@example.org")
+    by = (*by, "--smtp", "smtp://127.0.0.1:2525")
+    assert run_report(tmp_path, *by) == 2
+    said = capsys.readouterr()
+    assert said.out == "sent to a@example.org\n"
+    assert "the mail was not sent to b@example.org: the server refused" in said.err
+    monkeypatch.setattr(Server, "refuses", set())
+    assert run_report(tmp_path, *by) == 0
+    assert capsys.readouterr().out.endswith("sent to B <b@example.org>\n")
+
+
+def test_a_mail_that_fails_holds_up_no_webhook(moved: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mail = ("--to", "a@example.org", "--sender", "d@example.org", "--smtp", "smtp://127.0.0.1:1")
+    with webhook(204) as (url, told):
+        assert run_report(tmp_path, *mail, "--webhook", url, "--prometheus") == 2
+    said = capsys.readouterr()
+    assert len(told) == 1
+    assert "posted what moved" in said.out
+    assert "dither_metric_moved" in said.out
+    assert "the mail was not sent: 127.0.0.1" in said.err
 
 
 def test_prometheus_is_told_the_same_for_a_week(
@@ -336,10 +386,14 @@ def test_a_print_is_a_look_that_is_kept_nowhere(tmp_path: Path) -> None:
 
 
 def test_weeks_of_a_time_that_was_false_and_of_long_ago_hold_nobody_up(tmp_path: Path) -> None:
-    with sqlite_store(registry(), tmp_path) as store:
+    clock = Clock()
+    with sqlite_store(registry(), tmp_path, clock) as store:
         day = date(2026, 11, 20)
         store.tell(ToldMoves("a", day + timedelta(days=400), day + timedelta(days=406), {}))
         assert store.told("a", day - timedelta(days=6), day) is None
         store.tell(ToldMoves("b", day - timedelta(days=6), day, {}))
+        store.tell(ToldMoves("c", day + timedelta(days=55), day + timedelta(days=61), {}))
+        assert {each.receiver for each in store.documents(ToldMoves)} == {"a", "b", "c"}  # c's days are false
+        clock.travel(61)
         store.tell(ToldMoves("c", day + timedelta(days=55), day + timedelta(days=61), {}))
         assert {each.receiver for each in store.documents(ToldMoves)} == {"a", "c"}

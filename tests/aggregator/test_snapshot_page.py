@@ -453,7 +453,7 @@ def test_a_window_is_cited_only_when_all_of_its_days_are_final(days: Days) -> No
 
 
 def test_a_window_outlives_its_tallies_and_ends_with_the_snapshots_of_its_days(days: Days) -> None:
-    id_, window = days.id_of(4), days.window(4)
+    id_, window, later = days.id_of(4), days.window(4), days.id_of(3)
     shown = days.client.get(f"/s/{id_}").text
     days.clock.travel(40)
     days.store.put(Retention(tallies_days=30))
@@ -463,8 +463,33 @@ def test_a_window_outlives_its_tallies_and_ends_with_the_snapshots_of_its_days(d
     assert days.client.get(f"/s/{id_}").text == shown
     days.store.put(Retention(tallies_days=30, snapshots_days=43))  # its first day is 44 days ago
     days.store.forget_snapshots()
-    for path in (f"/s/{id_}", f"/s/{id_}.csv", f"/v1/snapshots/{id_}"):
-        assert days.client.get(path).status_code == 404, path
+    first = days.store.finals(days.stored.plan)[window.first].snapshot
+    for path in (f"/s/{id_}", f"/s/{id_}.csv", f"/v1/snapshots/{id_}", f"/s/{first}", f"/v1/snapshots/{first}"):
+        answer = days.client.get(path)
+        assert (answer.status_code, "was given up by `store keep`" in answer.text) == (410, True), path
+    assert days.client.get(f"/s/{later}").status_code == 200
+    gone = days.client.get(f"/metrics/dark?from={window.first}&to={window.last}")
+    last = days.store.finals(days.stored.plan)[window.last].snapshot
+    assert f'The counts of {window.last} are no longer kept. Their estimates are in <a href="/s/{last}">' in gone.text
+    days.store.put(Retention(tallies_days=30, snapshots_days=30))
+    days.store.forget_snapshots()
+    gone = days.client.get(f"/metrics/dark?from={window.first}&to={window.last}")
+    assert f"The counts of {window.last} are no longer kept, nor is their snapshot." in gone.text
+    assert 'href="/s/' not in gone.text
+    told = days.client.get(f"/v1/metrics/dark/estimates?from={window.first}&to={window.last}").get_json()
+    assert "snapshot" not in told
+    assert told["detail"].endswith(f"{window.last} are no longer kept, nor is their snapshot")
+
+
+def test_a_page_cites_no_snapshot_that_was_given_up_before_its_counts(days: Days) -> None:
+    window = days.window(4)
+    page = f"/metrics/dark?from={window.first}&to={window.last}"
+    assert 'href="/s/' in days.client.get(page).text
+    days.clock.travel(40)
+    days.store.put(Retention(snapshots_days=43))
+    days.store.forget_snapshots()
+    shown = days.client.get(page)
+    assert (shown.status_code, 'href="/s/' in shown.text) == (200, False)
 
 
 def test_an_id_that_was_changed_in_any_part_is_none(days: Days) -> None:

@@ -140,7 +140,7 @@ def _kept(
         return made()
     if keeper_of(store) and (first := next((day for day, _ in days if day < store.tallies_from()), None)):
         if final := store.finals(stored.plan, first, first).get(first):
-            raise TallyGone(first, final.snapshot)
+            raise _gone(store, first, final)
         return made()
     codec = Codec((View, Window, *estimand.records), stored)
     return once(store, stored, "reading", days, asked, made, codec, slow=estimand.slow, noun=estimand.noun)
@@ -264,12 +264,16 @@ def each_day(days: Days, read_day: Callable[[tuple[date, str]], T]) -> Iterator[
     yield from reversed(read_days)
 
 
+def _gone(store: Store, epoch: date, final: Final) -> TallyGone:
+    return TallyGone(epoch, final.snapshot if store.snapshot(final.snapshot) else None)
+
+
 def _tally(store: Store, stored: StoredPlan, epoch: date, finals: Mapping[date, Final]) -> Tally:
     """Return an epoch's tally. Raises TallyGone, and BadTally where it is not the one that was finalized."""
     tally, final = store.tally(stored.plan, epoch), finals.get(epoch)
     if final and tally.digest != final.digest:
         if epoch < store.tallies_from():  # asked after the tally is read: it may be given up in between
-            raise TallyGone(epoch, final.snapshot)
+            raise _gone(store, epoch, final)
         raise BadTally(f"the counts of {epoch} are not those that snapshot {final.snapshot} was made of")
     return tally
 

@@ -39,6 +39,8 @@ from dither_shared.plan import Plan
 
 FORMAT = 1
 WINDOW_DAYS_MAX = 366
+HEX_DIGITS = 64
+"""The id of a day's snapshot has so many."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,22 @@ def _made_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[d
     return {"app": store.app, "plan": stored.plan.digest, **window.to_document(), "days": days}
 
 
+def kept_snapshot(store: Store, stored: StoredPlan, window: Window) -> str | None:
+    """Return the same id; None also where a day's snapshot was given up, of which the earliest is the first."""
+    finals = store.finals(stored.plan, window.first, window.last)
+    if not finals or store.snapshot(finals[min(finals)].snapshot) is None:
+        return None
+    return window_snapshot(store, stored, window)
+
+
+def is_given_up(store: Store, id_: str) -> bool:
+    """Whether an id that is read as nothing is that of a snapshot which was kept once."""
+    if "." in id_:
+        return _named(store, id_) is not None
+    finals = (store.finals(stored.plan).values() for stored in store.plans() if len(id_) == HEX_DIGITS)
+    return any(final.snapshot == id_ for each in finals for final in each)
+
+
 def content(store: Store, id_: str) -> bytes | None:
     """Return a snapshot's canonical JSON, or what a read key is told of it; None where there is none.
 
@@ -165,13 +183,21 @@ class _DayPart(msgspec.Struct):
     tally: _Counts
 
 
-def _of_window(store: Store, id_: str) -> Snapshot | None:
+def _named(store: Store, id_: str) -> tuple[StoredPlan, Window] | None:
+    """Return the plan and the days whose snapshot has an id."""
     try:
         metric, *ends, _ = id_.split(".")
         window = Window(*map(date.fromisoformat, ends))
-        stored = next(each for each in store.plans(metric) if window_snapshot(store, each, window) == id_)
+        return next(each for each in store.plans(metric) if window_snapshot(store, each, window) == id_), window
     except (ValueError, TypeError, StopIteration):
         return None
+
+
+def _of_window(store: Store, id_: str) -> Snapshot | None:
+    named = _named(store, id_)
+    if named is None:
+        return None
+    stored, window = named
     finals = store.finals(stored.plan, window.first, window.last)
     made = [_content(store, finals[day].snapshot) for day in sorted(finals)]
     parts = [msgspec.json.decode(each, type=_DayPart) for each in made if each]

@@ -10,8 +10,10 @@ import json
 import smtplib
 import ssl
 import time
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from email.message import EmailMessage
+from email.utils import parseaddr
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -68,27 +70,49 @@ def run(args: argparse.Namespace) -> int:
         report = weekly(store, args.url.rstrip("/"))
         if looks:
             print(report.html if args.html else report.text, end="")
+        faults: list[str] = []
         if args.to:
-            _tell_by_mail(store, report, args)
+            with _noted(faults):
+                _tell_by_mail(store, report, args)
         if args.webhook:
-            _tell_webhook(store, report, args.webhook)
+            with _noted(faults):
+                _tell_webhook(store, report, args.webhook)
         if args.prometheus:
             print(_for_prometheus(store, report), end="")
+    if faults:
+        raise ConfigurationError("; ".join(faults))
     return 0
 
 
+@contextmanager
+def _noted(faults: list[str]) -> Iterator[None]:
+    """Keep a failure for the end: all others are told first."""
+    try:
+        yield
+    except ConfigurationError as error:
+        faults.append(str(error))
+
+
 # A receiver who was told of one of these days is told nothing. They count as told once the sending is over: a command
-# that ends in between sends again, which a webhook knows by `id`.
+# that ends in between sends again, as do two at once, which a webhook knows by `id`.
 
 
 def _tell_by_mail(store: "Store", report: "WeeklyReport", args: argparse.Namespace) -> None:
-    names = {address: store.receiver(f"mail {address}") for address in args.to}
-    new = [each for each in args.to if not _told(store, report, names[each], each)]
+    names = {store.receiver(f"mail {_address(each).lower()}"): each for each in args.to}
+    new = {each: name for name, each in names.items() if not _told(store, report, name, each)}
     if new:
-        _send(mail(report, args.sender, new), args.smtp)
-        for address in new:
-            store.tell(report.told(names[address]))
-        print(f"sent to {', '.join(new)}")
+        refused = _send(mail(report, args.sender, list(new)), args.smtp)
+        sent = [each for each in new if _address(each) not in refused]
+        for each in sent:
+            store.tell(report.told(new[each]))
+        print(f"sent to {', '.join(sent)}")
+        if refused:
+            raise ConfigurationError(f"the mail was not sent to {', '.join(refused)}: the server refused them")
+
+
+def _address(to: str) -> str:
+    """Return the address alone, without a name."""
+    return parseaddr(to)[1] or to
 
 
 def _tell_webhook(store: "Store", report: "WeeklyReport", url: str) -> None:
@@ -158,8 +182,11 @@ def mail(report: "WeeklyReport", sender: str, to: list[str]) -> EmailMessage:
     return message
 
 
-def _send(message: EmailMessage, server: str) -> None:
-    """Hand a mail over. Nothing but a server on this machine gets it, or a password, without TLS."""
+def _send(message: EmailMessage, server: str) -> Collection[str]:
+    """Hand a mail over; return the addresses that the server refused while it took it for others.
+
+    Nothing but a server on this machine gets it, or a password, without TLS.
+    """
     place = urlsplit(server)
     host, whole = place.hostname or "", place.scheme == "smtps"
     tls = ssl.create_default_context()
@@ -169,11 +196,14 @@ def _send(message: EmailMessage, server: str) -> None:
                 smtp: smtplib.SMTP = smtplib.SMTP_SSL(host, place.port or 465, timeout=SEND_WITHIN_S, context=tls)
             else:
                 smtp = smtplib.SMTP(host, place.port or 25, timeout=SEND_WITHIN_S)
-            stack.enter_context(smtp)
+            stack.callback(smtp.close)
             if not (whole or host in (LOOPBACK, "localhost", "::1")):
                 smtp.starttls(context=tls)
             if place.username:
                 smtp.login(unquote(place.username), unquote(place.password or ""))
-            smtp.send_message(message)
+            refused = smtp.send_message(message)
+            with suppress(OSError, smtplib.SMTPException):  # the mail is theirs: whatever they say to the farewell
+                smtp.quit()
+            return refused
     except (OSError, smtplib.SMTPException) as error:
         raise ConfigurationError(f"the mail was not sent: {host}: {error}") from None

@@ -29,10 +29,11 @@ class BadTally(DitherError, ValueError):
 
 
 class TallyGone(DitherError):
-    """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them."""
+    """The counts of an epoch are no longer kept: `snapshot` is the id of what was made of them, if that is kept."""
 
-    def __init__(self, epoch: date, snapshot: str) -> None:
-        super().__init__(f"the counts of {epoch} are no longer kept; snapshot {snapshot} has their estimates")
+    def __init__(self, epoch: date, snapshot: str | None) -> None:
+        where = f"; snapshot {snapshot} has their estimates" if snapshot else ", nor is their snapshot"
+        super().__init__(f"the counts of {epoch} are no longer kept{where}")
         self.epoch, self.snapshot = epoch, snapshot
 
 

@@ -71,6 +71,7 @@ def reset(name: str, to: date, file: Path | None = None) -> DayReset:
             raise StoreError(f"{found.file} is not there, and only it has what leaves the store: put it back first")
         if found.changes:
             store.bound_key_days(found.day)
+            store.forget_told_after(found.day)
             store.reset_day(found)
         return found
 

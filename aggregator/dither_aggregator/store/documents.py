@@ -335,8 +335,15 @@ class Documents(ABC):
     def tell(self, told: ToldMoves) -> None:
         """Keep what a receiver was told, in the place of what they were told before."""
         self.put(told)
+        now = min(told.last, self.clock_day())  # the days of a store may have leapt ahead of the clock
         for each in self.documents(ToldMoves):
-            if (told.last - each.last).days > TOLD_KEPT_DAYS:
+            if (now - each.last).days > TOLD_KEPT_DAYS:
+                self.remove(each)
+
+    def forget_told_after(self, day: date) -> None:
+        """Forget what receivers were told of later days, which are false."""
+        for each in self.documents(ToldMoves):
+            if each.last > day:
                 self.remove(each)
 
     # Backups.

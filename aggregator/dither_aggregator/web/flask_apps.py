@@ -24,7 +24,7 @@ from dither_aggregator.web.answer_packing import pack
 from dither_aggregator.web.login import LOGOUT
 from dither_aggregator.web.long_lists import LongList
 from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.process_messages import ACTOR, BODY, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
+from dither_aggregator.web.process_messages import ACTOR, BODY, HOST, LIVE, LONG, SESSION, ReadAnswer, ReadRequest
 from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire import PATH
 
@@ -103,6 +103,7 @@ def _environ_of(asked: ReadRequest) -> dict[str, Any]:
         SESSION: asked.session,
         ACTOR: asked.actor,
         LIVE: asked.live,
+        HOST: asked.host,
         BODY: asked.body,
     }
     for name, value in asked.headers:

@@ -156,7 +156,7 @@ def _respond_bad_tally(error: BadTally) -> Response:
 
 
 def _respond_gone(error: TallyGone) -> Response:
-    return respond(Problem("gone", str(error), snapshot=error.snapshot))
+    return respond(Problem("gone", str(error), **({"snapshot": error.snapshot} if error.snapshot else {})))
 
 
 def not_ready(error: NotReady) -> Problem:

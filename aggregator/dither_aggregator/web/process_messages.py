@@ -14,6 +14,8 @@ KEPT_HEADERS = (b"content-type", b"if-none-match")
 SESSION, ACTOR, LIVE = "dither.session", "dither.actor", "dither.live"
 """Names in a scope, and in the environment of WSGI: whether somebody is logged in, the id of an admin key, and whether
 live figures and raw counts are told."""
+HOST = "dither.host"
+"""The same of the host that was asked, in that environment alone: no routing and no redirect goes by it."""
 BODY = "dither.body"
 """The same of the body in that environment: Flask copies a long one several times, which takes milliseconds."""
 ASKED_BYTES_MAX = 64 * 1024
@@ -49,15 +51,19 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """Whether who asks is told live figures and raw counts."""
     root: str = ""
     """The path of the site below which the path stands."""
+    host: str = ""
+    """The name, and the port where one is said, under which somebody asks: one that is allowed."""
 
     @classmethod
     def of(cls, scope: Any, body: bytes) -> "ReadRequest":
         """Return the request of a scope."""
-        kept = [(name, value) for name, value in headers_of(scope).items() if name in KEPT_HEADERS]
+        headers = headers_of(scope)
+        kept = [(name, value) for name, value in headers.items() if name in KEPT_HEADERS]
         length = [(b"content-length", b"%d" % len(body))] if body else []
         method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves the content out
         who = scope.get(SESSION, False), scope.get(ACTOR, ""), scope.get(LIVE, False), scope.get("root_path", "")
-        return cls(method, scope["path"], scope["query_string"], kept + length, body, *who)
+        host = headers.get(b"host", b"").decode("latin-1")
+        return cls(method, scope["path"], scope["query_string"], kept + length, body, *who, host)
 
 
 class ReadAnswer(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, Sto
 from dither_aggregator.store.access_keys import Key
 from dither_aggregator.store.clock import reset
 from dither_aggregator.store.day_reset import DayReset, judge
-from dither_aggregator.store.document_kinds import Retention
+from dither_aggregator.store.document_kinds import Retention, ToldMoves
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.packing import pack_counts, unpack_counts
@@ -183,7 +183,11 @@ def test_a_day_without_sealed_reports_is_open_again_itself(place: Place, asked: 
     keep_up(store)
     place.travel(-FAR)
     append(store, body_of(asked, {"dark": [1]}))
+    told = ToldMoves("true", place.day(-8), place.day(-2), {})
+    for each in (told, ToldMoves("false", place.day(FAR - 7), place.day(FAR - 1), {})):
+        store.tell(each)
     found = reset(name_of(place), place.day())
+    assert store.documents(ToldMoves) == [told]
     assert (found.day, store.today(), store.sealed()) == (place.day(), place.day(), place.day(-1))
     assert list(store.counted()) == [(store.stored(asked.metrics["dark"].plan).id, place.day())]
     assert list(check(store)) == []

@@ -177,16 +177,15 @@ def snapshot(store: Store, asked: QueryParameters, id_: str) -> Response:
     """Return the very bytes whose SHA-256 is the id or, with a read key, what is told of them."""
     content = snapshots.content(store, id_)
     if content is None:
-        raise no_snapshot(id_)
+        raise no_snapshot(store, id_)
     return immutable(Response(content, content_type=JSON), id_)
 
 
-def no_snapshot(id_: str) -> Problem:
+def no_snapshot(store: Store, id_: str) -> Problem:
     """Return the answer to an id that is no snapshot's, or no longer."""
-    return Problem(
-        "not-found",
-        f"there is no snapshot {id_!r}, or it is no longer kept; GET /v1/metrics/NAME/snapshots lists a metric's",
-    )
+    if snapshots.is_given_up(store, id_):
+        return Problem("gone", f"the snapshot {id_} was given up by `store keep`")
+    return Problem("not-found", f"there is no snapshot {id_!r}; GET /v1/metrics/NAME/snapshots lists a metric's")
 
 
 def immutable(response: Response, id_: str) -> Response:

@@ -15,7 +15,7 @@ from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.reading import BadView, Reading, View
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.snapshots import window_snapshot
+from dither_aggregator.analysis.snapshots import kept_snapshot
 from dither_aggregator.analysis.windows import WINDOWS, Window, default_window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
@@ -153,7 +153,7 @@ class MetricPage:
     cost: str = ""
     """How wide intervals of other devices would be, which a reader can choose; "" where there is no such choice."""
     gone: str | None = None
-    """The snapshot that was made of a day whose counts are no longer kept."""
+    """The snapshot of days whose counts are no longer kept, where it is."""
     snapshot: str | None = None
     """The id of the snapshot of these days; None until all of them are final."""
 
@@ -198,8 +198,9 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     try:
         reading = read(store, stored, window.last, view)
     except TallyGone as gone:
-        headline, state = f"The counts of {gone.epoch} are no longer kept.", plan_state(store, stored)
-        kept = window_snapshot(store, stored, window) or gone.snapshot
+        nor = "" if gone.snapshot else ", nor is their snapshot"
+        headline, state = f"The counts of {gone.epoch} are no longer kept{nor}.", plan_state(store, stored)
+        kept = kept_snapshot(store, stored, window) or gone.snapshot
         return MetricPage(stored, window, controls, in_words(window), state, headline, gone=kept)
     except NotReady as error:
         state, headline = plan_state(store, stored), sentence_of(error)
@@ -216,7 +217,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
         *reading.sentences,
     ]
     quality = quality_sentence(store, stored, window)
-    cited = window_snapshot(store, stored, window)
+    cited = kept_snapshot(store, stored, window)
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, quality=quality, snapshot=cited)
     if reading.n == 0:
         nothing = "No reports of these days are counted."
@@ -250,7 +251,7 @@ def _cost(reading: Reading) -> str:
     wider = sqrt(whole / max(whole - answers, 1e-9 * whole))
     if wider < COST_MIN:
         return "about as wide" if alone else ""
-    return f"about {wider:.1f} times {'as wide' if alone else 'narrower'}"
+    return f"up to about {wider:.1f} times {'as wide' if alone else 'narrower'}"
 
 
 def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPart | None:

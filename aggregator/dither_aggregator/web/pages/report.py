@@ -25,7 +25,10 @@ class WeeklyReport:
     app: str
     headline: str
     window: Window
+    """The week of which it is: the last seven closed days."""
     before: Window
+    after: Window
+    """The days that were compared: a week each or, of a younger store, half of its days."""
     entries: Sequence[tuple[Line, Sequence[str]]]
     """Each metric with what moved of it: those that moved come first."""
     url: str
@@ -47,7 +50,8 @@ class WeeklyReport:
         """A sentence on how sure it is."""
         return (
             "On average, at most 5 % of the answers are wrong, and 5 % of the moves. "
-            f"Moves are since {in_words(self.before)}. n counts reports, not people."
+            f"Moves compare two windows: {in_words(self.before)}; and {in_words(self.after)}. "
+            "n counts reports, not people."
         )
 
     @property
@@ -68,15 +72,15 @@ class WeeklyReport:
         ]
         told = {
             "app": self.app,
-            "from": f"{self.window.first}",
-            "to": f"{self.window.last}",
+            "from": f"{self.after.first}",
+            "to": f"{self.after.last}",
             "base_from": f"{self.before.first}",
             "base_to": f"{self.before.last}",
             "metrics": len(self.entries),
             "moved": moved,
         }
         says = [f"{visible(line.stored.question)} {'; '.join(moves)}." for line, moves in self.entries if moves]
-        text = "\n".join([f"{self.title}: {self.headline}", *says, self.foot])
+        text = "\n".join([f"{self.app}, {in_words(self.after)}: {self.headline}", *says, self.foot])
         return {"id": sha256(canonical_json(told)).hexdigest()[:32], **told, "text": text}
 
     def told(self, receiver: str) -> ToldMoves:
@@ -127,7 +131,6 @@ def weekly(store: Store, url: str = "") -> WeeklyReport:
         changes, _ = changed(store)
         lines = sorted(all_lines(store, changes), key=by_moves)
         entries = [(line, moves_of(line)) for line in lines]
-        report = WeeklyReport(
-            store.app, headline(lines, changes), Window.ending(store.sealed(), 7), changes.before, entries, url
-        )
+        windows = Window.ending(store.sealed(), 7), changes.before, changes.after
+        report = WeeklyReport(store.app, headline(lines, changes), *windows, entries, url)
         return WeeklyReport(**{**vars(report), "html": render_template("report.html", report=report)})

@@ -15,6 +15,7 @@ from dither_aggregator.store.access_keys import ACTIVE
 from dither_aggregator.web.allowed_hosts import is_local, name_of
 from dither_aggregator.web.embed_links import DAYS_MAX, FRAME, EmbedLink
 from dither_aggregator.web.pages.forms import FormField, form
+from dither_aggregator.web.process_messages import HOST
 from dither_aggregator.web.query_parameters import (
     Day,
     Parameters,
@@ -72,6 +73,7 @@ def _page(store: Store, name: str, asked: QueryParameters) -> SharePage:
         card = request.script_root + EmbedLink(name, until, int(asked["window"])).path(store, asked["key"])
     except StoreError as error:
         raise Problem("malformed", str(error)) from None
-    scheme = "http" if is_local(name_of(request.host.encode())) else "https"  # no door of ours speaks TLS itself
-    frame = FRAME.format(escape(f"{scheme}://{request.host}{card}"), escape(name))
+    host = request.environ.get(HOST, request.host)
+    scheme = "http" if is_local(name_of(host.encode("latin-1"))) else "https"  # no door of ours speaks TLS itself
+    frame = FRAME.format(escape(f"{scheme}://{host}{card}"), escape(name))
     return SharePage(stored, fields, f"{until}", card, frame)

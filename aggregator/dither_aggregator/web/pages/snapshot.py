@@ -94,7 +94,7 @@ def _asked(store: Store, id_: str) -> Snapshot:
 def _found(store: Store, id_: str) -> Snapshot:
     snapshot = read_snapshot(store, id_)
     if snapshot is None:
-        raise no_snapshot(id_)
+        raise no_snapshot(store, id_)
     refuse_slow(store, slow=takes_seconds(snapshot.stored))
     return snapshot
 
