@@ -345,8 +345,13 @@ def test_a_mail_is_sent_to_those_whom_the_server_takes_and_the_others_are_named(
     monkeypatch.setattr(smtplib, "SMTP", Server)
     monkeypatch.setattr(Server, "refuses", {"b@example.org"})
     monkeypatch.setattr(Server, "quits", False)
-    by = ("--to", "a@example.org", "--to", "B <b@example.org>", "--sender", "d@example.org")
-    by = (*by, "--smtp", "smtp://127.0.0.1:2525")
+    by = (
+        *("--to", "a@example.org", "--to", "B <b@example.org>"),
+        "--sender",
+        "d@example.org",
+        "--smtp",
+        "smtp://[::1]:2525",
+    )
     assert run_report(tmp_path, *by) == 2
     said = capsys.readouterr()
     assert said.out == "sent to a@example.org\n"
