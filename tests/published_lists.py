@@ -185,8 +185,10 @@ def written(values: Iterator[str]) -> str:
 def names(arguments: Sequence[str]) -> list[str]:
     """Return the lists that are named, or all of them; exit with a message where there is no such list."""
     parser = argparse.ArgumentParser("python -m tests.published_lists", description="Fetch the sources; write lists.")
-    parser.add_argument("name", nargs="*", choices=[*LISTS], help="a list; without one, all are written")
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(LISTS)}; without one, all are written")
     named: list[str] = parser.parse_args(arguments).name
+    if unknown := [name for name in named if name not in LISTS]:
+        parser.error(f"there is no list {', '.join(unknown)}")
     return named or [*LISTS]
 
 

@@ -71,8 +71,8 @@ def null_share(p_values: Floats) -> float:
 
     It is read high, by one null and by a quarter of its standard deviation: alpha is divided by it, and a number
     divided by an uncertain one comes out too large on average. Without the quarter more than alpha is false in some
-    families. Of very many tests the standard deviation is less than what the tables' steps put the mean off, so half a
-    step of shares is added at least: without it .058 is false, not .05, of 30,000 tests of which a tenth are nulls.
+    families. At least half a step of the table's shares is added. Very many tests have a smaller standard deviation
+    than the table's steps put the mean off: of 30,000 with a tenth of nulls .058 would be false, not .05.
     """
     scores = np.maximum(-ndtri(p_values), -FAR)
     near = scores[scores < FAR]
