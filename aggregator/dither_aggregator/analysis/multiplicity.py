@@ -16,7 +16,7 @@ that small count as nulls.
 Hochberg's proof, for tests that are independent or go together. Very many that are a little above zero are told by
 their sum, though none by itself says so: `family` takes it if nulls' sum gets so far once in millions of times, where
 they are independent. The sum tells nothing of scores that go together: with all correlations .01, of 10,000 nulls .058
-are called true in place of .05, and with .05 .105. Those of texts are nearly independent: the sums of lists that nobody
+are called true in place of .05, and with .05 .105. Scores of texts are nearly independent: sums of lists that nobody
 has had standard deviations of .6 to 1.5 of independent ones', and means below zero, far below with few cohorts. In
 other families a benchmark measures that a share of alpha is wrong on average (`tests/benchmarks`, section `missed`); it
 is not proved. All of this, Holm's proof too, is for p-values that are uniform under the null, or larger. The p-values

@@ -263,8 +263,8 @@ def _active(
 def follows_missing(counts: Mapping[date, int | None], first: date, period_days: int, begins: date) -> bool:
     """Return whether reports of the two periods before one are missing, or of the week, so that they may come in it.
 
-    They also are where many more come than in either, or than on the same day a week before. That is all that shows an
-    outage which began long ago, or before the metric's first report.
+    Reports are missing, too, where many more come than in either, or than on the same day a week before. Nothing else
+    shows an outage which began long ago, or before the metric's first report.
     """
     n, step = counts[first] or 0, _step(period_days)
     for back in range(period_days, max(2 * period_days, step) + 1, period_days):

@@ -87,7 +87,7 @@ class ReleasedTally:
     counts: Counts
     """As `counting.folding.tables` has them: for each cell its reports, then their counts. They may be negative.
 
-    Those of texts with fresh noise, and of words, are as `rows` has them.
+    Counts of texts with fresh noise, and of words, are as `rows` has them.
     """
     noise: ReleaseNoise
     """The law of the noise on each count."""

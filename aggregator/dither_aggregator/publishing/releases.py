@@ -179,7 +179,7 @@ def device_reports(stored: StoredPlan, days: int) -> int:
 def _draw(store: Store, entry: Release) -> None:
     """Draw the counts of an entry that was charged; raise NotPublished where the tally is another one than then.
 
-    That refusal shows on a site that raw counts changed. They are not drawn in place of the charged ones: a store that
+    A site shows by that refusal that raw counts changed. These are not drawn in place of the charged ones: a store that
     was restored cannot know that nothing of the charge was published.
     """
     charged = replace(entry, names=()) if entry.plan.kind.searched else entry

@@ -75,7 +75,7 @@ class Release(Document):
     names: tuple[str, ...] = ()
     """The texts whose supports are counted, in each row after its number of reports; () where all symbols are.
 
-    Those of words are found after the charge, and kept before their counts are drawn.
+    A release of words finds its texts after the charge, and keeps them before their counts are drawn.
     """
     rho: int = 0
     """rho of Gaussian noise, in millionths; 0 of Laplace noise."""
