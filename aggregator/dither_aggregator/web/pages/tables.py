@@ -180,8 +180,8 @@ def _measure_of(reading: TablesReading, rate: TableRow) -> Measure:
 def _clearest(reading: TablesReading) -> list[tuple[TableRow, TableRow]]:
     """Return the clearest difference whose interval does not hold zero, with its rate; none where there is none.
 
-    Differences by the public column come first, and then there may be one of each of a few columns. Intervals hold at once
-    over all pairs of columns, so they may be chosen by a look at all.
+    Differences by the public column come first, and then there may be one of each of a few columns. Intervals hold at
+    once over all pairs of columns, so they may be chosen by a look at all.
     """
     public = columns_of(reading.stored.plan).public[:1]
     rated = [*reading.of("rate"), *reading.of("mean")]
