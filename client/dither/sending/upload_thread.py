@@ -285,6 +285,7 @@ class Uploader:
                 return None  # another thread goes on, of the kind that the app has by now
             self._looked = self._asked
             self._looking, self._news = True, False
+            looked = self._clock()  # before the look: a midnight that comes in the middle of it is not slept over
             try:
                 with self._in_time():
                     state, wait_s = self.decide()
@@ -307,21 +308,21 @@ class Uploader:
             if rule.ends:
                 self._end()
                 return None
-            self._sleep(wait_s)
+            self._sleep(wait_s, looked)
             return state
 
     def _in_time(self) -> AbstractContextManager[None]:
         """Let a look be over when the first flush is: it needs the lock to return."""
         return within(max(0.0, min(self._flushes) - time.monotonic()) + WAIT_S / 2) if self._flushes else nullcontext()
 
-    def _sleep(self, seconds: float) -> None:
-        """Wait until it is time to look again, or somebody asks for it.
+    def _sleep(self, seconds: float, now: float) -> None:
+        """Wait until it is time to look again, or somebody asks for it; `now` is by the clock of the last look.
 
         With hidden presence the time by the clock counts: nobody else looks when a suspend ends, or the day, or when
         the clock is set back.
         """
         changed = self._changed
-        left_s, now = min(seconds, LOOK_AGAIN_S), self._clock()
+        left_s = min(seconds, LOOK_AGAIN_S)
         until = min(now + seconds, (now // DAY_S + 1) * DAY_S)
         while left_s > 0:
             step_s = min(left_s, CLOCK_EVERY_S) if self._situation.hidden else left_s

@@ -337,6 +337,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "ids": lambda store, asked: store.ids(),
     "forget": lambda store, asked: store.forget(0),
     "forget_snapshots": lambda store, asked: store.forget_snapshots(),
+    "forget_told_after": lambda store, asked: store.forget_told_after(store.clock_day()),
     "tally": lambda store, asked: store.tally(asked.metrics["dark"].plan, store.clock_day()),
     "segments": lambda store, asked: store.segments(0, 1, store.clock_day()),
     "epochs": lambda store, asked: store.epochs(asked.metrics["dark"].plan),

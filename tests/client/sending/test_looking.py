@@ -63,6 +63,23 @@ def test_a_thread_looks_at_midnight_though_an_upload_is_planned_for_later(tmp_pa
             wait_for(lambda: looks[-1] == clock.now // 86_400)
 
 
+def test_a_midnight_in_the_middle_of_a_look_is_not_slept_over(
+    tmp_path: Path, looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, look, travelled = Clock(), Device.look, threading.Event()
+
+    def look_over_midnight(self: Device, *arguments: Callable[[], float]) -> object:
+        found = look(self, *arguments)
+        if threading.current_thread() is not threading.main_thread() and not travelled.is_set():
+            clock.travel(1)
+            travelled.set()
+        return found
+
+    monkeypatch.setattr(Device, "look", look_over_midnight)
+    with start(HIDDEN, tmp_path, Taker(), clock):
+        wait_for(lambda: travelled.is_set() and looks[-1] == clock.now // 86_400)
+
+
 def test_a_thread_looks_when_the_clock_was_set_back_though_all_had_expired(tmp_path: Path, looks: list[int]) -> None:
     """As on a machine that begins in 2040 until it has heard the time."""
     clock = Clock()
