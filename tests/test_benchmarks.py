@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from dither_aggregator.analysis.tables.halves import ColumnRun
 from dither_aggregator.analysis.tables.pairs import PairTable
+from dither_aggregator.analysis.tables.synthesis import ColumnRun
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, create_store
 from dither_shared.kinds.number import GRID

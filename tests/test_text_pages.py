@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dither_aggregator.analysis.words import search
+from dither_aggregator.analysis import words
 from dither_shared.registry import Registry
 from tests.aggregator.test_snapshot_page import keep
 from tests.aggregator.words.test_reading import tally_of
@@ -62,7 +62,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """A day of each, and of those that move two more; yield the address, and the id of each snapshot."""
     asked = {name: {**COMMON, **keys} for name, keys in METRICS.items()}
     made = Registry.parse(metrics_text(asked, device_epsilon=120 * len(METRICS)))
-    with site_of(made, tmp_path_factory.mktemp("texts")) as one, patch.object(search, "LOOKED_AT_MAX", LOOKED_AT_MAX):
+    with site_of(made, tmp_path_factory.mktemp("texts")) as one, patch.object(words, "LOOKED_AT_MAX", LOOKED_AT_MAX):
         for name in METRICS.keys() - {"quiet"}:
             metric = made.metrics[name]
             for back, shares in ((2, BEFORE), (1, AFTER), (0, AFTER)) if name in MOVED else ((1, AFTER),):

@@ -12,8 +12,7 @@ from dither.commands.metrics.new import OWNER, registry_text
 from dither_aggregator.analysis.advice import _of_flag, advice, advice_together
 from dither_aggregator.analysis.functional import variance_at
 from dither_aggregator.analysis.installs import Installs, outlook_of
-from dither_aggregator.analysis.planning import plan
-from dither_aggregator.analysis.planning_tables import TableQuestion
+from dither_aggregator.analysis.planning import TableQuestion, plan
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry, utc_today
 

@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from dither_aggregator.analysis import words
 from dither_aggregator.analysis.estimands import estimand_of, estimate
 from dither_aggregator.analysis.numbers import LEADING, Statistics, fit_tally
 from dither_aggregator.analysis.reading import Reading, View
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.shares import Shares
 from dither_aggregator.analysis.tables.reading import TablesReading
-from dither_aggregator.analysis.words import search, verdict
-from dither_aggregator.analysis.words.reading import LONGER, WordsReading
-from dither_aggregator.analysis.words.sketches import Sketched
-from dither_aggregator.analysis.words.verdict import Wanted, Word
+from dither_aggregator.analysis.words import LONGER, Sketched, Wanted, Word, WordsReading
 from dither_aggregator.store import StoredPlan, Tally
 from dither_aggregator.web.charts.scale import Measure
 from dither_aggregator.web.pages import overview
@@ -358,8 +356,8 @@ def some_words(seed: int, confidence: float) -> bool:
     def judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: Wanted) -> tuple[Word, ...]:
         return each_judged(texts, estimates, together if confidence == SURE else 1, wanted)
 
-    each_judged, few = verdict._judged, scaled(500, search.LOOKED_AT_MAX)
-    with patch.object(verdict, "_judged", judged), patch.object(search, "LOOKED_AT_MAX", few):
+    each_judged, few = words._judged, scaled(500, words.LOOKED_AT_MAX)
+    with patch.object(words, "_judged", judged), patch.object(words, "LOOKED_AT_MAX", few):
         reading = reading_of(stored, words_tally(metric, 8_000, seed), confidence)
     assert isinstance(reading, WordsReading)
     starts = [row.value.removesuffix(LONGER) for row in reading.rows if not row.whole]

@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from dither_aggregator.analysis import differences as differences_module
-from dither_aggregator.analysis.changes import side_by_side, tell
-from dither_aggregator.analysis.differences import Comparison, differences, view_of
+from dither_aggregator.analysis.differences import Comparison, differences, side_by_side, tell, view_of
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.inference import Z
 from dither_aggregator.analysis.pure import change_chance

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 
 from dither.auditing.plans import inputs_of, report_of
-from dither_aggregator.analysis.disclosure import (
+from dither_aggregator.analysis.estimands import estimate
+from dither_aggregator.analysis.quality import examine
+from dither_aggregator.analysis.reading import (
     CELL_MIN,
     Pooled,
+    Window,
     crowded,
     for_readers,
+    reports_max,
     sizes,
     without_few,
 )
-from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.quality.verdict import examine
-from dither_aggregator.analysis.windows import Window, reports_max
 from dither_aggregator.counting.folding import fold_cells, tables
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
 from dither_aggregator.store.plans import Offered, Plans

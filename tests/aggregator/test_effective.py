@@ -14,8 +14,7 @@ from scipy.stats import binom
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.inference import ErrorOf, effective
 from dither_aggregator.analysis.pure import change_chance, estimate_shares, noise_below, noise_chance
-from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.analysis.reading import View, reports_max
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel
 from tests.support.drawn_numbers import draw_repeats, population, read_numbers, stored_number, tally_of

@@ -17,9 +17,8 @@ from dither_aggregator.analysis import numbers as numbers_module
 from dither_aggregator.analysis.estimands import ROWS_MAX, Ahead, estimate, read_days
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.numeric.fit import most_likely
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading import View, Window
 from dither_aggregator.analysis.shares import Shares
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import parse, steps
 from dither_aggregator.store import StoredPlan, Tally

@@ -7,8 +7,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from dither_aggregator.counting.damage import impossible
-from dither_aggregator.counting.folding import _count, fold, fold_cells
+from dither_aggregator.counting.folding import _count, fold, fold_cells, impossible
 from dither_shared.cells import Cells, Part
 from dither_shared.mechanisms import Mechanism, choose
 from dither_shared.shapes import Bits, ReportShape, Subsets, Symbols

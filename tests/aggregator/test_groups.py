@@ -11,8 +11,7 @@ from scipy.stats import binom, norm
 from dither_aggregator.analysis import groups as groups_module
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.groups import dashboard_of, group_differences, read_groups
-from dither_aggregator.analysis.reading import View, WantedSum
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import View, WantedSum, Window
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Tally
 from dither_aggregator.store.dashboard import Dashboard

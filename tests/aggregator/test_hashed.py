@@ -19,7 +19,7 @@ from dither_aggregator.analysis import hashed
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.hashed import HashedShares, Rows
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.multiplicity import benjamini_hochberg
+from dither_aggregator.analysis.significance import benjamini_hochberg
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed

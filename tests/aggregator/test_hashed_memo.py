@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dither_aggregator.analysis.decoding import cross_fitting, fitting
-from dither_aggregator.analysis.decoding.candidates import decode_candidates
-from dither_aggregator.analysis.decoding.fitting import FREEDOM_MAX, Found
+from dither_aggregator.analysis.decoding import decoder
+from dither_aggregator.analysis.decoding.decoder import FREEDOM_MAX, Found
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.texts import TextRow, TextsReading
+from dither_aggregator.analysis.texts import TextRow, TextsReading, decode_candidates
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import Hashed
 from dither_shared.frozen import replaced
@@ -131,7 +130,7 @@ def test_what_is_shown_holds_though_one_text_of_many_is_missing_from_the_list(mo
     tallies = [draw_buckets(each, cast("MemoizedTwoLevel", cells.mechanism), cells.count) for each in populations]
     sound = np.mean([shown(each, *tally) for each, tally in zip(populations, tallies, strict=True)], axis=0)
     monkeypatch.setattr(Found, "freedom", FREEDOM_MAX)
-    for module in (fitting, cross_fitting):
+    for module in (decoder, decoder):
         monkeypatch.setattr(module, "stranger_chances", lambda gains, hashes, totals: np.zeros(len(totals)))
     planted = np.mean([shown(each, *tally) for each, tally in zip(populations, tallies, strict=True)], axis=0)
     assert sound[2] > 0.93

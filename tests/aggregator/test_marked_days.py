@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.series import Point
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts import series as series_module
 from dither_aggregator.web.charts.scale import label_width

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.multiplicity import (
+from dither_aggregator.analysis.significance import (
     adaptive,
     benjamini_hochberg,
     family,

@@ -26,7 +26,7 @@ from dither_aggregator.analysis.people import (
     periods_of,
     retained,
 )
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import PureMechanism

@@ -16,12 +16,22 @@ import pytest
 from flask.testing import FlaskClient
 
 from dither.cli import main
-from dither_aggregator.analysis import planning_shares
+from dither_aggregator.analysis import planning
 from dither_aggregator.analysis.installs import Installs, outlook_of
-from dither_aggregator.analysis.planning import Planned, Question, Unplannable, neighbours, plan, registry_lines
+from dither_aggregator.analysis.planning import (
+    TEXT,
+    WORDS,
+    Planned,
+    Question,
+    ShareQuestion,
+    TableQuestion,
+    TextQuestion,
+    Unplannable,
+    neighbours,
+    plan,
+    registry_lines,
+)
 from dither_aggregator.analysis.planning_numbers import NumberQuestion
-from dither_aggregator.analysis.planning_shares import TEXT, WORDS, ShareQuestion, TextQuestion
-from dither_aggregator.analysis.planning_tables import TableQuestion
 from dither_aggregator.analysis.pure import estimate_shares, significance_shares
 from dither_shared.kinds import KINDS
 from dither_shared.mechanisms import PureMechanism
@@ -517,7 +527,7 @@ def test_the_lines_on_the_page_are_those_that_parse(client: FlaskClient, tmp_pat
 )
 def test_a_plan_is_cheap(query: str, client: FlaskClient) -> None:
     """About 3 ms each: at most 100 detectable shares, whatever is asked."""
-    with patch.object(planning_shares, "significance_shares", wraps=significance_shares) as counted:
+    with patch.object(planning, "significance_shares", wraps=significance_shares) as counted:
         assert client.get(f"/plan?{query}").status_code == 200
     assert counted.call_count <= 100
 

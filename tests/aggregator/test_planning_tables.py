@@ -13,13 +13,19 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis import planning_tables
+from dither_aggregator.analysis import planning
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.planning import Planned, Unplannable, plan, registry_lines
-from dither_aggregator.analysis.planning_tables import TableQuestion, share_variance
+from dither_aggregator.analysis.planning import (
+    Planned,
+    TableQuestion,
+    Unplannable,
+    plan,
+    registry_lines,
+    share_variance,
+)
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of
 from dither_shared.mechanisms import PureMechanism, SubsetSelection, choose
 from dither_shared.precision import POWER
@@ -103,7 +109,7 @@ def test_a_plan_without_sampling_would_be_seen() -> None:
     def noise(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
         return share_variance(mechanism, shape) - 0.25
 
-    with patch.object(planning_tables, "share_variance", noise):
+    with patch.object(planning, "share_variance", noise):
         planned = plan(replace(question), n, Decimal(epsilon), None)
     assert told(planned) < TOLD_MIN
 

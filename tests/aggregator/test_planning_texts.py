@@ -10,8 +10,17 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis import texts
 from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours, plan, registry_lines
-from dither_aggregator.analysis.planning_shares import LAYOUT, TEXT, WORDS, TextQuestion
+from dither_aggregator.analysis.planning import (
+    LAYOUT,
+    TEXT,
+    WORDS,
+    Planned,
+    TextQuestion,
+    Unplannable,
+    neighbours,
+    plan,
+    registry_lines,
+)
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Hashed

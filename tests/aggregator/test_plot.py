@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.numbers import NumberRow
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.shares import ShareRow as Row
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.web.charts import shape
 from dither_aggregator.web.charts.scale import (
     LABEL_EM,

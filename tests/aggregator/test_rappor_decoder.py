@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from dither_aggregator.analysis.decoding.candidates import bits_in
-from dither_aggregator.analysis.decoding.decoder import Candidate, Channel, Decoded, decode
-from dither_aggregator.analysis.decoding.equations import make_equations, merge, reweighted
-from dither_aggregator.analysis.decoding.least_squares import least_squares
-from dither_aggregator.analysis.decoding.message_passing import Prior
+from dither_aggregator.analysis.decoding.decoder import Candidate, Channel, Decoded, decode, least_squares
+from dither_aggregator.analysis.decoding.equations import Prior, make_equations, merge, reweighted
 from dither_aggregator.analysis.inference import Z
+from dither_aggregator.analysis.texts import bits_in
 from dither_shared.bloom import bloom_bits
 from dither_shared.errors import InvalidParameter
 from tests.benchmarks.rappor import draw_case, map_of

@@ -8,11 +8,9 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.decoding import cross_fitting, decoder
-from dither_aggregator.analysis.decoding.decoder import Channel, decode
-from dither_aggregator.analysis.decoding.equations import Equations, make_equations, merge, weights_of
-from dither_aggregator.analysis.decoding.least_squares import least_squares
-from dither_aggregator.analysis.decoding.message_passing import pass_messages
+from dither_aggregator.analysis.decoding import decoder
+from dither_aggregator.analysis.decoding.decoder import Channel, decode, least_squares
+from dither_aggregator.analysis.decoding.equations import Equations, make_equations, merge, pass_messages, weights_of
 from dither_aggregator.analysis.inference import Z
 from tests.benchmarks import rappor
 from tests.benchmarks.rappor import CASES, HALF_MISSING, Case, Draw, draw, draw_case, map_of
@@ -69,7 +67,7 @@ def test_a_decoder_without_the_unlisted_column_would_be_caught(monkeypatch: pyte
 
 
 def test_errors_of_the_noise_alone_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither_aggregator.analysis.decoding.least_squares._scale", lambda *_: 1.0)
+    monkeypatch.setattr("dither_aggregator.analysis.decoding.decoder._scale", lambda *_: 1.0)
     assert hold(rappor.measure(FEW_OF_LOOSE, SEEDS)) < 0.9
 
 
@@ -125,7 +123,7 @@ def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) ->
     def astray(equations: Equations, training: Floats) -> Floats:
         return np.random.default_rng(1).random((equations.patterns.shape[0], training.shape[1]))
 
-    monkeypatch.setattr(cross_fitting, "pass_messages", astray)
+    monkeypatch.setattr(decoder, "pass_messages", astray)
     assert abs(np.mean(np.abs([off_of_a_long_list(seed)[0] for seed in range(6)]) < Z) - 0.95) < 0.022
 
 
@@ -161,7 +159,7 @@ def test_fitting_and_estimating_on_the_same_cohorts_would_be_caught(monkeypatch:
     def of_all(equations: Equations, training: Floats) -> Floats:
         return pass_messages(equations, np.ones_like(training))
 
-    monkeypatch.setattr(cross_fitting, "pass_messages", of_all)
+    monkeypatch.setattr(decoder, "pass_messages", of_all)
     assert far_off(TOLD_WELL, FAR_SEEDS) >= FAR_MAX
 
 

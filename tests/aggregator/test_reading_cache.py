@@ -14,17 +14,13 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis import estimands, reading_cache
+from dither_aggregator.analysis import estimands, quality, reading_cache, words
+from dither_aggregator.analysis import words as words_reading
 from dither_aggregator.analysis.differences import view_of
-from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.estimands import estimand_of, read, read_days
-from dither_aggregator.analysis.normalise import METHODS
-from dither_aggregator.analysis.quality import verdict
-from dither_aggregator.analysis.reading import Reading, View
+from dither_aggregator.analysis.reading import Reading, View, Window, for_readers
 from dither_aggregator.analysis.reading_cache import Computing, Elsewhere, Kept, NotReady
-from dither_aggregator.analysis.windows import Window
-from dither_aggregator.analysis.words import reading as words_reading
-from dither_aggregator.analysis.words import search
+from dither_aggregator.analysis.shares import METHODS
 from dither_aggregator.counting.folding import BadTally, fold_cells
 from dither_aggregator.health import checks
 from dither_aggregator.health.checks import Observed
@@ -61,7 +57,7 @@ SIMULTANEOUS = View(simultaneous=True, days=2)
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_searches() -> Iterator[None]:
-    with patch.object(search, "KEPT_MAX", 10), patch.object(search, "LOOKED_AT_MAX", 500):
+    with patch.object(words, "KEPT_MAX", 10), patch.object(words, "LOOKED_AT_MAX", 500):
         yield
 
 
@@ -112,7 +108,7 @@ def one(asked: Registry, tallies: dict[str, Tally], tmp_path: Path) -> Iterator[
 
 def forget() -> None:
     """Forget what this process has read, as a new one."""
-    for cached in (estimands._read_once, estimands._pool_once, verdict._once, words_reading._proposed):
+    for cached in (estimands._read_once, estimands._pool_once, quality._once, words_reading._proposed):
         assert cached.cache is not None
         cached.cache.clear()
 
@@ -285,7 +281,7 @@ def test_a_damaged_entry_is_made_anew(one: Site, how: str) -> None:
 
 
 def test_a_search_of_words_is_made_once_for_all_views_and_processes(one: Site) -> None:
-    stored, searched = stored_of(one, "words"), search.search
+    stored, searched = stored_of(one, "words"), words.search
     with patch.object(words_reading, "search", side_effect=searched) as searching:
         for view in (SIMULTANEOUS, view_of(2, 0.05), view_of(2, 0.01), replace(SIMULTANEOUS, confidence=0.8)):
             forget()  # as when the process that computes was killed, and another one goes on
@@ -418,12 +414,12 @@ def test_a_reading_of_a_class_that_is_not_listed_is_read_and_not_kept(one: Site)
 
 def test_a_day_that_is_checked_is_kept(one: Site) -> None:
     stored, window = stored_of(one, "words"), Window(one.day(2), one.day(1))
-    fresh = list(verdict.days(one.store, stored, window))
+    fresh = list(quality.days(one.store, stored, window))
     with keeper(one.store, Kept(one.store)), pytest.raises(NotReady, match="0 of 2 days"):
-        list(verdict.days(one.store, stored, window))
+        list(quality.days(one.store, stored, window))
     with keeper(one.store, computing(one.store)):
-        list(verdict.days(one.store, stored, window))
+        list(quality.days(one.store, stored, window))
     forget()
     with keeper(one.store, Kept(one.store)):
-        assert parts(list(verdict.days(one.store, stored, window))) == parts(fresh)
+        assert parts(list(quality.days(one.store, stored, window))) == parts(fresh)
     assert timedelta(days=1) == fresh[1].epoch - fresh[0].epoch

@@ -5,11 +5,10 @@ from datetime import date
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.decoding.candidates import candidate_bits
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.inference import clopper_pearson
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.texts import TextsReading
+from dither_aggregator.analysis.texts import TextsReading, candidate_bits
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.registry import Metric

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from dither.cli import main
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.commands import report as report_command
 from dither_aggregator.store.document_kinds import ToldMoves
 from dither_aggregator.web.pages.report import WeeklyReport, weekly

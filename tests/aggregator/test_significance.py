@@ -16,13 +16,11 @@ from scipy.stats import binom
 from dither_aggregator.analysis.estimands import estimate, read
 from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.inference import ErrorOf, Floats, Z
-from dither_aggregator.analysis.multiplicity import adaptive
 from dither_aggregator.analysis.pure import estimate_shares, noise_below, noise_chance, significance_shares
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading import View, Window, reports_max
 from dither_aggregator.analysis.shares import ShareRow
-from dither_aggregator.analysis.significance import bin_estimates, rank
+from dither_aggregator.analysis.significance import adaptive, bin_estimates, rank
 from dither_aggregator.analysis.texts import TextRow, TextsReading
-from dither_aggregator.analysis.windows import Window, reports_max
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.operations import maintenance

@@ -21,11 +21,9 @@ import requests
 from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import snapshots
-from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading import View, Window, for_readers
 from dither_aggregator.analysis.snapshots import Snapshot, _document, window_snapshot
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally

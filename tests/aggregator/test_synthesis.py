@@ -12,10 +12,8 @@ from scipy import stats
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.tables import synthesis
-from dither_aggregator.analysis.tables.halves import ColumnRun
-from dither_aggregator.analysis.tables.pairs import PairTable, combined_margin, norm_sub, pair_table
-from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.analysis.tables.synthesis import records, start, synthesise
+from dither_aggregator.analysis.tables.pairs import PairTable, QuestionTally, combined_margin, norm_sub, pair_table
+from dither_aggregator.analysis.tables.synthesis import ColumnRun, records, start, synthesise
 from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import GRR, choose
 from tests.support.pairs import draw_pairs

@@ -14,7 +14,7 @@ import pytest
 from dither.cli import main
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.pairs import TooFew
-from dither_aggregator.analysis.tables.synthetic import synthesise_table
+from dither_aggregator.analysis.tables.synthesis import synthesise_table
 from dither_aggregator.commands.table import chosen_columns
 from dither_aggregator.store import SQLiteStore
 from dither_shared.errors import ConfigurationError

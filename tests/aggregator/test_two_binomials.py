@@ -8,10 +8,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis import two_binomials
-from dither_aggregator.analysis.inference import clopper_pearson
+from dither_aggregator.analysis import inference
+from dither_aggregator.analysis.inference import clopper_pearson, exact_ends
 from dither_aggregator.analysis.pure import estimate_shares
-from dither_aggregator.analysis.two_binomials import exact_ends
 from dither_shared.mechanisms import GRR
 from tests.support.soaking import thinned
 
@@ -52,7 +51,7 @@ def test_intervals_hold_every_share_at_least_as_often_as_they_say(n: int, p: flo
 @pytest.mark.parametrize("alpha", [0.05, 1e-6])
 def test_at_an_end_the_tail_is_half_of_alpha(p: float, q: float, alpha: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tails between two whole m are linear; ends of sums are the inverse to 1e-9 of a report."""
-    monkeypatch.setattr(two_binomials, "VARIANCE_MIN", np.inf)
+    monkeypatch.setattr(inference, "VARIANCE_MIN", np.inf)
     n = 120
     lower, upper = exact_ends(np.arange(n + 1), n, p, q, alpha)
     chances = laws(tuple(range(n + 1)), n, p, q)
@@ -84,7 +83,7 @@ def test_a_saddlepoint_leaves_out_hardly_more_than_a_sum(p: float, q: float, alp
 
 def test_a_saddlepoint_without_its_lattice_correction_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: u = s sqrt(variance), as of a continuous law."""
-    right = two_binomials._tilted
+    right = inference._tilted
 
     def continuous(
         s: Floats, counts: npt.NDArray[np.int64], n: int, p: float, q: float
@@ -93,7 +92,7 @@ def test_a_saddlepoint_without_its_lattice_correction_would_be_seen(monkeypatch:
         w = np.sqrt(2 * (s * counts - m * np.log1p(p * np.expm1(s)) - (n - m) * np.log1p(q * np.expm1(s))))
         return m, variance, r + np.log(s / -np.expm1(-s)) / w, slope
 
-    monkeypatch.setattr(two_binomials, "_tilted", continuous)
+    monkeypatch.setattr(inference, "_tilted", continuous)
     with pytest.raises(AssertionError):
         test_a_saddlepoint_leaves_out_hardly_more_than_a_sum(0.9, 0.1, 0.05)
 
@@ -134,14 +133,14 @@ def test_an_end_is_on_the_side_of_zero_and_of_one_that_one_binomial_says(n: int,
 def test_the_windows_of_sums_stay_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts of a billion reports, too: memory goes with the noise, not with n."""
     columns: list[int] = []
-    law_of = two_binomials._law
+    law_of = inference._law
 
     def watched(trials: npt.NDArray[np.int64], rate: float) -> tuple[npt.NDArray[np.int64], Floats]:
         first, chances = law_of(trials, rate)
         columns.append(chances.shape[1])
         return first, chances
 
-    monkeypatch.setattr(two_binomials, "_law", watched)
+    monkeypatch.setattr(inference, "_law", watched)
     n = 10**9
     for noise in (0.5, 5, 20):
         p, q = 1 - noise / n, noise / n

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis import changes as changes_module
+from dither_aggregator.analysis import differences as changes_module
 from dither_aggregator.analysis.differences import Comparison, Difference, differences, view_of
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.inference import open_chance, open_z
 from dither_aggregator.analysis.numbers import MEAN
 from dither_aggregator.analysis.pure import estimate_shares, noise_chance, significance_shares
-from dither_aggregator.analysis.reading import Reading, View
+from dither_aggregator.analysis.reading import Reading, View, Window
 from dither_aggregator.analysis.tables.reading import TablesReading
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Coded, Domain, Hashed

@@ -16,7 +16,7 @@ from math import sqrt
 import numpy as np
 
 from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
-from dither_aggregator.analysis.multiplicity import Mask
+from dither_aggregator.analysis.significance import Mask
 from tests.benchmarks.rappor import (
     LAWS,
     TYPICAL,

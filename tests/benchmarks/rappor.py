@@ -22,8 +22,8 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.decoding.candidates import bits_in
 from dither_aggregator.analysis.decoding.decoder import Channel, Decoded, decode
+from dither_aggregator.analysis.texts import bits_in
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 
 Ints = npt.NDArray[np.int64]

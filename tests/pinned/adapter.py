@@ -18,9 +18,9 @@ from dither.commands.metrics.compiling import document_of
 from dither.sending.transport import Answer, Outcome
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.functional import share_variance
-from dither_aggregator.analysis.normalise import METHODS
 from dither_aggregator.analysis.pure import significance_shares
 from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.shares import METHODS
 from dither_aggregator.counting.folding import Counts, fold, tables
 from dither_aggregator.interop.google_rappor.files import Report, read_params, read_reports
 from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for

@@ -5,8 +5,7 @@ from itertools import combinations
 
 import numpy as np
 
-from dither_aggregator.analysis.tables.pairs import PairTable, pair_table
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import PairTable, QuestionTally, pair_table
 from dither_shared.mechanisms import choose
 from tests.support.questions import in_symbols
 from tests.support.tallies import Counts, draw_tally

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_shared.mechanisms import Mechanism, PureMechanism, choose
 from tests.support.tallies import Counts, draw_tally
 

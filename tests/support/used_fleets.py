@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dither_aggregator.analysis.functional import Functionals
 from dither_aggregator.analysis.people import Month, month_after, periods_of
-from dither_aggregator.analysis.windows import reports_possible
+from dither_aggregator.analysis.reading import reports_possible
 from dither_aggregator.store import Tally
 from dither_shared.measures import cohort_of
 from dither_shared.mechanisms import PureMechanism

@@ -33,8 +33,8 @@ from dither_aggregator.analysis.installs import (
     plain,
     reports_of,
 )
+from dither_aggregator.analysis.planning import column_variance, effect_of_one, tests_of
 from dither_aggregator.analysis.planning_numbers import mean_parts, ranges_alike
-from dither_aggregator.analysis.planning_tables import column_variance, effect_of_one, tests_of
 from dither_shared.accounting.odds import NEARLY_CERTAIN, sure
 from dither_shared.domains import OTHER, Buckets, Columns, NumberDomain, Values
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN, symbols_of

@@ -8,18 +8,14 @@ from typing import Any, TypeVar
 
 from cachetools import LRUCache, cached
 
-from dither_aggregator.analysis.disclosure import Pooled, visible_tally
 from dither_aggregator.analysis.numbers import Numbers
-from dither_aggregator.analysis.reading import Estimand, Reading, View
+from dither_aggregator.analysis.reading import Estimand, Pooled, Reading, Tail, View, Window, visible_tally
 from dither_aggregator.analysis.reading_cache import Codec, Days, NotReady, keeper_of, once, refuse_slow
 from dither_aggregator.analysis.shares import OneShare, Shares
 from dither_aggregator.analysis.tables.reading import Tables
-from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.analysis.texts import Texts
-from dither_aggregator.analysis.windows import Window
-from dither_aggregator.analysis.words.reading import WordsEstimand
-from dither_aggregator.counting.damage import impossible
-from dither_aggregator.counting.folding import BadTally, TallyGone
+from dither_aggregator.analysis.words import WordsEstimand
+from dither_aggregator.counting.folding import BadTally, TallyGone, impossible
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.records import Final
 from dither_shared.installed import Installed

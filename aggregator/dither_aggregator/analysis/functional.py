@@ -70,8 +70,10 @@ from scipy.sparse import csr_array
 
 from dither_aggregator.analysis.inference import (
     CONFIDENCE,
+    SURE_TO_COMPARE,
     ErrorOf,
     Floats,
+    Ratios,
     clopper_pearson,
     devices_reach,
     effective,
@@ -79,7 +81,6 @@ from dither_aggregator.analysis.inference import (
     reach,
     reach_of_noise,
 )
-from dither_aggregator.analysis.ratios import SURE_TO_COMPARE, Ratios
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.supports import hyperplane, hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism

@@ -27,10 +27,9 @@ from dither_aggregator.analysis.differences import Difference
 from dither_aggregator.analysis.estimands import estimand_of, tally_of
 from dither_aggregator.analysis.functional import apart
 from dither_aggregator.analysis.inference import beyond_zero
-from dither_aggregator.analysis.reading import View, WantedSum
+from dither_aggregator.analysis.reading import View, WantedSum, Window, may_return
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.series import Point
-from dither_aggregator.analysis.windows import Window, may_return
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.dashboard import Dashboard, ValueGroup

@@ -26,7 +26,7 @@ from fractions import Fraction
 from math import ceil, sqrt
 from typing import Protocol
 
-from dither_aggregator.analysis.windows import reports_possible
+from dither_aggregator.analysis.reading import reports_possible
 from dither_shared.accounting.odds import percent_exactly, sure
 from dither_shared.errors import DitherError
 from dither_shared.exact import exp_of_micro

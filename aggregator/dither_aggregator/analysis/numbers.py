@@ -25,10 +25,19 @@ from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bou
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely, most_likely_of
 from dither_aggregator.analysis.numeric.ranges import Statistic, blocks_for, share_functionals, together
-from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, Lines, Reading, View, WantedSum
+from dither_aggregator.analysis.reading import (
+    NO_LINES,
+    BadView,
+    Estimand,
+    Lines,
+    Reading,
+    View,
+    WantedSum,
+    may_return,
+    reports_max,
+)
 from dither_aggregator.analysis.released import Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row, says
-from dither_aggregator.analysis.windows import may_return, reports_max
 from dither_aggregator.counting.folding import Counts, tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets, NumberDomain, Range, Thresholds

@@ -62,10 +62,9 @@ import numpy as np
 
 from dither_aggregator.analysis.estimands import estimand_of, tallies_of
 from dither_aggregator.analysis.functional import Functionals, IntervalEstimate
-from dither_aggregator.analysis.inference import CONFIDENCE, Floats
-from dither_aggregator.analysis.ratios import Ratios
+from dither_aggregator.analysis.inference import CONFIDENCE, Floats, Ratios
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.shares import UNLISTED
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_shared.measures import CYCLE_MONTHS, cohort_of, month_number
 

@@ -39,9 +39,9 @@ from dither_aggregator.analysis.inference import (
     clopper_pearson,
     devices_reach,
     effective,
+    exact_ends,
     normal_from,
 )
-from dither_aggregator.analysis.two_binomials import exact_ends
 from dither_aggregator.counting.folding import Counts
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure

@@ -1,10 +1,11 @@
 """A reading: the estimates of one metric in one window of days, as the API and the pages show them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
+from math import sqrt
 from typing import (
     Annotated,
     Any,
@@ -21,21 +22,350 @@ from typing import (
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.disclosure import CELL_MIN
-from dither_aggregator.analysis.functional import Functionals, apart
-from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method
+from dither_aggregator.analysis.functional import Functionals, IntervalEstimate, apart
+from dither_aggregator.analysis.inference import CONFIDENCE, ErrorOf, Floats, Method, effective
 from dither_aggregator.analysis.released import Released, ReleasedTally
-from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, Row, SnapshotId, described, says
+from dither_aggregator.analysis.rows import (
+    Days,
+    FirstDay,
+    LastDay,
+    LeftOut,
+    Provisional,
+    Row,
+    SnapshotId,
+    described,
+    says,
+)
 from dither_aggregator.analysis.significance import JudgedRow, Significance, Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
-from dither_aggregator.analysis.tail import Sum
-from dither_aggregator.analysis.windows import Window, may_return, reports_max
-from dither_aggregator.store import StoredPlan, Tally
+from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.contract import BATCH_MIN
+from dither_aggregator.store.document_kinds import Document
+from dither_aggregator.store.packing import unpack_counts
+from dither_shared.cells import Cells
 from dither_shared.errors import DitherError
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.plan import Plan
+from dither_shared.terms import periods_touched
+
+# Windows: ranges of epochs read as one. The tallies of a plan add up; what one device sends twice is no news twice.
+
+
+WINDOWS = (7, 28, 1)
+"""How many days the windows on offer have, which end at the last sealed day: the first is the default."""
+OVER_THE_EDGES = 2
+"""A device is counted in a window for at most so many periods more than it touches: one report is built before the
+window, and one waits."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The epochs from `first` to `last`."""
+
+    first: date
+    last: date
+
+    @classmethod
+    def ending(cls, last: date, days: int) -> Self:
+        """Return the window of so many days that ends with one, of fewer at the calendar's begin."""
+        return cls(date.fromordinal(max(last.toordinal() - days + 1, 1)), last)
+
+    @property
+    def days(self) -> int:
+        """How many epochs it has."""
+        return (self.last - self.first).days + 1
+
+    def __contains__(self, epoch: date) -> bool:
+        return self.first <= epoch <= self.last
+
+    @property
+    def ends(self) -> Days:
+        """Its ends, by the names that the API has for them."""
+        return {"from": self.first, "to": self.last}
+
+    def to_document(self) -> dict[str, object]:
+        """Return its one epoch, or its ends."""
+        if self.days == 1:
+            return {"epoch": self.last.isoformat()}
+        return {"from": self.first.isoformat(), "to": self.last.isoformat()}
+
+
+def default_window(store: Store, stored: StoredPlan) -> Window:
+    """Return the last sealed days: as many as the default has or, where fewer are there and kept, these."""
+    return default_of(store.epochs(stored.plan), store.sealed(), store.tallies_from())
+
+
+def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Window:
+    """Return the same of a plan with reports on some days."""
+    window = Window.ending(sealed, WINDOWS[0])
+    there = min((epoch for epoch in epochs if epoch in window), default=window.first)
+    first = window.first if any(epoch < window.first for epoch in epochs) else there
+    return Window(min(max(first, kept_from), window.last), window.last)
+
+
+def reports_max(stored: StoredPlan, days: int) -> int:
+    """Return how many reports of one device a window of so many days has at most.
+
+    A single day has 1, for devices send one a day. In plans of before 0.1.0 a device that was away sent a built report,
+    a waiting one and today's together.
+    """
+    most = reports_possible(days, stored.period_days, once_a_day=stored.plan.once_a_day)
+    cells = stored.plan.cells
+    return most if cells.memoized else min(most, max(stored.reservation // cells.charge, 1))
+
+
+def reports_possible(days: int, period_days: int, *, once_a_day: bool) -> int:
+    """Return how many of its reports a device may have had to wait with or to make in so many days."""
+    most = periods_touched(period_days, days) + OVER_THE_EDGES
+    return min(most, days) if once_a_day else most
+
+
+def may_return(stored: StoredPlan) -> bool:
+    """Tell whether a device may have reports in two windows that share no day."""
+    cells = stored.plan.cells
+    return cells.memoized or stored.reservation // cells.charge > 1
+
+
+# A read key is told windows of sealed days, batches of today, and no cell of a few reports.
+#
+#     day      one that is not sealed is told in batches (`store/contract.py`); a sealed one of fewer than
+#              BATCH_MIN reports only together with others; that it has any reports is told
+#     cell     one that has fewer than CELL_MIN reports in a window is left out of it, with its reports; of memoized
+#              answers one of which fewer than CELL_MIN devices are known to have reported: a device repeats its memo
+#
+# A report's cell is drawn without a look at the answer, so estimates from the other cells stay unbiased. Values of a
+# public column are set by the app: where the rarest are left out, totals are of the devices with the others, and say
+# so.
+#
+# This holds off somebody who reads and sends nothing. A reader who uploads can surround a report with reports of their
+# own, and two windows can be subtracted from each other. Epsilon holds against all of that: shared/threats.md.
+
+
+CELL_MIN = 20
+"""With fewer reports, or devices that repeat their memo, a cell is left out."""
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The counts of a window's days, added up."""
+
+    window: Window
+    tally: Tally
+    days: int
+    """How many of its days have reports."""
+    largest: Counts
+    """The most reports of one day that each cell has, int64[cells]."""
+
+    @classmethod
+    def of(cls, stored: StoredPlan, window: Window, tallies: Iterable[Tally]) -> "Pooled":
+        """Add up the tallies of a window's days."""
+        cells = stored.plan.cells
+        n, days = 0, 0
+        counts, largest = np.zeros(cells.tally_size, dtype=np.int64), np.zeros(cells.count, dtype=np.int64)
+        for tally in tallies:
+            n, days = n + tally.n, days + (tally.n > 0)
+            counts += tally.counts
+            np.maximum(largest, sizes(cells, tally.counts), out=largest)
+        return cls(window, Tally(n, counts), days, largest)
+
+
+def sizes(cells: Cells, counts: Counts) -> Counts:
+    """Return how many reports each cell has, int64[cells]."""
+    return np.concatenate([table[:, 0] for _, table, _ in tables(cells, counts)], dtype=np.int64)
+
+
+def crowded(stored: StoredPlan, pooled: Pooled) -> Counts:
+    """Return which cells of a window have enough reports, bool[cells]; one without any has."""
+    cells = stored.plan.cells
+    reports = sizes(cells, pooled.tally.counts)
+    enough = reports
+    if cells.memoized:
+        most = reports_max(stored, pooled.window.days)
+        of_days = np.ceil(effective(reports.astype(np.float64), most, permanent=True))
+        enough = np.maximum(-(-pooled.largest // reports_max(stored, 1)), of_days)
+    kept: Counts = (enough >= CELL_MIN) | (reports == 0)
+    return kept
+
+
+def without_few(stored: StoredPlan, pooled: Pooled) -> Tally:
+    """Return the counts of a window without its cells of a few reports, and how many reports these had."""
+    if pooled.days == 1 and pooled.tally.n < BATCH_MIN:
+        return Tally(0, np.zeros_like(pooled.tally.counts), left_out=None)
+    cells, kept = stored.plan.cells, crowded(stored, pooled)
+    if kept.all():
+        return pooled.tally
+    counts = pooled.tally.counts.copy()
+    for _, table, first in tables(cells, counts):
+        table[~kept[first : first + len(table)]] = 0
+    n = int(sizes(cells, counts).sum())
+    return Tally(n, counts, left_out=pooled.tally.n - n)
+
+
+def visible_tally(store: Store, stored: StoredPlan, pooled: Pooled) -> Tally:
+    """Return what is read of a window's counts: all, or what a read key is told."""
+    return pooled.tally if sees_all(store) else without_few(stored, pooled)
+
+
+def sees_all(store: Store) -> bool:
+    """Whether live figures and raw counts are told: to an admin key, and to the operator at loopback without keys."""
+    return not isinstance(store, _Readers)
+
+
+def for_readers(store: Store) -> Store:
+    """Return a store as a read key sees it. It has nothing but what pages and API ask of it."""
+    return cast("Store", _Readers(store))
+
+
+_AS_THEY_ARE = frozenset(
+    {
+        *("app", "lossy", "plans", "stored", "plan_by_id", "today", "sealed", "tallies_from", "finals"),
+        *("snapshot", "keeper"),
+    }
+)
+"""Parts of a store that tell a read key no more than it may know: days, plans, and what is recorded of sealed days."""
+
+
+class _Readers:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _AS_THEY_ARE:
+            raise AttributeError(f"a read key is not told {name!r} of a store")
+        return getattr(self._store, name)
+
+    @property
+    def generation(self) -> str:
+        """Another than the store's: what is kept of readings of all counts is not told."""
+        return f"{self._store.generation} read"
+
+    def documents(self, kind: type[Document]) -> list[Document]:
+        """Return all documents of a kind that readers may know."""
+        if not kind.public:
+            raise AttributeError(f"a read key is not told the {kind.kind} of a store")
+        return self._store.documents(kind)
+
+    def backlog(self) -> int:
+        """Tell of no upload that waits."""
+        return 0
+
+    def epochs(self, plan: Plan, first: date = date.min, last: date = date.max) -> list[date]:
+        """Return the sealed days on which reports of the plan were accepted, and those of which a batch is shown."""
+        days = self._store.epochs(plan, first, last)
+        return self._visible_days({self._store.stored(plan).id: days})[self._store.stored(plan).id]
+
+    def all_epochs(self) -> dict[int, list[date]]:
+        """Return the same of each plan that has any."""
+        return {id_: days for id_, days in self._visible_days(self._store.all_epochs()).items() if days}
+
+    def _visible_days(self, epochs: dict[int, list[date]]) -> dict[int, list[date]]:
+        sealed, shown = self._store.sealed(), self._store.shown()
+        return {id_: [day for day in days if day <= sealed or (id_, day) in shown] for id_, days in epochs.items()}
+
+    def tally(self, plan: Plan, epoch: date) -> Tally:
+        """Return the tally of a sealed day, to be added up and then `told`; of another one what is shown of it."""
+        if epoch <= self._store.sealed():
+            return self._store.tally(plan, epoch)
+        batch = self._store.shown_batch((self._store.stored(plan).id, epoch))
+        size = plan.cells.tally_size
+        if batch is None:
+            return Tally(0, np.zeros(size, dtype=np.int64))
+        return Tally(batch.n, unpack_counts(batch.packed, size))
+
+
+# The tail: the sum over all values that do not stand out, with an interval that holds.
+#
+# Values are set apart by the counts of one window. Their sum in the same window comes out too low, because noise helped
+# to leave them out. So the sum is of other days: there the noise is new, and knows nothing of who was left out. The
+# interval is of the share among the reports of those days. As an interval of the population that they are a sample of,
+# it would be too narrow: the same devices report in both windows, so their answers, unlike their noise, are partly the
+# same.
+#
+# The sum is a functional (`functional`). All d shares sum to one where an answer holds one value: then most of them are
+# estimated as one less the few others, which have less noise.
+
+
+@dataclass(frozen=True)
+class Sum(IntervalEstimate):
+    """The sum over some values: values a report, which is a share if an answer holds one value."""
+
+    @property
+    def rest(self) -> "Sum":
+        """The sum over all other values, if both sums add up to one."""
+        return Sum(1 - self.estimate, self.std_error, 1 - self.upper, 1 - self.lower)
+
+
+class TailDocument(Days):
+    """The share of all values that do not stand out, from days before, whose noise did not choose them.
+
+    If answers may hold several values, it is the number of them a report. Values apart are not in it.
+    """
+
+    values: Annotated[int, says("how many values")]
+    n: Annotated[int, says("reports of these days")]
+    estimate: Annotated[float, says("their share of these reports: raw, so it may be negative")]
+    std_error: float
+    error_of: Annotated[ErrorOf, says("reports: the people behind both windows may be the same")]
+    lower: Annotated[float, says("the interval's lower end, which holds by itself at the level")]
+    upper: Annotated[float, says("its upper end")]
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The sum over all values that do not stand out in a window, from other days."""
+
+    total: Sum
+    values: int
+    window: Window
+    """The other days, from the first of them that has reports to the last."""
+    n: int
+    """Their reports."""
+
+    def to_document(self) -> TailDocument:
+        """Return what the API says of it."""
+        return {
+            "values": self.values,
+            "estimate": self.total.estimate,
+            "std_error": self.total.std_error,
+            "error_of": "reports",
+            "lower": self.total.lower,
+            "upper": self.total.upper,
+            "n": self.n,
+            **self.window.ends,
+        }
+
+
+def sum_shares(
+    mechanism: PureMechanism, counts: Counts, n: int, among: npt.NDArray[np.bool_], confidence: float
+) -> Sum | None:
+    """Estimate what values have together, bool[d], from the counts of n >= 0 reports that did not choose them.
+
+    The interval is of the share among these reports, whose noise must be fresh. None where the law of two values is not
+    known, and where the interval is as wide as all that is possible.
+    """
+    if n < 2:
+        return None
+    others = mechanism.ticks == 1 and 2 * among.sum() > mechanism.d
+    found = _estimate(mechanism, counts, n, ~among if others else among, confidence)
+    return found.rest if found and others else found
+
+
+def _estimate(
+    mechanism: PureMechanism, counts: Counts, n: int, among: npt.NDArray[np.bool_], confidence: float
+) -> Sum | None:
+    """Return it from the reports' supports of these values, not of all others."""
+    weights, functionals = among.astype(np.float64), Functionals(mechanism, counts, n)
+    if not functionals.known:
+        return None
+    variance = functionals.variance(weights, "reports")
+    ends = functionals.interval(weights, 1 - confidence, variance)
+    if ends is None or ends[1] - ends[0] >= mechanism.ticks:
+        return None
+    return Sum(functionals.estimate(weights), sqrt(variance), *ends)
 
 
 class EstimateRow(msgspec.Struct, frozen=True):

@@ -6,9 +6,8 @@ from datetime import date, timedelta
 
 from dither_aggregator.analysis.estimands import estimand_of, read, read_days
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading import WINDOWS, View, Window
 from dither_aggregator.analysis.rows import MadeRow, Row
-from dither_aggregator.analysis.windows import WINDOWS, Window
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 

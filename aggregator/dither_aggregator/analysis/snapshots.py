@@ -25,11 +25,18 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dither_aggregator.analysis.disclosure import CELL_MIN, Pooled, sees_all, sizes, visible_tally, without_few
 from dither_aggregator.analysis.estimands import estimate, takes_seconds
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading import (
+    CELL_MIN,
+    Pooled,
+    View,
+    Window,
+    sees_all,
+    sizes,
+    visible_tally,
+    without_few,
+)
 from dither_aggregator.analysis.reading_cache import refuse_slow
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.packing import HEAD_BYTES, add_plain, plain_counts

@@ -4,7 +4,7 @@ import argparse
 from datetime import date
 
 from dither_aggregator.analysis.estimands import estimand_of, tally_of
-from dither_aggregator.analysis.windows import Window, default_window
+from dither_aggregator.analysis.reading import Window, default_window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.web.query_parameters import DAYS_MAX

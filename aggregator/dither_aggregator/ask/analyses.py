@@ -13,15 +13,13 @@ import numpy as np
 
 from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.inference import Floats
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.tables import clusters as k_means
 from dither_aggregator.analysis.tables import regression
-from dither_aggregator.analysis.tables.cell_sums import CellSums
-from dither_aggregator.analysis.tables.pairs import TooFew
+from dither_aggregator.analysis.tables.pairs import CellSums, TooFew
 from dither_aggregator.analysis.tables.regression import NotTold, Regressor, StepSums
 from dither_aggregator.analysis.tables.rows import share_name
-from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, synthesise
-from dither_aggregator.analysis.tables.synthetic import pair_tables
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, Synthesis, pair_tables, synthesise
 from dither_aggregator.ask import devices
 from dither_aggregator.ask.language import Analysis, BadQuestion, Condition, Figure, Untold, quoted
 from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, listed

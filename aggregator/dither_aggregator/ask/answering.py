@@ -38,15 +38,13 @@ from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, effective
 from dither_aggregator.analysis.numeric.channel import places_of
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading import View, Window, default_window, reports_max
 from dither_aggregator.analysis.reading_cache import Codec, once, tell_progress
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
-from dither_aggregator.analysis.tables.cell_sums import CellSums
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import CellSums, QuestionTally
 from dither_aggregator.analysis.tables.reading import arms_of, columns_of
 from dither_aggregator.analysis.tables.regression import StepSums
-from dither_aggregator.analysis.windows import Window, default_window, reports_max
 from dither_aggregator.ask import analyses, devices
 from dither_aggregator.ask.language import (
     Analysis,

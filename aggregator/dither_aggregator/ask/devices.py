@@ -18,7 +18,7 @@ from dither_aggregator.analysis.people import (
     periods,
     stickiness,
 )
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.ask.language import Analysis, BadQuestion, Step
 from dither_aggregator.store import Store, StoredPlan
 

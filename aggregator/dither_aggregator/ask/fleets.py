@@ -15,7 +15,7 @@ import numpy as np
 
 from dither_aggregator.analysis.installs import Installs, PlannedLife, reports_of
 from dither_aggregator.analysis.numeric.channel import law_by_place
-from dither_aggregator.analysis.windows import Window, default_window
+from dither_aggregator.analysis.reading import Window, default_window
 from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.devices import reports_needed
 from dither_aggregator.ask.language import BadQuestion, Query

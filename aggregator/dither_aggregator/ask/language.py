@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeVar
 import lark
 from lark.visitors import Transformer_NonRecursive
 
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.store.dashboard import ValueGroup
 from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible

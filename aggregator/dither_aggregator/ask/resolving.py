@@ -14,7 +14,7 @@ from dither_aggregator.analysis.functional import Sums
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import MEAN, QUANTILES
 from dither_aggregator.analysis.numeric.channel import places_of
-from dither_aggregator.analysis.tables.cell_sums import CellSums
+from dither_aggregator.analysis.tables.pairs import CellSums
 from dither_aggregator.ask.language import BadQuestion, Condition, Figure, Untold
 from dither_aggregator.ask.table_conditions import TableAsked, listed
 from dither_aggregator.store import StoredPlan

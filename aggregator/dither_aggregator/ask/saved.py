@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dither_aggregator.analysis.groups import dashboard_of
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import Elsewhere, NotReady
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import WORK_MAX, Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.store import StoredPlan, StoreError

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.cell_sums import CellSums, Columned
+from dither_aggregator.analysis.reading import Window
+from dither_aggregator.analysis.tables.pairs import CellSums, Columned
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.analysis.tables.rows import mean_name, rate_name, share_name
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.language import BadQuestion, Condition, Figure
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import OTHER, Buckets, Columns, Domain, Range

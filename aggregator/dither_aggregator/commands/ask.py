@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dither_aggregator.analysis.changes import windows_beside
+from dither_aggregator.analysis.differences import windows_beside
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.ask import fleets
 from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer, Weight

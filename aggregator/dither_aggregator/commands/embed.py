@@ -3,7 +3,7 @@
 import argparse
 from html import escape
 
-from dither_aggregator.analysis.windows import WINDOWS
+from dither_aggregator.analysis.reading import WINDOWS
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.values import day
 from dither_aggregator.store.access_keys import asked_id

@@ -14,7 +14,7 @@ from typing import Any
 
 from dither.sending.transport import HttpTransport
 from dither_aggregator.analysis.decoding.decoder import Channel, decode
-from dither_aggregator.analysis.multiplicity import FALSE_SHARE_MAX, FALSE_SHARE_MIN
+from dither_aggregator.analysis.significance import FALSE_SHARE_MAX, FALSE_SHARE_MIN
 from dither_aggregator.arguments.out import write
 from dither_aggregator.interop.google_rappor.files import (
     COUNT_MAX,

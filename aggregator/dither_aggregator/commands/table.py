@@ -6,12 +6,10 @@ import sys
 from collections.abc import Sequence
 from math import prod
 
-from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading import View, Window
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.reading import columns_of
-from dither_aggregator.analysis.tables.synthesis import CELLS_MAX
-from dither_aggregator.analysis.tables.synthetic import SyntheticTable, synthesise_table
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, SyntheticTable, synthesise_table
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.out import add_out_argument, write
 from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window

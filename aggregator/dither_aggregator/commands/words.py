@@ -5,10 +5,8 @@ import json
 import sys
 from collections.abc import Iterator
 
-from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.windows import Window, reports_max
-from dither_aggregator.analysis.words.reading import WordRow, rows_of, search_tally
-from dither_aggregator.analysis.words.verdict import Wanted
+from dither_aggregator.analysis.reading import View, Window, reports_max
+from dither_aggregator.analysis.words import Wanted, WordRow, rows_of, search_tally
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.out import add_out_argument, write
 from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dither.sending.connection import get
-from dither_aggregator.analysis.quality.verdict import ALPHA, days
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.quality import ALPHA, days
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.health.checks import HealthCheck, HealthFinding, Observed, Teller, found, told
 from dither_aggregator.health.expiry import SOON, Expiries
 from dither_aggregator.health.status import Audit, StoreStatus

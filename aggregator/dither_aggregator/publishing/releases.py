@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.reading import reports_max
 from dither_aggregator.analysis.released import ReleasedTally, released_counts
-from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.publishing.noise import draw_noise
 from dither_aggregator.store import Store, StoredPlan, StoreError

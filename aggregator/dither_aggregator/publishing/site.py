@@ -25,9 +25,9 @@ from uuid import NAMESPACE_URL, uuid5
 from jinja2 import Environment, PackageLoader
 
 from dither_aggregator.analysis.numbers import MEDIAN, QUANTILES
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.released import ReleasedRow
 from dither_aggregator.analysis.series import Point
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.publishing.files import ABOUT, AUDIT, FEED, FILE_BYTES_MAX, MANIFEST, PART, STYLE
 from dither_aggregator.publishing.reading import PublishedReading, read
 from dither_aggregator.publishing.registry_changes import changes_between

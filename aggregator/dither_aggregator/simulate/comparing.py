@@ -18,7 +18,7 @@ import numpy as np
 
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats
 from dither_aggregator.analysis.numbers import QUANTILES
-from dither_aggregator.analysis.words.reading import LONGER
+from dither_aggregator.analysis.words import LONGER
 from dither_shared.domains import Buckets
 from dither_shared.precision import NUMBERS_MIN
 from dither_shared.registry import Metric

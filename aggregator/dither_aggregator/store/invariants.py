@@ -28,8 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from dither_aggregator.counting.damage import impossible
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting.folding import BadTally, impossible
 from dither_aggregator.store.contract import BATCH_MIN, Store
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord

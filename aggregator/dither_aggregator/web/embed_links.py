@@ -14,7 +14,7 @@ from hmac import compare_digest
 
 from itsdangerous import Signer
 
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.operations.scopes import READ
 from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store.access_keys import Key

@@ -9,7 +9,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Any, Generic
 
-from dither_aggregator.analysis import planning_numbers, planning_tables
+from dither_aggregator.analysis import planning, planning_numbers
 from dither_aggregator.analysis.advice import advice
 from dither_aggregator.analysis.installs import (
     INSTALLS_MAX,
@@ -22,11 +22,26 @@ from dither_aggregator.analysis.installs import (
     outlook_of,
     reports_of,
 )
-from dither_aggregator.analysis.planning import N_MAX, Planned, Q, Unplannable, plan, registry_lines
+from dither_aggregator.analysis.planning import (
+    ARMS_MAX,
+    ARMS_MIN,
+    D_MAX,
+    ENGLISH,
+    LISTED,
+    N_MAX,
+    TEXT,
+    WORDS,
+    Planned,
+    Q,
+    ShareQuestion,
+    TableQuestion,
+    TextQuestion,
+    Unplannable,
+    plan,
+    registry_lines,
+)
 from dither_aggregator.analysis.planning_numbers import ASKS, NumberQuestion
-from dither_aggregator.analysis.planning_shares import D_MAX, ENGLISH, LISTED, TEXT, WORDS, ShareQuestion, TextQuestion
-from dither_aggregator.analysis.planning_tables import ARMS_MAX, ARMS_MIN, TableQuestion
-from dither_aggregator.analysis.windows import WINDOWS
+from dither_aggregator.analysis.reading import WINDOWS
 from dither_aggregator.web.charts.scale import rough, rough_in_points
 from dither_aggregator.web.query_parameters import Exact, Parameters, QueryParameters, Whole, one_of
 from dither_shared.domains.columns import COLUMNS_MAX, COLUMNS_MIN
@@ -170,7 +185,7 @@ class TablePlanner(Planner[TableQuestion]):
     def question(self, asked: QueryParameters) -> TableQuestion:
         """Return the question of a difference between arms."""
         permanent, days = asked.get("epsilon_permanent"), int(asked["days"])
-        return TableQuestion(planning_tables.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])
+        return TableQuestion(planning.KIND, asked["d"], permanent, days, asked["columns"], asked["arms"])
 
     def labels(self, kind: str) -> Mapping[str, str]:
         """Return those of columns and arms."""
@@ -197,7 +212,7 @@ PLANNERS = Installed[Planner[Any]](
     {
         **dict.fromkeys(LISTED, ListedPlanner()),
         planning_numbers.KIND: NumberPlanner(),
-        planning_tables.KIND: TablePlanner(),
+        planning.KIND: TablePlanner(),
         **dict.fromkeys((TEXT, WORDS), TextPlanner()),
     },
 )

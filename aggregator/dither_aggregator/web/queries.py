@@ -7,17 +7,21 @@ from cachetools import LRUCache
 from flask import current_app
 from marshmallow import fields, validate
 
-from dither_aggregator.analysis.changes import Changes, changes, side_by_side, windows_beside
-from dither_aggregator.analysis.differences import Comparison, Difference, compare
-from dither_aggregator.analysis.disclosure import sees_all
+from dither_aggregator.analysis.differences import (
+    Changes,
+    Comparison,
+    Difference,
+    changes,
+    compare,
+    side_by_side,
+    windows_beside,
+)
 from dither_aggregator.analysis.estimands import estimand_of, read, tail
 from dither_aggregator.analysis.groups import dashboard_of, group_series
-from dither_aggregator.analysis.quality.verdict import Quality, days
-from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.quality import Quality, days
+from dither_aggregator.analysis.reading import BadView, Reading, Tail, View, Window, default_window, sees_all
 from dither_aggregator.analysis.reading_cache import keep_figure
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
-from dither_aggregator.analysis.tail import Tail
-from dither_aggregator.analysis.windows import Window, default_window
 from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.ask.saved import SavedQuestion, saved_questions

@@ -12,11 +12,10 @@ from marshmallow import RAISE, Schema, ValidationError, fields, pre_load, valida
 from webargs.flaskparser import FlaskParser
 from webargs.multidictproxy import MultiDictProxy
 
-from dither_aggregator.analysis.disclosure import for_readers
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.groups import members_of
-from dither_aggregator.analysis.multiplicity import FALSE_SHARE_MAX, FALSE_SHARE_MIN
-from dither_aggregator.analysis.windows import WINDOWS, Window
+from dither_aggregator.analysis.reading import WINDOWS, Window, for_readers
+from dither_aggregator.analysis.significance import FALSE_SHARE_MAX, FALSE_SHARE_MIN
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.dashboard import ENTRIES_MAX

@@ -15,8 +15,7 @@ from scipy.stats import binom
 
 from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.reading import Reading, View
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Reading, View, Window
 from dither_aggregator.ask import answering
 from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.fleets import supposed_tally

@@ -7,7 +7,7 @@ import pytest
 
 from dither_aggregator.analysis import groups as groups_module
 from dither_aggregator.analysis.groups import read_groups
-from dither_aggregator.analysis.windows import default_window
+from dither_aggregator.analysis.reading import default_window
 from dither_aggregator.ask import answering
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse

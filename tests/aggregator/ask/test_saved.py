@@ -15,8 +15,8 @@ import requests
 from scipy.stats import binom
 
 from dither_aggregator.analysis.groups import dashboard_of
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import Computing
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask import answering, saved
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import Query

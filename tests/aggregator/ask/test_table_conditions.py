@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import binom
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.cell_sums import CellSums
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Window
+from dither_aggregator.analysis.tables.pairs import CellSums
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.ask.table_conditions import CountedAt

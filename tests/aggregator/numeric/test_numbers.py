@@ -17,8 +17,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numbers import MEAN, MEDIAN, QUANTILES, NumbersReading
 from dither_aggregator.analysis.numeric.bounds import Bounds
 from dither_aggregator.analysis.numeric.fit import NumberFit
-from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.windows import reports_max
+from dither_aggregator.analysis.reading import View, reports_max
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Buckets
 from dither_shared.mechanisms import MemoizedTwoLevel

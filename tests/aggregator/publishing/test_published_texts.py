@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
-from dither_aggregator.analysis import released_texts
+from dither_aggregator.analysis import released
 from dither_aggregator.analysis.released import released_counts
 from dither_aggregator.counting.folding import Counts, fold_cells
 from dither_aggregator.counting.supports import hyperplanes_through
@@ -102,7 +102,7 @@ def test_published_intervals_of_texts_hold(names: tuple[str, ...], reports: int,
 
 
 def test_without_the_noise_in_the_errors_intervals_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(released_texts._Supports, "of_noise", np.zeros(len(NAMES)))
+    monkeypatch.setattr(released._Supports, "of_noise", np.zeros(len(NAMES)))
     held, told = share_held([(seed, reading_of(seed, reports=9)) for seed in range(3)])
     assert held / told < 0.85
 
@@ -118,7 +118,7 @@ def test_a_heavy_text_beside_the_list_is_found_in_no_row() -> None:
     row = reading.rows[0]
     assert row.lower <= 0 <= row.upper
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(released_texts, "FAR", 1e9)
+        patch.setattr(released, "FAR", 1e9)
         assert read(reading.release).rows[0].lower > 0.02
 
 
@@ -154,7 +154,7 @@ def test_two_names_of_one_bucket_are_told_apart_by_other_rows() -> None:
         for other in range(one)
         if _share_rows(small(), f"a {one}", f"a {other}") == 1
     )
-    alone = released_texts._alone(Hashed.of(small().domain), names, ROWS)
+    alone = released._alone(Hashed.of(small().domain), names, ROWS)
     assert alone.sum(axis=0).tolist() == [ROWS - 1, ROWS - 1]
 
 

@@ -19,10 +19,8 @@ from playwright.sync_api import Browser
 
 from dither.auditing.bounds import loss_bound, never_bound
 from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.released import SURE_OF_N, ReleasedTally, released_counts
-from dither_aggregator.analysis.released_texts import read_supports
-from dither_aggregator.analysis.words.search import Level, search
-from dither_aggregator.analysis.words.sketches import Sketch
+from dither_aggregator.analysis.released import SURE_OF_N, ReleasedTally, read_supports, released_counts
+from dither_aggregator.analysis.words import Level, Sketch, search
 from dither_aggregator.counting.folding import Counts, fold_cells
 from dither_aggregator.counting.supports import hyperplane
 from dither_aggregator.publishing import releases

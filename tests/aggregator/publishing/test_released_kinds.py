@@ -15,7 +15,7 @@ from dither_aggregator.analysis.inference import Z, reach_of_noise
 from dither_aggregator.analysis.numeric.channel import places_of
 from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.counting.folding import Counts, fold_cells, tables
 from dither_aggregator.publishing.reading import PublishedReading, read
 from dither_aggregator.publishing.registry_changes import changes_between

@@ -13,8 +13,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.stats import binom
 
-from dither_aggregator.analysis.quality.laws import binomial
-from dither_aggregator.analysis.quality.verdict import ALPHA, CHECKS, Checked, examine
+from dither_aggregator.analysis.quality import ALPHA, CHECKS, Checked, binomial, examine
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.counting.folding import tables as parts_of
 from dither_aggregator.counting.supports import support_counts

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from dither_aggregator.analysis.disclosure import for_readers
+from dither_aggregator.analysis.reading import for_readers
 from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, documents, open_store
 from dither_aggregator.store.dashboard import Dashboard
 from dither_aggregator.store.document_kinds import DayMark, Document, Retention, ToldMoves

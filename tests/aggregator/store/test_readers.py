@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flask.testing import FlaskClient
 
-from dither_aggregator.analysis.disclosure import sizes
+from dither_aggregator.analysis.reading import sizes
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
 from dither_aggregator.store.contract import BATCH_MIN

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.ratios import Ratios
+from dither_aggregator.analysis.inference import Ratios
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables import arms as arms_module
 from dither_aggregator.analysis.tables.arms import ArmStatistics

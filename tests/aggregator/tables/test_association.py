@@ -8,9 +8,9 @@ import pytest
 from scipy.stats import binom
 
 from dither_aggregator.analysis.inference import Floats, Z
-from dither_aggregator.analysis.tables import association as association_module
-from dither_aggregator.analysis.tables.association import Association, association
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables import statistics as association_module
+from dither_aggregator.analysis.tables.pairs import QuestionTally
+from dither_aggregator.analysis.tables.statistics import Association, association
 from dither_shared.mechanisms import choose
 from tests.support.questions import draw_questions, in_symbols
 from tests.support.soaking import scaled

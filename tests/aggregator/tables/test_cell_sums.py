@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom, chi2
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.cell_sums import CellSums, Columned
+from dither_aggregator.analysis.tables.pairs import CellSums, Columned
 from tests.support.questions import PAIRS, PRODUCT, draw_questions
 from tests.support.soaking import scaled
 

@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.inference import Floats, Z
-from dither_aggregator.analysis.multiplicity import holm
-from dither_aggregator.analysis.ratios import Ratios
-from dither_aggregator.analysis.tables.columns import Margin
-from dither_aggregator.analysis.tables.comparisons import chances, differences, residuals
-from dither_aggregator.analysis.tables.fourfold import Fourfold, fourfold, fourfold_of_numbers
-from dither_aggregator.analysis.tables.questions import CellTable, QuestionTally
+from dither_aggregator.analysis.inference import Floats, Ratios, Z
+from dither_aggregator.analysis.significance import holm
+from dither_aggregator.analysis.tables.pairs import CellTable, QuestionTally
+from dither_aggregator.analysis.tables.statistics import (
+    Fourfold,
+    Margin,
+    chances,
+    differences,
+    fourfold,
+    fourfold_of_numbers,
+    residuals,
+)
 from dither_shared.mechanisms import choose
 from tests.support.questions import draw_questions, in_symbols
 from tests.support.soaking import thinned

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from dither_aggregator.analysis.tables.questions import CellTable
+from dither_aggregator.analysis.tables.pairs import CellTable
 from tests.benchmarks.tables.coverage import COVERAGE, NOTHING, Case, Floats, Held, aims_missed, measure
 from tests.support.soaking import scaled
 

@@ -9,7 +9,7 @@ from dither_aggregator.analysis.estimands import estimate
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.pairs import TooFew
 from dither_aggregator.analysis.tables.reading import TablesReading
-from dither_aggregator.analysis.tables.synthetic import synthesise_table
+from dither_aggregator.analysis.tables.synthesis import synthesise_table
 from dither_aggregator.web.pages.tables import tables_part
 from tests.support.drawn_numbers import DAY
 from tests.support.drawn_tables import draw_table, shape_of, stored_table

@@ -10,7 +10,7 @@ import pytest
 from dither_aggregator.analysis import functional
 from dither_aggregator.analysis.functional import CellLaw, PairedCells, PointCells
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.counting.supports import hyperplane
 from dither_shared.mechanisms import GRR, PGR, PureMechanism, SubsetSelection, choose
 from tests.support.tallies import Counts, draw_tally

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.counting.supports import lies_on
 from dither_shared.frozen import replaced
 from dither_shared.kinds.table_precision import sum_variance

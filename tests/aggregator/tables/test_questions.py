@@ -8,9 +8,8 @@ import pytest
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.reading import View
-from dither_aggregator.analysis.tables.columns import margin, pooled
-from dither_aggregator.analysis.tables.questions import QuestionTally
-from dither_aggregator.analysis.tables.statistics import TableStatistics
+from dither_aggregator.analysis.tables.pairs import QuestionTally
+from dither_aggregator.analysis.tables.statistics import TableStatistics, margin, pooled
 from dither_shared.mechanisms import GRR, SubsetSelection, choose
 from tests.benchmarks.tables.coverage import Case
 from tests.support.questions import PRODUCT, draw_questions, in_symbols

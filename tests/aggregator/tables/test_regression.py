@@ -8,7 +8,7 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.cell_sums import CellSums
+from dither_aggregator.analysis.tables.pairs import CellSums
 from dither_aggregator.analysis.tables.regression import (
     NotTold,
     Regression,
@@ -17,8 +17,7 @@ from dither_aggregator.analysis.tables.regression import (
     logistic,
     logistic_of_fit,
 )
-from dither_aggregator.analysis.tables.synthesis import synthesise
-from dither_aggregator.analysis.tables.synthetic import pair_tables
+from dither_aggregator.analysis.tables.synthesis import pair_tables, synthesise
 from tests.benchmarks.tables.census import COLUMNS, census, census_labels
 from tests.support.questions import PRODUCT, draw_questions
 from tests.support.soaking import SOAK, scaled, thinned

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dither_aggregator.analysis.words import search
+from dither_aggregator.analysis import words
 from tests.aggregator.words.test_reading import tally_of
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Site, site_of
@@ -19,7 +19,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     asked = registry(kind="words", reports=1, epsilon="6", device_epsilon="60", expires=EXPIRES)
     metric = asked.metrics["color"]
     with site_of(asked, tmp_path_factory.mktemp("words")) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "KEPT_MAX", 10)  # a search in a tenth of the time, that still finds the largest
+        patch.setattr(words, "KEPT_MAX", 10)  # a search in a tenth of the time, that still finds the largest
         made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.9}), days_ago=2)
         made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.4, "chrome": 0.5}), days_ago=1)
         yield made

@@ -7,13 +7,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from dither_aggregator.analysis import words as reading_module
+from dither_aggregator.analysis import words as search_module
 from dither_aggregator.analysis.estimands import estimand_of, estimate
 from dither_aggregator.analysis.reading import BadView, View
-from dither_aggregator.analysis.words import reading as reading_module
-from dither_aggregator.analysis.words import search as search_module
-from dither_aggregator.analysis.words.reading import WordsReading, search_tally
-from dither_aggregator.analysis.words.search import Level, Progress, Proposed, search
-from dither_aggregator.analysis.words.verdict import Wanted
+from dither_aggregator.analysis.words import Level, Progress, Proposed, Wanted, WordsReading, search, search_tally
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Coded

@@ -5,10 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis.words import search as searching
-from dither_aggregator.analysis.words.search import Level, search
-from dither_aggregator.analysis.words.sketches import Sketch
-from dither_aggregator.analysis.words.verdict import FoundWords, Wanted, find_words, verified
+from dither_aggregator.analysis import words as searching
+from dither_aggregator.analysis.words import FoundWords, Level, Sketch, Wanted, find_words, search, verified
 from dither_shared.kinds.words_precision import FALSE_WORDS, devices_needed
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.precision import POWER

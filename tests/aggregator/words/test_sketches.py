@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import chi2
 
-from dither_aggregator.analysis.words.sketches import Numbers, Sketch, Sketched
+from dither_aggregator.analysis.words import Numbers, Sketch, Sketched
 from dither_shared.mechanisms import PGR, choose
 from tests.support.points import draw_points, points_on
 

@@ -16,9 +16,8 @@ from math import prod, sqrt
 
 import numpy as np
 
-from dither_aggregator.analysis.tables.halves import ColumnRun
 from dither_aggregator.analysis.tables.pairs import PairTable
-from dither_aggregator.analysis.tables.synthesis import synthesise
+from dither_aggregator.analysis.tables.synthesis import ColumnRun, synthesise
 from tests.benchmarks.tables import arms, clusters, coverage, references
 from tests.benchmarks.tables.census import Floats, census, devices, total_variation
 from tests.benchmarks.tables.ours import ours

@@ -19,7 +19,7 @@ from typing import cast
 
 import numpy as np
 
-from dither_aggregator.analysis.decoding.candidates import candidate_bits, decode_candidates
+from dither_aggregator.analysis.texts import candidate_bits, decode_candidates
 from dither_shared.accounting.linking import linked_share
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
 from dither_shared.domains import Verbatim

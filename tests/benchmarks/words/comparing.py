@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dither_aggregator.analysis.words.verdict import FoundWords
+from dither_aggregator.analysis.words import FoundWords
 from dither_shared.kinds.words_precision import FALSE_WORDS
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.words.groups import BUCKETS, LAYOUTS, Groups

@@ -5,9 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from dither_aggregator.analysis.words.search import Level, search
-from dither_aggregator.analysis.words.sketches import Numbers, Sketch
-from dither_aggregator.analysis.words.verdict import FoundWords, find_words
+from dither_aggregator.analysis.words import FoundWords, Level, Numbers, Sketch, find_words, search
 from dither_shared.mechanisms import PGR
 from dither_shared.words.groups import BUCKETS, ROWS, Groups, Layout
 from tests.benchmarks.words.vocabulary import Counts, vocabulary

@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from dither_aggregator.analysis.words.sketches import Numbers, Sketch
+from dither_aggregator.analysis.words import Numbers, Sketch
 from tests.benchmarks.words.vocabulary import vocabulary
 
 LEVELS = (16, 32, 48)

@@ -7,8 +7,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from dither_aggregator.analysis.words.reading import search_tally
-from dither_aggregator.analysis.words.verdict import FoundWords, Wanted
+from dither_aggregator.analysis.words import FoundWords, Wanted, search_tally
 from dither_aggregator.simulate.fleet import Fleet
 from dither_shared.registry import Registry, utc_today
 from tests.benchmarks.words.vocabulary import devices, vocabulary

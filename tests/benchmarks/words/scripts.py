@@ -11,7 +11,7 @@ from importlib import import_module
 
 import numpy as np
 
-from dither_aggregator.analysis.words.sketches import Numbers
+from dither_aggregator.analysis.words import Numbers
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.words.alphabets import alphabet_of, load
 from dither_shared.words.groups import BUCKETS, LAYOUTS, Groups, Layout

@@ -16,11 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.multiplicity import holm
-from dither_aggregator.analysis.ratios import SURE_TO_COMPARE, KnownRatio
-from dither_aggregator.analysis.tables.columns import Margin, margin, pooled
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.inference import SURE_TO_COMPARE, Floats, KnownRatio
+from dither_aggregator.analysis.significance import holm
+from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.analysis.tables.rows import (
     Statistic,
     TableRow,
@@ -30,7 +28,7 @@ from dither_aggregator.analysis.tables.rows import (
     rate_name,
     share_name,
 )
-from dither_aggregator.analysis.tables.statistics import ALPHA, NUMBERS, TableStatistics
+from dither_aggregator.analysis.tables.statistics import ALPHA, NUMBERS, Margin, TableStatistics, margin, pooled
 from dither_shared.domains.columns import HIGH
 from dither_shared.precision import QUESTION_MIN
 

@@ -20,8 +20,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.pairs import PairTable
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import PairTable, QuestionTally
 from dither_aggregator.analysis.tables.regression import NotTold, StepSums
 from dither_aggregator.analysis.tables.synthesis import Synthesis, synthesise
 from dither_shared.domains import Buckets

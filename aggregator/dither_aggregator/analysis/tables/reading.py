@@ -12,15 +12,23 @@ from math import prod, sqrt
 from statistics import median
 
 from dither_aggregator.analysis.functional import answers_part
-from dither_aggregator.analysis.reading import NO_LINES, BadView, Estimand, EstimateRow, Lines, Reading, View
+from dither_aggregator.analysis.reading import (
+    NO_LINES,
+    BadView,
+    Estimand,
+    EstimateRow,
+    Lines,
+    Reading,
+    View,
+    reports_max,
+)
 from dither_aggregator.analysis.released import SURE_OF_N, Released, ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.significance import JudgedRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN, ArmStatistics, together
-from dither_aggregator.analysis.tables.questions import QuestionTally
+from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.analysis.tables.rows import Statistic, TableRow, association_name, mean_name, share_name
 from dither_aggregator.analysis.tables.statistics import TableStatistics
-from dither_aggregator.analysis.windows import reports_max
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.domains import Columns, Range

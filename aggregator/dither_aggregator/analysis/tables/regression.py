@@ -29,7 +29,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.cell_sums import CellSums
+from dither_aggregator.analysis.tables.pairs import CellSums
 
 CLEARLY = 4.0
 """Standard errors above zero that the least eigenvalue of the moments must be."""

@@ -28,17 +28,107 @@ May be claimed: the weights agree with the measured pairs to within their noise.
 theirs in the raw tables; entries of three columns or more are model, and no report says whether they hold.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from hashlib import sha256
+from itertools import combinations
 from math import prod, sqrt
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csc_array, csr_array
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.tables.halves import ColumnRun, Pair
-from dither_aggregator.analysis.tables.pairs import PairTable, combined_margin, norm_sub, sizes_of
+from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.tables.arms import REPORTS_MIN, together
+from dither_aggregator.analysis.tables.pairs import (
+    PairTable,
+    QuestionTally,
+    TooFew,
+    combined_margin,
+    norm_sub,
+    pair_table,
+    sizes_of,
+)
+from dither_aggregator.analysis.tables.reading import arms_of, columns_of
+from dither_aggregator.store import StoredPlan, Tally
+from dither_shared.plan import Plan
+
+# All two-way margins of a table of weights, and their transpose, in a few passes over its cells.
+#
+# The columns are cut into two halves, and the weights are a matrix W[L, R] over the cells of each. Let I_L[L, S] have a
+# row for each cell of the left half, and in it a one for each of the values that the cell holds, and I_R likewise. Then
+#
+#     I_L' W I_R      holds the margin of every pair with a column of each half
+#     W 1, W' 1       are the weights of the halves, whose own pairs are found in the same way
+#
+# The indicators are sparse: k columns and D cells take about k D / 2 additions, where a pass for each pair would take
+# k^2 D / 2. They are added in a fixed order on one thread, so that equal weights give equal bits.
+
+
+Pair = tuple[int, int]
+"""The places of two columns, the lower one first."""
+
+
+class ColumnRun:
+    """A run of columns that stand side by side, and the cells of all of them, the last column fastest."""
+
+    def __init__(self, sizes: tuple[int, ...], first: int = 0) -> None:
+        """Take the number of values of each, and the place of the first."""
+        self.sizes, self.cells = sizes, prod(sizes)
+        ends = np.cumsum((0, *sizes)).tolist()
+        self.places = {first + at: slice(ends[at], ends[at + 1]) for at in range(len(sizes))}
+        self._halves: tuple[ColumnRun, ColumnRun] | None = None
+        if len(sizes) > 1:
+            cut = min(range(1, len(sizes)), key=lambda at: max(prod(sizes[:at]), prod(sizes[at:])))
+            self._halves = ColumnRun(sizes[:cut], first), ColumnRun(sizes[cut:], first + cut)
+
+    @cached_property
+    def indicators(self) -> csr_array:
+        """I, float64[cells, sum of sizes]. Only halves need theirs: those of all cells would be larger than weights."""
+        starts = np.cumsum((0, *self.sizes[:-1]))
+        held = np.stack(np.unravel_index(np.arange(self.cells), self.sizes), axis=1) + starts
+        ends = np.arange(0, held.size + 1, len(self.sizes))
+        return csr_array((np.ones(held.size), held.ravel(), ends), shape=(self.cells, sum(self.sizes)))
+
+    @cached_property
+    def transposed(self) -> csc_array:
+        """I', kept since a fit asks for it at each step."""
+        return self.indicators.T
+
+    def margins(self, weights: Floats) -> dict[Pair, Floats]:
+        """Return the two-way margins of weights, float64[cells]: float64[A, B] for each pair."""
+        if self._halves is None:
+            return {}
+        left, right = self._halves
+        matrix = weights.reshape(left.cells, right.cells)
+        sums = left.transposed @ matrix
+        cross = (right.transposed @ sums.T).T
+        own = {pair: cross[places] for pair, places in _across(left, right)}
+        return own | left.margins(matrix.sum(axis=1)) | right.margins(matrix.sum(axis=0))
+
+    def spread(self, tables: Mapping[Pair, Floats]) -> Floats:
+        """Return, for each cell, the sum of the entries of the pairs' tables that it falls in: float64[cells]."""
+        if self._halves is None:
+            return np.zeros(self.cells)
+        left, right = self._halves
+        cross = np.zeros((sum(left.sizes), sum(right.sizes)))
+        for pair, places in _across(left, right):
+            if pair in tables:
+                cross[places] = tables[pair]
+        sums: Floats = left.indicators @ (right.indicators @ cross.T).T
+        sums += left.spread(tables)[:, np.newaxis]
+        sums += right.spread(tables)
+        return sums.ravel()
+
+
+def _across(left: ColumnRun, right: ColumnRun) -> Iterator[tuple[Pair, tuple[slice, slice]]]:
+    """Yield each pair with a column of both, and where it lies in the matrix of all of them."""
+    for a, rows in left.places.items():
+        for b, columns in right.places.items():
+            yield (a, b), (rows, columns)
+
 
 CELLS_MAX = 1_000_000
 STEPS_MAX = 400
@@ -140,3 +230,75 @@ def records(weights: Floats, count: int, rng: np.random.Generator) -> npt.NDArra
     ends = np.cumsum((weights.ravel() * PARTS).astype(np.int64))
     cells = np.searchsorted(ends, rng.integers(ends[-1], size=count), side="right")
     return np.stack(np.unravel_index(cells, weights.shape), axis=1).astype(np.int64)
+
+
+# Synthetic records of a table: weights over all cells that agree with every measured pair, and draws from them.
+#
+# All of it is made of what a reading is made of, so it costs no privacy. The weights follow from the counts, the draws
+# from the counts and their number: for one version on one machine the same records come again.
+
+
+@dataclass(frozen=True)
+class SyntheticTable:
+    """The fit of one table's counts."""
+
+    plan: Plan
+    columns: Sequence[int]
+    """The places of its columns among the plan's."""
+    n: int
+    pairs: Sequence[PairTable]
+    synthesis: Synthesis
+    seed: int
+
+    def draw(self, count: int) -> npt.NDArray[np.int64]:
+        """Draw records, int64[count, columns]: the place of each column's label."""
+        return records(self.synthesis.weights, count, np.random.default_rng([self.seed, count]))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its columns."""
+        return [columns_of(self.plan).names[column] for column in self.columns]
+
+    def in_words(self, drawn: npt.NDArray[np.int64]) -> list[list[str]]:
+        """Return records with the labels of their columns."""
+        labels = [columns_of(self.plan).labels(column) for column in self.columns]
+        return [[labels[column][place] for column, place in enumerate(row)] for row in drawn.tolist()]
+
+
+def synthesise_table(
+    stored: StoredPlan,
+    tally: Tally,
+    view: View,
+    progress: Progress,
+    public: str | None = None,
+    names: Sequence[str] = (),
+) -> SyntheticTable:
+    """Fit weights to the counts of a window, of one public value or of all together, for all columns or those named.
+
+    Raises TooFew, BadTally, and ValueError for columns with more than CELLS_MAX cells.
+    """
+    domain, arms = columns_of(stored.plan), arms_of(stored, tally, view)
+    if public is not None:
+        arms = [arms[domain.public.index(public, 1) - 1]]
+    questions = together(arms)
+    if len(questions) < len(domain.questions) or min(question.n for question in questions) < REPORTS_MIN:
+        least = REPORTS_MIN * len(domain.questions)
+        raise TooFew(
+            f"{sum(question.n for question in questions):,} reports are too few: each of {len(domain.questions)} "
+            f"questions needs {REPORTS_MIN}, some {least:,} in all"
+        )
+    columns = [column for column, name in enumerate(domain.names) if name in (names or domain.names)]
+    pairs = pair_tables(questions, columns)
+    seed = int.from_bytes(sha256(f"{tally.digest} {public}".encode()).digest()[:8], "big")
+    n = sum(question.n for question in questions)
+    return SyntheticTable(stored.plan, columns, n, pairs, synthesise(pairs, progress), seed)
+
+
+def pair_tables(questions: Sequence[QuestionTally], columns: Sequence[int]) -> tuple[PairTable, ...]:
+    """Return the raw tables of each two of some columns, which are numbered from 0 on. Raises TooFew."""
+    return tuple(
+        replace(pair_table(question, pair), columns=(columns.index(pair[0]), columns.index(pair[1])))
+        for question in questions
+        for pair in combinations(question.columns, 2)
+        if set(pair) <= set(columns)
+    )

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 from dither_aggregator.analysis.decoding.decoder import Decoded
 from dither_aggregator.analysis.inference import Z
-from dither_aggregator.analysis.quality.laws import mixed
+from dither_aggregator.analysis.quality import mixed
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.interop.google_rappor.files import Params
 

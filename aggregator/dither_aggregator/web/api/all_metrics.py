@@ -7,12 +7,11 @@ import msgspec
 
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import ErrorOf
-from dither_aggregator.analysis.reading import EstimateRow
+from dither_aggregator.analysis.reading import EstimateRow, Window, default_window
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import FirstDay, LastDay, LeftOut, Provisional, SnapshotId, says
 from dither_aggregator.analysis.significance import Verdict
 from dither_aggregator.analysis.tables.rows import Verdict as TableVerdict
-from dither_aggregator.analysis.windows import Window, default_window
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.estimates import told_rows

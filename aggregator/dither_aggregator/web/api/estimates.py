@@ -12,12 +12,19 @@ from marshmallow import fields, validate
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.groups import Family, GroupReading, read_groups
 from dither_aggregator.analysis.inference import ErrorOf, Method
-from dither_aggregator.analysis.normalise import METHODS
-from dither_aggregator.analysis.reading import BadView, EstimateRow, Lines, Reading, View
+from dither_aggregator.analysis.reading import (
+    BadView,
+    EstimateRow,
+    Lines,
+    Reading,
+    TailDocument,
+    View,
+    Window,
+    default_window,
+)
 from dither_aggregator.analysis.rows import Days, FirstDay, LastDay, LeftOut, Provisional, SnapshotId, says
+from dither_aggregator.analysis.shares import METHODS
 from dither_aggregator.analysis.significance import JudgedRow, Significance
-from dither_aggregator.analysis.tail import TailDocument
-from dither_aggregator.analysis.windows import Window, default_window
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part

@@ -8,8 +8,8 @@ import msgspec
 from flask import Response
 
 from dither_aggregator.analysis import snapshots
-from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.reading import sees_all
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import DayMark

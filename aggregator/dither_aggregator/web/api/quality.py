@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from dither_aggregator.analysis.quality.counted import Check
-from dither_aggregator.analysis.quality.verdict import ALPHA
+from dither_aggregator.analysis.quality import ALPHA, Check
 from dither_aggregator.analysis.rows import Days, says
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet, StoredPlanMeta, meta_of

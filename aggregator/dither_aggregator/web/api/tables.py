@@ -12,9 +12,8 @@ from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.groups import group_differences
 from dither_aggregator.analysis.installs import described
 from dither_aggregator.analysis.planning import Computed, Planned, Unplannable, neighbours
-from dither_aggregator.analysis.reading import EstimateRow
+from dither_aggregator.analysis.reading import EstimateRow, Window
 from dither_aggregator.analysis.rows import Days, LeftOut, Provisional, says
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import EpsilonOfOne, MetricMeta, RowsAsked, RowSet, StoredPlanMeta, Unit, meta_of
 from dither_aggregator.web.plan_request import EXPIRES_AFTER, PlanningAsked, of_installs

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from itertools import product
 
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.series import Point
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts.scale import SHARES, Measure, Tick, label_width, nice_step, shorten, shorten_apart
 

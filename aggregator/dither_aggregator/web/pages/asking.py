@@ -9,11 +9,11 @@ from typing import Any
 from flask import render_template
 from marshmallow import fields, validate
 
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.analysis.tables.regression import INTERCEPT
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.ask.answering import ALL_OF, HOLDS_WITH, Asking, QueryAnswer
 from dither_aggregator.ask.examples import Name, analyses, examples, names
 from dither_aggregator.ask.fleets import NEEDED_MAX, needed, told

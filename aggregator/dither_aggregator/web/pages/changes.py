@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from flask import render_template
 
-from dither_aggregator.analysis.changes import DAYS, Changes
-from dither_aggregator.analysis.differences import Comparison, Difference
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.differences import DAYS, Changes, Comparison, Difference
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.pages.asking import saved_cards
 from dither_aggregator.web.pages.presentations import presentation_of

@@ -10,9 +10,9 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.differences import Comparison, Difference
 from dither_aggregator.analysis.groups import group_differences
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.significance import BINS, bin_estimates
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.charts.histogram import Histogram, draw_histogram

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from flask import Response, render_template
 
-from dither_aggregator.analysis.disclosure import for_readers
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Window, for_readers
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.charts.cards import SmallRow, draw_rows
 from dither_aggregator.web.embed_links import EmbedLink

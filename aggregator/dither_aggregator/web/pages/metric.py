@@ -12,11 +12,10 @@ from marshmallow import fields, validate
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.groups import GroupReading, read_groups
 from dither_aggregator.analysis.inference import ErrorOf
-from dither_aggregator.analysis.reading import BadView, Reading, View
+from dither_aggregator.analysis.reading import WINDOWS, BadView, Reading, View, Window, default_window
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.snapshots import kept_snapshot
-from dither_aggregator.analysis.windows import WINDOWS, Window, default_window
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.charts.shares import Plot, draw

@@ -11,16 +11,14 @@ from cachetools import LRUCache
 from flask import current_app, render_template
 from marshmallow import fields
 
-from dither_aggregator.analysis.changes import Changes
-from dither_aggregator.analysis.differences import Comparison
+from dither_aggregator.analysis.differences import Changes, Comparison
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.multiplicity import benjamini_hochberg
-from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.reading import Reading, Window, default_of
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.series import weeks
-from dither_aggregator.analysis.windows import Window, default_of
+from dither_aggregator.analysis.significance import benjamini_hochberg
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.examples import examples
 from dither_aggregator.counting.folding import BadTally, TallyGone

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from dither_aggregator.analysis.quality.verdict import ALPHA, Checked, Quality, days
+from dither_aggregator.analysis.quality import ALPHA, Checked, Quality, days
+from dither_aggregator.analysis.reading import WINDOWS, Window
 from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.windows import WINDOWS, Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.pages.words import count
 

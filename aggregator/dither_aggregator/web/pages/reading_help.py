@@ -15,13 +15,13 @@ from functools import cache
 import numpy as np
 from flask import render_template
 
+from dither_aggregator.analysis.inference import SURE as GROUP_ERRORS_MIN
+from dither_aggregator.analysis.inference import SURE_TO_COMPARE
 from dither_aggregator.analysis.pure import estimate_shares
-from dither_aggregator.analysis.quality.verdict import ALPHA as QUALITY_ALPHA
-from dither_aggregator.analysis.ratios import SURE as GROUP_ERRORS_MIN
-from dither_aggregator.analysis.ratios import SURE_TO_COMPARE
+from dither_aggregator.analysis.quality import ALPHA as QUALITY_ALPHA
+from dither_aggregator.analysis.reading import WINDOWS
 from dither_aggregator.analysis.shares import ShareRow
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN as TABLE_REPORTS_MIN
-from dither_aggregator.analysis.windows import WINDOWS
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.shares import ROW_HEIGHT, Mark, Plot, draw
 from dither_aggregator.web.query_parameters import Parameters, query_parameters

@@ -8,7 +8,7 @@ from hashlib import sha256
 from flask import render_template
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from dither_aggregator.analysis.windows import Window
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import ToldMoves
 from dither_aggregator.web.pages.overview import Line, all_lines, by_moves, headline, moves_of

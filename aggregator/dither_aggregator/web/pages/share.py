@@ -8,7 +8,7 @@ from html import escape
 from flask import render_template, request
 from marshmallow import fields
 
-from dither_aggregator.analysis.windows import WINDOWS
+from dither_aggregator.analysis.reading import WINDOWS
 from dither_aggregator.operations.scopes import READ
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.access_keys import ACTIVE

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dither_aggregator.analysis.differences import Comparison
-from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.reading import Reading, Tail
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.shares import OneShareReading, SharesReading
 from dither_aggregator.analysis.significance import Ranked, Significance
 from dither_aggregator.analysis.snapshots import Snapshot
-from dither_aggregator.analysis.tail import Tail
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.scale import SHARES, end, percent, precise, rough, shorten

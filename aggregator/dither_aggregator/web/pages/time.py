@@ -9,9 +9,9 @@ from flask import render_template
 
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.groups import group_names
+from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.series import Point
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import DayMark

@@ -1,10 +1,9 @@
 """Words that several pages use: of windows, ranks, numbers, plans."""
 
-from dither_aggregator.analysis.disclosure import sees_all
 from dither_aggregator.analysis.inference import ErrorOf
+from dither_aggregator.analysis.reading import Window, sees_all
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.significance import Ranked
-from dither_aggregator.analysis.windows import Window
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 
