@@ -17,7 +17,7 @@ import pytest
 from flask import Flask
 from jinja2.bccache import Bucket, BytecodeCache
 
-from dither_aggregator.operations.log import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
+from dither_aggregator.operations.signal_handling import FORMAT_ENVIRONMENT, LEVEL_ENVIRONMENT
 from tests.support import chromium
 from tests.support.devices import close_all
 

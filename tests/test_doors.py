@@ -9,33 +9,34 @@ import pytest
 
 from dither.sending import connection as sending
 from dither.sending.upload_thread import LOG_BYTES_MAX
-from dither_aggregator.arguments import key_files, sources
+from dither_aggregator.arguments import serving, settings
 from dither_aggregator.ask import answering, language
 from dither_aggregator.commands import report
 from dither_aggregator.health import capacity, diagnosis
-from dither_aggregator.ingest import request_limits, service
+from dither_aggregator.ingest import service
 from dither_aggregator.operations import registry_process
-from dither_aggregator.store import archive
+from dither_aggregator.store import dump
 from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, MARKS_MAX
 from dither_aggregator.web import (
-    client_addresses,
-    connection_bounds,
+    authentication,
     embed_links,
     http_connection,
-    login,
+    http_messages,
     process_messages,
     queries,
     query_parameters,
     reader_pool,
-    token_buckets,
+    request_admission,
     upload_endpoint,
     url_paths,
 )
+from dither_aggregator.web import request_limits as client_addresses
+from dither_aggregator.web import request_limits as request_limits
 from dither_aggregator.web.api.administering import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
 from dither_aggregator.workers import candidate_jobs
-from dither_aggregator.workers.intake import MESSAGE_BYTES_MAX
 from dither_aggregator.workers.tasks import FLOOD
+from dither_aggregator.workers.worker import MESSAGE_BYTES_MAX
 from dither_shared import files, registry, wire
 from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
@@ -49,9 +50,9 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     "a connection": [
         ("a head {} KiB", http_connection.HEADER_BYTES_MAX / KIB),
         ("a body {} MiB", http_connection.BODY_BYTES_MAX / MIB),
-        ("not whole {} MiB", connection_bounds.BODY_BYTES_MAX / MIB),
-        ("not read {} MiB", connection_bounds.ANSWER_BYTES_MAX / MIB),
-        ("{} connections", connection_bounds.CONNECTIONS_MAX),
+        ("not whole {} MiB", http_messages.BODY_BYTES_MAX / MIB),
+        ("not read {} MiB", http_messages.ANSWER_BYTES_MAX / MIB),
+        ("{} connections", http_messages.CONNECTIONS_MAX),
         ("{} requests ahead", http_connection.PIPELINED_MAX),
         ("a request {} s", http_connection.REQUEST_WITHIN_S),
         ("an answer {} s", http_connection.STALLED_FOR_S),
@@ -109,13 +110,13 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
     "`X-Forwarded-For`": [("last {} addresses", client_addresses.HOPS_MAX)],
     "`X-Forwarded-Prefix`": [("a path of {} characters", url_paths.BASE_PATH_CHARACTERS_MAX)],
     "`/login`": [
-        ("{} KiB", login.FORM_BYTES_MAX / KIB),
-        ("{} fields", login.FIELDS_MAX),
+        ("{} KiB", authentication.FORM_BYTES_MAX / KIB),
+        ("{} fields", authentication.FIELDS_MAX),
         ("{} at once", request_limits.FAILED_LOGINS.burst),
         ("one in {} s", request_limits.FAILED_LOGINS.interval_ns / request_limits.SECOND_NS),
         ("{} at once and 5", request_limits.ALL_FAILED_LOGINS.burst),
         ("{} a second in all", request_limits.SECOND_NS / request_limits.ALL_FAILED_LOGINS.interval_ns),
-        ("after {} hours", login.SESSION_S / 3600),
+        ("after {} hours", authentication.SESSION_S / 3600),
     ],
     "`/v1/admin`, keys and marks": [
         ("{} KiB by its", process_messages.ASKED_BYTES_MAX / KIB),
@@ -124,13 +125,13 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("of {} characters", MARK_CHARACTERS_MAX),
     ],
     "health": [
-        ("bodies {} KiB", connection_bounds.HEALTH_BODY_BYTES_MAX / KIB),
-        ("{} connections", connection_bounds.HEALTH_CONNECTIONS_MAX),
+        ("bodies {} KiB", http_messages.HEALTH_BODY_BYTES_MAX / KIB),
+        ("{} connections", http_messages.HEALTH_CONNECTIONS_MAX),
     ],
-    "key files": [("{} KiB", key_files.FILE_BYTES_MAX / KIB)],
+    "key files": [("{} KiB", serving.FILE_BYTES_MAX / KIB)],
     "settings: file, variables, flags": [
-        ("{} KiB", sources.FILE_BYTES_MAX / KIB),
-        ("a secret {} KiB", sources.SECRET_BYTES_MAX / KIB),
+        ("{} KiB", settings.FILE_BYTES_MAX / KIB),
+        ("a secret {} KiB", settings.SECRET_BYTES_MAX / KIB),
     ],
     "a registry and its `values_file`": [
         ("{} MiB", registry.REGISTRY_BYTES_MAX / MIB),
@@ -147,13 +148,13 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("{} s by the clock", registry_process.READ_WITHIN_S),
     ],
     "the records of a backup": [
-        ("a line {} MiB", archive.LINE_BYTES_MAX / MIB),
-        ("{} values in a line", archive.VALUES_MAX),
+        ("a line {} MiB", dump.LINE_BYTES_MAX / MIB),
+        ("{} values in a line", dump.VALUES_MAX),
     ],
     "the broker's queues": [("a message {} KiB", MESSAGE_BYTES_MAX / KIB), ("{} that wait", FLOOD)],
     "a long list that the broker carries, and its answer": [
         ("a list {} MiB", http_connection.BODY_BYTES_MAX / MIB),
-        ("an answer {} MiB", connection_bounds.ANSWER_BYTES_MAX / MIB),
+        ("an answer {} MiB", http_messages.ANSWER_BYTES_MAX / MIB),
         ("{} KiB around it", candidate_jobs.HEADS_BYTES_MAX / KIB),
     ],
     "the server that `dither doctor` asks": [
@@ -208,5 +209,5 @@ def test_the_figures_of_a_door_are_those_of_the_code(door: str) -> None:
     for words, figure in FIGURES[door]:
         wanted = re.escape(words.format(f"{figure:,.0f}"))
         assert re.search(rf"(?<![\d,.]){wanted}", said), (door, words, figure)
-    assert connection_bounds.SHARE == 3 / 4
-    assert token_buckets.NETWORK_RATE == 4
+    assert http_messages.SHARE == 3 / 4
+    assert request_admission.NETWORK_RATE == 4

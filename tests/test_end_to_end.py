@@ -21,7 +21,7 @@ import requests
 
 from dither_aggregator.commands.demo import PROCESSES_MAX, _verdict
 from dither_aggregator.simulate.fleet import send
-from dither_aggregator.simulate.populations.census import census
+from dither_aggregator.simulate.populations import census
 from dither_shared.registry import Registry, utc_today
 from tests.support.aggregators import DITHER, ENVIRONMENT, dither, serve, start
 from tests.support.ports import free_port

@@ -12,8 +12,7 @@ from playwright.sync_api import Page
 from dither_aggregator.ask.language import quoted
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Tally
-from dither_aggregator.store.dashboard import Dashboard
-from dither_aggregator.store.document_kinds import DayMark
+from dither_aggregator.store.document_kinds import Dashboard, DayMark
 from tests.support.browsing import (
     CONTRAST_MIN,
     FAINT,

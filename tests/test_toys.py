@@ -42,8 +42,8 @@ from dither_aggregator.counting.supports import support_counts
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.operations.registry_process import READ_WITHIN_S, document_of
-from dither_aggregator.operations.scopes import ADMIN, READ
 from dither_aggregator.store import Store, StoredPlan, Tally
+from dither_aggregator.store.document_kinds import ADMIN, READ
 from dither_aggregator.store.invariants import check
 from dither_aggregator.web.api import administering
 from dither_aggregator.web.embed_links import EmbedLink

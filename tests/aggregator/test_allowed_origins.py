@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from dither_aggregator.arguments import values
+from dither_aggregator.arguments import settings
 from dither_aggregator.ingest import process_counters
-from dither_aggregator.ingest.request_limits import Limits
 from dither_aggregator.web.health_endpoints import health_findings
+from dither_aggregator.web.request_limits import Limits
 from dither_aggregator.web.url_paths import ADDRESSES
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
@@ -89,7 +89,7 @@ def test_a_browser_that_asks_first_is_told_what_it_may_send(to: Taking) -> None:
 
 @pytest.mark.parametrize("origin", [CHROMES, FIREFOXES])
 def test_an_extension_sends_as_a_page_does(tmp_path: Path, origin: str) -> None:
-    with taking(tmp_path, Limits(origins=(values.origin(origin),))) as to:
+    with taking(tmp_path, Limits(origins=(settings.origin(origin),))) as to:
         key = write_key(to.service.store)
         for said, status in ((origin, 202), (origin.replace("-extension://", "-extension://a"), 403)):
             answer = asked(to, "POST", body=with_key(upload(), key), Content_Type="text/plain", Origin=said)
@@ -201,7 +201,7 @@ def test_nothing_but_uploads_ever_says_who_may_read_it(to: Taking) -> None:
     ],
 )
 def test_an_origin_is_read_as_browsers_say_it(text: str, origin: str) -> None:
-    assert values.origin(text) == origin
+    assert settings.origin(text) == origin
 
 
 @pytest.mark.parametrize(
@@ -216,4 +216,4 @@ def test_an_origin_is_read_as_browsers_say_it(text: str, origin: str) -> None:
 )
 def test_what_is_no_exact_origin_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"must be an origin, as https://app\.example\.org"):
-        values.origin(text)
+        settings.origin(text)

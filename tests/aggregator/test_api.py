@@ -18,7 +18,7 @@ import pytest
 from dither_aggregator.analysis.reading import COLUMNS
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.web.api import OPERATIONS, all_metrics
+from dither_aggregator.web.api import OPERATIONS, estimates
 from dither_aggregator.web.api.rowsets import RowSet, respond
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.safe_output import to_csv
@@ -371,9 +371,9 @@ def test_what_cannot_be_read_is_a_row_that_says_so(one: Site) -> None:
         (BadTally("x"), "damaged"),
         (NotReady("x", 0, 1), "being computed"),
     ):
-        with patch.object(all_metrics, "read", side_effect=error):
+        with patch.object(estimates, "read", side_effect=error):
             assert {row["missing"] for row in ask(one, "", "/v1/estimates")["rows"]} == {says}
-    with patch.object(all_metrics, "ROWS_MAX", whole - 1):
+    with patch.object(estimates, "ROWS_MAX", whole - 1):
         assert "ask for one metric at a time" in refused(one, "", "/v1/estimates")
 
 

@@ -18,8 +18,8 @@ from dither.settings import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import problems
+from dither_aggregator.web.authentication import COOKIE, SESSION_S
 from dither_aggregator.web.flask_apps import reading_app
-from dither_aggregator.web.login import COOKIE, SESSION_S
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
 from dither_aggregator.web.url_paths import EMBED
 from dither_shared.registry import Registry

@@ -6,9 +6,9 @@ from ipaddress import ip_network
 
 import pytest
 
-from dither_aggregator.web import client_addresses
-from dither_aggregator.web.client_addresses import HOPS_MAX, Clients
-from dither_aggregator.web.connection_bounds import peers_of
+from dither_aggregator.web import request_limits
+from dither_aggregator.web.http_messages import peers_of
+from dither_aggregator.web.request_limits import HOPS_MAX, Clients
 
 TRUSTED = [ip_network(text) for text in ("127.0.0.1", "10.0.0.0/8", "fd00::/8")]
 CASES = [
@@ -61,7 +61,7 @@ def test_believing_anybody_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_taking_the_leftmost_address_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_addresses, "reversed", list, raising=False)
+    monkeypatch.setattr(request_limits, "reversed", list, raising=False)
     assert wrong(Clients(TRUSTED)) > 0
 
 

@@ -25,7 +25,7 @@ from dither_aggregator.analysis.reading import (
 )
 from dither_aggregator.counting.folding import fold_cells, tables
 from dither_aggregator.store import SQLiteStore, StoredPlan, Tally
-from dither_aggregator.store.plans import Offered, Plans
+from dither_aggregator.store.documents import Offered, Plans
 from dither_shared.frozen import replaced
 from dither_shared.registry import Metric, Registry
 from tests.aggregator.store.test_readers import maintain_all, reader

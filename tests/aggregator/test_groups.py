@@ -14,7 +14,7 @@ from dither_aggregator.analysis.groups import dashboard_of, group_differences, r
 from dither_aggregator.analysis.reading import View, WantedSum, Window
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Tally
-from dither_aggregator.store.dashboard import Dashboard
+from dither_aggregator.store.document_kinds import Dashboard
 from dither_shared.registry import Registry
 from tests.support.aggregators import dither, serve, sqlite_store
 from tests.support.laws import pure

@@ -12,7 +12,7 @@ from select import select
 
 import pytest
 
-from dither_aggregator.web import connection_bounds, http_connection, in_words
+from dither_aggregator.web import http_connection, http_messages, in_words
 from dither_aggregator.web.http_messages import App, HttpAnswer, Scope
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
@@ -321,7 +321,7 @@ def test_who_wants_another_protocol_is_answered_in_this_one(served: Served) -> N
 
 
 def test_an_answer_to_a_reader_is_held_until_it_is_sent_or_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_bounds, "ANSWER_BYTES_MAX", 1_000)
+    monkeypatch.setattr(http_messages, "ANSWER_BYTES_MAX", 1_000)
 
     async def answer(asked: ReadRequest) -> ReadAnswer:
         return ReadAnswer(200, [], b"x" * 700)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from dither_aggregator.workers.intake import LOG_EVERY_S, MESSAGE_BYTES_MAX, Intake, read_task, write_task
 from dither_aggregator.workers.tasks import (
     ESTIMATE,
     FLOOD,
@@ -26,6 +25,7 @@ from dither_aggregator.workers.tasks import (
     TaskQueue,
     make_app,
 )
+from dither_aggregator.workers.worker import LOG_EVERY_S, MESSAGE_BYTES_MAX, Intake, read_task, write_task
 from dither_shared.wire.reading import parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.machines import Site

@@ -6,14 +6,14 @@ from itertools import product
 
 import pytest
 
-from dither_aggregator.web import connection_bounds
-from dither_aggregator.web.connection_bounds import peers_of
+from dither_aggregator.web import http_messages
+from dither_aggregator.web.http_messages import peers_of
 from dither_aggregator.web.listeners import Door
 from tests.support.http import GET, passes, running, slug, until, upload, was_read
 
 
 def test_a_full_house_makes_room_by_closing_who_has_waited_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_bounds, "CONNECTIONS_MAX", 12)
+    monkeypatch.setattr(http_messages, "CONNECTIONS_MAX", 12)
     with running() as served:
         idle = [served.connect(GET[:1]) for _ in range(9)]  # all that one address may have
         idle[0].send(GET[1:])
@@ -26,7 +26,7 @@ def test_a_full_house_makes_room_by_closing_who_has_waited_longest(monkeypatch: 
 
 
 def test_who_is_being_answered_is_not_closed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_bounds, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(http_messages, "CONNECTIONS_MAX", 4)
     with running() as served:
         served.echo.waits = True
         asking = [served.connect(GET) for _ in range(3)]  # all that one address may have
@@ -41,7 +41,7 @@ def test_who_is_being_answered_is_not_closed_for_others(monkeypatch: pytest.Monk
 
 
 def test_bodies_that_are_not_whole_make_room_for_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_bounds, "BODY_BYTES_MAX", 130_000)
+    monkeypatch.setattr(http_messages, "BODY_BYTES_MAX", 130_000)
     with running() as served:
         held = [served.connect(upload(50_000) + b"x" * 45_000) for _ in range(2)]
         until(lambda: all(was_read(each.socket) for each in held))
@@ -55,8 +55,8 @@ def test_bodies_that_are_not_whole_make_room_for_those_that_are(monkeypatch: pyt
 
 
 def test_health_has_a_door_of_its_own_that_nobody_fills(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_bounds, "CONNECTIONS_MAX", 6)
-    monkeypatch.setattr(connection_bounds, "HEALTH_CONNECTIONS_MAX", 6)
+    monkeypatch.setattr(http_messages, "CONNECTIONS_MAX", 6)
+    monkeypatch.setattr(http_messages, "HEALTH_CONNECTIONS_MAX", 6)
     with running() as served:
         served.echo.waits = True
         for _ in range(10):

@@ -17,9 +17,9 @@ from dither_aggregator.arguments.serving import (
     must_have_read_key,
     reachable_reason,
 )
-from dither_aggregator.arguments.sources import settle
+from dither_aggregator.arguments.settings import settle
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.web import connection_bounds
+from dither_aggregator.web import http_messages
 from dither_shared.errors import ConfigurationError
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.ports import free_port
@@ -133,10 +133,10 @@ def test_nobody_is_served_from_elsewhere_before_reading_needs_a_key(tmp_path: Pa
 def test_the_soft_limit_of_files_is_raised_and_connections_fit_below(soft: int, hard: int, most: int) -> None:
     code = (
         f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
-        "from dither_aggregator.web.connection_bounds import connections_max\n"
+        "from dither_aggregator.web.http_messages import connections_max\n"
         "print(connections_max(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
     )
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     connections, raised = map(int, done.stdout.split())
     assert connections == most
-    assert connections + connection_bounds.OTHER_FILES <= raised <= hard
+    assert connections + http_messages.OTHER_FILES <= raised <= hard

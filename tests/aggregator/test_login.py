@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.operations.scopes import READ
 from dither_aggregator.store import SQLiteStore
+from dither_aggregator.store.document_kinds import READ
+from dither_aggregator.web.authentication import FORM, FORM_BYTES_MAX, Login
 from dither_aggregator.web.http_connection import BODY_BYTES_MAX
 from dither_aggregator.web.http_messages import headers_of
-from dither_aggregator.web.login import FORM, FORM_BYTES_MAX, Login
 from dither_shared.wire.problems import Problem
 from tests.support.bounding import bounded
 from tests.support.keys import STRONG

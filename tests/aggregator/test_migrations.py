@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, StoreError, archive
-from dither_aggregator.store.dashboard import Dashboard
-from dither_aggregator.store.document_kinds import DayMark, LastBackup, Retention, ToldMoves
+from dither_aggregator.store import SQLiteStore, StoreError, dump
+from dither_aggregator.store.document_kinds import Dashboard, DayMark, LastBackup, Retention, ToldMoves
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.release_ledger import Release
@@ -227,10 +226,10 @@ def test_a_backup_of_version_4_brings_all_its_documents(tmp_path: Path) -> None:
         store.put(Retention(400, 30))
         store.put(DayMark(date(2026, 11, 20), "version 158"))
         store.note("command line", "mark add", "version 158")
-        archive.write(tmp_path / "backup", store.dump())
+        dump.write(tmp_path / "backup", store.dump())
         as_in_4(tmp_path / "backup")
         with closing(SQLiteStore.create(tmp_path / "new", "example", unfinished=True)) as made:
-            restore(made, archive.read(tmp_path / "backup"))
+            restore(made, dump.read(tmp_path / "backup"))
             for kind in set(KINDS) - {LastBackup, Dashboard, Release, ToldMoves}:  # which came later
                 assert made.documents(kind) == store.documents(kind) != []
             assert made.signing_secret(b"sessions") == store.signing_secret(b"sessions")
@@ -257,10 +256,10 @@ def test_a_backup_of_version_2_is_restored_with_its_key_as_a_write_key(tmp_path:
     with closing(SQLiteStore.create(tmp_path / "old", "example")) as store:
         store.load(ASKED)
         append(store, body_of(ASKED, {"color": [1, 0]}))
-        archive.write(tmp_path / "backup", store.dump())
+        dump.write(tmp_path / "backup", store.dump())
     as_in_2(tmp_path / "backup")
     with closing(SQLiteStore.create(tmp_path / "new", "example", unfinished=True)) as made:
-        restore(made, archive.read(tmp_path / "backup"))
+        restore(made, dump.read(tmp_path / "backup"))
         (key,) = made.keys.listed()
         assert (key.scope, key.state, made.keys.find(KEY.encode())) == ("write", "active", key)
         assert (made.backlog(), made.journal(), list(check(made))) == (1, [], [])

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.store.dashboard import Dashboard
-from dither_aggregator.store.document_kinds import DayMark
+from dither_aggregator.store.document_kinds import Dashboard, DayMark
 from tests.support.number_pages import words
 from tests.support.numeric import draw_numbers, hump, number_site
 from tests.support.sites import Site, site

@@ -9,10 +9,8 @@ from statistics import median
 import pytest
 
 from dither_aggregator.simulate.fleet import Answers
-from dither_aggregator.simulate.populations.browsers import browsers
-from dither_aggregator.simulate.populations.census import EARNINGS
-from dither_aggregator.simulate.populations.census import census as read_census
-from dither_aggregator.simulate.populations.population import Population
+from dither_aggregator.simulate.populations import EARNINGS, Population, browsers
+from dither_aggregator.simulate.populations import census as read_census
 from dither_shared.domains import Coded, Columns
 from dither_shared.registry import Registry, utc_today
 from dither_shared.words.code import prefix_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.web.privacy_box import Privacy, privacy_of
+from dither_aggregator.web.pages.metric import Privacy, privacy_of
 from dither_shared.frozen import replaced
 from tests.support.aggregators import sqlite_store
 from tests.support.clocks import Clock

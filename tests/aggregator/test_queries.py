@@ -13,7 +13,7 @@ import pytest
 
 from dither_aggregator.store import Tally
 from dither_aggregator.web.charts.scale import points, precise, rough
-from dither_aggregator.web.pages.forms import form
+from dither_aggregator.web.pages.presentation import form
 from dither_aggregator.web.queries import SeriesAsked
 from tests.support.aggregators import operators_app
 from tests.support.reading_api import every_error

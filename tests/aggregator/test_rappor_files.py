@@ -19,8 +19,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from dither_aggregator.interop.google_rappor import files
-from dither_aggregator.interop.google_rappor.files import (
+from dither_aggregator.interop import google_rappor
+from dither_aggregator.interop.google_rappor import (
     BadFile,
     Params,
     Refused,
@@ -256,7 +256,7 @@ def test_of_a_candidate_that_comes_again_the_first_row_counts(tmp_path: Path) ->
 def test_candidates_that_come_again_without_end_are_refused(
     reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "CANDIDATES_MAX", 3)
+    monkeypatch.setattr(google_rappor, "CANDIDATES_MAX", 3)
     again = {"map": MAP.splitlines()[0], "candidates": "a"}[reader]
     assert refusal(tmp_path, reader, f"{again}\n" * 6).startswith("line 5: must not be there: 3 candidates before it")
 
@@ -344,7 +344,7 @@ def test_reports_are_read_or_refused_row_by_row(tmp_path: Path) -> None:
 
 
 def test_many_reports_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_REPORTS_AT_ONCE", 64)
+    monkeypatch.setattr(google_rappor, "_REPORTS_AT_ONCE", 64)
     rng = random.Random(4)
     params = Params(37, 2, 5, Fraction(0), Fraction(1), Fraction(0))
     reports = [Report(line, "c", rng.randrange(4), rng.getrandbits(37)) for line in range(1000)]
@@ -405,10 +405,10 @@ class TestEveryFile:
             assert "must be whole gzip" in refusal(tmp_path, reader, damaged)
 
     def test_a_bomb_is_not_inflated(self, reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(files, "LINE_BYTES_MAX", 1 << 20)
+        monkeypatch.setattr(google_rappor, "LINE_BYTES_MAX", 1 << 20)
         assert "must have at most 1,048,576 bytes" in refusal(tmp_path, reader, gzip.compress(bytes(5_000_000)))
         for limit in ("PARAMS_BYTES_MAX", "FILE_BYTES_MAX", "REPORTS_BYTES_MAX"):
-            monkeypatch.setattr(files, limit, 3)
+            monkeypatch.setattr(google_rappor, limit, 3)
         assert "a file may hold 3 bytes, inflated" in refusal(tmp_path, reader, READERS[reader][0])
 
     @given(data=st.data())
@@ -440,9 +440,9 @@ def spoiled(draw: Any, content: bytes) -> bytes:
 
 
 def test_more_candidates_than_memory_allows_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "INDICES_MAX", 11)
+    monkeypatch.setattr(google_rappor, "INDICES_MAX", 11)
     assert refusal(tmp_path, "map", MAP) == "line 2: must not be there: a map may hold 11 indices"
-    monkeypatch.setattr(files, "CANDIDATES_MAX", 1)
+    monkeypatch.setattr(google_rappor, "CANDIDATES_MAX", 1)
     assert refusal(tmp_path, "candidates", "a\nb\n") == "line 2: must not be there: at most 1 candidates can be read"
 
 

@@ -11,8 +11,15 @@ import pytest
 
 from dither.sending.transport import Answer, Outcome
 from dither_aggregator.ingest.service import Service
-from dither_aggregator.interop.google_rappor.files import Params, Report, read_params, read_reports, sum_reports
-from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
+from dither_aggregator.interop.google_rappor import (
+    Params,
+    Report,
+    import_reports,
+    plan_for,
+    read_params,
+    read_reports,
+    sum_reports,
+)
 from dither_shared.errors import DitherError
 from dither_shared.registry import utc_today
 from tests.support.aggregators import aggregator, dither

@@ -14,14 +14,13 @@ from dither.sending.transport import HttpTransport, Outcome
 from dither.sending.upload_attempt import Sender
 from dither_aggregator.health.capacity import Capacity, FreeSpaceFloor
 from dither_aggregator.ingest import service as service_module
-from dither_aggregator.ingest.request_limits import Limits, Rate
 from dither_aggregator.ingest.service import Service, WholeService
-from dither_aggregator.store.access_keys import ID_BYTES
-from dither_aggregator.web import connection_bounds
-from dither_aggregator.web.client_addresses import Clients
-from dither_aggregator.web.connection_bounds import Peers, peers_of
+from dither_aggregator.store.document_kinds import ID_BYTES
+from dither_aggregator.web import http_messages
 from dither_aggregator.web.http_connection import HELD_BACK_S
+from dither_aggregator.web.http_messages import Peers, peers_of
 from dither_aggregator.web.request_admission import Admission
+from dither_aggregator.web.request_limits import Clients, Limits, Rate
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
 from dither_shared.wire.writing import encode_upload, new_upload_id
@@ -155,7 +154,7 @@ def test_a_planted_bug_is_seen(planted: str, tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_bounds_of_connections_go_by_the_real_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_bounds, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(http_messages, "CONNECTIONS_MAX", 4)
     with taking(tmp_path, Limits(by_address=FEW, trusted_proxies=PROXY)) as to:
         held = [to.connect() for _ in range(3)]
         for last, each in enumerate(held):

@@ -328,7 +328,7 @@ def shown_key(find, authorization, scopes):
 request_admission.shown_key = shown_key
 """,
     "a metric of nobody's": """
-from dither_aggregator.store.plans import Plans
+from dither_aggregator.store.documents import Plans
 Plans.known = lambda self, metric: metric
 """,
 }

@@ -31,8 +31,8 @@ from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.records import Final
 from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.charts.scale import precise
-from dither_aggregator.web.long_lists import LongList
 from dither_aggregator.web.pages.snapshot import _agrees
+from dither_aggregator.web.query_parameters import LongList
 from dither_shared.canonical_json import canonical_json
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible

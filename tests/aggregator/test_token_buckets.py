@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from dither_aggregator.ingest.request_limits import HOUR_NS, SECOND_NS, Limits, Rate
-from dither_aggregator.web import token_buckets
-from dither_aggregator.web.token_buckets import TokenBuckets
+from dither_aggregator.web import request_admission
+from dither_aggregator.web.request_admission import TokenBuckets
+from dither_aggregator.web.request_limits import HOUR_NS, SECOND_NS, Limits, Rate
 from dither_shared.errors import ConfigurationError
 from tests.support.soaking import scaled
 
@@ -75,7 +75,7 @@ def test_a_bucket_is_the_same_as_tokens_that_drip(rate: Rate, longest_ns: int) -
 def forgetting(self: TokenBuckets, now: int) -> None:
     """Begin a new hour with nothing of the old one."""
     if now - self._hour.since >= HOUR_NS:
-        self._hour = token_buckets._Hour(now)
+        self._hour = request_admission._Hour(now)
 
 
 def generous(
@@ -139,15 +139,15 @@ def test_many_addresses_cost_no_more_than_a_bound_and_the_one_that_goes_on_is_ke
     clock = Nanoseconds()  # which stands still: nobody's bucket fills
     made = TokenBuckets(Rate(SECOND_NS, 100), clock=clock)
     assert [made.take(b"flood") for _ in range(100)] == [0] * 100
-    for who in range(scaled(4 * token_buckets.BUCKETS_MAX, 1_000_000)):
+    for who in range(scaled(4 * request_admission.BUCKETS_MAX, 1_000_000)):
         made.take(b"%d" % who)
         if who % 10_000 == 0:
             assert made.take(b"flood") > 0
-    assert made.held == token_buckets.BUCKETS_MAX
+    assert made.held == request_admission.BUCKETS_MAX
 
 
 def test_so_many_buckets_take_some_megabytes() -> None:
-    clock, most = Nanoseconds(), token_buckets.BUCKETS_MAX // scaled(10, 1)
+    clock, most = Nanoseconds(), request_admission.BUCKETS_MAX // scaled(10, 1)
     made = TokenBuckets(Rate(SECOND_NS, 100), most, clock)
     tracemalloc.start()
     try:

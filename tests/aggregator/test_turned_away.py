@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from dither_aggregator.web import connection_bounds, http_connection
+from dither_aggregator.web import http_connection, http_messages
 from dither_aggregator.web.http_messages import Scope
 from dither_aggregator.web.listeners import Admitting
 from dither_shared.wire.problems import Problem
@@ -70,7 +70,7 @@ def test_a_client_that_is_sent_away_with_more_is_cut_off(served: Served) -> None
 
 
 def test_nothing_of_the_body_is_kept(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_bounds, "BODY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(http_messages, "BODY_BYTES_MAX", 1_000)
     with running(Turnstile()) as narrow:
         made = narrow.connect(unwanted(100_000) + b"x" * 99_999)
         assert refused(made)
@@ -123,7 +123,7 @@ def test_nonsense_in_the_body_is_not_answered_twice(served: Served) -> None:
 
 
 def test_a_full_house_makes_room_by_closing_one_that_was_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_bounds, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(http_messages, "CONNECTIONS_MAX", 4)
     with running(Turnstile()) as served:
         held = [served.connect(unwanted(1_000)) for _ in range(3)]
         assert all(refused(each) for each in held)

@@ -18,16 +18,16 @@ import pytest
 import requests
 
 from dither.sending.transport import HttpTransport, Outcome
-from dither_aggregator.ingest.request_limits import Limits
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore, StoreUnavailable
-from dither_aggregator.store.access_keys import Keys
+from dither_aggregator.store.document_kinds import Keys
 from dither_aggregator.web import flask_apps, health_endpoints, reader_process
 from dither_aggregator.web.api import description
 from dither_aggregator.web.flask_apps import reading_app
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_aggregator.web.process_messages import Place, ReadRequest
 from dither_aggregator.web.request_admission import Admission
+from dither_aggregator.web.request_limits import Limits
 from dither_aggregator.web.url_paths import ADDRESSES, BasePath, is_known, read_base_path
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import PATH, PROBLEM_PREFIX

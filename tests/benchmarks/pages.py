@@ -31,7 +31,7 @@ from dither_aggregator.analysis.reading import View
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.operations import ONE_THREAD, maintenance
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.packing import DAY_S
+from dither_aggregator.store.records import DAY_S
 from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.reader_pool import FIRST_WITHIN_S, ReaderProcess
 from dither_shared.plan import Plan

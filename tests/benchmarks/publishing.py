@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dither_aggregator.publishing.reading import read
+from dither_aggregator.publishing.releases import read
 from tests.support.released_texts import FEW, NAMES, reading_of, share_held, worst
 from tests.support.releases import WEEKLY, Device, Neighbours, published, release_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from dither_aggregator.health.capacity import Capacity
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, create_store
-from dither_aggregator.store.packing import DAY_S
+from dither_aggregator.store.records import DAY_S
 from dither_shared.wire.reading import Upload
 from tests.benchmarks import ingest, workload
 from tests.support.redis_servers import running_redis

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from dither_aggregator.commands import rappor
-from dither_aggregator.interop.google_rappor.files import Params
+from dither_aggregator.interop.google_rappor import Params
 from dither_shared.errors import DitherError
 from tests.support.aggregators import dither, start_afresh
 

@@ -21,15 +21,14 @@ import requests
 
 from dither.sending.transport import HttpTransport, Outcome
 from dither_aggregator.commands.uploads import device_groups
-from dither_aggregator.ingest.request_limits import Limits
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.dashboard import Dashboard
-from dither_aggregator.store.document_kinds import DayMark
+from dither_aggregator.store.document_kinds import Dashboard, DayMark
 from dither_aggregator.web import create_app
 from dither_aggregator.web.flask_apps import in_threads
 from dither_aggregator.web.request_admission import Admission
+from dither_aggregator.web.request_limits import Limits
 from dither_aggregator.web.url_paths import ADDRESSES, BasePath
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng

@@ -20,7 +20,7 @@ from dither.sending.transport import Answer, HttpTransport, Outcome
 from dither.sending.upload_attempt import Sender
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
-from dither_aggregator.store import SQLiteStore, Store, archive
+from dither_aggregator.store import SQLiteStore, Store, dump
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.restoring import restore
 from dither_shared.exact import to_micro
@@ -271,12 +271,12 @@ class Year:
     def back_up(self, file: Path, directory: Path) -> None:
         """Write a backup of a directory's store, served or not."""
         with closing(SQLiteStore(directory, self.clock, read_only=True)) as store:
-            archive.write(file, store.dump())
+            dump.write(file, store.dump())
 
     def restored(self, file: Path, directory: Path) -> SQLiteStore:
         """Return a new store of a backup."""
-        made = SQLiteStore.create(directory, archive.app_of(file), self.clock, unfinished=True)
-        restore(made, archive.read(file))
+        made = SQLiteStore.create(directory, dump.app_of(file), self.clock, unfinished=True)
+        restore(made, dump.read(file))
         return made
 
     def check(self) -> None:

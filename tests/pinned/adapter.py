@@ -22,8 +22,7 @@ from dither_aggregator.analysis.pure import significance_shares
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.shares import METHODS
 from dither_aggregator.counting.folding import Counts, fold, tables
-from dither_aggregator.interop.google_rappor.files import Report, read_params, read_reports
-from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
+from dither_aggregator.interop.google_rappor import Report, import_reports, plan_for, read_params, read_reports
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_shared.errors import RegistryError

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, Store, StoreError, archive
+from dither_aggregator.store import SQLiteStore, Store, StoreError
+from dither_aggregator.store import dump as archive
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.redis import RedisStore, layout

@@ -152,7 +152,7 @@ def test_a_stream_keeps_lines_and_tabs() -> None:
 def test_a_record_of_the_log_is_one_line_and_what_was_raised_passes_for_none() -> None:
     code = r"""
 import logging
-from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.signal_handling import set_up_logging
 
 set_up_logging("text")
 log = logging.getLogger("dither_aggregator")

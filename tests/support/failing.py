@@ -277,7 +277,7 @@ def _know_no_new_plans(owner: type) -> None:
 
 def _know_no_new_mechanisms(owner: type) -> None:
     """Not understand the plans of PGR: they came with a later release."""
-    from dither_aggregator.store.plans import StoredPlan
+    from dither_aggregator.store.documents import StoredPlan
     from dither_aggregator.store.records import StoreError
 
     read = StoredPlan.from_document

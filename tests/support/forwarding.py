@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from dither_aggregator.arguments.values import LOOPBACK
+from dither_aggregator.arguments.settings import LOOPBACK
 from tests.support.ports import free_port
 from tests.support.redis_servers import RedisCluster, RedisServer
 

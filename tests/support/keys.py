@@ -2,8 +2,8 @@
 
 from weakref import WeakKeyDictionary
 
-from dither_aggregator.operations.scopes import WRITE
 from dither_aggregator.store import Store
+from dither_aggregator.store.document_kinds import WRITE
 
 STRONG = "9f3c07b1e5d28a4660cf19e7b35d82a4f10c6e97"
 """The text of a key that was made elsewhere."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import cache
 from itertools import cycle
 
-from dither_aggregator.arguments.values import LOOPBACK
+from dither_aggregator.arguments.settings import LOOPBACK
 
 FIRST, STRETCH, STRETCHES = 12_000, 400, 50
 """Below 32,768, from where Linux takes the ports of connections and of whoever asks for any. It would take one of them

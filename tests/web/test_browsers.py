@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.ingest.request_limits import Limits
+from dither_aggregator.web.request_limits import Limits
 from tests.aggregator.test_request_admission import Taking, taking
 from tests.pinned.comparing import VECTORS
 from tests.support.firefox import AnyPage

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from dither.cli import main
-from dither_aggregator.ingest.request_limits import Limits
+from dither_aggregator.web.request_limits import Limits
 from dither_shared.registry import Registry
 from tests.aggregator.test_request_admission import taking
 from tests.support.examples import gunicorn, point, shipped

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.ingest.request_limits import Limits
+from dither_aggregator.web.request_limits import Limits
 from tests.aggregator.test_request_admission import taking
 from tests.support.firefox import AnyPage
 from tests.support.keys import write_key

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import requests
 
-from dither_aggregator.ingest.request_limits import Limits
+from dither_aggregator.web.request_limits import Limits
 from dither_shared.registry import Registry
 from tests.aggregator.test_request_admission import Taking, taking
 from tests.support.keys import write_key

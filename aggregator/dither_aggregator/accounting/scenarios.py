@@ -11,8 +11,7 @@ from fractions import Fraction
 from math import ceil
 from textwrap import fill
 
-from dither_aggregator.accounting.events import OneOf, group
-from dither_aggregator.accounting.life import outputs_of, outputs_of_all
+from dither_aggregator.accounting.events import AllOf, OneOf, Outputs, group
 from dither_shared.accounting.composition import checked_delta
 from dither_shared.accounting.linking import hundredths, linked_share
 from dither_shared.accounting.odds import (
@@ -30,6 +29,23 @@ from dither_shared.exact import MICRO, exp_of_micro, from_micro
 from dither_shared.mechanisms import DEVICES
 from dither_shared.registry import Metric, Registry
 from dither_shared.terms import periods_touched
+
+# From metrics to events: what a device says about them in so many days, or ever.
+
+
+def outputs_of(metric: Metric, days: int | None = None) -> Outputs:
+    """Return what a device says about a metric in any `days` days in a row, or in its whole life.
+
+    A memoized answer enters once with its permanent epsilon, however often it is repeated.
+    """
+    times = metric.charges if days is None else min(metric.charges, periods_touched(metric.period_days, days))
+    return Outputs(metric.charge, times)
+
+
+def outputs_of_all(metrics: Sequence[Metric], days: int | None = None) -> AllOf:
+    """Return the same of several metrics of one device."""
+    return AllOf(tuple(outputs_of(metric, days) for metric in metrics))
+
 
 SCENARIOS = {"day": 1, "month": 31, "year": 366, "life": None}
 """The longest of each, in days; a life has no end but what its metrics reserve."""

@@ -32,7 +32,7 @@ from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.series import Point
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.dashboard import Dashboard, ValueGroup
+from dither_aggregator.store.document_kinds import Dashboard, ValueGroup
 from dither_shared.domains import Buckets
 from dither_shared.errors import ConfigurationError
 from dither_shared.plan import Plan

@@ -62,7 +62,7 @@ from dither_aggregator.ask.resolving import Resolved
 from dither_aggregator.ask.table_conditions import CountedAt, TableAsked, columns_line, listed, names_asked
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.store import Store, StoredPlan, Tally
-from dither_aggregator.store.dashboard import ValueGroup
+from dither_aggregator.store.document_kinds import ValueGroup
 from dither_shared.domains import Buckets, Columns, Domain
 from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.kinds.kind import Asked as KindAsked

@@ -31,7 +31,7 @@ import lark
 from lark.visitors import Transformer_NonRecursive
 
 from dither_aggregator.analysis.reading import Window
-from dither_aggregator.store.dashboard import ValueGroup
+from dither_aggregator.store.document_kinds import ValueGroup
 from dither_shared.errors import DitherError
 from dither_shared.safe_output import visible
 

@@ -16,7 +16,7 @@ from dither_aggregator.analysis.reading_cache import Elsewhere, NotReady
 from dither_aggregator.ask.answering import WORK_MAX, Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.store import StoredPlan, StoreError
-from dither_aggregator.store.dashboard import Dashboard
+from dither_aggregator.store.document_kinds import Dashboard
 
 _log = logging.getLogger("dither_aggregator")
 SAVED_MAX = 50

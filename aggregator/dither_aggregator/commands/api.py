@@ -5,8 +5,13 @@ import json
 from contextlib import closing
 from functools import partial
 
-from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
-from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
+from dither_aggregator.arguments.data import (
+    add_broker_argument,
+    add_data_argument,
+    add_lossy_argument,
+    add_processes_argument,
+    must_be_redis,
+)
 from dither_aggregator.arguments.serving import (
     add_limit_arguments,
     add_listening_arguments,
@@ -17,15 +22,13 @@ from dither_aggregator.arguments.serving import (
     must_have_read_key,
     reachable_reason,
 )
-from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.health.expiry import log_expiries
+from dither_aggregator.arguments.settings import add_settings
+from dither_aggregator.health.status import log_expiries
 from dither_aggregator.operations.fork_server import fork_server
-from dither_aggregator.operations.log import set_up_logging
-from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded
+from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded, set_up_logging
 from dither_aggregator.store import open_store
-from dither_aggregator.web.api_process import ServedStore
-from dither_aggregator.web.process_supervisor import HttpProcesses
-from dither_aggregator.workers.brokers import check_broker
+from dither_aggregator.web.process_supervisor import HttpProcesses, ServedStore
+from dither_aggregator.workers.tasks import check_broker
 
 EXAMPLE = "dither api --data redis://10.0.0.5:6379/0 --broker redis://10.0.0.6:6379/0 --port 8080"
 

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from dither_aggregator.arguments.data import opened
-from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.store import Store, StoreError, archive, create_store, open_store
+from dither_aggregator.arguments.settings import add_settings
+from dither_aggregator.store import Store, StoreError, create_store, dump, open_store
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.records import total_of
 from dither_aggregator.store.restoring import restore
@@ -60,7 +60,7 @@ def _write(args: argparse.Namespace, file: Path) -> int:
         raise StoreError(f"{file} is no file: name one that is new, or a backup to be replaced")
     with opened(args, read_only=True) as store:
         try:
-            records = archive.write(file, store.dump())
+            records = dump.write(file, store.dump())
         except OSError as error:
             raise StoreError(f"{file} cannot be written: {reason_of(error)}; nothing is left of it") from None
         size = file.stat().st_size
@@ -89,16 +89,16 @@ def _tell_store(data: str, size: int) -> None:
 
 def _verify(file: Path, scratch: Path | None, as_json: bool) -> int:
     """Restore a backup where nobody serves it."""
-    app = archive.app_of(file)
+    app = dump.app_of(file)
     try:
         with tempfile.TemporaryDirectory(prefix="dither-verify-", dir=scratch) as directory:
             place = str(Path(directory) / "store")
             store = create_store(place, app, unfinished=True)
             try:
-                restore(store, archive.read(file))
+                restore(store, dump.read(file))
                 return _told(file, store, as_json)
-            except archive.UNFIT as error:
-                raise archive.unfit(file, error) from None
+            except dump.UNFIT as error:
+                raise dump.unfit(file, error) from None
             finally:
                 store.close()
     except OSError as error:

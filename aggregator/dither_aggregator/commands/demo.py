@@ -16,18 +16,15 @@ from typing import Any
 
 import requests
 
-from dither_aggregator.arguments.values import port_number
+from dither_aggregator.arguments.settings import port_number
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
-from dither_aggregator.operations.scopes import WRITE
 from dither_aggregator.simulate.comparing import COMPARING, TABLE_ROWS, by_design, holds, too_few_hold
 from dither_aggregator.simulate.fleet import Answers, Fleet
-from dither_aggregator.simulate.populations.browsers import browsers
-from dither_aggregator.simulate.populations.census import census
-from dither_aggregator.simulate.populations.population import Population
+from dither_aggregator.simulate.populations import Population, browsers, census
 from dither_aggregator.store import SQLiteStore, Store
-from dither_aggregator.store.packing import DAY_S
-from dither_aggregator.store.records import Counted, total_of
+from dither_aggregator.store.document_kinds import WRITE
+from dither_aggregator.store.records import DAY_S, Counted, total_of
 from dither_aggregator.web import create_app
 from dither_aggregator.web.flask_apps import in_threads
 from dither_aggregator.web.listeners import Listener

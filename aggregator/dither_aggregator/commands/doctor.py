@@ -5,8 +5,7 @@ import json
 from collections.abc import Sequence
 
 from dither_aggregator.arguments.data import add_data_argument
-from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.arguments.values import place
+from dither_aggregator.arguments.settings import add_settings, place
 from dither_aggregator.health.checks import HealthFinding
 from dither_aggregator.health.diagnosis import examine
 

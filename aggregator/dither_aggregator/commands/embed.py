@@ -5,8 +5,8 @@ from html import escape
 
 from dither_aggregator.analysis.reading import WINDOWS
 from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.values import day
-from dither_aggregator.store.access_keys import asked_id
+from dither_aggregator.arguments.settings import day
+from dither_aggregator.store.document_kinds import asked_id
 from dither_aggregator.web.embed_links import DAYS_MAX, FRAME, EmbedLink
 
 EXAMPLE = "dither embed browser --key 1a2b3c4d --until 2027-01-31 --url https://example.org --data /var/lib/dither"

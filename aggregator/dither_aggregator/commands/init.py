@@ -6,13 +6,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.arguments.key_files import (
+from dither_aggregator.arguments.serving import (
     add_key_file_arguments,
     first_write_key,
     register_key_files,
     say_write_key,
 )
-from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.arguments.settings import add_settings
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store, StoreError, create_store, open_store
 from dither_aggregator.store.opening import SHARDS, is_redis

@@ -6,9 +6,8 @@ import sys
 
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.operations.scopes import SCOPES
 from dither_aggregator.store import Store
-from dither_aggregator.store.access_keys import KEYS_MAX, LABEL_CHARACTERS_MAX, WAITING, Key
+from dither_aggregator.store.document_kinds import KEYS_MAX, LABEL_CHARACTERS_MAX, SCOPES, WAITING, Key
 
 EXAMPLE = 'dither keys create read --label "the web team" --data /var/lib/dither'
 ACTIONS = {

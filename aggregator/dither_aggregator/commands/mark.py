@@ -5,7 +5,7 @@ import json
 from datetime import date
 
 from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.values import day
+from dither_aggregator.arguments.settings import day
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, DayMark

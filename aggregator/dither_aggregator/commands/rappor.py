@@ -15,24 +15,27 @@ from typing import Any
 from dither.sending.transport import HttpTransport
 from dither_aggregator.analysis.decoding.decoder import Channel, decode
 from dither_aggregator.analysis.significance import FALSE_SHARE_MAX, FALSE_SHARE_MIN
-from dither_aggregator.arguments.out import write
-from dither_aggregator.interop.google_rappor.files import (
+from dither_aggregator.arguments.data import write
+from dither_aggregator.interop.google_rappor import (
     COUNT_MAX,
+    REPEATS,
     BadCounts,
     Params,
     Refused,
     Report,
     count_lines,
+    implausible,
+    import_reports,
     map_line,
+    plan_for,
     read_candidates,
     read_counts,
     read_map,
     read_params,
     read_reports,
     sum_reports,
+    unbelievable,
 )
-from dither_aggregator.interop.google_rappor.importing import import_reports, plan_for
-from dither_aggregator.interop.google_rappor.plausible import REPEATS, implausible, unbelievable
 from dither_shared.precision import ALPHA
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible

@@ -19,8 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from dither.sending.connection import post
 from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.arguments.values import LOOPBACK
+from dither_aggregator.arguments.settings import LOOPBACK, add_settings
 from dither_shared.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.store import archive, create_store
+from dither_aggregator.store import create_store, dump
 from dither_aggregator.store.opening import SHARDS
 from dither_aggregator.store.records import total_of
 from dither_aggregator.store.restoring import restore
@@ -24,13 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fill a new store; it refuses to be opened until all of the backup is in it."""
-    app = archive.app_of(args.file)
+    app = dump.app_of(args.file)
     store = create_store(args.data, app, args.shards, allow_lossy_store=args.allow_lossy_store, unfinished=True)
     try:
-        restore(store, archive.read(args.file))
+        restore(store, dump.read(args.file))
         total = total_of(store.ledger())
-    except archive.UNFIT as error:
-        raise archive.unfit(args.file, error) from None
+    except dump.UNFIT as error:
+        raise dump.unfit(args.file, error) from None
     finally:
         store.close()
     if args.json:

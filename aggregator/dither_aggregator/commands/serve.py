@@ -9,33 +9,28 @@ from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 
-from dither_aggregator.arguments.key_files import (
-    add_key_file_arguments,
-    first_write_key,
-    register_key_files,
-    say_write_key,
-)
 from dither_aggregator.arguments.serving import (
+    add_key_file_arguments,
     add_limit_arguments,
     add_listening_arguments,
     base_path,
     capacity,
+    first_write_key,
     limits,
     listeners,
     must_have_read_key,
     reachable_reason,
+    register_key_files,
+    say_write_key,
 )
-from dither_aggregator.arguments.sources import add_settings
-from dither_aggregator.arguments.values import directory
+from dither_aggregator.arguments.settings import add_settings, directory
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.operations.computing_process import Computer
-from dither_aggregator.operations.fork_server import fork_server
-from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.fork_server import Computer, fork_server
 from dither_aggregator.operations.registry_process import read_apart
-from dither_aggregator.operations.signal_handling import answer_signals
+from dither_aggregator.operations.signal_handling import answer_signals, set_up_logging
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.plans import Offered
+from dither_aggregator.store.documents import Offered
 from dither_aggregator.store.sqlite import KEY_NAME, exclusive, kept_key
 from dither_aggregator.web import create_app
 from dither_aggregator.web.page_requests import ReadingApp

@@ -3,8 +3,7 @@
 import argparse
 import json
 
-from dither_aggregator.arguments.settings import SETTINGS
-from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.arguments.settings import SETTINGS, add_settings
 
 EXAMPLE = "dither settings --settings /etc/dither/dither.toml"
 

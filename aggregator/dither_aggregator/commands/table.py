@@ -10,8 +10,7 @@ from dither_aggregator.analysis.reading import View, Window
 from dither_aggregator.analysis.tables.pairs import PairTable
 from dither_aggregator.analysis.tables.reading import columns_of
 from dither_aggregator.analysis.tables.synthesis import CELLS_MAX, SyntheticTable, synthesise_table
-from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.out import add_out_argument, write
+from dither_aggregator.arguments.data import add_data_argument, add_out_argument, opened, write
 from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains import Range

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from dither_aggregator.analysis.reading import View, Window, reports_max
 from dither_aggregator.analysis.words import Wanted, WordRow, rows_of, search_tally
-from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.out import add_out_argument, write
+from dither_aggregator.arguments.data import add_data_argument, add_out_argument, opened, write
 from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window
 from dither_aggregator.store import StoredPlan
 from dither_shared.domains.hashed_texts import UNTEXTS

@@ -5,16 +5,19 @@ import json
 from contextlib import closing, nullcontext
 from functools import partial
 
-from dither_aggregator.arguments.broker import add_broker_argument, add_processes_argument, must_be_redis
-from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument
-from dither_aggregator.arguments.sources import add_settings
+from dither_aggregator.arguments.data import (
+    add_broker_argument,
+    add_data_argument,
+    add_lossy_argument,
+    add_processes_argument,
+    must_be_redis,
+)
+from dither_aggregator.arguments.settings import add_settings
 from dither_aggregator.operations.fork_server import fork_server
-from dither_aggregator.operations.log import set_up_logging
-from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded
+from dither_aggregator.operations.signal_handling import answer_signals, open_when_loaded, set_up_logging
 from dither_aggregator.store import open_store
-from dither_aggregator.workers.brokers import address, check_broker
 from dither_aggregator.workers.candidate_jobs import secret_of
-from dither_aggregator.workers.tasks import FOLD, LOOK, READ
+from dither_aggregator.workers.tasks import FOLD, LOOK, READ, address, check_broker
 from dither_aggregator.workers.worker import work
 
 EXAMPLE = "dither worker --data redis://10.0.0.5:6379/0 --broker redis://10.0.0.6:6379/0"

@@ -20,8 +20,7 @@ from dither_aggregator.ingest import process_counters
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
 from dither_aggregator.store.day_reset import EXPIRES_WITHIN
-from dither_aggregator.store.packing import DAY_S, day_at
-from dither_aggregator.store.records import Counted
+from dither_aggregator.store.records import DAY_S, Counted, day_at
 
 LAG_MAX_S = 120.0
 """For how long reports may wait without any being folded before somebody should look."""

@@ -18,13 +18,12 @@ from dither.sending.connection import get
 from dither_aggregator.analysis.quality import ALPHA, days
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.health.checks import HealthCheck, HealthFinding, Observed, Teller, found, told
-from dither_aggregator.health.expiry import SOON, Expiries
-from dither_aggregator.health.status import Audit, StoreStatus
+from dither_aggregator.health.status import SOON, Audit, Expiries, StoreStatus
 from dither_aggregator.store import Store, open_store
 from dither_aggregator.store.opening import is_redis
 from dither_aggregator.store.records import OtherLayout, sum_refused
-from dither_aggregator.store.sqlite.directory import NAMES
-from dither_aggregator.web import connection_bounds
+from dither_aggregator.store.sqlite.schema import NAMES
+from dither_aggregator.web import http_messages
 from dither_aggregator.web.pages.refused import REASONS_IN_WORDS
 from dither_shared import file_permissions
 from dither_shared.errors import DitherError
@@ -40,7 +39,7 @@ SERVERS_WORDS_MAX = 500
 SERVERS_CHECKS_MAX = 50
 ALWAYS_TOLD = ("origins", "keys")
 """The checks of a server that are told where they are well, too."""
-FILES = connection_bounds.CONNECTIONS_MAX + connection_bounds.OTHER_FILES
+FILES = http_messages.CONNECTIONS_MAX + http_messages.OTHER_FILES
 
 
 def examine(data: str, health: str | None) -> Iterator[HealthFinding]:

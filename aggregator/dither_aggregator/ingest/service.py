@@ -21,7 +21,7 @@ from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload
 
 if TYPE_CHECKING:
-    from dither_aggregator.operations.computing_process import Address, Computer
+    from dither_aggregator.operations.fork_server import Address, Computer
 
 COMMIT_UPLOADS_MAX = 256
 """Uploads that share one commit, and so one wait for the disk."""

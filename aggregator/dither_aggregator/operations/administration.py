@@ -10,13 +10,20 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from dither_aggregator.health.expiry import log_expiries
+from dither_aggregator.health.status import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
-from dither_aggregator.store.access_keys import Key, asked_id, id_in, new_text
 from dither_aggregator.store.damaged_entries import SetApart, set_apart
-from dither_aggregator.store.dashboard import FILE_NAME, Dashboard
-from dither_aggregator.store.document_kinds import COMMAND_LINE, DayMark
-from dither_aggregator.store.plans import Offered
+from dither_aggregator.store.document_kinds import (
+    COMMAND_LINE,
+    FILE_NAME,
+    Dashboard,
+    DayMark,
+    Key,
+    asked_id,
+    id_in,
+    new_text,
+)
+from dither_aggregator.store.documents import Offered
 from dither_shared.domains import Columns
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry

@@ -16,21 +16,26 @@ If the site is lost, too, and so are reports, the window is published from what 
 kept the first release has two of that window, which cost their epsilon each.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from decimal import ROUND_UP, Decimal
+from fractions import Fraction
+from math import isqrt
 from typing import Any
 
 import numpy as np
 
+from dither_aggregator.accounting.blanket import epsilon_of_device, law_of, rounded_down
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.reading import reports_max
-from dither_aggregator.analysis.released import ReleasedTally, released_counts
+from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally, released_counts
+from dither_aggregator.analysis.shares import UNLISTED
+from dither_aggregator.analysis.significance import Ranked, rank
 from dither_aggregator.counting.folding import Counts
-from dither_aggregator.publishing.noise import draw_noise
 from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.document_kinds import COMMAND_LINE
-from dither_aggregator.store.plans import GRACE
+from dither_aggregator.store.documents import GRACE
 from dither_aggregator.store.release_ledger import (
     NotPublished,
     Release,
@@ -39,10 +44,78 @@ from dither_aggregator.store.release_ledger import (
     sealed_by,
     seed_of,
 )
-from dither_shared.exact import to_micro
+from dither_shared.domains import Columns, NumberDomain
+from dither_shared.exact import digits, to_micro
+from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry
 from dither_shared.releases import ReleaseNoise, last_window, name_of, reports_in, window_of
-from dither_shared.rng import keyed_rng
+from dither_shared.rng import Rng, keyed_rng
+
+# Discrete Laplace and Gaussian noise, drawn exactly: every choice is a uniform integer compared with an integer.
+#
+#     Laplace     P[k] = (1 - a) / (1 + a) a^|k|        a = exp(-s / t), with s and t integers
+#     Gaussian    P[k] proportional to exp(-k^2 / (2 V))        V a ratio of integers, about its variance
+#
+# Canonne, Kamath, Steinke 2020, algorithms 1 to 3. A coin of probability exp(-x) for a rational 0 <= x <= 1 counts how
+# long coins of x/1, x/2, x/3, ... come up: P[the first k do] = x^k / k!, so that the number of those that did is even
+# with probability 1 - x + x^2/2 - ... = exp(-x).
+#
+# A geometric number with ratio exp(-1 / t) is u + t v: u uniform below t, kept with probability exp(-u / t), and v the
+# number of coins of exp(-1) that come up. Its quotient by s is geometric with ratio exp(-s / t). A sign makes it
+# two-sided. Zero has two signs, and would come twice as often as it should: -0 is drawn again.
+#
+# A Gaussian number is a Laplace one of a whole scale t that is kept with probability exp(-(|k| - V / t)^2 / (2 V)),
+# else drawn again: the product of both is exp(-k^2 / (2 V)), times what does not depend on k. Any t gives this law; few
+# are drawn again where t is near the square root of V.
+#
+# Nothing is rounded, so the privacy of a release is that of the formula. A float in its place would not have it: which
+# of them can come up tells what they were added to (Mironov 2012). Here the noise and the counts are integers.
+
+
+def draw_noise(law: ReleaseNoise, rng: Rng) -> int:
+    """Return the noise of one count of a release."""
+    if law.gaussian is None:
+        return discrete_laplace(law.scale, rng)
+    return discrete_gaussian(law.gaussian, rng)
+
+
+def exp_coin(numerator: int, denominator: int, rng: Rng) -> bool:
+    """Return True with probability exp(-numerator / denominator), of a ratio of 0 or more: above 1 by a coin a unit."""
+    while numerator > denominator:
+        if not exp_coin(1, 1, rng):
+            return False
+        numerator -= denominator
+    place = 1
+    while rng.uniform(denominator * place) < numerator:
+        place += 1
+    return place % 2 == 1
+
+
+def discrete_laplace(scale: Fraction, rng: Rng) -> int:
+    """Return an integer k with probability proportional to exp(-|k| / scale); scale is above 0."""
+    t, s = scale.numerator, scale.denominator
+    while True:
+        u = rng.uniform(t)
+        if not exp_coin(u, t, rng):
+            continue
+        v = 0
+        while exp_coin(1, 1, rng):
+            v += 1
+        size = (u + t * v) // s
+        negative = rng.uniform(2) == 1
+        if size or not negative:
+            return -size if negative else size
+
+
+def discrete_gaussian(variance: Fraction, rng: Rng) -> int:
+    """Return an integer k with probability proportional to exp(-k^2 / (2 variance)); variance is above 0."""
+    a, b = variance.numerator, variance.denominator
+    t = isqrt(a // b) + 1
+    while True:
+        drawn = discrete_laplace(Fraction(t), rng)
+        if exp_coin((abs(drawn) * b * t - a) ** 2, 2 * a * b * t * t, rng):
+            return drawn
+
 
 MISSING_MAX = 53
 """So many windows without a release are named."""
@@ -251,3 +324,117 @@ def _take_over(store: Store, known: Iterable[SealedRelease]) -> None:
             continue
         store.note(COMMAND_LINE, "release take over", release.document_id)
         store.take_over_release(replace(release, charged=store.clock_day()))
+
+
+# The reading of a release: everything is computed from its noisy counts and its plan, and from nothing else.
+#
+# n is the sum of the noisy counts, over w where a report names w values; of texts it is counted by itself. The estimand
+# says what noisy counts tell (`Estimand.released`); errors have the variance of the noise as well. Intervals say which
+# values stand out, how they rank and whether the reports are too few.
+
+
+SURE = 5.0
+"""So many standard errors fewer reports than the noisy counts say are surely there."""
+
+
+@dataclass(frozen=True)
+class PublishedReading:
+    """All that is shown of a release."""
+
+    release: Release
+    n: int
+    """The sum of the noisy counts: about so many reports. It may be negative."""
+    n_error: float
+    """The standard error of that, by the noise."""
+    rows: Sequence[ReleasedRow]
+    """One for each value, in the plan's order, or for each statistic; empty where the reports are too few."""
+    noise_floor: float = 0.0
+    """The standard error of a value that nobody has, or the usual one of shares of ranges and columns."""
+
+    @property
+    def too_few(self) -> bool:
+        """Whether nothing can be told: n is not sure, or every interval is wider than all that a share may be."""
+        return not self.rows
+
+    @property
+    def shares(self) -> Sequence[ReleasedRow]:
+        """The rows that are parts of the reports."""
+        return [row for row in self.rows if row.is_share]
+
+    @property
+    def about(self) -> str:
+        """How many reports, in words: about so many, or the most where they are not twice the error."""
+        wide = 2 * self.n_error
+        if self.n < wide:
+            return f"no more than about {max(self.n, 0) + wide:,.0f} reports"
+        return f"about {self.n:,} reports, give or take {wide:,.0f}"
+
+    @property
+    def cut(self) -> Sequence[str]:
+        """The ends to which numbers are cut, a sentence for each number or column of numbers."""
+        domain = self.release.plan.domain
+        named = domain.columns.items() if isinstance(domain, Columns) else [("", domain)]
+        return [_cut(name, each) for name, each in named if isinstance(each, NumberDomain)]
+
+    @property
+    def searched(self) -> int:
+        """How many texts a search proposed, of those that nobody listed; 0 where nothing is searched."""
+        release = self.release
+        return len(set(release.names) - set(UNLISTED)) if release.plan.kind.searched else 0
+
+    @property
+    def named(self) -> int:
+        """How many rows are of listed values, or of texts that were looked up."""
+        return sum(row.value not in UNLISTED for row in self.rows)
+
+    @property
+    def ticks(self) -> int | None:
+        """The most values that count of an answer, those listed first; None where all do."""
+        plan = self.release.plan
+        ticks = PureMechanism.of(plan.cells.mechanism).ticks if plan.kind.several else None
+        return ticks if ticks and ticks < len(plan.values) else None
+
+    @property
+    def significant(self) -> Sequence[Ranked]:
+        """The listed values whose interval lies above zero, the largest first."""
+        listed = [row for row in self.shares if row.value not in UNLISTED]
+        return rank([row for row in listed if row.lower > 0], [row for row in listed if row.lower <= 0])
+
+    @property
+    def leading(self) -> ReleasedRow | None:
+        """The row to begin with: the mean of numbers, or the largest share that stands out; None where none does."""
+        numbers = [row for row in self.rows if not row.is_share]
+        if numbers:
+            return numbers[0]
+        first = [each.row for each in self.significant[:1]]
+        return next((row for row in first if isinstance(row, ReleasedRow)), None)
+
+    @property
+    def blanket(self) -> tuple[int, Decimal] | None:
+        """How many reports an answer surely hides among, rounded down, and its epsilon then, rounded up.
+
+        None where there is no figure, or none that is below the epsilon of the reports themselves, or below what the
+        noise of the release says of an answer: twice its epsilon.
+        """
+        release, law = self.release, law_of(self.release.plan.cells)
+        n = rounded_down(self.n - SURE * self.n_error)
+        if law is None or self.too_few or not n:
+            return None
+        epsilon = epsilon_of_device(law, n, release.reports)
+        if epsilon is None or epsilon >= 2 * release.epsilon:
+            return None
+        return n, digits(3, ROUND_UP).create_decimal(Decimal(epsilon))
+
+
+def _cut(name: str, domain: NumberDomain) -> str:
+    low, high = (domain.with_unit(domain.in_unit(edge)) for edge in (domain.edges[0], domain.edges[-1]))
+    return f"Numbers{f' of {name}' if name else ''} are cut to the range from {low} to {high}."
+
+
+def read(release: Release) -> PublishedReading:
+    """Return what a release tells. A release has counts."""
+    assert release.counts is not None
+    plan = release.plan
+    tally = ReleasedTally.of(plan, release.counts, release.noise, release.repeats, release.names)
+    told = estimand_of(plan).released(tally)
+    return PublishedReading(release, tally.n, tally.n_error, told.rows, told.noise_floor)

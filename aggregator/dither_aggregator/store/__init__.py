@@ -4,8 +4,8 @@
 """
 
 from dither_aggregator.store.contract import Store, at_one_moment
+from dither_aggregator.store.documents import StoredPlan
 from dither_aggregator.store.opening import create_store, open_store
-from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import LedgerRow, Receipt, StoreError, StoreLoading, StoreUnavailable, Tally
 from dither_aggregator.store.sqlite import SQLiteStore
 

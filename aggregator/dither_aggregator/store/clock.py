@@ -17,14 +17,13 @@ from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from dither_aggregator.store import archive
-from dither_aggregator.store.access_keys import Key
+from dither_aggregator.store import dump
 from dither_aggregator.store.contract import Store
 from dither_aggregator.store.day_reset import DayReset, named
-from dither_aggregator.store.document_kinds import COMMAND_LINE, Retention
+from dither_aggregator.store.document_kinds import COMMAND_LINE, Key, Retention
+from dither_aggregator.store.documents import StoredPlan
 from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, ShardRecord, TallyRecord
 from dither_aggregator.store.opening import is_redis
-from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import Counted, StoreError
 from dither_aggregator.store.sqlite import SQLiteStore, exclusive
 from dither_shared.errors import reason_of
@@ -94,7 +93,7 @@ def _begin(store: Store, before: DayReset | None, found: DayReset) -> DayReset:
     store.begin_reset(json.dumps(found.to_document()))
     if found.aside:
         try:
-            archive.write(file, _aside(store, found))
+            dump.write(file, _aside(store, found))
         except OSError as error:
             raise StoreError(f"{file} cannot be written: {reason_of(error)}; the store is as it was") from None
     store.note(COMMAND_LINE, ACTION, "; ".join(replace(found, file=file.name).sentences(done=True)))

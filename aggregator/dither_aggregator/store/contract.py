@@ -40,17 +40,10 @@ from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.day_reset import DayReset, WrongClock, is_behind, judge
 from dither_aggregator.store.documents import Documents
 from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, SeenRecord, ShardRecord
-from dither_aggregator.store.packing import (
+from dither_aggregator.store.records import (
     BODY_BYTES,
     HOUR_S,
     ID_BYTES,
-    add_counts,
-    fold_read,
-    pack_counts,
-    pack_head,
-    sum_segments,
-)
-from dither_aggregator.store.records import (
     Batch,
     Counted,
     Final,
@@ -69,7 +62,12 @@ from dither_aggregator.store.records import (
     Tally,
     TallyKey,
     Unmerged,
+    add_counts,
+    fold_read,
+    pack_counts,
+    pack_head,
     sum_refused,
+    sum_segments,
 )
 from dither_shared.plan import Plan
 from dither_shared.wire.problems import Problem

@@ -15,17 +15,9 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from dither_aggregator.store.contract import Store
-from dither_aggregator.store.packing import (
-    DamagedEntry,
-    count_pending,
-    day_number,
-    entry_day,
-    fold_read,
-    pack_entry,
-    unpack_entry,
-)
 from dither_aggregator.store.records import (
     NO_CELL,
+    DamagedEntry,
     LogEntry,
     LogGroup,
     LogRead,
@@ -33,6 +25,12 @@ from dither_aggregator.store.records import (
     StoreError,
     StoreUnavailable,
     TallyKey,
+    count_pending,
+    day_number,
+    entry_day,
+    fold_read,
+    pack_entry,
+    unpack_entry,
 )
 
 ATTEMPTS = 10

@@ -11,8 +11,7 @@ from datetime import date, timedelta
 
 import msgspec
 
-from dither_aggregator.store.packing import sum_segments
-from dither_aggregator.store.records import Batch, Segment
+from dither_aggregator.store.records import Batch, Segment, sum_segments
 
 EXPIRES_WITHIN = timedelta(days=366)
 """How far away the expiry of a metric is at most when its registry is checked."""

@@ -32,15 +32,20 @@ from dither_aggregator.counting.folding import BadTally, impossible
 from dither_aggregator.store.contract import BATCH_MIN, Store
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import FinalRecord, Identity, SeenRecord, ShardRecord, TallyRecord
-from dither_aggregator.store.packing import (
+from dither_aggregator.store.records import (
     BODY_BYTES,
     ID_BYTES,
+    Counted,
+    Final,
+    LogGroup,
+    LogRead,
+    StoreError,
+    TallyKey,
     entry_day,
     fold_read,
     unpack_counts,
     unpack_entry,
 )
-from dither_aggregator.store.records import Counted, Final, LogGroup, LogRead, StoreError, TallyKey
 from dither_shared.wire import REASONS
 
 

@@ -32,8 +32,17 @@ from dither_aggregator.store.dump import (
     TallyRecord,
 )
 from dither_aggregator.store.opening import create_store, open_store
-from dither_aggregator.store.packing import entry_day, pack_counts, unpack_counts
-from dither_aggregator.store.records import Counted, LedgerRow, Segment, StoreError, TallyKey, sum_refused
+from dither_aggregator.store.records import (
+    Counted,
+    LedgerRow,
+    Segment,
+    StoreError,
+    TallyKey,
+    entry_day,
+    pack_counts,
+    sum_refused,
+    unpack_counts,
+)
 from dither_aggregator.store.sqlite import SQLiteStore, exclusive
 
 

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.web import problems
 from dither_aggregator.web.admin_requests import changing_app
-from dither_aggregator.web.allowed_hosts import check_monitor, check_reader
-from dither_aggregator.web.allowed_origins import PREFLIGHT, is_preflight
+from dither_aggregator.web.allowed_hosts import PREFLIGHT, check_monitor, check_reader, is_preflight
 from dither_aggregator.web.authentication import ADMINISTRATION, Authentication, unstored
 from dither_aggregator.web.health_endpoints import answer_health
 from dither_aggregator.web.http_messages import App, HttpAnswer, Scope, refusal

@@ -15,9 +15,8 @@ from hmac import compare_digest
 from itsdangerous import Signer
 
 from dither_aggregator.analysis.reading import Window
-from dither_aggregator.operations.scopes import READ
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.access_keys import Key
+from dither_aggregator.store.document_kinds import READ, Key
 from dither_aggregator.web.url_paths import EMBED
 from dither_shared.wire.problems import Problem
 

@@ -10,9 +10,8 @@ from functools import partial
 
 from werkzeug.http import parse_accept_header
 
-from dither_aggregator.web import connection_bounds, problems
-from dither_aggregator.web.connection_bounds import Bound, Peers, peers_of
-from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web import http_messages, problems
+from dither_aggregator.web.http_messages import Bound, HttpAnswer, Peers, Scope, peers_of
 from dither_aggregator.web.problems import API, DOCUMENT
 from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
 from dither_shared.wire.problems import Problem
@@ -25,7 +24,7 @@ class ReadingApp:
 
     def __init__(self, answer: Callable[[ReadRequest], Awaitable[ReadAnswer]]) -> None:
         self._answer = answer
-        self._held = Bound(connection_bounds.ANSWER_BYTES_MAX)
+        self._held = Bound(http_messages.ANSWER_BYTES_MAX)
 
     async def __call__(self, scope: Scope, body: bytes) -> HttpAnswer:
         """Answer one request; nobody gets the answer if its client has left."""

@@ -1,12 +1,16 @@
 """A request to pages and API, and its answer, as they go between processes: a length, then MessagePack."""
 
+import gzip
 import struct
 from typing import Any
 
 import msgspec
+from werkzeug.wrappers import Response
 
 from dither_aggregator.store.records import KeptReading
+from dither_aggregator.web import problems
 from dither_aggregator.web.http_messages import headers_of
+from dither_shared.wire.problems import Problem
 
 LENGTH = struct.Struct("<Q")
 KEPT_HEADERS = (b"content-type", b"if-none-match")
@@ -92,3 +96,23 @@ def encode(message: Place | ReadRequest | ReadAnswer | Computed) -> bytes:
     """Return what goes through a pipe."""
     content = _encoder.encode(message)
     return LENGTH.pack(len(content)) + content
+
+
+# An answer of a Flask view, packed to be held and to go between processes.
+
+
+PACKED_FROM = 1_024
+"""Bytes of an answer from which on it is compressed."""
+PACKED_LEVEL = 4
+ANSWER_BYTES_MAX = 128 * 1024 * 1024
+
+
+def pack(response: Response) -> ReadAnswer:
+    """Return an answer, compressed if that is worth while."""
+    content = response.get_data()
+    if len(content) > ANSWER_BYTES_MAX:
+        return pack(problems.respond(Problem("read-failed", "the answer is too long")))
+    headers = [(name, value) for name, value in response.headers if name.lower() not in ("content-length", "date")]
+    if len(content) < PACKED_FROM:
+        return ReadAnswer(response.status_code, headers, content)
+    return ReadAnswer(response.status_code, headers, gzip.compress(content, PACKED_LEVEL, mtime=0), len(content))

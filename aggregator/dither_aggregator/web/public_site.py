@@ -8,15 +8,23 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dither_aggregator.publishing.files import ABOUT, AUDIT, FILE_BYTES_MAX, MANIFEST, PART
-from dither_aggregator.web import connection_bounds
-from dither_aggregator.web.connection_bounds import Bound, peers_of
-from dither_aggregator.web.http_messages import HttpAnswer, Scope, headers_of, list_of, refusal
+from dither_aggregator.web import http_messages
+from dither_aggregator.web.http_messages import Bound, HttpAnswer, Scope, headers_of, list_of, peers_of, refusal
 from dither_aggregator.web.problems import NOSNIFF, PAGE_HEADERS
 from dither_shared.wire.problems import Problem
+
+# The names of a site's files: known without all that makes them.
+
+
+MANIFEST, ABOUT, STYLE, AUDIT, FEED = "manifest.json", "about.json", "style.css", "audit.html", "feed.xml"
+FILE_BYTES_MAX = 1 << 22
+PART = re.compile(r"([a-z][a-z0-9_]{0,62}/)?[A-Za-z0-9_-]+(\.counts)?\.(css|csv|html|json|svg|xml)")
+"""The path of a file of a site. No other one is removed, or served (`web/public_site.py`)."""
+
 
 PUBLIC = "/public"
 MANIFEST_BYTES_MAX = 1 << 24
@@ -52,7 +60,7 @@ class PublicSite:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._manifest: _Manifest | None = None
-        self._held = Bound(connection_bounds.ANSWER_BYTES_MAX)
+        self._held = Bound(http_messages.ANSWER_BYTES_MAX)
 
     @staticmethod
     def has(path: str) -> bool:

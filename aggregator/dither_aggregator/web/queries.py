@@ -28,7 +28,6 @@ from dither_aggregator.ask.saved import SavedQuestion, saved_questions
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.status import MOVED
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.long_lists import refuse_long, too_long
 from dither_aggregator.web.query_parameters import (
     CHOSEN_MAX,
     Day,
@@ -45,6 +44,8 @@ from dither_aggregator.web.query_parameters import (
     chosen,
     refuse_both,
     refuse_future,
+    refuse_long,
+    too_long,
 )
 from dither_shared.wire.problems import Problem
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, ClassVar, NoReturn
 
 import msgspec
-from flask import Request, request
+from flask import Request, current_app, request
 from marshmallow import RAISE, Schema, ValidationError, fields, pre_load, validate
 from webargs.flaskparser import FlaskParser
 from webargs.multidictproxy import MultiDictProxy
@@ -18,11 +18,31 @@ from dither_aggregator.analysis.reading import WINDOWS, Window, for_readers
 from dither_aggregator.analysis.significance import FALSE_SHARE_MAX, FALSE_SHARE_MIN
 from dither_aggregator.operations.registry_process import DOCUMENT
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.dashboard import ENTRIES_MAX
+from dither_aggregator.store.document_kinds import ENTRIES_MAX
 from dither_aggregator.web.process_messages import ASKED_BYTES_MAX, BODY, LIVE
+from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 from dither_shared.text_normalization import normal
 from dither_shared.wire.problems import Problem
+
+# Lists of candidates that are too long to be looked for in a process that others wait for.
+
+
+class LongList(DitherError):
+    """A list of candidates that is not looked for here and now: it takes seconds to minutes, and memory."""
+
+
+def refuse_long(stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> None:
+    """Raise LongList where so many candidates are not looked for here."""
+    if too_long(stored, candidates):
+        raise LongList
+
+
+def too_long(stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> bool:
+    """Return whether so many candidates, the registry's or these, are not looked for here."""
+    longest = current_app.config["CANDIDATES_MAX"]
+    return longest is not None and len(stored.candidates if candidates is None else candidates) > longest
+
 
 TODAY = "today"
 DAYS_MAX = 366

@@ -24,9 +24,8 @@ from dither_aggregator.analysis.reading_cache import Computing, Kept
 from dither_aggregator.store import Store, StoreError, open_store
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
-from dither_aggregator.web.answer_packing import pack
 from dither_aggregator.web.flask_apps import reading_app, respond
-from dither_aggregator.web.process_messages import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode
+from dither_aggregator.web.process_messages import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode, pack
 from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire.problems import Problem
 

@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from dither_aggregator.web import connection_bounds
-from dither_aggregator.web.connection_bounds import ACCEPTED_AT_ONCE, BACKLOG
+from dither_aggregator.web import http_messages
 from dither_aggregator.web.http_connection import LINGER_S, BoundedConnection, Serving
-from dither_aggregator.web.http_messages import App
+from dither_aggregator.web.http_messages import ACCEPTED_AT_ONCE, BACKLOG, App
 from dither_aggregator.web.listeners import Admitting, Door, Listener
 
 DRAIN_WITHIN_S = 25
@@ -40,10 +39,10 @@ class HttpServer:
         close: Close | None = None,
     ) -> None:
         self._serving = Serving(app, admission or Admitting())
-        self._doors = [(public, Door(connection_bounds.connections_max(), connection_bounds.BODY_BYTES_MAX), False)]
+        self._doors = [(public, Door(http_messages.connections_max(), http_messages.BODY_BYTES_MAX), False)]
         if health:
             self._doors.append(
-                (health, Door(connection_bounds.HEALTH_CONNECTIONS_MAX, connection_bounds.HEALTH_BODY_BYTES_MAX), True)
+                (health, Door(http_messages.HEALTH_CONNECTIONS_MAX, http_messages.HEALTH_BODY_BYTES_MAX), True)
             )
         self._close = close
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -12,14 +12,36 @@ import msgspec
 
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest.service import Service, Submitted
-from dither_aggregator.ingest.upload_reading import parse_upload
 from dither_aggregator.store import Receipt
-from dither_aggregator.web.allowed_origins import KEY_IN_BODY, taken_apart
+from dither_aggregator.web.allowed_hosts import KEY_IN_BODY, taken_apart
 from dither_aggregator.web.authentication import Authentication
 from dither_aggregator.web.http_messages import JSON, HttpAnswer, Scope, headers_of, list_of, media_type
-from dither_shared.wire import WIRE_BYTES_MAX
+from dither_shared.wire import WIRE_BYTES_MAX, reading
 from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import inflate
+from dither_shared.wire.reading import FindPlan, Upload, inflate
+
+# Reading an upload with a JSON parser in C: `dither_shared.wire.reading` reads the same with Python's own.
+
+
+_DECODER = msgspec.json.Decoder()
+
+
+def parse_upload(body: bytes, find_plan: FindPlan) -> Upload:
+    """Read an inflated body as `reading.parse_upload` does, in less time."""
+    return reading.parse_upload(body, find_plan, parse_json)
+
+
+def parse_json(body: bytes) -> object:
+    """Return the document of a JSON body; raise Problem.
+
+    The parser in C refuses what Python's takes in one place of a document: half of a surrogate pair, a number beyond a
+    double's. Such a value spoils its group and not the others, so what C refuses is read once more.
+    """
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return reading.parse_json(body)
+
 
 ACKNOWLEDGE_WITHIN_S = 20.0
 HEAVY_BYTES = 16 * 1024

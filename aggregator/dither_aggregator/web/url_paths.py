@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from dither_aggregator.ingest.request_limits import Network
-from dither_aggregator.web.client_addresses import Clients
+from dither_aggregator.web.request_limits import Clients, Network
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import PATH
 

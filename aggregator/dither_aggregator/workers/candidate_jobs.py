@@ -20,10 +20,9 @@ from itsdangerous import BadSignature, Signer
 from redis.asyncio import Redis
 
 from dither_aggregator.store import Store
-from dither_aggregator.web import connection_bounds, problems
-from dither_aggregator.web.answer_packing import pack
+from dither_aggregator.web import http_messages, problems
 from dither_aggregator.web.http_connection import BODY_BYTES_MAX
-from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
+from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest, pack
 from dither_aggregator.web.reader_pool import LONG_WITHIN_S, Alone
 from dither_aggregator.workers.tasks import LOOK, REPLY_TIMEOUT_S, BrokerError, Task
 from dither_shared.wire.problems import Problem
@@ -37,7 +36,7 @@ ANSWER = "dither:look:{}"
 HEADS_BYTES_MAX = 64 * 1024
 """For all that is beside the body of a request, or the content of an answer."""
 JOB_BYTES_MAX = BODY_BYTES_MAX + HEADS_BYTES_MAX
-PACKED_BYTES_MAX = connection_bounds.ANSWER_BYTES_MAX + HEADS_BYTES_MAX
+PACKED_BYTES_MAX = http_messages.ANSWER_BYTES_MAX + HEADS_BYTES_MAX
 
 
 class _Job(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from dither_aggregator.accounting.events import (
     group,
     rho_of,
 )
-from dither_aggregator.accounting.life import outputs_of, outputs_of_all
+from dither_aggregator.accounting.scenarios import outputs_of, outputs_of_all
 from dither_shared.accounting.composition import optimal
 from dither_shared.accounting.odds import moves, percent_above, sure
 from dither_shared.errors import InvalidParameter

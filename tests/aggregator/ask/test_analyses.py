@@ -12,7 +12,7 @@ from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.store import Tally
-from dither_aggregator.store.dashboard import ValueGroup
+from dither_aggregator.store.document_kinds import ValueGroup
 from dither_shared.registry import Registry
 from tests.support.aggregators import sqlite_store
 from tests.support.drawn_tables import draw_table, shape_of

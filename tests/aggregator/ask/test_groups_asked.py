@@ -13,7 +13,7 @@ from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Tally
-from dither_aggregator.store.dashboard import Dashboard
+from dither_aggregator.store.document_kinds import Dashboard
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_asking import METRICS
 from tests.support.aggregators import sqlite_store

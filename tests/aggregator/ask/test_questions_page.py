@@ -26,7 +26,7 @@ from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.examples import analyses, examples, names
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.notebook import NotAnswered, NotebookAnswer, _refused
-from dither_aggregator.operations.scopes import READ
+from dither_aggregator.store.document_kinds import READ
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible

@@ -23,7 +23,7 @@ from dither_aggregator.ask.language import Query
 from dither_aggregator.ask.saved import intervals_of_fixed, saved_questions
 from dither_aggregator.health.status import Audit
 from dither_aggregator.operations.administration import Administration
-from dither_aggregator.store.dashboard import Dashboard
+from dither_aggregator.store.document_kinds import Dashboard
 from dither_aggregator.web.flask_apps import reading_app
 from dither_shared.registry import Registry
 from tests.aggregator.ask.test_asking import BROWSERS, METRICS, World

@@ -18,7 +18,7 @@ from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.language import BadQuestion, parse
 from dither_aggregator.ask.table_conditions import CountedAt
 from dither_aggregator.store import StoredPlan, Tally
-from dither_aggregator.store.dashboard import ValueGroup
+from dither_aggregator.store.document_kinds import ValueGroup
 from dither_shared.registry import Registry
 from tests.support.aggregators import sqlite_store
 from tests.support.drawn_tables import draw_table

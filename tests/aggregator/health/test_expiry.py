@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.health.expiry import NAMED_MAX, Expiries
+from dither_aggregator.health.status import NAMED_MAX, Expiries
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import SQLiteStore
 from dither_shared.registry import Registry, utc_today

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.ingest.upload_reading import parse_json, parse_upload
+from dither_aggregator.web.upload_endpoint import parse_json, parse_upload
 from dither_shared.wire import reading
 from dither_shared.wire.problems import Problem
 from tests.fuzz.hostile import finder

@@ -18,7 +18,7 @@ import pytest
 from dither_aggregator.operations import registry_process
 from dither_aggregator.operations.registry_process import KnownPlans, NoRegistry, document_of, read_apart
 from dither_aggregator.store import StoreError
-from dither_aggregator.store.plans import Offered
+from dither_aggregator.store.documents import Offered
 from dither_aggregator.web import flask_apps
 from dither_aggregator.web.api import administering
 from dither_aggregator.web.api.administering import RegistryBody

@@ -16,7 +16,7 @@ from typing import IO
 import pytest
 import requests
 
-from dither_aggregator.operations import log as log_module
+from dither_aggregator.operations import signal_handling as log_module
 from dither_shared.wire import PATH
 from tests.support.aggregators import ENVIRONMENT, dither, refused, serve
 from tests.support.machines import Crowd, Machine, Site, is_running
@@ -227,7 +227,7 @@ def test_logging_is_set_up_once_and_leaves_others_handlers_alone() -> None:
 def test_each_record_is_one_line_of_json() -> None:
     code = """
 import logging
-from dither_aggregator.operations.log import set_up_logging
+from dither_aggregator.operations.signal_handling import set_up_logging
 
 set_up_logging("json", "debug")
 log = logging.getLogger("dither_aggregator")

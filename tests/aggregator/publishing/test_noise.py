@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.inference import reach_of_noise
-from dither_aggregator.publishing import noise
-from dither_aggregator.publishing.noise import discrete_gaussian, discrete_laplace, exp_coin
+from dither_aggregator.publishing import releases
+from dither_aggregator.publishing.releases import discrete_gaussian, discrete_laplace, exp_coin
 from dither_shared.releases import ReleaseNoise
 from dither_shared.rng import Rng
 from tests.support.laws import pure
@@ -113,7 +113,7 @@ def test_a_coin_of_exp_has_its_law(ratio: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_noise_has_its_law(scale: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "exp_coin", known_coin)
+    monkeypatch.setattr(releases, "exp_coin", known_coin)
     law, left = law_of(lambda rng: discrete_laplace(scale, rng), scale.numerator)
     assert left < 1e-6
     assert off(lambda rng: discrete_laplace(scale, rng), scale) < 1e-12
@@ -124,10 +124,10 @@ def two_zeros(scale: Fraction, rng: Rng) -> int:
     """Keep -0: zero comes twice as often."""
     while True:
         u = rng.uniform(scale.numerator)
-        if not noise.exp_coin(u, scale.numerator, rng):
+        if not releases.exp_coin(u, scale.numerator, rng):
             continue
         v = 0
-        while noise.exp_coin(1, 1, rng):
+        while releases.exp_coin(1, 1, rng):
             v += 1
         size = (u + scale.numerator * v) // scale.denominator
         return -size if rng.uniform(2) == 1 else size
@@ -154,7 +154,7 @@ def by_float(scale: Fraction, rng: Rng) -> int:
 
 @pytest.mark.parametrize("spoiled", [two_zeros, by_modulo, by_float])
 def test_a_spoiled_sampler_is_caught(spoiled: Callable[[Fraction, Rng], int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "exp_coin", known_coin)
+    monkeypatch.setattr(releases, "exp_coin", known_coin)
     assert off(lambda rng: spoiled(Fraction(5, 3), rng), Fraction(5, 3)) > 1e-4
 
 
@@ -183,8 +183,8 @@ def off_gaussian(draw: Draw, variance: Fraction) -> float:
 
 @pytest.mark.parametrize("variance", VARIANCES)
 def test_gaussian_noise_has_its_law(variance: Fraction, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "discrete_laplace", known_laplace)
-    monkeypatch.setattr(noise, "exp_coin", known_coin)
+    monkeypatch.setattr(releases, "discrete_laplace", known_laplace)
+    monkeypatch.setattr(releases, "exp_coin", known_coin)
     law, left = law_of(lambda rng: discrete_gaussian(variance, rng), -1)
     assert left < 1e-5
     assert off_gaussian(lambda rng: discrete_gaussian(variance, rng), variance) < 1e-9
@@ -195,7 +195,7 @@ def kept_by_float(variance: Fraction, rng: Rng) -> int:
     """Round the chance to keep a number to a few bits."""
     t = floor(float(variance) ** 0.5) + 1
     while True:
-        drawn = noise.discrete_laplace(Fraction(t), rng)
+        drawn = releases.discrete_laplace(Fraction(t), rng)
         chance = exp(-((abs(drawn) - float(variance) / t) ** 2) / (2 * float(variance)))
         if rng.uniform(256) < round(256 * chance):
             return drawn
@@ -211,7 +211,7 @@ def half_zero(variance: Fraction, rng: Rng) -> int:
 
 def never_drawn_again(variance: Fraction, rng: Rng) -> int:
     """Take the Laplace number: it has the tails of one."""
-    return noise.discrete_laplace(Fraction(floor(float(variance) ** 0.5) + 1), rng)
+    return releases.discrete_laplace(Fraction(floor(float(variance) ** 0.5) + 1), rng)
 
 
 def kept_by_modulo(variance: Fraction, rng: Rng) -> int:
@@ -219,7 +219,7 @@ def kept_by_modulo(variance: Fraction, rng: Rng) -> int:
     a, b = variance.numerator, variance.denominator
     t = floor(float(variance) ** 0.5) + 1
     while True:
-        drawn = noise.discrete_laplace(Fraction(t), rng)
+        drawn = releases.discrete_laplace(Fraction(t), rng)
         above, below = (abs(drawn) * b * t - a) ** 2, 2 * a * b * t * t
         if rng.uniform(64) % below < above:  # not the coin of exp, nor even one of the ratio
             continue
@@ -230,8 +230,8 @@ def kept_by_modulo(variance: Fraction, rng: Rng) -> int:
 def test_a_spoiled_gaussian_sampler_is_caught(
     spoiled: Callable[[Fraction, Rng], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noise, "discrete_laplace", known_laplace)
-    monkeypatch.setattr(noise, "exp_coin", known_coin)
+    monkeypatch.setattr(releases, "discrete_laplace", known_laplace)
+    monkeypatch.setattr(releases, "exp_coin", known_coin)
     assert off_gaussian(lambda rng: spoiled(Fraction(5, 2), rng), Fraction(5, 2)) > 1e-4
 
 

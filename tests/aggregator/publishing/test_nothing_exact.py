@@ -10,7 +10,7 @@ import pytest
 
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.publishing import releases, site
-from dither_aggregator.publishing.reading import PublishedReading, read
+from dither_aggregator.publishing.releases import PublishedReading, read
 from dither_aggregator.publishing.site import publish_to, verify
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.release_ledger import Release

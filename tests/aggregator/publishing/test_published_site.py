@@ -12,8 +12,8 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser
 
 from dither_aggregator.analysis.functional import Functionals
-from dither_aggregator.publishing import noise
-from dither_aggregator.publishing.reading import read
+from dither_aggregator.publishing import releases
+from dither_aggregator.publishing.releases import read
 from dither_aggregator.publishing.site import about, documents_in, render, verify, write
 from dither_aggregator.store.release_ledger import seal
 from dither_shared.errors import ConfigurationError
@@ -210,7 +210,7 @@ def test_noise_on_each_count_is_its_own() -> None:
     """The noise that is drawn of a seed has the law's variance, and no count has another one's."""
     rng = keyed_rng(SECRET, b"trial")
     scale = ReleaseNoise(1_000_000, 1, 3).scale
-    made = np.array([noise.discrete_laplace(scale, rng) for _ in range(20_000)])
+    made = np.array([releases.discrete_laplace(scale, rng) for _ in range(20_000)])
     law = ReleaseNoise(1_000_000, 1, 3).variance
     assert made.var() == pytest.approx(law, rel=5 * np.sqrt(5 / 20_000))  # a Laplace kurtosis of 6
     assert abs(np.corrcoef(made[:-1], made[1:])[0, 1]) < 5 / np.sqrt(20_000)

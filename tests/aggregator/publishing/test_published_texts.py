@@ -15,7 +15,7 @@ from dither_aggregator.counting.folding import Counts, fold_cells
 from dither_aggregator.counting.supports import hyperplanes_through
 from dither_aggregator.publishing import releases
 from dither_aggregator.publishing import site as site_module
-from dither_aggregator.publishing.reading import PublishedReading, read
+from dither_aggregator.publishing.releases import PublishedReading, read
 from dither_aggregator.publishing.site import publish_to, verify
 from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.release_ledger import Release, seed_of

@@ -24,7 +24,7 @@ from dither_aggregator.analysis.words import Level, Sketch, search
 from dither_aggregator.counting.folding import Counts, fold_cells
 from dither_aggregator.counting.supports import hyperplane
 from dither_aggregator.publishing import releases
-from dither_aggregator.publishing.reading import read
+from dither_aggregator.publishing.releases import read
 from dither_aggregator.publishing.site import about, publish_to, render, verify
 from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.release_ledger import Release

@@ -17,9 +17,8 @@ from dither_aggregator.analysis.numeric.laws import law_matrix
 from dither_aggregator.analysis.released import ReleasedRow, ReleasedTally
 from dither_aggregator.analysis.tables.pairs import QuestionTally
 from dither_aggregator.counting.folding import Counts, fold_cells, tables
-from dither_aggregator.publishing.reading import PublishedReading, read
-from dither_aggregator.publishing.registry_changes import changes_between
-from dither_aggregator.publishing.site import about, render, verify, write
+from dither_aggregator.publishing.releases import PublishedReading, read
+from dither_aggregator.publishing.site import about, changes_between, render, verify, write
 from dither_aggregator.store import StoreError
 from dither_aggregator.store.release_ledger import Release, seal
 from dither_aggregator.web.charts import shares as share_charts

@@ -10,11 +10,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from dither_aggregator.accounting.releases import show
-from dither_aggregator.publishing.reading import read
-from dither_aggregator.publishing.registry_changes import changes_between
-from dither_aggregator.publishing.releases import first_window, publish
-from dither_aggregator.publishing.site import about, facts_in, publish_to, read_audit, render, verify, write
+from dither_aggregator.accounting.blanket import show
+from dither_aggregator.publishing.releases import first_window, publish, read
+from dither_aggregator.publishing.site import (
+    about,
+    changes_between,
+    facts_in,
+    publish_to,
+    read_audit,
+    render,
+    verify,
+    write,
+)
 from dither_aggregator.store.release_ledger import Release
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.access_keys import KEYS_MAX, Key, Keys, id_in, new_text, text_fault
-from dither_aggregator.store.document_kinds import JournalEntry
+from dither_aggregator.store.document_kinds import KEYS_MAX, JournalEntry, Key, Keys, id_in, new_text, text_fault
 from dither_aggregator.store.redis import redis_store as redis_data
 from tests.support.keys import STRONG
 from tests.support.stores import Place, RedisPlace

@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from dither_aggregator.operations import maintenance
-from dither_aggregator.store import Store, archive
+from dither_aggregator.store import Store, dump
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.invariants import check
-from dither_aggregator.store.packing import BODY_BYTES, day_number
+from dither_aggregator.store.records import BODY_BYTES, day_number
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, schema, sqlite_store
 from dither_shared.registry import Registry
@@ -183,10 +183,10 @@ def test_a_backup_brings_batches_and_what_is_kept_of_uploads_back(
         fold_all(store)
         maintenance.maintain_whole(store)
     assert len(store.batches()[1]) == 2
-    archive.write(tmp_path / "backup", store.dump())
+    dump.write(tmp_path / "backup", store.dump())
     with closing(place_of(target, tmp_path / "other", request, 1, shards=2)) as other:
         made = other.begin()
-        restore(made, archive.read(tmp_path / "backup"))
+        restore(made, dump.read(tmp_path / "backup"))
         assert made.batches() == store.batches()
         assert receipt_of(made, body) == {"accepted": HELD, "duplicate": True, "rejected": []}
         assert list(check(made)) == []

@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 
 from dither_aggregator.counting.folding import BadTally, Counts
-from dither_aggregator.store import archive
+from dither_aggregator.store import dump
 from dither_aggregator.store.document_kinds import LastBackup
 from dither_aggregator.store.dump import DocumentsRecord, Record, ShardRecord
-from dither_aggregator.store.packing import pack_counts, plain_counts, unpack_counts
-from dither_aggregator.store.records import StoreError
+from dither_aggregator.store.records import StoreError, pack_counts, plain_counts, unpack_counts
 from tests.pinned.files import filled
 from tests.support.aggregators import ENVIRONMENT, dither
 from tests.support.soaking import scaled
@@ -126,13 +125,13 @@ def test_any_number_of_records_of_a_shard_is_merged_at_once(tmp_path: Path, line
 
 
 def test_short_uploads_count_for_the_memory_that_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "HELD_BYTES_MAX", 4 << 20)
+    monkeypatch.setattr(dump, "HELD_BYTES_MAX", 4 << 20)
     made = write(tmp_path / "made.gz", [HEAD, *[SHARD % b'","'.join([b"AAA="] * 2_000)] * 400])
     kept: list[Record] = []
     tracemalloc.start()
     try:
         with pytest.raises(StoreError, match="has more than 4,194,304 bytes of documents and of uploads"):
-            kept.extend(archive.read(made))
+            kept.extend(dump.read(made))
         assert 0 < tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
@@ -238,11 +237,11 @@ def test_a_tally_is_inflated_no_further_than_it_may_be() -> None:
 def test_a_long_record_is_written_in_parts_that_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled("quarantine", tmp_path / "data")
     whole = dither("backup", tmp_path / "whole.gz", "--data", tmp_path / "data")
-    monkeypatch.setattr(archive, "PART_ITEMS", 2)
-    monkeypatch.setattr(archive, "PART_BYTES", 64)
+    monkeypatch.setattr(dump, "PART_ITEMS", 2)
+    monkeypatch.setattr(dump, "PART_BYTES", 64)
     parts = dither("backup", tmp_path / "parts.gz", "--data", tmp_path / "data", "--json")
     assert whole.returncode == parts.returncode == 0
-    records = list(archive.read(tmp_path / "parts.gz"))
+    records = list(dump.read(tmp_path / "parts.gz"))
     shards = [record for record in records if isinstance(record, ShardRecord)]
     assert len(shards) > 2
     assert all(len(record.entries) <= 2 and len(record.ledger) <= 2 for record in shards)
@@ -257,6 +256,6 @@ def test_a_long_record_is_written_in_parts_that_add_up(tmp_path: Path, monkeypat
         assert (
             dither("backup", tmp_path / f"again-{name}", "--data", tmp_path / f"of-{name}", "--force").returncode == 0
         )
-        read = list(archive.read(tmp_path / f"again-{name}"))[1:]
+        read = list(dump.read(tmp_path / f"again-{name}"))[1:]
         told.append([each for each in read if not (isinstance(each, DocumentsRecord) and each.kind is LastBackup)])
     assert told[0] == told[1]

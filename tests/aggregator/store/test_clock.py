@@ -21,15 +21,13 @@ from dither_aggregator.health import checks
 from dither_aggregator.health.checks import HealthFinding, Observed
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
-from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, archive
-from dither_aggregator.store.access_keys import Key
+from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, dump
 from dither_aggregator.store.clock import reset
 from dither_aggregator.store.day_reset import DayReset, judge
-from dither_aggregator.store.document_kinds import Retention, ToldMoves
+from dither_aggregator.store.document_kinds import Key, Retention, ToldMoves
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.invariants import check
-from dither_aggregator.store.packing import pack_counts, unpack_counts
-from dither_aggregator.store.records import Batch, Counted, KeptReading
+from dither_aggregator.store.records import Batch, Counted, KeptReading, pack_counts, unpack_counts
 from dither_aggregator.store.redis import RedisStore
 from dither_aggregator.store.redis.client import Client, Command
 from dither_aggregator.store.redis.scripts import SCRIPTS
@@ -166,8 +164,8 @@ def test_a_store_whose_day_leapt_ahead_goes_on(
     moved = Counted()
     if file:
         with closing(place_of("sqlite", tmp_path / "again", request, 1)) as other:
-            again = other.begin(archive.app_of(file))
-            restore(again, archive.read(file))
+            again = other.begin(dump.app_of(file))
+            restore(again, dump.read(file))
             assert list(check(again)) == []
             assert again.all_finals() == finals
             moved = sum(again.counted().values(), Counted())
@@ -244,7 +242,7 @@ def test_what_waits_in_quarantine_goes_with_its_day(
     assert {(group.epoch, group.n) for group in store.quarantined()} == {(place.day(1), 1)}
     assert life.whole().quarantined == 4
     assert list(check(store)) == []
-    shards = [record for record in archive.read(tmp_path / "leapt") if hasattr(record, "quarantine")]
+    shards = [record for record in dump.read(tmp_path / "leapt") if hasattr(record, "quarantine")]
     assert sum(poison.group.n for shard in shards for poison in shard.quarantine) == 2
 
 
@@ -391,7 +389,7 @@ class Death:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps = self.at = 0
         self.behind = False
-        call, write = Client.run_each, archive.write
+        call, write = Client.run_each, dump.write
         transaction = SQLiteStore._transaction
 
         def run_each(client: Client, commands: list[Command], *, together: bool = False) -> object:
@@ -403,7 +401,7 @@ class Death:
 
         monkeypatch.setattr(Client, "run_each", run_each)
         monkeypatch.setattr(SQLiteStore, "_transaction", in_transaction)
-        monkeypatch.setattr(archive, "write", lambda *args: self.step(lambda: write(*args)))
+        monkeypatch.setattr(dump, "write", lambda *args: self.step(lambda: write(*args)))
 
     def before(self) -> None:
         self.steps += 1
@@ -549,12 +547,12 @@ def test_a_directory_that_was_served_since_a_reset_was_cut_off_is_reset_as_it_is
 
 def records_of(file: Path) -> set[str]:
     """Return what a file holds, in any order; the days of its keys may be bounded already."""
-    return {repr(record) for record in archive.read(file) if getattr(record, "kind", None) is not Key}
+    return {repr(record) for record in dump.read(file) if getattr(record, "kind", None) is not Key}
 
 
 def moved_in(file: Path) -> Counted:
     """Return the sum of the ledger in a file."""
-    shards = [record for record in archive.read(file) if hasattr(record, "ledger")]
+    shards = [record for record in dump.read(file) if hasattr(record, "ledger")]
     return sum((row for shard in shards for row in shard.ledger.values()), Counted())
 
 

@@ -10,8 +10,7 @@ from dither_aggregator.store import Store, StoreError
 from dither_aggregator.store import damaged_entries as aside_module
 from dither_aggregator.store.damaged_entries import set_apart
 from dither_aggregator.store.invariants import check
-from dither_aggregator.store.packing import fold_read
-from dither_aggregator.store.records import NO_CELL
+from dither_aggregator.store.records import NO_CELL, fold_read
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from tests.aggregator.store.conftest import place_of

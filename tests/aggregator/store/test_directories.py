@@ -10,7 +10,7 @@ import pytest
 from dither_aggregator.health.diagnosis import examine
 from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.sqlite import FILE_NAME, KEY_NAME, LOCK_NAME, exclusive
-from dither_aggregator.store.sqlite.directory import NAMES
+from dither_aggregator.store.sqlite.schema import NAMES
 from dither_shared.registry import Registry
 from tests.support.aggregators import dither, refused, serve
 from tests.support.keys import STRONG

@@ -11,9 +11,8 @@ from threading import Thread
 import pytest
 
 from dither_aggregator.analysis.reading import for_readers
-from dither_aggregator.store import SQLiteStore, Store, StoreError, archive, documents, open_store
-from dither_aggregator.store.dashboard import Dashboard
-from dither_aggregator.store.document_kinds import DayMark, Document, Retention, ToldMoves
+from dither_aggregator.store import SQLiteStore, Store, StoreError, documents, dump, open_store
+from dither_aggregator.store.document_kinds import Dashboard, DayMark, Document, Retention, ToldMoves
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.redis import layout
 from dither_aggregator.store.release_ledger import Release
@@ -144,9 +143,9 @@ def test_a_backup_brings_every_kind(store: Store, other: str, tmp_path: Path, re
     plan = store.plans("dark")[0].plan
     store.tell(ToldMoves("a" * 32, date(2026, 10, 1), date(2026, 10, 7), {"dark": ["yes rose"], "color": []}))
     store.put(Release("dark", "?", plan, "month", date(2026, 10, 1), 500_000, 3, 3, date(2026, 11, 2), "", (-1, 2)))
-    archive.write(tmp_path / "backup", store.dump())
+    dump.write(tmp_path / "backup", store.dump())
     with closing(place_of(other, tmp_path / "other", request, 1)) as target:
-        restore(target.begin(), archive.read(tmp_path / "backup"))
+        restore(target.begin(), dump.read(tmp_path / "backup"))
         made = target.open()
         for kind in documents.KINDS:
             assert made.documents(kind) == store.documents(kind) != []

@@ -12,8 +12,7 @@ import pytest
 from dither_aggregator.counting import folding as fold_module
 from dither_aggregator.counting.folding import BadTally, Counts
 from dither_aggregator.store import Store, StoreError, contract
-from dither_aggregator.store.packing import fold_read, pack_counts, sum_segments
-from dither_aggregator.store.records import LogRead, Poison, Segment
+from dither_aggregator.store.records import LogRead, Poison, Segment, fold_read, pack_counts, sum_segments
 from dither_aggregator.store.redis import redis_store as redis_data
 from dither_aggregator.store.sqlite import sqlite_store as sqlite_data
 from dither_shared.registry import Registry

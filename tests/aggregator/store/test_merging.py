@@ -13,8 +13,7 @@ from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store, StoreError, StoreUnavailable, contract
 from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.invariants import check
-from dither_aggregator.store.packing import pack_counts, sum_segments
-from dither_aggregator.store.records import Segment
+from dither_aggregator.store.records import Segment, pack_counts, sum_segments
 from dither_aggregator.store.restoring import restore
 from dither_shared.registry import Registry
 from tests.aggregator.store.conftest import place_of

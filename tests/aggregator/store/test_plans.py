@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dither_aggregator.store import Store, StoredPlan, StoreError
-from dither_aggregator.store.plans import Offered, Plans
+from dither_aggregator.store.documents import Offered, Plans
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem

@@ -15,8 +15,7 @@ from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.invariants import check
-from dither_aggregator.store.packing import HEAD_BYTES, add_plain, pack_counts
-from dither_aggregator.store.records import Batch
+from dither_aggregator.store.records import HEAD_BYTES, Batch, add_plain, pack_counts
 from dither_aggregator.web.flask_apps import reading_app
 from dither_shared.registry import Registry
 from dither_shared.wire.writing import encode_upload, new_upload_id

@@ -11,7 +11,7 @@ from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, StoreError, StoreUnavailable
 from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.dump import ShardRecord
-from dither_aggregator.store.packing import fold_read, sum_segments
+from dither_aggregator.store.records import fold_read, sum_segments
 from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.store.redis.layout import tally_name

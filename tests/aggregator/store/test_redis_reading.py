@@ -10,8 +10,7 @@ import pytest
 from dither_aggregator.store import Store
 from dither_aggregator.store.contract import with_pending
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
-from dither_aggregator.store.packing import count_pending, fold_read, pack_counts
-from dither_aggregator.store.records import Counted, Poison, Segment
+from dither_aggregator.store.records import Counted, Poison, Segment, count_pending, fold_read, pack_counts
 from dither_aggregator.store.redis import RedisStore, moving, redis_store
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.store.redis.redis_store import INSTANT_ATTEMPTS

@@ -10,8 +10,7 @@ from redis.crc import key_slot
 
 from dither_aggregator.store import Receipt, Store
 from dither_aggregator.store.document_kinds import DayMark, Retention
-from dither_aggregator.store.packing import sum_segments
-from dither_aggregator.store.records import Final
+from dither_aggregator.store.records import Final, sum_segments
 from dither_aggregator.store.redis import layout
 from dither_shared.registry import Registry
 from tests.support.redis_servers import RedisServer, running_cluster

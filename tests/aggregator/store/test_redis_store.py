@@ -20,12 +20,11 @@ from dither_aggregator.store.day_reset import DayReset
 from dither_aggregator.store.document_kinds import DayMark, Retention, ToldMoves
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.invariants import check
-from dither_aggregator.store.packing import day_number
-from dither_aggregator.store.records import Final, KeptReading, LogEntry
+from dither_aggregator.store.records import Final, KeptReading, LogEntry, day_number
 from dither_aggregator.store.redis import RedisStore, layout, scripts
 from dither_aggregator.store.redis.client import Client
 from dither_aggregator.store.release_ledger import Release
-from dither_aggregator.web.api_process import ServedStore
+from dither_aggregator.web.process_supervisor import ServedStore
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.support.keys import STRONG

@@ -11,12 +11,11 @@ from typing import cast
 
 import pytest
 
-from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable, archive
+from dither_aggregator.store import SQLiteStore, Store, StoreUnavailable, dump
 from dither_aggregator.store.contract import REFUSED_DAYS
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.invariants import check
-from dither_aggregator.store.packing import day_number
-from dither_aggregator.store.records import RefusedCount, RefusedKey
+from dither_aggregator.store.records import RefusedCount, RefusedKey, day_number
 from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.layout import refused_fields
 from dither_aggregator.store.restoring import restore
@@ -211,9 +210,9 @@ def test_a_backup_brings_the_counts_back(
             seal_all(store)
     before = store.refused(place.day(), place.day(2))
     assert sum(before.values(), RefusedCount()) == RefusedCount(6 * store.shards, 12 * store.shards)
-    archive.write(tmp_path / "backup.gz", store.dump())
+    dump.write(tmp_path / "backup.gz", store.dump())
     with closing(place_of(other, tmp_path / "other", request, 1, 3)) as target:
-        restore(target.begin(), archive.read(tmp_path / "backup.gz"))
+        restore(target.begin(), dump.read(tmp_path / "backup.gz"))
         target.travel(2)
         made = target.open()
         assert made.refused(place.day(), place.day(2)) == before

@@ -15,7 +15,7 @@ from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, create_store, open_store
 from dither_aggregator.store.contract import Prepared
 from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, schema, sqlite_store
-from dither_aggregator.store.sqlite.directory import describe_error
+from dither_aggregator.store.sqlite.schema import describe_error
 from dither_shared.registry import Registry
 from dither_shared.wire.problems import Problem
 from tests.support.clocks import Clock

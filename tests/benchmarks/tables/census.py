@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dither_aggregator.simulate.populations.census import census as simulated
+from dither_aggregator.simulate.populations import census as simulated
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -22,8 +22,7 @@ from dither.auditing.exactness import exactly
 from dither.auditing.laws import Outcome
 from dither.auditing.plans import claims_of
 from dither.auditing.spreading import WORTH, over_cores
-from dither_aggregator.simulate.populations.browsers import browsers
-from dither_aggregator.simulate.populations.census import census
+from dither_aggregator.simulate.populations import browsers, census
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng

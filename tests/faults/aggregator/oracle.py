@@ -27,8 +27,7 @@ import numpy as np
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.store import Store
 from dither_aggregator.store.dump import ShardRecord, TallyRecord
-from dither_aggregator.store.packing import unpack_counts, unpack_entry
-from dither_aggregator.store.records import Final, ShardStatus
+from dither_aggregator.store.records import Final, ShardStatus, unpack_counts, unpack_entry
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from tests.faults.aggregator.account import Account, Option

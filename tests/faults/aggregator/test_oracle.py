@@ -8,8 +8,7 @@ import pytest
 
 from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
-from dither_aggregator.store.packing import fold_read
-from dither_aggregator.store.records import LogRead
+from dither_aggregator.store.records import LogRead, fold_read
 from dither_shared.shapes import Bits, Subsets, Symbols
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Upload, parse_upload

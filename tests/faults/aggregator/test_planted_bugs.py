@@ -10,8 +10,16 @@ import pytest
 
 from dither_aggregator.store import Receipt, SQLiteStore, StoreError, StoreUnavailable, contract
 from dither_aggregator.store.dump import Record, SeenRecord, ShardRecord
-from dither_aggregator.store.packing import day_number, fold_read, pack_entry, pack_groups
-from dither_aggregator.store.records import Final, LogRead, Poison, Segment
+from dither_aggregator.store.records import (
+    Final,
+    LogRead,
+    Poison,
+    Segment,
+    day_number,
+    fold_read,
+    pack_entry,
+    pack_groups,
+)
 from dither_aggregator.store.redis import RedisStore, scripts
 from dither_aggregator.store.sqlite import schema, sqlite_store
 from dither_shared.plan import Plan

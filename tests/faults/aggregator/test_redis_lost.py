@@ -12,7 +12,7 @@ import requests
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, Store, StoreError, open_store
-from dither_aggregator.store.packing import sum_segments
+from dither_aggregator.store.records import sum_segments
 from dither_aggregator.store.redis import RedisStore
 from dither_shared.wire.reading import parse_upload
 from tests.faults.aggregator.clustered import REDIS, aggregator, orders

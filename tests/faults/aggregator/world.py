@@ -17,7 +17,7 @@ from unittest import mock
 
 from dither_aggregator.counting import folding
 from dither_aggregator.operations import maintenance
-from dither_aggregator.store import Store, archive, contract
+from dither_aggregator.store import Store, contract, dump
 from dither_aggregator.store.dump import Record
 from dither_aggregator.store.invariants import check as fsck
 from dither_aggregator.store.redis import redis_store as redis_data
@@ -52,8 +52,8 @@ class World(UploadSteps, CountingSteps, DaySteps, PlanSteps):
         records = list(store.dump())
         if self.rng.randrange(2):
             backup = self._places.directory / "backup"
-            archive.write(backup, records)
-            records = list(archive.read(backup))
+            dump.write(backup, records)
+            records = list(dump.read(backup))
         view = self._view()
         place = self._places.new(kind)
         self._restored(place, shards, records).close()

@@ -58,7 +58,6 @@ from datetime import date
 from typing import Any
 
 from dither_aggregator.counting.folding import BadTally
-from dither_aggregator.store.packing import check_size, count_pending, day_number, day_of
 from dither_aggregator.store.records import (
     Batch,
     Counted,
@@ -70,6 +69,10 @@ from dither_aggregator.store.records import (
     Segment,
     StoreError,
     TallyKey,
+    check_size,
+    count_pending,
+    day_number,
+    day_of,
 )
 
 VERSION = 5

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from dither_aggregator.store.contract import READ_UPLOADS_MAX, REFUSED_DAYS
 from dither_aggregator.store.day_reset import DayReset
-from dither_aggregator.store.documents import KINDS
+from dither_aggregator.store.documents import KINDS, StoredPlan
 from dither_aggregator.store.dump import (
     BatchesRecord,
     DocumentsRecord,
@@ -35,9 +35,8 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.packing import HOUR_S, day_number, day_of, sum_segments
-from dither_aggregator.store.plans import StoredPlan
 from dither_aggregator.store.records import (
+    HOUR_S,
     Counted,
     RefusedCount,
     RefusedKey,
@@ -46,7 +45,10 @@ from dither_aggregator.store.records import (
     StoreError,
     StoreUnavailable,
     TallyKey,
+    day_number,
+    day_of,
     sum_refused,
+    sum_segments,
 )
 from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.client import Command

@@ -29,7 +29,6 @@ from dither_aggregator.store.contract import (
 from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.documents import KINDS, News, misplaced
 from dither_aggregator.store.dump import Identity
-from dither_aggregator.store.packing import day_at, day_number, day_of, unpack_entry
 from dither_aggregator.store.records import (
     Batch,
     Counted,
@@ -47,7 +46,11 @@ from dither_aggregator.store.records import (
     StoreUnavailable,
     TallyKey,
     Unmerged,
+    day_at,
+    day_number,
+    day_of,
     sum_refused,
+    unpack_entry,
 )
 from dither_aggregator.store.redis import layout, scripts
 from dither_aggregator.store.redis.client import Client, Command, call

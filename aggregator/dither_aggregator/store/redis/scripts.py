@@ -6,7 +6,7 @@ A script either checks first and then writes, or does nothing; scripts that can 
 import hashlib
 from typing import NamedTuple
 
-from dither_aggregator.store.packing import ID_BYTES
+from dither_aggregator.store.records import ID_BYTES
 from dither_aggregator.store.redis.layout import BUCKET_IDS, BUCKETS_MIN, MARK_BYTES, QUARANTINED, SEGMENT
 
 

@@ -4,7 +4,7 @@
 names and locks its files.
 """
 
-from dither_aggregator.store.sqlite.directory import FILE_NAME, KEY_NAME, LOCK_NAME, exclusive, keep_key, kept_key
 from dither_aggregator.store.sqlite.moving import SQLiteStore
+from dither_aggregator.store.sqlite.schema import FILE_NAME, KEY_NAME, LOCK_NAME, exclusive, keep_key, kept_key
 
 __all__ = ["FILE_NAME", "KEY_NAME", "LOCK_NAME", "SQLiteStore", "exclusive", "keep_key", "kept_key"]

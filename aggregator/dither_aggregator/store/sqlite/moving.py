@@ -39,8 +39,17 @@ from dither_aggregator.store.dump import (
     ShardRecord,
     TallyRecord,
 )
-from dither_aggregator.store.packing import HOUR_S, add_counts, day_number, day_of, pack_counts
-from dither_aggregator.store.records import Counted, Final, Segment, StoreUnavailable
+from dither_aggregator.store.records import (
+    HOUR_S,
+    Counted,
+    Final,
+    Segment,
+    StoreUnavailable,
+    add_counts,
+    day_number,
+    day_of,
+    pack_counts,
+)
 from dither_aggregator.store.sqlite import schema
 from dither_aggregator.store.sqlite.sqlite_store import (
     BUSY_S,

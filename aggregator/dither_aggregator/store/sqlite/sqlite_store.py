@@ -42,19 +42,8 @@ from dither_aggregator.store.contract import (
 from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.documents import News, misplaced
 from dither_aggregator.store.dump import Identity
-from dither_aggregator.store.packing import (
-    HOUR_S,
-    check_size,
-    count_pending,
-    day_at,
-    day_number,
-    day_of,
-    entry_day,
-    pack_entry,
-    pack_groups,
-    unpack_entry,
-)
 from dither_aggregator.store.records import (
+    HOUR_S,
     Batch,
     Counted,
     Final,
@@ -72,10 +61,19 @@ from dither_aggregator.store.records import (
     StoreUnavailable,
     TallyKey,
     Unmerged,
+    check_size,
+    count_pending,
+    day_at,
+    day_number,
+    day_of,
+    entry_day,
+    pack_entry,
+    pack_groups,
     sum_refused,
+    unpack_entry,
 )
 from dither_aggregator.store.sqlite import schema
-from dither_aggregator.store.sqlite.directory import FILE_NAME, describe_error, keep
+from dither_aggregator.store.sqlite.schema import FILE_NAME, describe_error, keep
 from dither_shared.file_permissions import make_file
 from dither_shared.safe_output import visible
 

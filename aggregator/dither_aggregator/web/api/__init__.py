@@ -12,18 +12,27 @@ from flask import Flask
 from dither_aggregator.store import Store
 from dither_aggregator.web.api import description, people, tables
 from dither_aggregator.web.api.administering import CHANGES
-from dither_aggregator.web.api.all_metrics import AllAsked, all_estimates
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.estimates import (
+    AllAsked,
     CandidatesBody,
     EstimatesAsked,
     GroupsAsked,
+    all_estimates,
     estimates,
     estimates_of,
     groups,
 )
-from dither_aggregator.web.api.listings import ValuesAsked, marks, metric_snapshots, metrics, snapshot, values
-from dither_aggregator.web.api.quality import QualityAsked, quality
+from dither_aggregator.web.api.listings import (
+    QualityAsked,
+    ValuesAsked,
+    marks,
+    metric_snapshots,
+    metrics,
+    quality,
+    snapshot,
+    values,
+)
 from dither_aggregator.web.api.questions import QueryAsked, QuestionAsked, QuestionsBody, query, query_fixed, questions
 from dither_aggregator.web.query_parameters import Parameters
 

@@ -14,11 +14,9 @@ from marshmallow import fields, validate
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.operations.registry_process import KnownPlans, NoRegistry, read_apart
-from dither_aggregator.operations.scopes import SCOPES
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.access_keys import STATES, Key
-from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.store.plans import Offered
+from dither_aggregator.store.document_kinds import SCOPES, STATES, DayMark, Key
+from dither_aggregator.store.documents import Offered
 from dither_aggregator.web.api.description import Operation
 from dither_aggregator.web.api.listings import AppMeta, MarkRow
 from dither_aggregator.web.api.rowsets import PlanDigest, R, RowsAsked, RowSet

@@ -21,8 +21,8 @@ from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.reading import Estimand, own_columns
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store, at_one_moment
+from dither_aggregator.web.api.listings import ADMIN_KEY, READ_KEY, SECURITY, UPLOADS
 from dither_aggregator.web.api.rowsets import CSV, JSON, PARQUET, RowsAsked, RowSet, respond
-from dither_aggregator.web.api.uploads import ADMIN_KEY, READ_KEY, SECURITY, UPLOADS
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
 from dither_aggregator.web.query_parameters import PARSER, Parameters, query_parameters, seen
 from dither_shared.wire import PATH

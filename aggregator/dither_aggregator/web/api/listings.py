@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import date
-from typing import Annotated, Self, TypedDict
+from typing import Annotated, Any, Literal, Self, TypedDict
 
 import msgspec
 from flask import Response
 
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.analysis.estimands import estimand_of
+from dither_aggregator.analysis.quality import ALPHA, Check
 from dither_aggregator.analysis.reading import sees_all
-from dither_aggregator.analysis.rows import says
+from dither_aggregator.analysis.rows import Days, says
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.api.paging import PagedAsked, PagedMeta, page_of, top, with_part
+from dither_aggregator.store.document_kinds import SCOPES, DayMark
 from dither_aggregator.web.api.rowsets import (
     JSON,
     EpsilonOfLife,
@@ -21,15 +21,22 @@ from dither_aggregator.web.api.rowsets import (
     EpsilonOfOne,
     MechanismName,
     MetricMeta,
+    PagedAsked,
+    PagedMeta,
     PlanDigest,
     RowsAsked,
     RowSet,
     StoredPlanMeta,
     meta_of,
+    page_of,
+    top,
+    with_part,
 )
-from dither_aggregator.web.query_parameters import PlanAsked, QueryParameters, asked_plan, no_metric
+from dither_aggregator.web.problems import CONTENT_TYPE
+from dither_aggregator.web.queries import asked_quality
+from dither_aggregator.web.query_parameters import PlanAsked, QueryParameters, WindowAsked, asked_plan, no_metric
 from dither_shared.domains import NONE, OTHER
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.problems import PROBLEMS, Problem
 
 UNLISTED = (OTHER, NONE)
 ROLES = ("listed", "candidate", "found", *UNLISTED, "statistic", "share")
@@ -195,3 +202,134 @@ def immutable(response: Response, id_: str) -> Response:
     response.set_etag(id_, weak=True)
     response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
     return response
+
+
+# Data quality as rows: counts that honest devices hardly ever send, day by day.
+
+
+class QualityMeta(Days, StoredPlanMeta):
+    """The days that were checked, and their plan."""
+
+    days_checked: Annotated[int, says("closed days with reports whose counts are kept")]
+    days_implausible: Annotated[int, says("those with a check that is implausible")]
+    false_alarms: Annotated[float, says("at most this part of a sound metric's days is called implausible")]
+
+
+class QualityRow(msgspec.Struct, frozen=True):
+    """One check of one closed day, with the count that is farthest off."""
+
+    metric: str
+    rev: int
+    epoch: Annotated[date, says("the day (UTC), by itself")]
+    n: Annotated[int, says("its reports")]
+    check: Annotated[
+        Check,
+        says(
+            "cells are reports by cell or cohort; shares support of a value, a bit or a symbol, between what nobody "
+            "and what everybody would give; ones the bits set in all reports; unused the support of values that "
+            "nobody can have, each by itself or together"
+        ),
+    ]
+    tests: Annotated[int, says("how many counts it looks at")]
+    of: Annotated[str, says("the name of the count, in words that follow the number")]
+    observed: Annotated[int, says("the count")]
+    expected_lower: Annotated[float, says("the least that is expected, whatever is answered")]
+    expected_upper: Annotated[float, says("the most")]
+    p_value: Annotated[
+        float, says("how often honest devices are so far off at most, in any of the counts of five checks")
+    ]
+    verdict: Literal["implausible", "nothing found"]
+
+
+class QualityAsked(WindowAsked, PlanAsked, RowsAsked):
+    """The days of a metric to check."""
+
+
+def quality(store: Store, asked: QueryParameters, metric: str) -> RowSet[QualityMeta, QualityRow]:
+    """Return a row for each check of each closed day that has reports: the count that is farthest off."""
+    stored, window, days = asked_quality(store, metric, asked)
+    rows = [
+        QualityRow(
+            *(metric, stored.plan.rev, day.epoch, day.n, one.check, one.tests, one.of, one.observed),
+            *(one.low, one.high, one.p_value, "implausible" if one.implausible else "nothing found"),
+        )
+        for day in days
+        for one in day.checks
+    ]
+    meta: QualityMeta = {
+        **meta_of(store, stored),
+        **window.ends,
+        "days_checked": len(days),
+        "days_implausible": sum(day.worst is not None for day in days),
+        "false_alarms": ALPHA,
+    }
+    return RowSet(meta, QualityRow, rows, f"{metric}-quality-{window.first}-{window.last}")
+
+
+# `POST /v1/reports`, described beside what is read. `web/upload_endpoint.py` answers; shared/wire.md says all.
+
+
+SECURITY = {
+    f"{scope}Key": {"type": "http", "scheme": "bearer", "description": f"`dither keys create {scope}` makes one"}
+    for scope in SCOPES
+}
+READ_KEY: list[dict[str, list[str]]] = [{"readKey": []}, {"adminKey": []}, {}]
+"""The last says that no key may be needed: before a read key is made."""
+ADMIN_KEY: list[dict[str, list[str]]] = [{"adminKey": []}]
+
+
+def _members(*optional: str, **members: Any) -> dict[str, Any]:
+    """Return the schema of an object with these members and no others."""
+    required = [name for name in members if name not in optional]
+    return {"type": "object", "properties": members, "required": required, "additionalProperties": False}
+
+
+def _refusals(*slugs: str) -> dict[str, Any]:
+    """Return problem documents, by their statuses."""
+    content = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+    reasons: dict[str, list[str]] = {}
+    for slug in slugs:
+        status, title = PROBLEMS[slug]
+        reasons.setdefault(str(status), []).append(title)
+    return {status: {"description": "; ".join(titles), "content": content} for status, titles in reasons.items()}
+
+
+_TEXT, _COUNT = {"type": "string"}, {"type": "integer", "minimum": 0}
+_GROUP = _members(
+    "cell",
+    metric=_TEXT,
+    plan=_TEXT | {"description": "the digest of the plan"},
+    cell=_COUNT | {"description": "of a plan that has several"},
+    reports={"type": "array", "items": {"type": ["integer", "string"]}},
+)
+_UPLOAD = _members(
+    v={"const": 1},
+    upload=_TEXT | {"description": "128 random bits, as base64url without padding; the same when it is sent again"},
+    groups={"type": "array", "items": _GROUP, "minItems": 1, "maxItems": 50},
+)
+_SIMPLE = _TEXT | {"description": "from a page of an allowed origin: the same, with the key as `key` behind `v`"}
+_RECEIPT = _members(
+    upload=_TEXT,
+    accepted=_COUNT,
+    duplicate={"type": "boolean"},
+    rejected={"type": "array", "items": _members(group=_COUNT, reason=_TEXT, count=_COUNT)},
+)
+UPLOADS = {
+    "post": {
+        "operationId": "reports",
+        "summary": "the receipt of an upload, which is on the disk",
+        "tags": ["uploads"],
+        "security": [{"writeKey": []}, {}],
+        "requestBody": {"required": True, "content": {JSON: {"schema": _UPLOAD}, "text/plain": {"schema": _SIMPLE}}},
+        "responses": {
+            "202": {"description": "it was stored, now or before", "content": {JSON: {"schema": _RECEIPT}}},
+            **_refusals(
+                *("malformed", "key-missing", "key-wrong", "key-scope", "origin-not-allowed"),
+                *("upload-conflict", "expired"),
+                *("length-required", "too-large", "unsupported-media-type", "refused", "headers-too-large", "too-many"),
+                *("failed", "key-waiting", "backlog-full", "unavailable", "disk-full"),
+            ),
+        },
+    }
+}
+"""A path item of OpenAPI 3.1."""

@@ -4,7 +4,7 @@ A row is a msgspec.Struct: its fields are the columns. `meta`, of all rows, is a
 names both, and /openapi.json describes them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -19,7 +19,7 @@ from marshmallow import fields, validate
 
 from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.query_parameters import Parameters, QueryParameters, one_of
+from dither_aggregator.web.query_parameters import Parameters, QueryParameters, Value, Whole, one_of
 from dither_shared.safe_output import file_name, to_csv
 from dither_shared.wire.problems import Problem
 
@@ -209,3 +209,43 @@ def next_address(offset: int) -> str:
     """Return the address of this request with another offset."""
     others = [(name, value) for name, value in request.args.items(multi=True) if name != "offset"]
     return request.script_root + request.path + "?" + urlencode([*others, ("offset", offset)])
+
+
+# A part of many rows: those with a text in them, the first of these, and those behind.
+
+
+ROWS_MAX = 1_000_000
+
+Paged = TypeVar("Paged")
+
+
+class PagedMeta(TypedDict):
+    """The part of the rows that this is."""
+
+    rows_total: Annotated[int, says("rows that there are, before `offset` and `top`")]
+    next: Annotated[str | None, says("the address of the next rows; null where these are the last")]
+
+
+def top(what: str) -> Whole:
+    """Return the parameter that says how many rows are wanted at most."""
+    return Whole(1, ROWS_MAX, what)
+
+
+class PagedAsked(Parameters):
+    """The rows that are asked for, of many."""
+
+    search = Value(load_default="", metadata={"description": "a part of a value, in upper or lower case"})
+    offset = Whole(0, ROWS_MAX, "so many rows are left out before them", load_default=0)
+
+
+def with_part(rows: Sequence[Paged], part: str, text: Callable[[Paged], str]) -> Sequence[Paged]:
+    """Return the rows whose text has a part in it, whatever the case; all of them where there is no part."""
+    wanted = part.casefold()
+    return [row for row in rows if wanted in text(row).casefold()] if wanted else rows
+
+
+def page_of(rows: Sequence[Paged], asked: QueryParameters) -> tuple[Sequence[Paged], PagedMeta]:
+    """Return the rows from the offset on, `top` at most, with how many there are and where the next ones are."""
+    end = asked["offset"] + asked.get("top", len(rows))
+    following = next_address(end) if end < len(rows) else None
+    return rows[asked["offset"] : end], {"rows_total": len(rows), "next": following}

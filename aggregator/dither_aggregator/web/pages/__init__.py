@@ -37,7 +37,7 @@ from dither_aggregator.web.pages import (
     snapshot,
     time,
 )
-from dither_aggregator.web.pages.words import WHOSE, count, in_words, rank_in_words
+from dither_aggregator.web.pages.presentation import WHOSE, count, in_words, rank_in_words
 from dither_aggregator.web.problems import EMBED_HEADERS, PAGE_HEADERS, REFRESH_S
 from dither_aggregator.web.process_messages import LIVE, SESSION
 from dither_aggregator.web.query_parameters import seen

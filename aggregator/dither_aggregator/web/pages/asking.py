@@ -20,12 +20,10 @@ from dither_aggregator.ask.fleets import NEEDED_MAX, needed, told
 from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion, Query
 from dither_aggregator.ask.saved import SavedQuestion
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.charts.scale import SHARES, Measure, Tick
 from dither_aggregator.web.charts.series import SeriesChart, draw_series
-from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.pages.forms import as_typed
-from dither_aggregator.web.pages.words import count, lagging, sentence_of
+from dither_aggregator.web.charts.shares import Plot, SmallRow, Weeks, draw, draw_rows, draw_weeks
+from dither_aggregator.web.pages.presentation import as_typed, count, lagging, sentence_of
 from dither_aggregator.web.queries import answered, lines, parsed, saved
 from dither_aggregator.web.query_parameters import Parameters, about, one_of, query_parameters
 from dither_shared.wire.problems import Problem

@@ -9,8 +9,8 @@ from dither_aggregator.analysis.differences import DAYS, Changes, Comparison, Di
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.store import Store
 from dither_aggregator.web.pages.asking import saved_cards
+from dither_aggregator.web.pages.presentation import count, lagging
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.pages.words import count, lagging
 from dither_aggregator.web.queries import changed
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
 from dither_shared.safe_output import visible

@@ -15,14 +15,20 @@ from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.significance import BINS, bin_estimates
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.scale import measure_of
-from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.charts.shares import Histogram, Plot, draw, draw_histogram
 from dither_aggregator.web.pages.changes import young
-from dither_aggregator.web.pages.forms import FormField, form, plans_of
-from dither_aggregator.web.pages.presentation import Presentation
+from dither_aggregator.web.pages.presentation import (
+    FormField,
+    Presentation,
+    form,
+    lagging,
+    other_revs,
+    plan_state,
+    plans_of,
+    sentence_of,
+)
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.pages.words import lagging, other_revs, plan_state, sentence_of
 from dither_aggregator.web.queries import CompareAsked, asked_comparison, chosen_differences, compared
 from dither_aggregator.web.query_parameters import (
     CHOSEN_MAX,

@@ -8,7 +8,7 @@ from flask import Response, render_template
 
 from dither_aggregator.analysis.reading import Window, for_readers
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.web.charts.cards import SmallRow, draw_rows
+from dither_aggregator.web.charts.shares import SmallRow, draw_rows
 from dither_aggregator.web.embed_links import EmbedLink
 from dither_aggregator.web.pages.overview import read_answer
 from dither_aggregator.web.pages.presentation import ReadingAnswer

@@ -9,8 +9,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import UNITLESS, Measure, end, measure_of, precise
 from dither_aggregator.web.charts.shape import Cumulative, Shape, draw_cumulative, draw_shape
 from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.pages.presentation import Cited, CitedRow, Presentation, ReadingAnswer
-from dither_aggregator.web.pages.words import DEVICES
+from dither_aggregator.web.pages.presentation import DEVICES, Cited, CitedRow, Presentation, ReadingAnswer
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import NumberDomain
 from dither_shared.plan import Plan

@@ -22,19 +22,25 @@ from dither_aggregator.analysis.significance import benjamini_hochberg
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.examples import examples
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.health.expiry import Expiries
+from dither_aggregator.health.status import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.charts.cards import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.charts.scale import shorten
-from dither_aggregator.web.long_lists import too_long
+from dither_aggregator.web.charts.shares import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.pages.asking import SavedCard, saved_cards
-from dither_aggregator.web.pages.forms import FormField, form
-from dither_aggregator.web.pages.presentation import ReadingAnswer
+from dither_aggregator.web.pages.presentation import (
+    FormField,
+    ReadingAnswer,
+    count,
+    form,
+    lagging,
+    other_revs,
+    plan_state,
+    sentence_of,
+)
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.pages.words import count, lagging, other_revs, plan_state, sentence_of
 from dither_aggregator.web.queries import changed
-from dither_aggregator.web.query_parameters import Parameters, Value, Whole, about, one_of, query_parameters
+from dither_aggregator.web.query_parameters import Parameters, Value, Whole, about, one_of, query_parameters, too_long
 from dither_shared.wire.problems import Problem
 
 CARDS_A_PAGE = 200

@@ -23,7 +23,7 @@ from dither_aggregator.analysis.people import (
 )
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.charts.scale import end, percent, precise
-from dither_aggregator.web.pages.words import lagging
+from dither_aggregator.web.pages.presentation import lagging
 from dither_aggregator.web.query_parameters import Parameters, query_parameters
 
 BAR_TOP, BAR_HEIGHT = 30, 120

@@ -10,7 +10,7 @@ from dither_aggregator.analysis.numbers import QUANTILES
 from dither_aggregator.analysis.planning import Planned, Unplannable, neighbours
 from dither_aggregator.analysis.tables.arms import REPORTS_MIN
 from dither_aggregator.store import Store
-from dither_aggregator.web.pages.forms import FormField, as_typed, form
+from dither_aggregator.web.pages.presentation import FormField, as_typed, form
 from dither_aggregator.web.plan_request import (
     EXPIRES_AFTER,
     GIVEN,

@@ -4,22 +4,180 @@ Each estimand has a class of these, in `presentations.py`. One without is shown 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Generic, Protocol, TypeVar
+
+from flask import request
+from marshmallow import fields, missing, validate
 
 from dither_aggregator.analysis.differences import Comparison, Difference
-from dither_aggregator.analysis.reading import Reading
+from dither_aggregator.analysis.inference import ErrorOf
+from dither_aggregator.analysis.reading import Reading, Window, sees_all
+from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.significance import Significance
+from dither_aggregator.analysis.significance import Ranked, Significance
 from dither_aggregator.analysis.snapshots import Snapshot
-from dither_aggregator.store import Store
-from dither_aggregator.web.charts.histogram import Histogram
+from dither_aggregator.store import Store, StoredPlan
+from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.web.charts.scale import Measure, measure_of, shorten
-from dither_aggregator.web.charts.shares import Plot, draw
-from dither_aggregator.web.pages.words import DEVICES, count
-from dither_aggregator.web.query_parameters import QueryParameters
+from dither_aggregator.web.charts.shares import Histogram, Plot, draw
+from dither_aggregator.web.query_parameters import Parameters, QueryParameters
 from dither_shared.plan import Plan
+
+# Words that several pages use: of windows, ranks, numbers, plans.
+
+
+EXPIRES_SOON_DAYS = 14
+DEVICES = "all devices like these"
+WHOSE: dict[ErrorOf, str] = {"population": DEVICES, "reports": "these reports"}
+"""The devices or people that errors and intervals are about, in words."""
+
+
+def in_words(window: Window) -> str:
+    """Return a window's days."""
+    return f"{window.last}" if window.days == 1 else f"{window.first} to {window.last}, {window.days} days"
+
+
+def rank_in_words(ranked: Ranked, standing_out: int) -> str:
+    """Return what is known of a rank, where so many values stand out: behind others, nobody counts."""
+    if ranked.rank_lower == ranked.rank_upper:
+        return _ordinal(ranked.rank_lower)
+    if ranked.rank_upper > standing_out:
+        return f"{_ordinal(ranked.rank_lower)} or behind"
+    return f"{ranked.rank_lower} to {ranked.rank_upper}"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def plan_state(store: Store, stored: StoredPlan) -> list[str]:
+    """Return sentences on a plan that is not simply the registry's."""
+    left = (stored.expires - store.today()).days
+    sentences = []
+    if not stored.current:
+        sentences.append(f"This is an older plan, rev {stored.plan.rev}: the registry asks in another way now.")
+    if stored.retired:
+        sentences.append("It was retired: its reports are refused.")
+    if left <= 0:
+        sentences.append(f"It expired on {stored.expires}.")
+    elif left <= EXPIRES_SOON_DAYS:
+        sentences.append(f"It expires in {left} day{'s' * (left != 1)}.")
+    return sentences
+
+
+def lagging(store: Store) -> list[str]:
+    """Return a sentence where days are over that are not closed yet."""
+    today, sealed = store.today(), store.sealed()
+    if (today - sealed).days <= 1:
+        return []
+    return [f"The last closed day is {sealed}: nothing later is told yet, because those days are not closed."]
+
+
+def in_batches(store: Store) -> list[str]:
+    """Return a sentence where a read key is told of a day that is not over."""
+    if sees_all(store):
+        return []
+    return [
+        "With a read key, the figures of a day that is not over change at full hours (UTC), where at least "
+        f"{BATCH_MIN} more reports of the metric came; as many more are not in them yet."
+    ]
+
+
+def other_revs(store: Store, shown: StoredPlan) -> list[str]:
+    """Return a sentence for each other plan of a metric that has reports, the newest first."""
+    sentences = []
+    for other in store.plans(shown.plan.metric):
+        days = store.epochs(other.plan)
+        if days and other.plan.digest != shown.plan.digest:
+            sentences.append(f"Rev {other.plan.rev} has reports up to {max(days)}; revs do not join.")
+    return sentences
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def sentence_of(error: NotReady) -> str:
+    """Return why there is nothing to show yet, as a sentence."""
+    return f"{error.words[0].upper()}{error.words[1:]}."
+
+
+# The forms of pages, made of what parameters declare of themselves: labels, choices, and how fields look.
+
+
+LIST_SIZE_LEAST, LIST_SIZE_MOST = 14, 30
+"""Characters that a field of a list shows: a value that is cut could be read as another one."""
+
+
+@dataclass(frozen=True)
+class FormField:
+    """A field of a form."""
+
+    name: str
+    label: str
+    value: str
+    choices: Mapping[str, str] | None = None
+    """The words of each value on offer; None where any may be typed."""
+    look: Mapping[str, object] = field(default_factory=dict)
+    """Further attributes of its input."""
+    offers: Mapping[str, str] | None = None
+    """The words of values that are offered to who types one, where these are the last field with them."""
+
+
+def form(
+    schema: type[Parameters],
+    shown: Mapping[str, Any],
+    choices: Mapping[str, Collection[str]] | None = None,
+    first: Sequence[str] = (),
+) -> list[FormField]:
+    """Return the fields of all parameters that have a label: some `first`, then the others as they are declared.
+
+    A parameter that is shown as None has no field. `choices` are those that the store knows, by their words if these
+    are others.
+    """
+    declared, known = schema().fields, choices or {}
+    return [
+        each
+        for name in dict.fromkeys((*first, *declared))
+        if declared[name].metadata.get("label") and shown.get(name, "") is not None
+        for each in _fields(declared[name], shown.get(name, ""), known.get(name))
+    ]
+
+
+def as_typed(schema: type[Parameters]) -> dict[str, str]:
+    """Return the parameters of the request as they were sent, and the usual ones of what was left empty."""
+    usual = {name: "" if each.load_default is missing else each.load_default for name, each in schema().fields.items()}
+    return {name: request.args.get(name) or f"{default}" for name, default in usual.items()}
+
+
+def plans_of(store: Store, stored: StoredPlan) -> dict[str, str]:
+    """Return the plans of a metric, each with its rev; none where there is nothing to choose."""
+    plans = {each.plan.digest: str(each.plan.rev) for each in store.plans(stored.plan.metric)}
+    return plans if len(plans) > 1 else {}
+
+
+def _fields(declared: fields.Field[Any], value: Any, choices: Collection[str] | None) -> Iterator[FormField]:
+    name, label = str(declared.data_key or declared.name), declared.metadata["label"]
+    look = {**getattr(declared, "look", {}), **declared.metadata["look"]}
+    if choices is None and isinstance(declared.validate, validate.OneOf):
+        choices = declared.metadata.get("words") or list(declared.validate.choices)
+    words = choices if isinstance(choices, Mapping) or choices is None else {each: each for each in choices}
+    if isinstance(declared, fields.List):
+        assert isinstance(declared.validate, validate.Length)
+        slots = [*value, ""][: declared.validate.max]  # one more than are named
+        size = min(max(LIST_SIZE_LEAST, *map(len, slots)), LIST_SIZE_MOST)
+        for place, each in enumerate(slots, 1):
+            offers = words if place == len(slots) else None
+            yield FormField(name, f"{label} {place}", each, look={"list": name, "size": size}, offers=offers)
+        return
+    written = f"{value:f}" if isinstance(value, Decimal) else f"{value}"
+    yield FormField(name, label, written, words, look)
+
 
 SHARES_BY_DAY = f"Share of {DEVICES}. A day on which a share cannot be told is left out."
 SHARES_MOVED = f"Change in percentage points of the share among {DEVICES}."

@@ -3,12 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Generic, Self, TypeVar
 
 from dither_aggregator.store import Store
 from dither_aggregator.store.contract import REFUSED_DAYS
-from dither_aggregator.store.plans import GRACE
+from dither_aggregator.store.documents import GRACE
 from dither_aggregator.store.records import RefusedCount, RefusedKey, sum_refused
-from dither_aggregator.web.pages.capped import Capped
+
+# A list of which a page shows no more than the first.
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Capped(Generic[T]):
+    """The first of a list, and how many more there are."""
+
+    shown: Sequence[T]
+    left: int
+
+    @classmethod
+    def of(cls, rows: Sequence[T], most: int) -> Self:
+        """Return at most so many of them."""
+        return cls(rows[:most], max(len(rows) - most, 0))
+
 
 SHOWN_DAYS = 7
 ROWS_MAX = 100

@@ -9,12 +9,11 @@ from flask import render_template, request
 from marshmallow import fields
 
 from dither_aggregator.analysis.reading import WINDOWS
-from dither_aggregator.operations.scopes import READ
 from dither_aggregator.store import Store, StoredPlan, StoreError
-from dither_aggregator.store.access_keys import ACTIVE
+from dither_aggregator.store.document_kinds import ACTIVE, READ
 from dither_aggregator.web.allowed_hosts import is_local, name_of
 from dither_aggregator.web.embed_links import DAYS_MAX, FRAME, EmbedLink
-from dither_aggregator.web.pages.forms import FormField, form
+from dither_aggregator.web.pages.presentation import FormField, form
 from dither_aggregator.web.process_messages import HOST
 from dither_aggregator.web.query_parameters import (
     Day,

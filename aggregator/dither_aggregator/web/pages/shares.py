@@ -10,11 +10,11 @@ from dither_aggregator.analysis.shares import OneShareReading, SharesReading
 from dither_aggregator.analysis.significance import Ranked, Significance
 from dither_aggregator.analysis.snapshots import Snapshot
 from dither_aggregator.store import Store
-from dither_aggregator.web.charts.histogram import Histogram, draw_histogram
 from dither_aggregator.web.charts.scale import SHARES, end, percent, precise, rough, shorten
-from dither_aggregator.web.charts.shares import Plot, draw
+from dither_aggregator.web.charts.shares import Histogram, Plot, draw, draw_histogram
 from dither_aggregator.web.pages.presentation import (
     ANSWER_ROWS,
+    DEVICES,
     SHARES_BY_DAY,
     SHARES_MOVED,
     Cited,
@@ -23,9 +23,11 @@ from dither_aggregator.web.pages.presentation import (
     Presentation,
     R,
     ReadingAnswer,
+    count,
+    in_words,
+    rank_in_words,
     reach_in_words,
 )
-from dither_aggregator.web.pages.words import DEVICES, count, in_words, rank_in_words
 from dither_aggregator.web.queries import readable_tail, refuse_unknown
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER

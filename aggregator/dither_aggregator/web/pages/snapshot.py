@@ -19,10 +19,9 @@ from dither_aggregator.analysis.snapshots import Snapshot, read_snapshot
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.listings import immutable, no_snapshot
 from dither_aggregator.web.api.rowsets import CsvAsked, csv_file
-from dither_aggregator.web.long_lists import refuse_long
 from dither_aggregator.web.pages.presentation import Cited, Presentation
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.query_parameters import Parameters, query_parameters
+from dither_aggregator.web.query_parameters import Parameters, query_parameters, refuse_long
 from dither_shared.safe_output import file_name
 
 NOTHING = "With a read key, too little is told to show anything.", "No reports of this day are counted."

@@ -18,13 +18,14 @@ from dither_aggregator.analysis.tables.rows import TableRow
 from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import SHARES, Measure, shorten
 from dither_aggregator.web.charts.shares import Plot, draw, reach
-from dither_aggregator.web.pages.forms import FormField, form
 from dither_aggregator.web.pages.presentation import (
     SHARES_BY_DAY,
     SHARES_MOVED,
     Cited,
+    FormField,
     Presentation,
     ReadingAnswer,
+    form,
     reach_in_words,
 )
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, about

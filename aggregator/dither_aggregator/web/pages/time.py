@@ -17,10 +17,18 @@ from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import DayMark
 from dither_aggregator.web.charts.scale import SHARES, Measure, measure_of, shorten
 from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
-from dither_aggregator.web.pages.forms import FormField, form
-from dither_aggregator.web.pages.presentation import Presentation
+from dither_aggregator.web.pages.presentation import (
+    FormField,
+    Presentation,
+    count,
+    form,
+    in_batches,
+    lagging,
+    other_revs,
+    plan_state,
+    sentence_of,
+)
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.pages.words import count, in_batches, lagging, other_revs, plan_state, sentence_of
 from dither_aggregator.web.queries import SeriesAsked, asked_series, changed, series_asked
 from dither_aggregator.web.query_parameters import QueryParameters, asked_window, query_parameters
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from dither_aggregator.counting.folding import Counts
 from dither_aggregator.counting.folding import fold as fold_reports
 from dither_aggregator.store import Store
-from dither_aggregator.store.packing import fold_read, sum_segments
-from dither_aggregator.store.records import LogRead, Poison, Quarantined, Segment
+from dither_aggregator.store.records import LogRead, Poison, Quarantined, Segment, fold_read, sum_segments
 from dither_shared.shapes import ReportShape
 from tests.faults.aggregator.steps.processes import HELD_MAX, Processes, View, step
 

@@ -3,7 +3,7 @@
 from datetime import date
 
 from dither_aggregator.store import Receipt, Store
-from dither_aggregator.store.plans import GRACE
+from dither_aggregator.store.documents import GRACE
 from dither_shared.wire.problems import Problem
 from dither_shared.wire.reading import Group, Upload, parse_upload
 from tests.faults.aggregator.steps.processes import Processes, step

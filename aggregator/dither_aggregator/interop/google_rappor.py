@@ -18,22 +18,35 @@ A file that breaks these rules is refused with its line. A report that does is r
 
 import csv
 import gzip
+import hashlib
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from math import sqrt
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
+from dither.sending.transport import Answer, Outcome, Transport
+from dither_aggregator.analysis.decoding.decoder import Decoded
+from dither_aggregator.analysis.inference import Z
+from dither_aggregator.analysis.quality import mixed
 from dither_aggregator.counting.folding import Counts, fold
 from dither_shared.bloom import HASHES_MAX, JAVA_BITS_MAX, bloom_bits
 from dither_shared.errors import DitherError, InvalidParameter
+from dither_shared.mechanisms import RAPPOR
+from dither_shared.plan import Plan
+from dither_shared.registry import Registry
 from dither_shared.shapes import Bits
+from dither_shared.wire import GROUPS_MAX, ID_BITS, REPORTS_MAX
+from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 
 COHORTS_MAX = 1 << 14
 CELLS_MAX = 1 << 22
@@ -439,3 +452,182 @@ def _text(path: Path, line: int, raw: bytes) -> str:
         raise BadFile(
             path, line, f"must be UTF-8, got byte 0x{raw[error.start]:02x} as byte {error.start + 1}"
         ) from None
+
+
+# Counts that reports with these parameters do not have: of another collection, or of another file of parameters.
+#
+# A bit of a report is set with probability p* or q*, and of the Bloom bits of a value one is set at least and h at
+# most. So it is bounded how often each bit is set, and how many bits all reports have, whatever clients answered; the
+# laws are those of `analysis/quality.py`. A client that sent several reports has the same permanent noise in them:
+# it is allowed to have sent `repeats`. However many it sent, each bit is set with probability p or q.
+
+
+LEVEL = 1e-9
+"""How rarely sound counts are called impossible, at most: proved of sums, by a t law of what is decoded."""
+ROUNDING = 1e-9
+"""Other texts hold all or nothing, but for the last digits, where bits tell nothing of them."""
+REPEATS = 30
+"""So many reports a client may have sent: google/rappor's clients repeat the noise of a value in each."""
+
+
+def implausible(counts: Counts, params: Params, repeats: int = REPEATS) -> Iterator[str]:
+    """Yield why the counts of all cohorts, int64[m, k + 1], are not those of reports with these parameters."""
+    there = np.flatnonzero(counts[:, 0])
+    if not len(there):
+        return
+    n, bits = counts[there, :1], counts[there, 1:]
+    level = LEVEL / (bits.size + 1) / 2
+    ends = sorted((float(params.p), float(params.q)))
+    low, high = sorted((float(params.p_star), float(params.q_star)))
+    rates = [params.p_star + (params.q_star - params.p_star) * held / params.k for held in (1, params.h)]
+    least, most = sorted(map(float, rates))
+    total, trials = np.array([bits.sum()]), int(n.sum()) * params.k
+    chance = np.minimum(mixed(total, trials, ends[0], ends[1]), mixed(total, trials, least, most, repeats))
+    if chance[0] < level:
+        has = f"{int(total[0]) / int(n.sum()):,.2f} of {params.k} bits are set in a report on average"
+        yield f"{has}, and {least * params.k:,.2f} to {most * params.k:,.2f} are by these parameters"
+    chances = np.minimum(mixed(bits, n, ends[0], ends[1]), mixed(bits, n, low, high, repeats))
+    if off := int((chances < level).sum()):
+        row, bit = np.unravel_index(int(chances.argmin()), chances.shape)
+        yield (
+            f"{off:,} of {bits.size:,} bits are set too rarely or too often: bit {bit} of cohort {there[row]} in "
+            f"{bits[row, bit]:,} of {n[row, 0]:,} reports, where {low:.1%} to {high:.1%} of them have it"
+        )
+
+
+def unbelievable(decoded: Decoded, params: Params, repeats: int = REPEATS) -> Iterator[str]:
+    """Yield why what was decoded cannot be of reports: the texts that the list misses hold from none to all.
+
+    The part `kept` of a bit's variance is a client's permanent noise, which its reports have in common.
+    """
+    permanent = params.f / 2 * (1 - params.f / 2) * (params.q - params.p) ** 2
+    kept = permanent and permanent / min(rate * (1 - rate) for rate in (params.p_star, params.q_star))
+    error = (decoded.unexplained_upper - decoded.unexplained_lower) / (2 * Z) * sqrt(1 + (repeats - 1) * kept)
+    far = error * float(stdtrit(max(decoded.error_freedom, 1.0), 1 - LEVEL / 2)) + ROUNDING
+    if not -far <= decoded.unexplained <= 1 + far:
+        yield (
+            f"strings that are not in the list would hold {decoded.unexplained:.0%} of the reports (95 % interval: "
+            f"{decoded.unexplained_lower:.0%} to {decoded.unexplained_upper:.0%}), and must hold 0 % to 100 %"
+        )
+
+
+# Taking over reports that google/rappor's clients made: through the ordinary wire, as if devices sent them.
+#
+# An upload's id is a digest of what the file holds and of the plan. So a second run, within the seven days that the
+# aggregator remembers ids, counts nothing twice, and a run that was cut off goes on where it was.
+
+
+REPORTS_AT_ONCE_MAX = 10_000_000
+"""Reports of one file: they are held in memory, at about 200 bytes each."""
+UPLOAD_BYTES = 96 * 1024
+"""About the bytes of reports in one upload: padded to a power of two it stays below the wire's limit."""
+ATTEMPTS = 5
+WAIT_S = 2.0
+
+
+@dataclass(frozen=True)
+class Imported:
+    """How many reports of a file were counted."""
+
+    counted: int
+    counted_before: int
+    """By an earlier run with the same file."""
+
+
+def plan_for(registry: Registry, metric: str, params: Params) -> Plan:
+    """Return the plan of a text metric whose parameters are those of the file; raise DitherError where they differ."""
+    asked = registry.metrics.get(metric)
+    if asked is None:
+        raise DitherError(f"the registry has no metric {metric!r}; it has {', '.join(registry.metrics)}")
+    if asked.cells.name != RAPPOR.name:
+        raise DitherError(f"metric {metric} must be of kind text, got {asked.kind.name}")
+    try:
+        of_file = RAPPOR.of_probabilities(params.k, params.h, params.f, params.p, params.q)
+    except InvalidParameter as error:
+        raise DitherError(f"reports with these parameters cannot be counted together with new ones: {error}") from None
+    ours = {**asked.mechanism.parameters(), "m": asked.cells.count}
+    theirs = {**of_file.parameters(), "m": params.m}
+    if theirs != ours:
+        differ = ", ".join(f"{name} {theirs[name]}, not {ours[name]}" for name in ours if ours[name] != theirs[name])
+        raise DitherError(f"the file's parameters must be those of metric {metric}, got {differ}")
+    return asked.plan
+
+
+def import_reports(
+    reports: Iterable[Report],
+    plan: Plan,
+    transport: Transport,
+    on_upload: Callable[[int, int], None] = lambda done, total: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Imported:
+    """Send reports and wait for each receipt. Raises DitherError when the aggregator does not take them.
+
+    Calls `on_upload` with the reports that are done and all that there are, after each upload.
+    """
+    digest, by_cohort = _gather(reports, plan)
+    total, done, before = sum(map(len, by_cohort.values())), 0, 0
+    for number, groups in enumerate(_uploads(by_cohort, plan)):
+        # One digest a place: uploads of a file differ, and those of the next run are the same.
+        upload_id = new_upload_id(lambda bits, number=number: _drawn_number(digest, number, bits))  # type: ignore[misc]
+        answer = _send(transport, upload_id, encode_upload(upload_id, groups), sleep)
+        count = sum(len(group[2]) for group in groups)
+        done += count
+        before += count if answer.duplicate else 0
+        on_upload(done, total)
+    return Imported(total - before, before)
+
+
+def _gather(reports: Iterable[Report], plan: Plan) -> tuple[bytes, dict[int, list[str]]]:
+    """Return the digest of all reports, and each cohort's as they are on the wire."""
+    shape = Bits(plan.mechanism.shape.size)
+    digest = hashlib.sha256(f"{plan.metric} {plan.digest}".encode("ascii"))
+    by_cohort: dict[int, list[str]] = {}
+    for number, report in enumerate(reports):
+        if number == REPORTS_AT_ONCE_MAX:
+            raise DitherError(f"a file of at most {REPORTS_AT_ONCE_MAX:,} reports can be imported; split it")
+        digest.update(f"\n{report.client!r} {report.cohort} {report.bits}".encode())
+        by_cohort.setdefault(report.cohort, []).append(shape.to_wire(report.bits))
+    return digest.digest(), by_cohort
+
+
+def _drawn_number(digest: bytes, place: int, bits: int) -> int:
+    assert bits == ID_BITS
+    return int.from_bytes(hashlib.sha256(digest + place.to_bytes(8, "big")).digest()[: bits // 8], "big")
+
+
+def _uploads(by_cohort: dict[int, list[str]], plan: Plan) -> Iterator[list[WireGroup]]:
+    """Yield the groups of each upload, within the wire's limits, in the order of the cohorts."""
+    width = max((len(report) + 3 for listed in by_cohort.values() for report in listed[:1]), default=1)
+    room_max = min(REPORTS_MAX, UPLOAD_BYTES // width)
+    groups: list[WireGroup] = []
+    room = room_max
+    for cohort, listed in sorted(by_cohort.items()):
+        place = 0
+        while place < len(listed):
+            part = listed[place : place + room]
+            groups.append((plan.metric, plan.digest, part, cohort if plan.cells.several else None))
+            place += len(part)
+            room -= len(part)
+            if not room or len(groups) == GROUPS_MAX:
+                yield groups
+                groups, room = [], room_max
+    if groups:
+        yield groups
+
+
+def _send(transport: Transport, upload_id: str, body: bytes, sleep: Callable[[float], None]) -> Answer:
+    again = "run it again: what was taken is not counted twice"
+    answer = transport.post(upload_id, body, lambda: None)
+    for attempt in range(1, ATTEMPTS):
+        if answer.outcome is not Outcome.KEPT:
+            break
+        sleep(WAIT_S * attempt)
+        answer = transport.post(upload_id, body, lambda: None)
+    if answer.outcome is Outcome.STOPPED:
+        made_by = "`dither keys create write` makes one"
+        raise DitherError(f"the aggregator did not take the key ({answer.detail}); {made_by}")
+    if answer.outcome is not Outcome.ACCEPTED:
+        raise DitherError(f"the aggregator did not take an upload ({answer.detail}); {again}")
+    if answer.rejected:
+        raise DitherError(f"the aggregator refused {answer.rejected} reports; is its registry this one? then {again}")
+    return answer

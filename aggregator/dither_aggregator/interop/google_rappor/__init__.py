@@ -1,1 +1,0 @@
-"""google/rappor: its parameter, count and report files, read, decoded and imported."""

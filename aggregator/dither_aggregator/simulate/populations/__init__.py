@@ -1,1 +1,0 @@
-"""The demo's populations: what is asked of simulated devices, and their true answers."""
