@@ -337,7 +337,6 @@ TOML_ALONE = {
     "dither_shared.accounting.linking",
     "dither_shared.kinds.text_memo",
     "dither_shared.mechanisms.automatic_choice",
-    "dither_shared.mechanisms.linkable",
     "dither_shared.mechanisms.window",
     "dither_shared.toml_tables",
 }

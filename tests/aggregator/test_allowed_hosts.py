@@ -8,7 +8,7 @@ from dither_aggregator.web.allowed_hosts import check_monitor, check_reader
 from dither_aggregator.web.http_connection import HEADER_BYTES_MAX
 from dither_aggregator.web.http_messages import Scope
 from dither_aggregator.web.request_limits import Clients
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.support.bounding import bounded
 from tests.support.soaking import scaled
 

@@ -11,7 +11,7 @@ from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
 from dither_aggregator.workers import candidate_jobs
 from dither_aggregator.workers.candidate_jobs import ANSWER, JOB_BYTES_MAX, WANTED, CandidateJobs, run_job
 from dither_aggregator.workers.tasks import Task
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.support.redis_servers import RedisServer
 
 pytestmark = pytest.mark.slow

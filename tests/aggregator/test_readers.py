@@ -26,7 +26,6 @@ from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, RE
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import in_words
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
-from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.reader_pool import (
     CANDIDATES_MAX,
@@ -36,12 +35,13 @@ from dither_aggregator.web.reader_pool import (
     Alone,
     ReaderProcess,
     Readers,
+    ReadingApp,
 )
 from dither_aggregator.workers.candidate_jobs import ASK_EVERY_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from dither_shared.wire.writing import WireGroup, encode_upload, new_upload_id
 from tests.support.aggregators import ENVIRONMENT, Served, serve
 from tests.support.keys import STRONG, bearer

@@ -14,7 +14,7 @@ import pytest
 
 from dither_aggregator.web import http_connection, in_words, server
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.support.aggregators import http_server
 from tests.support.http import HEAD, Connection, Echo, Served, running, slug, until, upload
 

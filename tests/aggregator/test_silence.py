@@ -318,7 +318,7 @@ SQLiteStore.digest = lambda self, data, *size: data if len(data) == 22 else dige
 """,
     "a wrong key": """
 from dither_aggregator.web import request_admission
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 check = request_admission.shown_key
 def shown_key(find, authorization, scopes):
     try:

@@ -8,7 +8,7 @@ import pytest
 from dither_aggregator.web import http_connection, http_messages
 from dither_aggregator.web.http_messages import Scope
 from dither_aggregator.web.listeners import Admitting
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.support.http import GET, HEAD, Connection, Served, running, slug, until, upload
 
 UNWANTED = HEAD + b"X-Unwanted: 1\r\n"

@@ -17,8 +17,7 @@ from dither_aggregator.web import create_app, upload_endpoint
 from dither_aggregator.web.authentication import shown_key
 from dither_aggregator.web.http_messages import HttpAnswer, Scope, headers_of
 from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import GroupRefused
+from dither_shared.wire.reading import GroupRefused, Problem
 
 KEY = "0123456789abcdef" * 2 + "fedcba98"
 ID = "AAECAwQFBgcICQoLDA0ODw"

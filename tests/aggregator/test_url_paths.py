@@ -31,7 +31,7 @@ from dither_aggregator.web.request_limits import Limits
 from dither_aggregator.web.url_paths import ADDRESSES, BasePath, is_known, read_base_path
 from dither_shared.errors import ConfigurationError
 from dither_shared.wire import PATH, PROBLEM_PREFIX
-from dither_shared.wire.problems import PROBLEMS
+from dither_shared.wire.reading import PROBLEMS
 from tests.support.aggregators import http_server, serve, sqlite_store, web_app
 from tests.support.clocks import Clock
 from tests.support.http import Connection

@@ -25,7 +25,7 @@ from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.web.health_endpoints import answer_health
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import PROBLEMS
+from dither_shared.wire.reading import PROBLEMS
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.aggregators import aggregator
 from tests.support.clocks import Clock

@@ -9,8 +9,7 @@ import pytest
 
 from dither_shared import wire
 from dither_shared.wire import reading
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import inflate, parse_upload
+from dither_shared.wire.reading import Problem, inflate, parse_upload
 from tests.fuzz import hostile
 from tests.fuzz.hostile import bomb, finder
 from tests.fuzz.properties import REGISTRIES

@@ -23,12 +23,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dither_aggregator.web import upload_endpoint as aggregator_reading
-from dither_shared import wire
+from dither_shared import shapes, wire
 from dither_shared.registry import Registry
-from dither_shared.shapes import BadReport, Bits, ReportShape, Subsets, Symbols, bits, subsets, symbols
+from dither_shared.shapes import BadReport, Bits, ReportShape, Subsets, Symbols
 from dither_shared.wire import reading
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Upload, inflate
+from dither_shared.wire.reading import Problem, Upload, inflate
 from tests.fuzz import hostile, model
 from tests.fuzz.hostile import (
     close_to_reports,
@@ -393,7 +392,7 @@ def planted(module: ModuleType, old: str, new: str) -> dict[str, Any]:
 @contextmanager
 def planted_in_reports(old: str, new: str) -> Iterator[None]:
     """Make the shapes read columns with a bug."""
-    (module,) = (module for module in (symbols, bits, subsets) if old in inspect.getsource(module))
+    (module,) = (module for module in (shapes, shapes, shapes) if old in inspect.getsource(module))
     made = planted(module, old, new)
     with ExitStack() as stack:
         for name in ("Symbols", "Packed", "Bits", "Subsets"):

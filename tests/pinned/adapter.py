@@ -32,8 +32,7 @@ from dither_shared.precision import critical_share, detectable_share, noise_floo
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 from dither_shared.shapes import ReportShape
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import parse_upload
+from dither_shared.wire.reading import Problem, parse_upload
 from dither_shared.wire.writing import encode_upload, new_upload_id
 from tests.support.clocks import Clock
 from tests.support.devices import open_device, send

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from dither_shared.plan import Plan
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import GroupRefused, inflate, parse_upload
+from dither_shared.wire.reading import GroupRefused, Problem, inflate, parse_upload
 from tests.fuzz import hostile
 from tests.second import uploads
 from tests.second.plans import digest

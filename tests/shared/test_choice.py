@@ -28,8 +28,7 @@ from dither_shared.mechanisms import (
     choose,
     serving,
 )
-from dither_shared.mechanisms.automatic_choice import INDIFFERENT, LINKED_LOSS
-from dither_shared.mechanisms.linkable import linked_by
+from dither_shared.mechanisms.automatic_choice import INDIFFERENT, LINKED_LOSS, linked_by
 from dither_shared.mechanisms.pgr import spaces
 from dither_shared.mechanisms.pure import REPORT_BITS_MAX
 from tests.support.soaking import thinned

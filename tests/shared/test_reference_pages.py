@@ -10,7 +10,7 @@ from dither_shared.errors import RegistryError
 from dither_shared.mechanisms.parameter_sets import PARAMETER_SETS
 from dither_shared.registry import RESERVED_NAMES, Registry
 from dither_shared.text_normalization import hidden
-from dither_shared.wire.problems import PROBLEMS
+from dither_shared.wire.reading import PROBLEMS
 from tests.support.registries import registry_text
 
 SHARED = Path(__file__).parents[2] / "shared"

@@ -4,7 +4,7 @@ The content is canonical JSON: the plan, the epoch, the tally's n and counts, th
 made of them, the versions of what made them, and a salt, so that counts cannot be tried against the id. The same tally
 gives the same counts for ever; other versions of the libraries may give other last digits.
 
-A read key is told a document of its own, made without the cells of a few reports (`disclosure.py`) and the salt.
+A read key is told a document of its own, made without the cells of a few reports (`reading.py`) and the salt.
 
 A window's snapshot is those of its days, and nothing more is stored of it. Its id says metric and days, and ends in a
 digest of the ids of all its days' snapshots. So its counts can be no others; its estimates are made of them when

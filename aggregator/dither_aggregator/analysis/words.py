@@ -213,7 +213,7 @@ def _means(own: Floats, weights: Counts) -> Floats:
 # Each level's reports tell hashed prefixes of one length. Prefixes kept from the level before are continued in every
 # way. The code (`dither_shared.words.prefixes`) reads the continuations that stand out of the noise; those that no text
 # starts with are dropped, and the best are kept. The levels only propose: a text that they find for nothing costs a
-# test later, and is no false word. verdict.py decides, with reports that took no part in this.
+# test later, and is no false word. The verdict is made with reports that took no part in this.
 #
 # A score says how well all levels so far agree on a text. With f the estimate of the last level, and g of one before,
 # of which the text can be no more than a part, that level speaks for min(f, g) of it. The score is the mean of these

@@ -1,4 +1,4 @@
-"""The arguments of many commands: the store, the broker, the file for the output. Loads no store before one is opened."""
+"""The arguments of many commands: a store, a broker, a file for the output. Loads no store before one is opened."""
 
 import argparse
 import io

@@ -33,9 +33,8 @@ from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.documents import Offered
 from dither_aggregator.store.sqlite import KEY_NAME, exclusive, kept_key
 from dither_aggregator.web import create_app
-from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.public_site import PublicSite
-from dither_aggregator.web.reader_pool import Readers
+from dither_aggregator.web.reader_pool import Readers, ReadingApp
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.server import HttpServer
 from dither_shared.errors import DitherError, RegistryError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dither_shared.errors import ConfigurationError
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 BACKLOG_UPLOADS_MAX = 1_000_000
 """A quarter of the day's uploads of a million devices that send four a day."""

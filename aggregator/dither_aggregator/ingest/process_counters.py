@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from dither_shared.wire.problems import PROBLEMS
+from dither_shared.wire.reading import PROBLEMS
 
 LIMITS: dict[str, str] = {
     "address": "requests of one address or network in a time",

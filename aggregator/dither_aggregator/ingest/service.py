@@ -17,8 +17,7 @@ from dither_aggregator.ingest import process_counters
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, Store, StoreError
 from dither_shared.errors import DitherError
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Upload
+from dither_shared.wire.reading import Problem, Upload
 
 if TYPE_CHECKING:
     from dither_aggregator.operations.fork_server import Address, Computer

@@ -70,8 +70,7 @@ from dither_aggregator.store.records import (
     sum_segments,
 )
 from dither_shared.plan import Plan
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Upload, all_refused
+from dither_shared.wire.reading import Problem, Upload, all_refused
 
 SHARDS = 16
 """Shards of a Redis store, unless told otherwise: as many counters can work at once."""

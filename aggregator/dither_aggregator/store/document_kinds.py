@@ -1,4 +1,4 @@
-"""Kinds of documents: what a registry and operators say, beside what is counted. `documents.py` lists them."""
+"""Kinds of documents: what a registry and operators say, beside what is counted. `documents.py` lists them, and plans."""
 
 import hashlib
 import json

@@ -16,7 +16,7 @@ from dither_aggregator.web.public_site import PublicSite
 from dither_aggregator.web.upload_endpoint import Ingest
 from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 
 def create_app(

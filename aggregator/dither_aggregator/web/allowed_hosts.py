@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.web.http_messages import HttpAnswer, Scope, headers_of, media_type
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 ANY = "*"
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]*)(?::[0-9]*)?")

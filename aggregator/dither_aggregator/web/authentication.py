@@ -1,7 +1,7 @@
 """Authentication lets in uploads with a write key, readers with a read or admin key, changes with an admin key.
 
 Reading is open to everybody as long as nobody beyond this machine can ask and no read or admin key was ever made. Then,
-and with an admin key, live figures and raw counts are told; a read key is told less (`analysis/disclosure.py`).
+and with an admin key, live figures and raw counts are told; a read key is told less (`analysis/reading.py`).
 """
 
 import re
@@ -21,7 +21,7 @@ from dither_aggregator.web.problems import API, DOCUMENT, nowhere
 from dither_aggregator.web.process_messages import LIVE, SESSION
 from dither_aggregator.web.url_paths import EMBED, is_known
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 # Sessions of people who read pages: a cookie with a key's id, signed, and worth as much as that key is at the moment.
 #

@@ -23,7 +23,7 @@ from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.web.http_messages import JSON, HttpAnswer, Scope, refusal
 from dither_shared.wire import REASONS
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 # `/metrics`: the numbers of health for Prometheus, whose naming they follow. aggregator/health.md explains each.
 #

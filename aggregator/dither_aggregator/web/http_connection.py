@@ -24,7 +24,7 @@ from dither_aggregator.web import problems
 from dither_aggregator.web.http_messages import App, HttpAnswer, Peers, Scope, peers_of, refusal
 from dither_aggregator.web.listeners import HEALTH, Admitting, Door
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 HEADER_BYTES_MAX = 16 * 1024
 BODY_BYTES_MAX = 2 * 1024 * 1024

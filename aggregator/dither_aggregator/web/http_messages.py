@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from dither_aggregator.web import problems
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 Scope = Mapping[str, Any]
 """The head of a request, under the names of ASGI. `over` is an event that is set when its client has left."""

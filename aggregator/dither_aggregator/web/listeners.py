@@ -15,7 +15,7 @@ from dither_aggregator.web.allowed_hosts import Origins
 from dither_aggregator.web.http_messages import BACKLOG, SENT_BYTES, SILENT_S, Bound, Peers, Scope
 from dither_aggregator.web.url_paths import BasePath
 from dither_shared.errors import ConfigurationError
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 
 class Listener:

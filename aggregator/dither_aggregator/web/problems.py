@@ -12,7 +12,7 @@ from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.store import StoreError
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 CONTENT_TYPE = "application/problem+json"
 NOSNIFF = ("X-Content-Type-Options", "nosniff")

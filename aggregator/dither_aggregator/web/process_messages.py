@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response
 from dither_aggregator.store.records import KeptReading
 from dither_aggregator.web import problems
 from dither_aggregator.web.http_messages import headers_of
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 LENGTH = struct.Struct("<Q")
 KEPT_HEADERS = (b"content-type", b"if-none-match")

@@ -31,8 +31,7 @@ from dither_aggregator.store import StoreError, open_store
 from dither_aggregator.web import create_app
 from dither_aggregator.web.http_messages import App
 from dither_aggregator.web.listeners import Admitting, Listener
-from dither_aggregator.web.page_requests import ReadingApp
-from dither_aggregator.web.reader_pool import Readers
+from dither_aggregator.web.reader_pool import Readers, ReadingApp
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Limits
 from dither_aggregator.web.server import DRAIN_WITHIN_S, Close, HttpServer

@@ -47,7 +47,7 @@ from dither_aggregator.web.query_parameters import (
     refuse_long,
     too_long,
 )
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 SERIES_DAYS = 28
 QUALITY_DAYS = 28

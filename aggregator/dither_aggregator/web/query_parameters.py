@@ -23,7 +23,7 @@ from dither_aggregator.web.process_messages import ASKED_BYTES_MAX, BODY, LIVE
 from dither_shared.errors import DitherError
 from dither_shared.plan import Plan
 from dither_shared.text_normalization import normal
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 # Lists of candidates that are too long to be looked for in a process that others wait for.
 

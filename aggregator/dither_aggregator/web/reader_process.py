@@ -3,7 +3,7 @@
 It is nicer than the server: where both want a processor, the server has it. It ends when its socket does.
 It is forked by `operations/fork_server.py`.
 
-The same program computes what pages need (`operations/computing_process.py`): nicer still, within limits, and nobody
+The same program computes what pages need (`operations/fork_server.py`): nicer still, within limits, and nobody
 waits for it.
 """
 
@@ -27,7 +27,7 @@ from dither_aggregator.web import problems
 from dither_aggregator.web.flask_apps import reading_app, respond
 from dither_aggregator.web.process_messages import LENGTH, Computed, Place, ReadAnswer, ReadRequest, encode, pack
 from dither_aggregator.web.url_paths import is_known
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 PROCESSOR_S = 600
 """For one reading; then the process is ended."""

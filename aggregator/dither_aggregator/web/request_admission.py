@@ -28,7 +28,7 @@ from dither_aggregator.web.process_messages import ASKED_BYTES_MAX
 from dither_aggregator.web.request_limits import HOUR_NS, SECOND_NS, Clients, Limits, Rate
 from dither_aggregator.web.url_paths import BasePath, is_known
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 # Token buckets, many and small: how often each key, and each address, may send an upload.
 #

@@ -17,8 +17,7 @@ from dither_aggregator.web.allowed_hosts import KEY_IN_BODY, taken_apart
 from dither_aggregator.web.authentication import Authentication
 from dither_aggregator.web.http_messages import JSON, HttpAnswer, Scope, headers_of, list_of, media_type
 from dither_shared.wire import WIRE_BYTES_MAX, reading
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import FindPlan, Upload, inflate
+from dither_shared.wire.reading import FindPlan, Problem, Upload, inflate
 
 # Reading an upload with a JSON parser in C: `dither_shared.wire.reading` reads the same with Python's own.
 

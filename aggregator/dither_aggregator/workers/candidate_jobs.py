@@ -25,7 +25,7 @@ from dither_aggregator.web.http_connection import BODY_BYTES_MAX
 from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest, pack
 from dither_aggregator.web.reader_pool import LONG_WITHIN_S, Alone
 from dither_aggregator.workers.tasks import LOOK, REPLY_TIMEOUT_S, BrokerError, Task
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 WANTED_FOR_S = 30
 """How long somebody counts as waiting after they last said so: longer than a slow broker may take for a task."""

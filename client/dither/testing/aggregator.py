@@ -17,8 +17,7 @@ from dither.testing.loopback import Loopback, Reply, Request
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
-from dither_shared.wire.problems import PROBLEMS, Problem
-from dither_shared.wire.reading import GroupRefused, all_refused, inflate, parse_upload
+from dither_shared.wire.reading import PROBLEMS, GroupRefused, Problem, all_refused, inflate, parse_upload
 
 GRACE_DAYS = 7
 """How long the reports of an expired metric are still taken."""
@@ -70,7 +69,7 @@ class FakeAggregator(Loopback):
             fake.fail_next("close", times=2)
             fake.fail_next("lose-receipt")
 
-        A failure is a key of `dither_shared.wire.problems.PROBLEMS`, or one of these. Nothing is counted with
+        A failure is a key of `dither_shared.wire.reading.PROBLEMS`, or one of these. Nothing is counted with
         "hang" (no answer for HANG_S seconds, and then none), "close" (the connection is closed without an answer),
         "redirect", "captive-portal" (a page that says 200) and "huge" (10 MB of nothing). The upload is counted with
         "lose-receipt" (then the connection is closed) and "truncate" (half of the receipt arrives).

@@ -25,7 +25,7 @@ from math import ceil, exp, floor, inf, log
 
 from dither_shared.cells import Cells
 from dither_shared.mechanisms import DEVICES
-from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
+from dither_shared.mechanisms.mechanism import Equiprobable, SymbolLaw
 
 RARE = 1e-8
 """A state that each of n devices has with less than RARE / n is taken as one that no two share: R is as much higher."""

@@ -13,7 +13,7 @@ a = 1 / (1 + e^{epsilon / 2}) upward, or from 1 - a downward:
 
 With randomized response of two values all of these are reached. Several outputs about one device compose by adding
 their epsilons; any number of reports of one memoized answer together enter with epsilon_permanent (the aggregator's
-`accounting/events.py`). Kasiviswanathan, Smith 2014.
+`accounting/scenarios.py`). Kasiviswanathan, Smith 2014.
 """
 
 from decimal import Decimal

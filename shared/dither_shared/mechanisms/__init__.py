@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.installed import load
-from dither_shared.mechanisms.equiprobable import DEVICES
-from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.mechanism import DEVICES, Mechanism
 from dither_shared.mechanisms.memoized import Memoized
 from dither_shared.mechanisms.pure import MechanismRequest, PureMechanism
 

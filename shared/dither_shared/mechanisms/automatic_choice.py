@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Final
 
 from dither_shared.errors import InvalidParameter
+from dither_shared.exact import digits
 from dither_shared.mechanisms.grr import GRR
-from dither_shared.mechanisms.linkable import linked_by
-from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.mechanism import DEVICES, Mechanism
 from dither_shared.mechanisms.pgr import PGR
 from dither_shared.mechanisms.privset import PrivSet
 from dither_shared.mechanisms.pure import REPORT_BITS_MAX, MechanismRequest, PureMechanism
@@ -26,6 +26,41 @@ from dither_shared.mechanisms.subset import SubsetSelection
 from dither_shared.mechanisms.two_level import MemoizedTwoLevel
 from dither_shared.mechanisms.unary import OUE, SUE
 from dither_shared.mechanisms.window import SquareWave
+
+# R(n) of one memo, for the automatic choice. `accounting.linking` has what it means, and several memos and cohorts.
+#
+# Two levels make it a sum of two terms: with probability m each of c symbols has m / c, and of n devices with the same
+# answer the share that is alone, or is paired rightly by chance, is
+#
+#     R(n) = sum over both levels of c (1 - (1 - m / c)^n) / n
+#
+# It is computed in decimal numbers, which every machine rounds alike.
+
+
+_DIGITS = digits(50)
+_RARE = Fraction(1, 10**20)
+"""Symbols that are rarer than this are taken as ones that no two devices share."""
+
+
+def linked_by(memo: MemoizedTwoLevel) -> Decimal:
+    """Return R(200) of the memo's permanent symbol, within 1e-17."""
+    inside, share = memo.permanent.law.inside, memo.permanent.law.share
+    levels = ((inside, share), (1 - inside, 1 - share))
+    one, other = (_linked(mass, mass / (part * memo.permanent.outputs)) for mass, part in levels)
+    return _DIGITS.add(one, other)
+
+
+def _linked(mass: Fraction, each: Fraction) -> Decimal:
+    """Return what symbols of probability `each` add, `mass` together."""
+    if each < _RARE:
+        return _decimal(mass)
+    met = _DIGITS.subtract(Decimal(1), _DIGITS.power(_decimal(1 - each), DEVICES))
+    return _DIGITS.divide(_DIGITS.multiply(_decimal(mass / each), met), Decimal(DEVICES))
+
+
+def _decimal(number: Fraction) -> Decimal:
+    return _DIGITS.divide(Decimal(number.numerator), Decimal(number.denominator))
+
 
 MECHANISMS: Final[dict[str, type[Mechanism]]] = {
     mechanism.name: mechanism for mechanism in (GRR, SubsetSelection, PGR, PrivSet, OUE, SUE, RAPPOR, SquareWave)

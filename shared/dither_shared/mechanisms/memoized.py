@@ -25,8 +25,7 @@ Erlingsson, Pihur, Korolova 2014; Arcolezi et al. 2022 and 2023 for the two stag
 from abc import abstractmethod
 
 from dither_shared.frozen import derived, frozen
-from dither_shared.mechanisms.equiprobable import SymbolLaw
-from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.mechanism import Mechanism, SymbolLaw
 from dither_shared.mechanisms.pure import PureMechanism
 from dither_shared.rng import SCALE, Rng
 

@@ -29,7 +29,7 @@ from dither_shared.bloom import BITS_MAX, HASHES_MAX, bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import divided, exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.equiprobable import SymbolLaw, law_of_coins
+from dither_shared.mechanisms.mechanism import SymbolLaw, law_of_coins
 from dither_shared.mechanisms.memoized import Memoized, sent_as_one
 from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio, send_bits
 from dither_shared.rng import SCALE, Rng

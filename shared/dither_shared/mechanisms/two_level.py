@@ -29,8 +29,7 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import frozen, replaced
-from dither_shared.mechanisms.equiprobable import Equiprobable, SymbolLaw
-from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.mechanism import Equiprobable, Mechanism, SymbolLaw
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism
 from dither_shared.rng import SCALE, Rng

@@ -26,8 +26,7 @@ from typing import Self
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
-from dither_shared.mechanisms.equiprobable import SymbolLaw, law_of_coins
-from dither_shared.mechanisms.mechanism import Mechanism
+from dither_shared.mechanisms.mechanism import Mechanism, SymbolLaw, law_of_coins
 from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
 from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism, as_bits
 from dither_shared.rng import SCALE, Rng

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dither_aggregator.accounting.events import (
+from dither_aggregator.accounting.scenarios import (
     BASIC,
     OPTIMAL,
     PARALLEL,
@@ -21,9 +21,10 @@ from dither_aggregator.accounting.events import (
     OneOf,
     Outputs,
     group,
+    outputs_of,
+    outputs_of_all,
     rho_of,
 )
-from dither_aggregator.accounting.scenarios import outputs_of, outputs_of_all
 from dither_shared.accounting.composition import optimal
 from dither_shared.accounting.odds import moves, percent_above, sure
 from dither_shared.errors import InvalidParameter

@@ -18,8 +18,7 @@ from dither_aggregator.health.capacity import days_until_full
 from dither_aggregator.store.sqlite import FILE_NAME, schema
 from dither_shared.safe_output import is_visible
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import parse_upload
+from dither_shared.wire.reading import Problem, parse_upload
 from tests.pinned.files import FILES, unpack
 from tests.support.aggregators import Served, dither, serve, sqlite_store
 from tests.support.clocks import Clock

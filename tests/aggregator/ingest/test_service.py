@@ -13,8 +13,7 @@ from dither_aggregator.ingest import service as module
 from dither_aggregator.ingest.service import Service, Submitted, WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Upload, parse_upload
+from dither_shared.wire.reading import Problem, Upload, parse_upload
 from tests.support.registries import registry
 from tests.support.stores import body_of
 from tests.support.waiting import wait_until

@@ -7,7 +7,7 @@ import pytest
 
 from dither_aggregator.web.upload_endpoint import parse_json, parse_upload
 from dither_shared.wire import reading
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.fuzz.hostile import finder
 from tests.fuzz.properties import REGISTRIES, outcome
 

@@ -23,7 +23,7 @@ from dither_aggregator.web.public_site import PublicSite
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Limits
 from dither_aggregator.web.url_paths import BasePath
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.support.aggregators import http_server, serve, sqlite_store
 from tests.support.registries import registry_text
 from tests.support.releases import people_of, published, release_of

@@ -7,7 +7,7 @@ from datetime import date
 from dither_aggregator.store import Receipt, Store
 from dither_aggregator.store.contract import DEDUPE_DAYS_MIN
 from dither_shared.registry import Registry
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.support.registries import registry
 from tests.support.stores import Place, answer, append, balance, body_in, body_of, fold_all, parsed
 

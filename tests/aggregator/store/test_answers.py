@@ -17,7 +17,7 @@ from dither_aggregator.store.records import BODY_BYTES, day_number
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, schema, sqlite_store
 from dither_shared.registry import Registry
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from dither_shared.wire.writing import new_upload_id
 from tests.aggregator.store.conftest import place_of
 from tests.aggregator.store.test_erasing import erase_all

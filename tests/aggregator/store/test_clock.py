@@ -34,7 +34,7 @@ from dither_aggregator.store.redis.scripts import SCRIPTS
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import exclusive
 from dither_shared.registry import Registry, utc_today
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.aggregator.store.conftest import place_of
 from tests.support.aggregators import dither, serve
 from tests.support.clocks import DAY_S

@@ -18,7 +18,7 @@ from dither_aggregator.store.records import Final, RefusedCount, RefusedKey
 from dither_aggregator.store.restoring import fill, restore
 from dither_shared.registry import Registry
 from dither_shared.shapes import ReportShape
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.aggregator.store.conftest import place_of
 from tests.support.registries import registry
 from tests.support.soaking import scaled, thinned

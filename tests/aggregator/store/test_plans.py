@@ -12,8 +12,7 @@ from dither_aggregator.store import Store, StoredPlan, StoreError
 from dither_aggregator.store.documents import Offered, Plans
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import GroupRefused
+from dither_shared.wire.reading import GroupRefused, Problem
 from tests.support.registries import registry
 from tests.support.stores import Place, answer, append, balance, body_of, fold_all
 

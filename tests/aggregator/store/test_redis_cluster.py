@@ -17,7 +17,7 @@ from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable
 from dither_aggregator.store.invariants import check as fsck
 from dither_aggregator.store.redis import client, cluster, layout
 from dither_shared.registry import Registry
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.faults.aggregator.load import REGISTRY_TEXT
 from tests.support.aggregators import dither
 from tests.support.forwarding import Network

@@ -26,7 +26,7 @@ from dither_aggregator.store.redis.client import Client
 from dither_aggregator.store.release_ledger import Release
 from dither_aggregator.web.process_supervisor import ServedStore
 from dither_shared.registry import Registry
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.support.keys import STRONG
 from tests.support.redis_servers import RedisServer, running_redis
 from tests.support.stores import (

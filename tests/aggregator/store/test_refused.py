@@ -21,7 +21,7 @@ from dither_aggregator.store.redis.layout import refused_fields
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME, schema, sqlite_store
 from dither_shared.registry import Registry
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.aggregator.store.conftest import place_of
 from tests.support.registries import registry
 from tests.support.stores import (

@@ -17,7 +17,7 @@ from dither_aggregator.store.contract import Prepared
 from dither_aggregator.store.sqlite import FILE_NAME, LOCK_NAME, exclusive, schema, sqlite_store
 from dither_aggregator.store.sqlite.schema import describe_error
 from dither_shared.registry import Registry
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.support.clocks import Clock
 from tests.support.stores import append, balance, body_of, fold_all, parsed
 

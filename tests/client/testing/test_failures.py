@@ -21,7 +21,7 @@ from dither.testing import FakeAggregator, TelemetryForTests, aggregator
 from dither.testing.aggregator import HUGE_BYTES
 from dither_shared.registry import Registry
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import PROBLEMS
+from dither_shared.wire.reading import PROBLEMS
 from tests.support.clocks import Clock
 from tests.support.devices import make, record
 from tests.support.registries import registry

@@ -12,7 +12,7 @@ from dither_aggregator.store.records import Quarantined
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
 from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 from tests.faults.aggregator.sums import Garbage, Sums, add
 from tests.faults.aggregator.uploads import PlanKey, Sent, Uploads, count
 

@@ -10,8 +10,7 @@ from dither_aggregator.counting.folding import fold_cells
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreUnavailable
 from dither_aggregator.store.records import LogRead, fold_read
 from dither_shared.shapes import Bits, Subsets, Symbols
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Upload, parse_upload
+from dither_shared.wire.reading import Problem, Upload, parse_upload
 from tests.faults.aggregator.editions import APP, editions
 from tests.faults.aggregator.oracle import Oracle
 from tests.faults.aggregator.places import FIRST_DAY, NOON

@@ -23,8 +23,7 @@ from dither_aggregator.store.records import (
 from dither_aggregator.store.redis import RedisStore, scripts
 from dither_aggregator.store.sqlite import schema, sqlite_store
 from dither_shared.plan import Plan
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Upload
+from dither_shared.wire.reading import Problem, Upload
 from tests.faults.aggregator.test_orderings import Made, walk
 from tests.faults.aggregator.world import worlds
 from tests.support.soaking import MEMORY

@@ -11,8 +11,7 @@ swallow what the list misses, and their intervals would be wrong.
 
 Estimates are unbiased over the hash. Few candidates are fitted at once, by weighted least squares, unconstrained; the
 rule is `Equations.few`. More than one for 20 equations would take too much from each other: they are fitted on seven
-eighths of the cohorts, none below zero, and each is estimated from what the others leave of the last eighth
-(cross_fitting.py).
+eighths of the cohorts, none below zero, and each is estimated from what the others leave of the last eighth.
 
 Weights are 1 / variance, r (1 - r) / (N_c (q* - p*)^2) with r the bit's rate, by a first fit: the error is that of the
 share in the population of which the reports are a random sample, and a little more than that of the share among the
@@ -20,7 +19,7 @@ reports. The residuals show all that the model does not explain, such as frequen
 standard error is multiplied by sqrt(max(1, chi-square / degrees of freedom)), taken within cohorts. Intervals hold on
 average over the hash, too: what a missing string adds to a candidate's bits is the same in each decoding with the same
 cohorts. With few cohorts such a string is no normal noise, so verdicts, and the intervals that are shown, are by a t
-law (`Found.freedom`), and a verdict is that strings that nobody has hardly ever get as much, too (strangers.py).
+law (`Found.freedom`), and a verdict is that strings that nobody has hardly ever get as much, too.
 
 `proportion` is another column, for looking at: only of candidates that somebody seems to have, none below zero. It is
 biased; verdicts and intervals are made of the others.
@@ -29,9 +28,9 @@ Erlingsson, Pihur, Korolova 2014 (the mechanism, and least squares after selecti
 1979; Efron 2008 (how many candidates nobody has); Satterthwaite 1946 (the t law). The prior of `proportion`: Kiefer,
 Wolfowitz 1956; Jiang, Zhang 2009.
 
-equations.py makes the equations. least_squares.py solves them and fitting.py turns the fit into estimates;
-cross_fitting.py does that for many candidates, with the fits of message_passing.py. selection.py has the column for
-looking at.
+equations.py makes the equations, and fits many candidates to them by message passing. Here, in the order in which they
+are needed: what strangers get, least squares, estimates of few candidates, the column for looking at, estimates of
+many, and the decoder.
 """
 
 import time
@@ -393,7 +392,7 @@ def _at_most_one(shares: Floats) -> Floats:
 
 # Estimates of many candidates: each from what the others leave, fitted on other cohorts.
 #
-# The cohorts are split in eight folds. Seven fit all candidates (message_passing.py), f, and the eighth has not seen
+# The cohorts are split in eight folds. Seven fit all candidates by message passing, f, and the eighth has not seen
 # the fit. Its residual r, along a candidate's column x, says by how much the fit is off there:
 #
 #     theta_v = sum over folds of (x' w x f_v + x' w r) / sum over folds of x' w x

@@ -32,7 +32,7 @@
 
 A day is the number of days since 1970. The bytes:
 
-    log          8 bytes mark | the entry as store/packing.py has it
+    log          8 bytes mark | the entry as store/records.py has it
     segment      8 bytes mark, u64 low, high, n | the packed counts
     quarantined  u32 plan, cell, day, n, length of the reason | the reason | the reports
     batch        u64 n | the packed counts

@@ -1,7 +1,7 @@
 """The store for one machine, in one SQLite file.
 
-`sqlite_store.py` has it at work, `moving.py` dumps, fills and erases it. `schema.py` has its tables, `directory.py`
-names and locks its files.
+`sqlite_store.py` has it at work, `moving.py` dumps, fills and erases it. `schema.py` has its tables,
+and names and locks its files.
 """
 
 from dither_aggregator.store.sqlite.moving import SQLiteStore

@@ -26,7 +26,7 @@ from dither_aggregator.web.api.rowsets import CSV, JSON, PARQUET, RowsAsked, Row
 from dither_aggregator.web.problems import API, CONTENT_TYPE, DOCUMENT
 from dither_aggregator.web.query_parameters import PARSER, Parameters, query_parameters, seen
 from dither_shared.wire import PATH
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 NAME = "api"
 """Endpoints are called after it: `api.estimates`."""

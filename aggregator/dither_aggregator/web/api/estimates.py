@@ -70,7 +70,7 @@ from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.plan import Plan
 from dither_shared.text_normalization import normal, unseen
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 Intervals = Literal["simultaneous", "each"]
 INTERVALS: tuple[Intervals, ...] = get_args(Intervals)

@@ -36,7 +36,7 @@ from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_aggregator.web.queries import asked_quality
 from dither_aggregator.web.query_parameters import PlanAsked, QueryParameters, WindowAsked, asked_plan, no_metric
 from dither_shared.domains import NONE, OTHER
-from dither_shared.wire.problems import PROBLEMS, Problem
+from dither_shared.wire.reading import PROBLEMS, Problem
 
 UNLISTED = (OTHER, NONE)
 ROLES = ("listed", "candidate", "found", *UNLISTED, "statistic", "share")

@@ -17,7 +17,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet, Unit
 from dither_aggregator.web.queries import QUESTIONS_MAX, answered, lines, saved
 from dither_aggregator.web.query_parameters import Body, QueryParameters, about, body_parameters, one_of
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 
 class QueryAsked(RowsAsked):

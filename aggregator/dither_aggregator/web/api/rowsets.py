@@ -21,7 +21,7 @@ from dither_aggregator.analysis.rows import says
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, Value, Whole, one_of
 from dither_shared.safe_output import file_name, to_csv
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 JSON, CSV, PARQUET = "application/json", "text/csv; charset=utf-8", "application/vnd.apache.parquet"
 NO_PARQUET = "format=parquet needs pyarrow beside the aggregator: its operator adds it by `pip install pyarrow`"

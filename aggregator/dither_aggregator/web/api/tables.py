@@ -27,7 +27,7 @@ from dither_aggregator.web.queries import (
     compared,
 )
 from dither_aggregator.web.query_parameters import QueryParameters
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 BaseFirst = Annotated[date, says("the first day of the window before (UTC)")]
 BaseLast = Annotated[date, says("its last day (UTC)")]

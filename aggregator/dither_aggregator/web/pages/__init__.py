@@ -43,7 +43,7 @@ from dither_aggregator.web.process_messages import LIVE, SESSION
 from dither_aggregator.web.query_parameters import seen
 from dither_aggregator.web.url_paths import EMBED
 from dither_shared.safe_output import visible
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 Page = Callable[..., "str | tuple[str, int] | Response"]
 ADDRESSES: dict[str, Page] = {

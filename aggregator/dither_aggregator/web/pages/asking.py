@@ -26,7 +26,7 @@ from dither_aggregator.web.charts.shares import Plot, SmallRow, Weeks, draw, dra
 from dither_aggregator.web.pages.presentation import as_typed, count, lagging, sentence_of
 from dither_aggregator.web.queries import answered, lines, parsed, saved
 from dither_aggregator.web.query_parameters import Parameters, about, one_of, query_parameters
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 INVITATION = "Ask in one line; any question costs no privacy, and its interval holds whatever you ask next."
 FLEETS = "Nothing was asked: these are the smallest fleets that would tell something."

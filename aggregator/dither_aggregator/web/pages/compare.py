@@ -40,7 +40,7 @@ from dither_aggregator.web.query_parameters import (
     asked_members,
     query_parameters,
 )
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 ROWS_A_PAGE = 50
 FOUND_MAX = 20

@@ -1,4 +1,4 @@
-"""`/login`: where a read or admin key is shown. `web/login.py` takes the form."""
+"""`/login`: where a read or admin key is shown. `web/authentication.py` takes the form."""
 
 from flask import render_template
 from marshmallow import fields

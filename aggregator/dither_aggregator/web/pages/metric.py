@@ -62,7 +62,7 @@ from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.exact import exp_of_micro
 from dither_shared.mechanisms import DEVICES
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 # Data quality in a sentence, on closed days whose counts honest devices hardly ever send. All others get none.
 

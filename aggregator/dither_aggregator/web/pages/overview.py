@@ -41,7 +41,7 @@ from dither_aggregator.web.pages.presentation import (
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.queries import changed
 from dither_aggregator.web.query_parameters import Parameters, Value, Whole, about, one_of, query_parameters, too_long
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 CARDS_A_PAGE = 200
 SUMMARIES_MAX = 10_000

@@ -24,7 +24,7 @@ from dither_aggregator.web.plan_request import (
 from dither_aggregator.web.query_parameters import QueryParameters, query_parameters
 from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.kinds.words_precision import USUAL_BITS
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 EXAMPLE = {"n": "12000", "epsilon": "1.0"}
 """The form's values before anything is asked."""

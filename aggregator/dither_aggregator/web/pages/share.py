@@ -24,7 +24,7 @@ from dither_aggregator.web.query_parameters import (
     one_of,
     query_parameters,
 )
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 USUAL_DAYS = 90
 """Days until a link ends, if nothing else is asked for."""

@@ -32,7 +32,7 @@ from dither_aggregator.web.queries import readable_tail, refuse_unknown
 from dither_aggregator.web.query_parameters import QueryParameters
 from dither_shared.domains import OTHER
 from dither_shared.safe_output import visible
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 ROWS_A_PAGE = 50
 FOUND_MAX = 20

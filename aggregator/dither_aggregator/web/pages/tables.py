@@ -30,7 +30,7 @@ from dither_aggregator.web.pages.presentation import (
 )
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, about
 from dither_shared.safe_output import visible
-from dither_shared.wire.problems import Problem
+from dither_shared.wire.reading import Problem
 
 DRAWN_MAX = 48
 """Groups that are drawn, of all outcomes together: those with the clearest differences first. The table has more."""

@@ -4,8 +4,7 @@ from datetime import date
 
 from dither_aggregator.store import Receipt, Store
 from dither_aggregator.store.documents import GRACE
-from dither_shared.wire.problems import Problem
-from dither_shared.wire.reading import Group, Upload, parse_upload
+from dither_shared.wire.reading import Group, Problem, Upload, parse_upload
 from tests.faults.aggregator.steps.processes import Processes, step
 from tests.faults.aggregator.uploads import Sent
 
