@@ -1,4 +1,4 @@
-"""Kinds of documents: what a registry and operators say, beside what is counted. `documents.py` lists them, and plans."""
+"""Kinds of documents: what a registry and operators say. `documents.py` lists them, and has plans."""
 
 import hashlib
 import json

@@ -41,7 +41,6 @@ from dither_shared.releases import (
 RELEASES_MAX = 5_000
 COUNT_MAX = 1 << 53
 """Beyond this a count in JSON is not one number for every reader."""
-COMMITMENT_CHARACTERS = 64
 
 
 class NotPublished(StoreError):

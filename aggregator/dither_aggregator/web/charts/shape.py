@@ -73,7 +73,6 @@ class Shape:
     lines: Sequence[Tick]
     """Lines of shares, in percent: `x` is the place down, in pixels."""
     names: Sequence[EdgeName]
-    zero_y: float
     marks: Sequence[QuantileMark] = ()
     height: int = SHAPE_HEIGHT
     margin: float = MARGIN
@@ -146,7 +145,7 @@ def draw_shape(rows: Sequence[NumberRow], cuts: Sequence[int] = (), told: Sequen
         QuantileMark(round(MARGIN + width * low, 3), round(MARGIN + width * high, 3), words)
         for low, high, words in told
     ]
-    return Shape(bars, lines, _names(rows, width, cuts), y(0.0), marks)
+    return Shape(bars, lines, _names(rows, width, cuts), marks)
 
 
 def _names(rows: Sequence[NumberRow], width: float, cuts: Sequence[int]) -> Sequence[EdgeName]:
