@@ -48,7 +48,13 @@ MAY_IMPORT = {
     "aggregator/dither_aggregator/ask": {"dither_aggregator", "dither_shared", "lark", "numpy", "scipy"},
     "aggregator/dither_aggregator/simulate": {"dither_aggregator", "dither_shared", "dither", "numpy"},
     # Sends reports of another system's clients as a device sends its own.
-    "aggregator/dither_aggregator/interop/google_rappor.py": {"dither", "dither_aggregator", "dither_shared"},
+    "aggregator/dither_aggregator/interop/google_rappor.py": {
+        "dither",
+        "dither_aggregator",
+        "dither_shared",
+        "numpy",
+        "scipy",
+    },
     "aggregator/dither_aggregator/commands/rappor.py": {"dither", "dither_aggregator", "dither_shared"},
     # The doctor asks a server's health as a monitor does, and bounds its answer as devices do.
     "aggregator/dither_aggregator/health/diagnosis.py": {"dither", "dither_aggregator", "dither_shared"},
