@@ -498,7 +498,7 @@ weekday = installed_toys:weekday
 level = installed_toys:level
 [dither.domains]
 steps = installed_toys:toys.Steps
-[dither.telemetry]
+[dither.handles]
 weekday = installed_toys:toys.WeekdayHandle
 level = installed_toys:toys.LevelHandle
 [dither.estimands]

@@ -9,8 +9,7 @@ import numpy.typing as npt
 from dither_shared.mechanisms import GRR, PGR, MemoizedUnary, PrivSet, PureMechanism, SubsetSelection, Unary
 from dither_shared.mechanisms.subset import draw_distinct
 from dither_shared.rng import Rng
-from dither_shared.shapes import ReportShape, Subsets, Symbols
-from dither_shared.shapes.bits import Packed
+from dither_shared.shapes import Packed, ReportShape, Subsets, Symbols
 from tests.support.laws import supports
 
 Counts = npt.NDArray[np.int64]

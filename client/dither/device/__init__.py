@@ -248,8 +248,8 @@ class Device:
 
     def _notice_clock(self) -> None:
         self._days.notice()
-        self._outbox.notice_clock()
         self._send_schedule.notice_clock()
+        self._outbox.notice_clock()
 
     # Uploading.
 

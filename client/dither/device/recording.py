@@ -821,12 +821,11 @@ class Slots:
             if cells.lasting
             else cells.draw(self._rng, self.public if cells.public > 1 else 0)
         )
+        named = cell if cells.several else None
         charge, key, report = self._randomize(metric, answer, cell)
-        self._file.execute(
-            "INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (metric.name, metric.plan.digest, charge, key, cell if cells.several else None, report,
-            ends if metric.hidden else 0, int(metric.hidden)),
-        )  # fmt: skip
+        leaves, replaceable = (ends, 1) if metric.hidden else (0, 0)
+        row = (metric.name, metric.plan.digest, charge, key, named, report, leaves, replaceable)
+        self._file.execute("INSERT INTO slot VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         self._days.use(metric.name, period_start(day, metric.period_days), ends)
 
     def _randomize(self, metric: Metric, answer: Answer, cell: int) -> tuple[int, str | None, str]:
@@ -834,7 +833,6 @@ class Slots:
 
         The class only so long: else the file would tell the present answer. Reports of a metric are equally long.
         """
-        mechanism = metric.cells.mechanism_of(cell)
         answer_class = metric.class_of(answer, cell, self._rng_of_class(metric))
         charge, key, rng = metric.charge, None, self._rng
         if metric.memoized:
@@ -842,6 +840,7 @@ class Slots:
             key, charge = self._budget.pay_class(metric, f"{answer_class:x}")
             answer_class = int(key, 16)
             rng = keyed_rng(self._secret(), f"{metric.plan.memo_key} {key}".encode("ascii"))
+        mechanism = metric.cells.mechanism_of(cell)
         report = mechanism.repeat(mechanism.first_stage.randomize(answer_class, rng), self._rng)
         return charge, key if charge else None, json.dumps(mechanism.shape.to_wire(report)).ljust(SYMBOL_DIGITS)
 

@@ -26,7 +26,7 @@ class Values(Domain):
     @property
     def digest(self) -> str:
         """SHA-256, in hex, of the document: of many metrics the same, yes and no."""
-        return _digest_of(self)
+        return _digest_of(self.values)
 
     def agreed(self, *, hidden: bool) -> list[str]:
         """Return the listed values, whatever their order."""
@@ -55,5 +55,5 @@ class Values(Domain):
 
 
 @lru_cache(maxsize=64)
-def _digest_of(values: Values) -> str:
-    return sha256(values.to_document())
+def _digest_of(values: tuple[str, ...]) -> str:
+    return sha256(Values(values).to_document())

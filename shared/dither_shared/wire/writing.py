@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Any
 
 from dither_shared.rng import RandBits
-from dither_shared.shapes.bits import to_base64url
+from dither_shared.shapes import to_base64url
 from dither_shared.wire import CELL_DIGITS, ID_BITS, PADDED_BYTES_MIN, SYMBOL_DIGITS, VERSION
 
 
