@@ -78,7 +78,7 @@ replace = Slots.replace
 OTHER_RULES: list[tuple[object, str, object]] = [
     (recording, "period_start", lambda day, period_days: day - (day - 4) % period_days),  # on Mondays
     (outbox, "GIVE_UP_S", 7 * 86_400.0),
-    (recording, "RETIRED_DAYS", 29),
+    (outbox, "RETIRED_DAYS", 29),
     (recording, "SILENT_DAYS", 29),
     (transport, "_RETRY_AFTER_STEPS_S", (1.0, 86_400.0)),
     (transport, "_STOP", frozenset({401})),

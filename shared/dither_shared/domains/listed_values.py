@@ -21,7 +21,7 @@ class Values(Domain):
 
     def to_document(self) -> dict[str, object]:
         """Return the values."""
-        return {"domain": self.name, "values": list(self.values)}
+        return _document_of(self.values)
 
     @property
     def digest(self) -> str:
@@ -56,4 +56,8 @@ class Values(Domain):
 
 @lru_cache(maxsize=64)
 def _digest_of(values: tuple[str, ...]) -> str:
-    return sha256(Values(values).to_document())
+    return sha256(_document_of(values))
+
+
+def _document_of(values: tuple[str, ...]) -> dict[str, object]:
+    return {"domain": Values.name, "values": list(values)}
