@@ -29,10 +29,9 @@ import pytest
 import requests
 
 from dither.cli import main
-from dither.handles import HANDLES, Handle
 from dither.sending.transport import HttpTransport
-from dither.settings import Settings
-from dither.telemetry import Telemetry
+from dither.session import Settings
+from dither.telemetry import HANDLES, Handle, Telemetry
 from dither_aggregator.analysis.estimands import ESTIMANDS
 from dither_aggregator.analysis.planning import Design, Planned, Question
 from dither_aggregator.analysis.reading import COLUMNS, Estimand, Reading, View

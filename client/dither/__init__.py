@@ -7,11 +7,10 @@ explains what a device keeps, sends and never says.
 from typing import TYPE_CHECKING, Any
 
 from dither.device import Sending
-from dither.handles import Choice, Choices, Flag, Number, OwnUse, Table, Text
 from dither.sending.upload_thread import FlushResult
 from dither.starting import start
 from dither.status import MetricStatus, Preview, Status
-from dither.telemetry import Telemetry
+from dither.telemetry import Choice, Choices, Flag, Number, OwnUse, Table, Telemetry, Text
 from dither_shared.errors import ConfigurationError, DitherError, InvalidAnswer, InvalidParameter, RegistryError
 from dither_shared.registry import Registry
 

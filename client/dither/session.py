@@ -1,9 +1,9 @@
-"""The session of a telemetry object: its device and its uploader, opened and closed as the person chooses."""
+"""A telemetry object's settings, device and uploader: its session, opened and closed as the person chooses."""
 
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 
@@ -11,10 +11,33 @@ from dither import fork_handlers
 from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
 from dither.logger import WARNING, say
 from dither.randomness import SYSTEM
+from dither.sending.transport import Transport
 from dither.sending.upload_thread import Uploader, passes
-from dither.settings import Settings
 from dither.status import Mode, Standing
 from dither_shared.file_permissions import is_there
+from dither_shared.files import StrPath
+from dither_shared.frozen import frozen
+from dither_shared.registry import Registry
+
+
+@frozen
+class Settings:
+    """The settings of one telemetry object."""
+
+    registry: Registry
+    transport: Transport
+    directory: StrPath | None
+    """The directory of the device's file, or None for a device in memory."""
+    consent: bool | None
+    silent: str = ""
+    """Why nothing may be recorded, kept or sent, whatever the person chose."""
+    strict: bool = False
+    public: int = 0
+    """The place of the device's value in the registry's public column."""
+    development: bool = False
+    """Whether this is a developer's machine: `status()` says so."""
+    clock: Callable[[], float] = time.time
+
 
 CATCH_UP_EVERY_S = 1.0
 """How seldom answers look for a choice that was made in another process, so that they do not wait for the file."""

@@ -8,8 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from dither.device import Device, Sending, SkipReason
-from dither.device.days import EPOCH
-from dither.device.skip_reason import HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, UNUSED, Silence
+from dither.device.recording import EPOCH, HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, UNUSED, Silence
 from dither_shared.errors import DitherError
 from dither_shared.exact import from_micro
 from dither_shared.frozen import frozen

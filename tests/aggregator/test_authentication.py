@@ -14,7 +14,7 @@ import pytest
 from itsdangerous import TimestampSigner
 
 from dither.sending.transport import HttpTransport
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import problems

@@ -12,7 +12,7 @@ import pytest
 
 from dither.commands.metrics.new import OWNER
 from dither.commands.metrics.new import registry_text as starter_text
-from dither.device.days import EPOCH, answers_always, day_number, draw_periods, period_start
+from dither.device.recording import EPOCH, answers_always, day_number, draw_periods, period_start
 from dither_aggregator.analysis.functional import share_variance
 from dither_aggregator.analysis.installs import (
     USEFUL,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dither.sending.transport import HttpTransport, Outcome
-from dither.sending.upload_attempt import Sender
+from dither.sending.upload_thread import Sender
 from dither_aggregator.health.capacity import Capacity, FreeSpaceFloor
 from dither_aggregator.ingest import service as service_module
 from dither_aggregator.ingest.service import Service, WholeService

@@ -18,9 +18,8 @@ from dither.auditing.claims import Claim, Never
 from dither.auditing.devices import device_claims
 from dither.auditing.plans import claims_of
 from dither.commands.audit import DEVICES, REPORTS
-from dither.device import Device, outbox, slots
-from dither.device.days import Days
-from dither.device.slots import Slots
+from dither.device import Device, outbox, recording
+from dither.device.recording import Days, Slots
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng, keyed_rng
@@ -238,7 +237,7 @@ def _losing(share: Fraction) -> Iterator[None]:
 
         def losing(self: Slots) -> None:
             if bad(self):
-                self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", self._days.today())
+                self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", (self._days.today(),))
             opens(self)
 
         with patch.object(Slots, "open_periods", losing):
@@ -259,7 +258,7 @@ def _clear(share: Fraction) -> Iterator[None]:
 
     def clear(self: Any) -> bool:
         if coins.random() < share and last[0] is not None:
-            self._file.execute("UPDATE slot SET report = ? WHERE metric = 'asked'", str(last[0]))
+            self._file.execute("UPDATE slot SET report = ? WHERE metric = 'asked'", (str(last[0]),))
         return build(self)
 
     with _recording(keep, Fraction(1)), patch.object(outbox.Outbox, "build", clear):
@@ -277,5 +276,5 @@ def _anew(days: int) -> Iterator[None]:
     def anew(secret: bytes, context: bytes) -> Rng:
         return keyed_rng(secret, context + b" %d" % (noted[0] // days))
 
-    with patch.object(Days, "today", noting), patch.object(slots, "keyed_rng", anew):
+    with patch.object(Days, "today", noting), patch.object(recording, "keyed_rng", anew):
         yield

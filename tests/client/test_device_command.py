@@ -11,9 +11,9 @@ from dither.cli import main
 from dither.commands.device import inspect
 from dither.device import FILE_NAME
 from dither.device.file import DeviceFile
-from dither.device.skip_reason import REASONS
+from dither.device.recording import REASONS
 from dither.sending.transport import Answer, Outcome
-from dither.settings import Settings
+from dither.session import Settings
 from dither.starting import default_data_dir
 from dither.telemetry import Telemetry
 from tests.support.aggregators import dither

@@ -5,7 +5,7 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME
-from dither.environment import Environment
+from dither.starting import Environment
 from tests.support.registries import registry
 from tests.support.servers import Reply, accepted, scripted
 

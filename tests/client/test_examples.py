@@ -24,9 +24,8 @@ import requests
 import dither
 from dither.device import FILE_NAME
 from dither.sending.transport import Answer, HttpTransport
-from dither.sending.upload_attempt import BACKOFF_S
-from dither.sending.upload_thread import Uploader
-from dither.settings import Settings
+from dither.sending.upload_thread import BACKOFF_S, Uploader
+from dither.session import Settings
 from dither.status import NOT_ASKED
 from dither.telemetry import Telemetry
 from dither_aggregator.ingest.service import Service, WholeService

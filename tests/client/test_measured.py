@@ -9,7 +9,7 @@ import dither
 from dither.cli import main
 from dither.commands.metrics.diff import compare
 from dither.commands.metrics.docs import page
-from dither.handles import NANOSECONDS, OwnUse
+from dither.telemetry import NANOSECONDS, OwnUse
 from dither.terms_sentences import terms_of
 from dither.testing.offline_telemetry import TelemetryForTests
 from dither.writing.page import to_markdown
@@ -63,7 +63,7 @@ def test_an_answer_whose_presence_is_hidden_is_no_use() -> None:
         device = telemetry._session.device
         assert device is not None
         with device._file.peek():
-            assert device._file.one("SELECT * FROM used_days") is None
+            assert device._file.execute("SELECT * FROM used_days").fetchone() is None
 
 
 def test_a_session_is_measured_in_the_metrics_unit_and_is_a_use(monkeypatch: pytest.MonkeyPatch) -> None:

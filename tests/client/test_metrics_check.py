@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dither.cli import main
-from dither.device.days import day_number, draw_periods
+from dither.device.recording import day_number, draw_periods
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import Rng
 from dither_shared.terms import Evictions, evictions

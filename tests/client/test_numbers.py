@@ -13,10 +13,9 @@ import pytest
 
 import dither
 from dither import handles
-from dither.device.slots import Slots
-from dither.handles import NANOSECONDS, Number
-from dither.settings import Settings
-from dither.telemetry import Telemetry
+from dither.device.recording import Slots
+from dither.session import Settings
+from dither.telemetry import NANOSECONDS, Number, Telemetry
 from dither.testing import FakeAggregator, TelemetryForTests
 from dither_shared.domains import Buckets, Thresholds
 from dither_shared.registry import Metric, Registry, utc_today

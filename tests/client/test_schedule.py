@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from dither.device.days import answers_always, day_number, draw_periods, period_start
+from dither.device.recording import answers_always, day_number, draw_periods, period_start
 from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from tests.support.registries import registry

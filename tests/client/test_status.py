@@ -16,10 +16,9 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME
-from dither.device.days import EPOCH
-from dither.device.skip_reason import HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, UNUSED, Silence
+from dither.device.recording import EPOCH, HIDDEN, MEANINGS, NEXT_STEPS, UNRECORDED, UNUSED, Silence
 from dither.sending.transport import HAS_PATH, Answer, DryRun, HttpTransport, Outcome, Transport
-from dither.settings import Settings
+from dither.session import Settings
 from dither.status import NOT_ASKED, REFUSED
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry

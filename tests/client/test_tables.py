@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dither
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry, utc_today
 from dither_shared.rng import SCALE, Rng

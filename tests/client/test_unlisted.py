@@ -8,7 +8,7 @@ import pytest
 
 import dither
 from dither.sending.transport import DryRun
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dither.sending.transport import Answer, Outcome, Transport
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dither.sending.transport import HttpTransport
-from dither.settings import Settings
+from dither.session import Settings
 from dither.status import Status
 from dither.telemetry import Telemetry
 from dither_shared.registry import Metric, Registry

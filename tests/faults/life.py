@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from dither.device import DAY_S, Device
-from dither.device.days import EPOCH, SILENT_DAYS
+from dither.device.recording import EPOCH, SILENT_DAYS
 from dither_shared.domains import NONE
 from dither_shared.exact import MICRO
 from dither_shared.registry import Metric

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from dither.device import DAY_S, FILE_NAME, Device, budget
-from dither.sending import upload_attempt, upload_thread
-from dither.sending.thread_states import State
+from dither.device import DAY_S, FILE_NAME, Device, recording
+from dither.sending import upload_thread
 from dither.sending.transport import Answer, Outcome
-from dither.settings import Settings
+from dither.sending.upload_thread import State
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
@@ -292,7 +292,7 @@ def decide_if_any(self: upload_thread.Uploader) -> tuple[State, float]:
     return decide(self)
 
 
-def sleep_until_woken(self: upload_thread.Uploader, seconds: float) -> None:
+def sleep_until_woken(self: upload_thread.Uploader, seconds: float, now: float) -> None:
     if seconds > 0:
         asleep.add(self)
         self._changed.notify_all()
@@ -374,12 +374,11 @@ def main(directory: Path, planted: bool) -> None:
     """Live through all cases."""
     upload_thread.Uploader.decide = decide_if_any  # type: ignore[method-assign]
     upload_thread.Uploader._sleep = sleep_until_woken  # type: ignore[method-assign]
-    for module in (upload_thread, upload_attempt):
-        setattr(module, "jitter", lambda most_s: most_s / 2)  # noqa: B010
+    setattr(upload_thread, "jitter", lambda most_s: most_s / 2)  # noqa: B010
     sqlite3.connect = partial(sqlite3.connect, factory=FailingConnection)  # type: ignore[assignment]
     # "spread": all days but each third one, such as the second.
     drawn = [day for day in range(DAY, DAY + 60) if day % 3 != (DAY + 1) % 3]
-    setattr(budget, "draw_periods", lambda metric, rng: drawn)  # noqa: B010
+    setattr(recording, "draw_periods", lambda metric, rng: drawn)  # noqa: B010
     if planted:
         Device._replace = let_an_answer_open_its_period  # type: ignore[method-assign]
     gc.freeze()  # else each process would copy all that is imported, by looking for garbage in it

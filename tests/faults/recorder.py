@@ -13,10 +13,10 @@ from typing import Any
 
 import dither.sending.connection  # noqa: F401  # now: else most of a short life would be over when it is loaded
 from dither.device import Device
-from dither.device.budget import Budget
 from dither.device.outbox import Outbox
+from dither.device.recording import Budget
 from dither.sending.transport import Answer, HttpTransport
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Metric, Registry
 from tests.support.clocks import Clock

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dither.sending.transport import Answer, HttpTransport, Outcome
-from dither.sending.upload_attempt import Sender
+from dither.sending.upload_thread import Sender
 from dither.telemetry import Telemetry
 from dither_shared.wire import PROBLEM_PREFIX
 from tests.faults.apps import ASKED, start

@@ -205,7 +205,7 @@ def test_a_memo_that_began_on_a_full_disk_is_drawn_from_the_secret_that_the_file
         drawn.append(secret)
         return keyed_rng(secret, context)
 
-    monkeypatch.setattr("dither.device.slots.keyed_rng", keyed)
+    monkeypatch.setattr("dither.device.recording.keyed_rng", keyed)
     clock, (_, hard) = Clock(), resource.getrlimit(resource.RLIMIT_FSIZE)
     first, asked = make(clock, home / "d", **MEMO)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))

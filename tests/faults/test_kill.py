@@ -23,7 +23,7 @@ import pytest
 
 from dither.device import FILE_NAME
 from dither.sending.transport import HttpTransport
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.ingest.service import Service
 from dither_shared.registry import Registry

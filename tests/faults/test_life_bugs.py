@@ -1,6 +1,7 @@
 """Bugs that a life does not survive: each is planted, and a short life finds it."""
 
 import re
+import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -9,11 +10,9 @@ import pytest
 
 from dither.device import BuiltUpload, Device, Silence
 from dither.device.agreement import Agreement
-from dither.device.budget import Budget
-from dither.device.days import end_of_period
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox
-from dither.device.slots import Slots
+from dither.device.recording import Budget, Slots, end_of_period
 from dither.sending.transport import Answer
 from dither_shared.registry import Metric
 from dither_shared.terms import Terms
@@ -41,7 +40,7 @@ def charge_what_is_built(patch: pytest.MonkeyPatch) -> None:
         build(self)
         for (upload_id,) in self._file.execute("SELECT id FROM upload WHERE NOT charged").fetchall():
             self._budget.charge_upload(upload_id)
-            self._file.execute("UPDATE upload SET charged = 1 WHERE id = ?", upload_id)
+            self._file.execute("UPDATE upload SET charged = 1 WHERE id = ?", (upload_id,))
 
     patch.setattr(Outbox, "build", build_and_charge)
 
@@ -70,7 +69,7 @@ def charge_a_memo_what_it_gave(patch: pytest.MonkeyPatch) -> None:
     def prepare_cheaply(self: Budget, metric: Metric) -> None:
         spent = self.spent().get(metric.name, 0)
         prepare(self, metric)
-        self._file.execute("UPDATE metric SET spent = ? WHERE name = ?", spent, metric.name)
+        self._file.execute("UPDATE metric SET spent = ? WHERE name = ?", (spent, metric.name))
 
     patch.setattr(Budget, "prepare", prepare_cheaply)
 
@@ -136,7 +135,7 @@ def refresh_at_new_terms(patch: pytest.MonkeyPatch) -> None:
 
     def prepare_anew(self: Budget, metric: Metric) -> None:
         self._file.execute(
-            "UPDATE metric SET spent = 0 WHERE name = ? AND memo_key <> ?", metric.name, metric.plan.memo_key
+            "UPDATE metric SET spent = 0 WHERE name = ? AND memo_key <> ?", (metric.name, metric.plan.memo_key)
         )
         prepare(self, metric)
 
@@ -175,12 +174,14 @@ def give_every_attempt_an_id(patch: pytest.MonkeyPatch) -> None:
 
     def unfreeze(self: Outbox) -> BuiltUpload | None:
         upload = mark(self)
-        if upload is None or self._file.one("SELECT sent FROM upload WHERE id = ?", upload.id) == (0,):
+        if upload is None or self._file.execute("SELECT sent FROM upload WHERE id = ?", (upload.id,)).fetchone() == (
+            0,
+        ):
             return upload
         new_id = new_upload_id(self._rng.randbits)
         body = upload.body.replace(upload.id.encode(), new_id.encode())
-        self._file.execute("UPDATE upload SET id = ?, body = ? WHERE id = ?", new_id, body, upload.id)
-        self._file.execute("UPDATE report SET upload = ? WHERE upload = ?", new_id, upload.id)
+        self._file.execute("UPDATE upload SET id = ?, body = ? WHERE id = ?", (new_id, body, upload.id))
+        self._file.execute("UPDATE report SET upload = ? WHERE upload = ?", (new_id, upload.id))
         return BuiltUpload(new_id, body, upload.reports, upload.failures)
 
     patch.setattr(Outbox, "next", unfreeze)
@@ -232,12 +233,14 @@ def let_a_hidden_answer_plan_the_moment(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_whether_a_closed_period_was_answered(patch: pytest.MonkeyPatch) -> None:
-    execute = DeviceFile.execute
+    use = DeviceFile._use
 
-    def keep(self: DeviceFile, sql: str, *arguments: object) -> Any:
-        return execute(self, sql.replace("leaves = 0, replaceable = 0 WHERE", "leaves = 0 WHERE"), *arguments)
+    def keep(self: DeviceFile, db: sqlite3.Connection | None) -> None:
+        use(self, db)
+        execute, sql, other = self.execute, "leaves = 0, replaceable = 0 WHERE", "leaves = 0 WHERE"
+        self.execute = lambda asked, *arguments: execute(asked.replace(sql, other), *arguments)
 
-    patch.setattr(DeviceFile, "execute", keep)
+    patch.setattr(DeviceFile, "_use", keep)
 
 
 def send_a_day_that_waits_with_todays(patch: pytest.MonkeyPatch) -> None:
@@ -258,12 +261,12 @@ def forget_the_day_of_what_was_never_answered(patch: pytest.MonkeyPatch) -> None
 
     def keep_the_accepted_alone(self: Outbox, upload_id: str) -> int:
         kept = self._file.execute("SELECT metric, day FROM left_on").fetchall()
-        row = self._file.one("SELECT failures FROM upload WHERE id = ?", upload_id)
+        row = self._file.execute("SELECT failures FROM upload WHERE id = ?", (upload_id,)).fetchone()
         dropped = drop(self, upload_id)
         if row and row[0]:
             self._file.execute("DELETE FROM left_on")
             for one in kept:
-                self._file.execute("INSERT INTO left_on VALUES (?, ?)", *one)
+                self._file.execute("INSERT INTO left_on VALUES (?, ?)", one)
         return dropped
 
     patch.setattr(Outbox, "_drop_upload", keep_the_accepted_alone)

@@ -21,8 +21,7 @@ from scipy.stats import binom
 
 from dither.device import DAY_S
 from dither.sending import upload_thread
-from dither.sending.thread_states import TABLE, State
-from dither.sending.upload_thread import Uploader
+from dither.sending.upload_thread import TABLE, State, Uploader
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker
 from tests.support.clocks import Clock

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME
-from dither.device.sqlite_connection import DURABLE_WAIT_S
+from dither.device.file import DURABLE_WAIT_S
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web.http_messages import App, HttpAnswer, Scope

@@ -21,8 +21,8 @@ import pytest
 
 import dither
 from dither.device import Device
-from dither.device.slots import Slots
-from dither.settings import Settings
+from dither.device.recording import Slots
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Metric, Registry
 from tests.faults.apps import Taker
@@ -303,7 +303,7 @@ def leak_to_the_upload(patch: pytest.MonkeyPatch) -> None:
 
     def frank(self: Slots, metric: Metric, answer: Any) -> None:
         fill(self, metric, answer)
-        self._file.execute("UPDATE slot SET report = ? WHERE metric = ?", f'"{answer}"', metric.name)
+        self._file.execute("UPDATE slot SET report = ? WHERE metric = ?", (f'"{answer}"', metric.name))
 
     patch.setattr(Slots, "_fill", frank)
 

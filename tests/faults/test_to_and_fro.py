@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dither.device import Device
-from dither.device.days import Days
 from dither.device.outbox import Outbox
+from dither.device.recording import Days
 from tests.faults.schedules import live_to_and_fro
 from tests.support.soaking import SOAK
 
@@ -49,7 +49,7 @@ def fall_back_on_any_receipt(patch: pytest.MonkeyPatch) -> None:
 
 
 def fall_back_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("dither.device.days.SILENT_DAYS", 0)
+    patch.setattr("dither.device.recording.SILENT_DAYS", 0)
 
 
 def forget_used_periods(patch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def forget_used_periods(patch: pytest.MonkeyPatch) -> None:
 
     def forget(self: Days) -> None:
         fall_back(self)
-        self._file.execute("DELETE FROM used WHERE until > ?", self._file.day)
+        self._file.execute("DELETE FROM used WHERE until > ?", (self._file.day,))
 
     patch.setattr(Days, "_fall_back", forget)
 
@@ -66,7 +66,7 @@ def keep_the_latest_period_alone(patch: pytest.MonkeyPatch) -> None:
     use = Days.use
 
     def keep(self: Days, metric: str, first: int, until: int) -> None:
-        self._file.execute("DELETE FROM used WHERE metric = ?", metric)
+        self._file.execute("DELETE FROM used WHERE metric = ?", (metric,))
         use(self, metric, first, until)
 
     patch.setattr(Days, "use", keep)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
-import dither.device.slots
+import dither.device.recording
 from dither.device import DAY_S, FILE_NAME, Device, Silence
-from dither.device.days import SILENT_DAYS, period_start
+from dither.device.recording import SILENT_DAYS, period_start
 from dither.sending.transport import Answer, Outcome, read_answer
-from dither.sending.upload_attempt import Sender
+from dither.sending.upload_thread import Sender
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 from tests.faults.kept import Row, kept
@@ -90,7 +90,7 @@ def watched() -> Iterator[None]:
         _memos_drawn.append((secret, context))
         return keyed_rng(secret, context)
 
-    with mock.patch.object(dither.device.slots, "keyed_rng", keyed):
+    with mock.patch.object(dither.device.recording, "keyed_rng", keyed):
         yield
     _memos_drawn.clear()
 
@@ -306,7 +306,10 @@ class Witness:
         file, account = self.device._file, self.account
         with file.peek():
             ids = {key for (key,) in file.execute("SELECT id FROM upload")}
-            new = {key: file.one("SELECT body FROM upload WHERE id = ?", key) for key in ids - account.uploads.keys()}
+            new = {
+                key: file.execute("SELECT body FROM upload WHERE id = ?", (key,)).fetchone()
+                for key in ids - account.uploads.keys()
+            }
             full = {metric for (metric,) in file.execute("SELECT metric FROM slot")}
             spent = dict(file.execute("SELECT name, spent FROM metric").fetchall())
             memos = {metric for (metric,) in file.execute("SELECT metric FROM class")}

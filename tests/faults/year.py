@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
-import dither.device.slots
+import dither.device.recording
 from dither.device import Device
 from dither.sending.transport import Answer, HttpTransport, Outcome
-from dither.sending.upload_attempt import Sender
+from dither.sending.upload_thread import Sender
 from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore, Store, dump
@@ -162,7 +162,7 @@ class Phone:
             drawn.append((secret, context))
             return keyed_rng(secret, context)
 
-        with mock.patch.object(dither.device.slots, "keyed_rng", keyed):
+        with mock.patch.object(dither.device.recording, "keyed_rng", keyed):
             for name, metric in self.registry.metrics.items():
                 drawn.clear()
                 answer = {"theme": "red", "word": "hello"}.get(name, ("red", "green", "blue")[day % 3])

@@ -16,13 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from dither.device import Device, budget, outbox
-from dither.device.budget import Budget
-from dither.device.days import draw_periods
-from dither.device.slots import Slots
-from dither.sending import upload_attempt
+from dither.device import Device, outbox, recording
+from dither.device.recording import Budget, Slots, draw_periods
+from dither.sending import upload_thread
 from dither.sending.transport import Answer, Outcome, read_answer
-from dither.sending.upload_attempt import Sender
+from dither.sending.upload_thread import Sender
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from dither_shared.wire import PADDED_BYTES_MIN, SYMBOL_DIGITS
@@ -495,12 +493,12 @@ class Player:
             return float(draws.take("backoff_s", lambda: self._random.randrange(1, BACKOFF_S)))
 
         with (
-            patch.object(budget, "draw_periods", periods),
+            patch.object(recording, "draw_periods", periods),
             patch.object(Budget, "pay_class", paid),
             patch.object(Slots, "_cohort", number),
             patch.object(Slots, "_randomize", report),
             patch.object(outbox, "new_upload_id", upload_id),
-            patch.object(upload_attempt, "jitter", backoff),
+            patch.object(upload_thread, "jitter", backoff),
         ):
             yield
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from dither.device import days, outbox, send_schedule, skip_reason
-from dither.device.budget import Budget
+from dither.device import outbox, recording
 from dither.device.outbox import Outbox
-from dither.device.slots import Slots
+from dither.device.recording import Budget, Slots
 from dither.sending import transport
 from dither_shared.wire import writing
 from tests.pinned.comparing import differences, load
@@ -77,10 +76,10 @@ def opens(slots: Slots, metric: Any, answer: Any) -> Any:
 
 replace = Slots.replace
 OTHER_RULES: list[tuple[object, str, object]] = [
-    (days, "period_start", lambda day, period_days: day - (day - 4) % period_days),  # on Mondays
+    (recording, "period_start", lambda day, period_days: day - (day - 4) % period_days),  # on Mondays
     (outbox, "GIVE_UP_S", 7 * 86_400.0),
     (outbox, "RETIRED_DAYS", 29),
-    (days, "SILENT_DAYS", 29),
+    (recording, "SILENT_DAYS", 29),
     (transport, "_RETRY_AFTER_STEPS_S", (1.0, 86_400.0)),
     (transport, "_STOP", frozenset({401})),
     (transport, "_DROP", frozenset({400, 410, 411, 414, 415, 422, 431})),
@@ -93,8 +92,8 @@ OTHER_RULES: list[tuple[object, str, object]] = [
     (Outbox, "split", lambda self, upload_id: False),
     (writing, "PADDED_BYTES_MIN", 1_024),
     (writing, "itemgetter", lambda *places: lambda group: [-ord(letter) for letter in group[0]]),
-    (send_schedule.SendSchedule, "held_until", lambda self: 0.0),
-    (skip_reason, "answers_always", lambda metric: True),
+    (outbox.SendSchedule, "held_until", lambda self: 0.0),
+    (recording, "answers_always", lambda metric: True),
 ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dither.device import BuiltUpload, Device
-from dither.device.days import EPOCH
+from dither.device.recording import EPOCH
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import Clock
@@ -72,4 +72,4 @@ def classes(device: Device, metric: str = "color") -> list[tuple[str, int]]:
     """Return the classes that a memoized metric has answered with, and whether each was charged."""
     with device._file.peek():
         sql = "SELECT class, charged FROM class WHERE metric = ? ORDER BY place"
-        return device._file.execute(sql, metric).fetchall()
+        return device._file.execute(sql, (metric,)).fetchall()

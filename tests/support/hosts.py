@@ -32,7 +32,7 @@ import dither.device.file
 import dither.sending.upload_thread
 from dither.device import FILE_NAME
 from dither.sending.transport import HttpTransport
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.web.http_messages import HttpAnswer, Scope

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from dither.device import Device
 from dither.sending.route import check_endpoint
 from dither.sending.transport import HEADERS, Answer, Outcome, check_key, read_answer
-from dither.sending.upload_attempt import Sender
+from dither.sending.upload_thread import Sender
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 

@@ -18,7 +18,7 @@ from dither.auditing.claims import Never
 from dither.auditing.plans import NOTHING, inputs_of
 from dither.auditing.simulated import EPSILON, Simulated, companion, cut_down, first_day, groups_of
 from dither.device import BuiltUpload, Device
-from dither.device.days import EPOCH
+from dither.device.recording import EPOCH
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng

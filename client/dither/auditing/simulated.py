@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from dither.device import DAY_S, BuiltUpload, Device
-from dither.device.days import day_number
+from dither.device.recording import day_number
 from dither_shared.frozen import frozen, replaced
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng

@@ -9,13 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from dither.device.agreement import EVERYTHING, Agreement, Refusals, agreed_metrics
-from dither.device.budget import Budget
-from dither.device.days import SILENT_DAYS, Days
 from dither.device.file import DeviceFile
-from dither.device.outbox import Outbox
+from dither.device.outbox import Outbox, SendSchedule
+from dither.device.recording import REASONS, SILENT_DAYS, Budget, Days, Silence, SkipReasons
 from dither.device.schema import FILE_NAME, DeviceUnusable
-from dither.device.send_schedule import SendSchedule
-from dither.device.skip_reason import REASONS, Silence, SkipReasons
 from dither.randomness import SYSTEM
 from dither.starting import default_data_dir
 from dither.status import day_of
@@ -106,7 +103,7 @@ def inspect(file: DeviceFile) -> dict[str, object]:
         state = dict(file.execute("SELECT key, value FROM state").fetchall())
         if "app" not in state:
             raise DeviceUnusable("the device file has no app: it was never used")
-        used = file.one("SELECT first, latest, days FROM used_days")
+        used = file.execute("SELECT first, latest, days FROM used_days").fetchone()
         waiting = [row[0] for row in file.execute("SELECT metric FROM slot ORDER BY metric")]
         built = file.execute(
             "SELECT (SELECT COUNT(*) FROM report WHERE upload = id), charged, failures, first_attempt "

@@ -16,15 +16,10 @@ import time
 from collections.abc import Callable
 
 from dither.device.agreement import EVERYTHING, REFUSED_NAME, Agreement, Refusals
-from dither.device.budget import Budget
-from dither.device.days import Days, day_number
-from dither.device.file import DAY_S, DeviceFile
-from dither.device.outbox import BuiltUpload, Outbox
+from dither.device.file import DAY_S, DURABLE_WAIT_S, WAIT_S, DeviceBusy, DeviceFile
+from dither.device.outbox import BuiltUpload, Outbox, Sending, SendSchedule
+from dither.device.recording import Answer, Budget, Days, Silence, SkipReason, SkipReasons, Slots, day_number
 from dither.device.schema import FILE_NAME, DeviceDamaged, DeviceFault, DeviceUnusable, OtherVersion
-from dither.device.send_schedule import Sending, SendSchedule
-from dither.device.skip_reason import Silence, SkipReason, SkipReasons
-from dither.device.slots import Answer, Slots
-from dither.device.sqlite_connection import DURABLE_WAIT_S, WAIT_S, DeviceBusy
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
 from dither_shared.registry import Metric, Registry
@@ -120,9 +115,11 @@ class Device:
         self._agreement: Agreement = Agreement(self._file, registry, self._refusals, known)
         self._budget = Budget(self._file, self._days, registry, self._agreement, rng)
         self._skip_reasons = SkipReasons(self._file, self._days, self._agreement, self._budget, self._quiet_days)
+        self._slots = Slots(
+            self._file, self._days, registry, self._skip_reasons, self._budget, rng, lambda: self._outbox.build()
+        )
         self._outbox = Outbox(self._file, self._days, self._budget, rng)
         self._send_schedule = SendSchedule(self._file)
-        self._slots = Slots(self._file, self._days, registry, self._skip_reasons, self._budget, rng, self._outbox)
 
     def set_public(self, place: int) -> None:
         """Let tables' reports say this value of the registry's public column from now on."""
@@ -232,7 +229,7 @@ class Device:
 
     def _forget_use(self, *, refused: bool = False) -> None:
         """Erase the days of use if no metric is left that measures them; one that only waits for consent is left."""
-        if (refused or not self._wanted()) and self._file.one("SELECT 1 FROM used_days"):
+        if (refused or not self._wanted()) and self._file.execute("SELECT 1 FROM used_days").fetchone():
             from dither.device.uses import DaysOfUse
 
             DaysOfUse(self._file, self._days).forget()
@@ -251,8 +248,8 @@ class Device:
 
     def _notice_clock(self) -> None:
         self._days.notice()
-        self._outbox.notice_clock()
         self._send_schedule.notice_clock()
+        self._outbox.notice_clock()
 
     # Uploading.
 

@@ -192,8 +192,7 @@ class Agreement:
             self._file.execute(
                 "INSERT INTO agreement (metric, terms) VALUES (?, ?) "
                 "ON CONFLICT (metric) DO UPDATE SET terms = excluded.terms",
-                name,
-                self._terms_of(metric),
+                (name, self._terms_of(metric)),
             )
 
     def refuse(self, metric: str, refused: bool) -> None:
@@ -201,8 +200,7 @@ class Agreement:
         self._file.execute(
             "INSERT INTO agreement (metric, refused) VALUES (?, ?) "
             "ON CONFLICT (metric) DO UPDATE SET refused = excluded.refused",
-            metric,
-            int(refused),
+            (metric, int(refused)),
         )
 
     def refused(self) -> list[str]:
@@ -216,7 +214,7 @@ class Agreement:
 
     def allows(self, metric: Metric) -> bool:
         """Tell whether the person's choices let a metric speak."""
-        row = self._file.one("SELECT terms, refused FROM agreement WHERE metric = ?", metric.name)
+        row = self._file.execute("SELECT terms, refused FROM agreement WHERE metric = ?", (metric.name,)).fetchone()
         return not self.refuses(metric.name, bool(row and row[1])) and self.covers(metric, row[0] if row else "")
 
     def refuses(self, metric: str, kept: bool) -> bool:
@@ -270,7 +268,7 @@ class Agreement:
         if not agreed.memoized:  # cells and a public column alone, of which the other terms tell a change
             return not metric.memoized
         sql = "SELECT 1 FROM metric WHERE name = ? AND memo_key = ?"
-        return self._file.one(sql, metric.name, metric.plan.memo_key) is not None
+        return self._file.execute(sql, (metric.name, metric.plan.memo_key)).fetchone() is not None
 
     def _agreed_whole(self) -> DeviceTerms:
         """Return what was agreed to for the whole device.

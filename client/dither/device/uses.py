@@ -14,8 +14,8 @@ about the period before gets no answer until all its days were kept.
 
 from datetime import date
 
-from dither.device.days import EPOCH, Days, day_number, period_start
 from dither.device.file import DeviceFile
+from dither.device.recording import EPOCH, Days, day_number, period_start
 from dither_shared.frozen import frozen
 from dither_shared.measures import DAYS_KEPT, cohort_of
 from dither_shared.registry import Metric
@@ -73,12 +73,12 @@ class DaysOfUse:
         today = self._days.today()
         if today > self._file.day + 1 or today < max(self._days.forgotten_until(), PLAUSIBLE_FROM):
             return None
-        row = self._file.one("SELECT first, latest, days FROM used_days")
+        row = self._file.execute("SELECT first, latest, days FROM used_days").fetchone()
         before = Used(*row) if row else Used(today, today, 0)
         now = before.on(today)
         if now == before:
             return None
-        self._file.execute("INSERT OR REPLACE INTO used_days VALUES (0, ?, ?, ?)", now.first, now.latest, now.days)
+        self._file.execute("INSERT OR REPLACE INTO used_days VALUES (0, ?, ?, ?)", (now.first, now.latest, now.days))
         return now
 
     def first_use(self, used: Used) -> int:

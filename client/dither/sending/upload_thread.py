@@ -1,25 +1,324 @@
 """The uploader: a daemon thread that looks, and then waits or sends; it ends when there is nothing to wait for.
 
-Calls of the app and its forks ask it: to look, to send at a planned moment, or at once in a flush.
+Calls of the app and its forks ask it: to look, to send at a planned moment, or at once in a flush. First its states, by
+what it finds when it looks; then one attempt to send; then the thread.
+
+The process that sends is the one that holds a lock, which ends with its process, however that ends. It is on a file of
+its own, beside the device's: closing any descriptor of the database would take away SQLite's locks on it. On a file
+system without locks a lease in the device's file stands in, which ends after two minutes.
 """
 
+import errno
+import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from enum import Enum
+from math import inf
 
 from dither import fork_handlers
-from dither.device import DAY_S, Device, DeviceFault, DeviceUnusable
-from dither.device.send_schedule import NO_ANSWER_YET
-from dither.device.sqlite_connection import WAIT_S, left_s, within
+from dither.device import DAY_S, ERASE_AGAIN_S, BuiltUpload, Device, DeviceFault, DeviceUnusable, Look
+from dither.device.file import DURABLE_WAIT_S, WAIT_S, left_s, within
+from dither.device.outbox import NO_ANSWER_YET
+from dither.device.schema import SENDER_NAME
 from dither.logger import DEBUG, WARNING, say
 from dither.randomness import jitter
-from dither.sending.thread_states import TABLE, Situation, State, state_of
-from dither.sending.transport import Outcome, Transport
-from dither.sending.upload_attempt import Sender
+from dither.sending.transport import Answer, Outcome, Transport
 from dither.status import CLOSED
+from dither_shared.errors import DitherError
+from dither_shared.file_permissions import NO_LINK
 from dither_shared.frozen import frozen, replaced
+
+# The states of the thread.
+
+
+class State(Enum):
+    """The states of sending. `TABLE` says when each holds, and what it means."""
+
+    CLOSED = "closed"
+    FORKING = "forking"
+    STOPPED = "stopped"
+    SETTLING = "settling"
+    PAUSING = "pausing"
+    TIDYING = "tidying"
+    DONE = "done"
+    MUTE = "mute"
+    RESTING = "resting"
+    HELD = "held"
+    WAITING = "waiting"
+    SENDING = "sending"
+
+
+@frozen
+class Situation:
+    """The facts that decide the state. Moments of the app's clock but for `pause_s`."""
+
+    closed: bool = False
+    """`close()` was called."""
+    forking: bool = False
+    """A fork of the host app has begun and is not over."""
+    stopped: bool = False
+    """The aggregator does not know the key: nothing is sent until the next start."""
+    hidden: bool = False
+    """There are hidden metrics: their periods open and close whether anything may be sent or not."""
+    settle_s: float = 0.0
+    """How long a forked child still does nothing, for it may be about to become another program."""
+    pause_s: float = 0.0
+    """How long to leave the file or the other process alone: a fault, or somebody else sends."""
+    untidy: bool = False
+    """Whether the device's log is long, or holds what was forgotten."""
+    flushing: bool = False
+    now: float = 0.0
+    look: Look = Look(None, False, 0.0, "")
+
+
+@frozen
+class Rule:
+    """A state's row of the table."""
+
+    holds: Callable[[Situation], object]
+    """Whether the state holds; the first row that holds counts."""
+    ends: bool = False
+    """Whether the thread ends."""
+    answers: bool = False
+    """Whether flushes return: all that can be done for them is done."""
+    wait_s: Callable[[Situation], float] = lambda it: 0.0
+    """How long the thread sleeps before it looks again, at most."""
+
+
+def _until(it: Situation) -> float:
+    return (it.look.when or 0.0) - it.now
+
+
+def _until_midnight(it: Situation) -> float:
+    return (it.look.midnight or 0.0) - it.now
+
+
+def _until_first(it: Situation) -> float:
+    return min(_until(it), _until_midnight(it)) if it.look.midnight else _until(it)
+
+
+TABLE = {
+    State.CLOSED: Rule(lambda it: it.closed, ends=True, answers=True),
+    State.FORKING: Rule(lambda it: it.forking, ends=True),  # and is started again after it
+    State.STOPPED: Rule(lambda it: it.stopped and not it.hidden, ends=True, answers=True),
+    State.SETTLING: Rule(lambda it: it.settle_s > 0 and not it.flushing, wait_s=lambda it: it.settle_s),
+    State.PAUSING: Rule(lambda it: it.pause_s > 0, wait_s=lambda it: it.pause_s),
+    State.TIDYING: Rule(lambda it: it.untidy),
+    State.DONE: Rule(lambda it: (it.look.midnight if it.stopped else it.look.when) is None, ends=True, answers=True),
+    State.MUTE: Rule(  # it looks, erases, and does not send
+        lambda it: it.stopped,
+        answers=True,
+        wait_s=lambda it: min(_until_midnight(it), ERASE_AGAIN_S if it.look.untidy else inf),
+    ),
+    State.RESTING: Rule(lambda it: not it.look.due, answers=True, wait_s=_until),
+    State.HELD: Rule(lambda it: it.look.held_until > it.now, answers=True, wait_s=_until_first),
+    State.WAITING: Rule(lambda it: _until(it) > 0 and not it.flushing, wait_s=_until_first),
+    State.SENDING: Rule(lambda it: True),
+}
+
+
+def state_of(situation: Situation) -> State:
+    """Return the state that a situation is in."""
+    return next(state for state, rule in TABLE.items() if rule.holds(situation))
+
+
+# One attempt.
+
+BACKOFF_S = 60.0
+BACKOFF_MAX_S = 6 * 3_600.0
+BUSY = "another process is sending"
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP})
+_HELD = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK})
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class TakenBack(DitherError):
+    """The upload must not leave: it was dropped while the connection was made, or no longer fits the budget."""
+
+
+class Sender:
+    """Sends what a device has built, one upload at a time, on the thread that asks."""
+
+    def __init__(self, device: Device, transport: Transport, clock: Callable[[], float] = time.time) -> None:
+        self._device = device
+        self._transport = transport
+        self._clock = clock
+        self._lock = SenderLock(device)
+        self._present: BuiltUpload | None = None  # whose answer is waited for
+        self._answering = threading.Lock()  # around what is done on the word that there is no answer yet
+        self.sent = 0
+        """Reports that the aggregator has acknowledged."""
+        self.detail = ""
+        """Why the latest attempt was not accepted, or not all of it; "" if it was."""
+        self.elsewhere = False
+        """Whether another process was sending at the latest attempt."""
+        self.held = False
+        """Whether flushes, too, leave it alone for now, since the latest attempt."""
+
+    def attempt(self) -> Outcome | None:
+        """Send one upload, act on the answer and return what it was.
+
+        None where nothing was sent: there is nothing to send, or another process is at it, as `detail` says then.
+        """
+        self.elsewhere = not self._lock.take()
+        if self.elsewhere:
+            self.detail = BUSY
+            return None
+        try:
+            upload = self._device.next_upload()
+            if upload is None:
+                return None
+            self._present = upload
+            answer = self._transport.post(upload.id, upload.body, lambda: self._charge(upload.id))
+            with self._answering:
+                self._present = None
+            say(DEBUG, "an upload of %d reports: %s", upload.reports, answer.detail)
+            whole = answer.outcome is Outcome.ACCEPTED and not (answer.rejected or answer.dry)
+            self.detail = "" if whole else answer.detail
+            self._act(upload, answer)
+        except TakenBack:
+            return None
+        else:
+            return answer.outcome
+        finally:
+            self._present = None
+            self._lock.release()
+
+    def _charge(self, upload_id: str) -> None:
+        if not self._device.charge(upload_id):
+            raise TakenBack
+
+    def _act(self, upload: BuiltUpload, answer: Answer) -> None:
+        device, outcome = self._device, answer.outcome
+        if outcome is Outcome.KEPT:
+            self._put_off(upload, answer)
+        elif outcome is Outcome.STOPPED:
+            device.stopped(answer.detail)
+        elif outcome is not Outcome.TOO_LARGE:
+            settled = device.settle(
+                upload.id, outcome.value, answer.detail, answer.rejected, answer.retired, answer.date
+            )
+            self.sent += settled if outcome is Outcome.ACCEPTED else 0
+        elif not device.split(upload.id, answer.detail):
+            device.settle(upload.id, Outcome.DROPPED.value, answer.detail)
+
+    def _put_off(self, upload: BuiltUpload, answer: Answer) -> None:
+        not_before = self._clock() + answer.retry_after_s
+        when = not_before + _backoff_s(upload)
+        # Flushes, too, leave alone a server that certainly cannot be reached: those of other processes as well.
+        held_until = not_before if answer.retry_after_s else None if answer.connected else when
+        self.held = held_until is not None
+        if self._device.put_off(upload.id, answer.detail, when, held_until):
+            say(WARNING, "telemetry could not send for an hour: %s", answer.detail)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an attempt waits for its answer."""
+        return self._present is not None
+
+    def let_go(self) -> None:
+        """Let other processes send, though an attempt may wait for its answer: what they send has the same id."""
+        self._lock.release()
+
+    def forget_attempt(self) -> None:
+        """Take note, in a forked child, that an attempt is the parent's."""
+        self._present = None
+        self._answering = threading.Lock()
+
+    def put_off_present(self) -> None:
+        """Let flushes of further processes leave the server alone for a while, if the present attempt has no answer.
+
+        An answer that comes meanwhile counts after it, and lifts it.
+        """
+        answering = self._answering
+        if not answering.acquire(timeout=left_s(DURABLE_WAIT_S)):
+            return
+        try:
+            if self._present is not None:
+                self._device.hold(self._clock() + _backoff_s(self._present))
+        finally:
+            answering.release()
+
+
+def _backoff_s(upload: BuiltUpload) -> float:
+    return jitter(min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(upload.failures + 1, 20)))
+
+
+class SenderLock:
+    """The lock of one telemetry object; also two in one process keep each other out. A device in memory needs none."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._path = f"{device.directory}/{SENDER_NAME}" if device.directory else ""
+        self._descriptor = -1
+        self._leased = False
+        fork_handlers.files.add(self)
+
+    def take(self) -> bool:
+        """Take the lock and return True, or False if somebody else has it.
+
+        Raises OSError where there are no file descriptors left, or what the device raises for its lease.
+        """
+        if not self._path:
+            return True
+        # On the file that has that name by now: what is not inherited by programs that the app starts.
+        descriptor = os.open(self._path, os.O_CREAT | os.O_RDWR | NO_LINK | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            _lock(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in _NO_LOCKS:
+                self._leased = self._device.lease()
+                return self._leased
+            if error.errno in _HELD:
+                return False
+            raise
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Let others send."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+        if self._leased:
+            self._leased = False
+            self._device.release()
+
+    # Around a fork: the child has a copy of the descriptor, and with it would hold the lock after its parent's end.
+
+    def before_fork(self) -> None:
+        """Do nothing: the parent goes on."""
+
+    def after_fork_in_parent(self) -> None:
+        """Do nothing."""
+
+    def after_patch(self) -> None:
+        """Do nothing: it is the system's lock."""
+
+    def after_fork_in_child(self) -> None:
+        """Close the child's copy. The parent's lock stays, and so does its lease."""
+        descriptor, self._descriptor, self._leased = self._descriptor, -1, False
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+# The thread.
 
 SEND_WITHIN_S = 3_600.0
 """A report leaves at a random moment of the hour after it was recorded, or after its hidden period has closed."""

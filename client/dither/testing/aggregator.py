@@ -12,7 +12,7 @@ from dataclasses import replace
 from os import PathLike
 
 from dither.device import DAY_S
-from dither.device.days import day_number
+from dither.device.recording import day_number
 from dither.testing.loopback import Loopback, Reply, Request
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry

@@ -8,11 +8,9 @@ from os import PathLike
 
 from dither.development import without_waiting
 from dither.device import DAY_S, Device
-from dither.sending.thread_states import State
 from dither.sending.transport import Answer, Outcome, Transport
-from dither.sending.upload_thread import Uploader
-from dither.session import Session
-from dither.settings import Settings
+from dither.sending.upload_thread import State, Uploader
+from dither.session import Session, Settings
 from dither.telemetry import Telemetry
 from dither_shared.frozen import replaced
 from dither_shared.registry import Metric, Registry

@@ -21,12 +21,12 @@ class Values(Domain):
 
     def to_document(self) -> dict[str, object]:
         """Return the values."""
-        return {"domain": self.name, "values": list(self.values)}
+        return _document_of(self.values)
 
     @property
     def digest(self) -> str:
         """SHA-256, in hex, of the document: of many metrics the same, yes and no."""
-        return _digest_of(self)
+        return _digest_of(self.values)
 
     def agreed(self, *, hidden: bool) -> list[str]:
         """Return the listed values, whatever their order."""
@@ -55,5 +55,9 @@ class Values(Domain):
 
 
 @lru_cache(maxsize=64)
-def _digest_of(values: Values) -> str:
-    return sha256(values.to_document())
+def _digest_of(values: tuple[str, ...]) -> str:
+    return sha256(_document_of(values))
+
+
+def _document_of(values: tuple[str, ...]) -> dict[str, object]:
+    return {"domain": Values.name, "values": list(values)}

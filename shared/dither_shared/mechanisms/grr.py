@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Self
 
 from dither_shared.errors import InvalidParameter
-from dither_shared.frozen import as_dict, frozen
+from dither_shared.frozen import frozen
 from dither_shared.mechanisms.pure import MechanismRequest, PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng
@@ -60,7 +60,7 @@ class GRR(OneShot):
 
     def parameters(self) -> dict[str, int]:
         """Return d and threshold."""
-        return as_dict(self)
+        return {"d": self.d, "threshold": self.threshold}
 
     @cached_property
     def law(self) -> TwoLevelLaw:

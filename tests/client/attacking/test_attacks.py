@@ -8,7 +8,7 @@ from dither.attacking import memo_linking
 from dither.attacking.attacks import ATTACKS, attack, broken
 from dither.attacking.trials import Score, Trial
 from dither.auditing import linking
-from dither.device import slots
+from dither.device import recording
 from dither_shared.rng import Rng
 from tests.support.attacks import FLAG, MEMO, attacked, trial
 from tests.support.audits import EVERY, seeded
@@ -156,7 +156,7 @@ def test_a_memo_that_is_drawn_each_time_is_found(monkeypatch: pytest.MonkeyPatch
     def redrawn(secret: bytes, context: bytes) -> Rng:
         return fresh
 
-    monkeypatch.setattr(slots, "keyed_rng", redrawn)
+    monkeypatch.setattr(recording, "keyed_rng", redrawn)
     # The closer the bound of a memo is to that of one report, the fewer devices show that it is broken.
     found = attacked("memo", trial(150, 40) if SOAK else trial(80, 30, f"{NEAR_MEMO}\nanswers = 2"))
     assert [line for _, line in broken([found])] == ["theme: all reports of one memo"]

@@ -17,8 +17,8 @@ from dither.auditing.adapters import claim_of
 from dither.auditing.claims import Claim
 from dither.auditing.lives import SHOWS
 from dither.auditing.plans import Unreadable
-from dither.device import Device, outbox, slots
-from dither.device.slots import Slots
+from dither.device import Device, outbox, recording
+from dither.device.recording import Slots
 from dither_shared.cells import Cells
 from dither_shared.domains import Values
 from dither_shared.kinds import number
@@ -278,7 +278,7 @@ def test_a_memo_that_is_drawn_each_time_is_caught_with_100_devices(monkeypatch: 
     registry = of_metric(CLEAR_FLAG)
     assert found_by_devices(registry, scaled(10, 100), "device, repeated") == {"device, repeated": ""}
     fresh = seeded(3)
-    monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: fresh)
+    monkeypatch.setattr(recording, "keyed_rng", lambda secret, context: fresh)
     found = found_by_devices(registry, 100, "device", "device, repeated")
     assert found == {"device": "", "device, repeated": PROVED}
 
@@ -288,7 +288,7 @@ def test_a_memo_that_all_values_share_is_caught_with_130_devices(monkeypatch: py
     """Coins of the metric alone: whoever has a true first memo has a true second one, too."""
     registry = of_metric(MEMO_CHOICE)
     assert found_by_devices(registry, scaled(10, 130), "device, changed") == {"device, changed": ""}
-    monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[0]))
+    monkeypatch.setattr(recording, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[0]))
     assert found_by_devices(registry, 130, "device, changed") == {"device, changed": PROVED}
     assert found_by_devices(registry, scaled(10, 130), "device, repeated") == {"device, repeated": ""}
 
@@ -297,7 +297,7 @@ def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: p
     """Coins of the value alone: two metrics with the same answer have the same memo, and with others seldom."""
     memo = MEMO_FLAG.replace("epsilon = 1", "epsilon = 1.99")
     registry = of_metric(memo, f'name = "beside"\n{memo}')
-    monkeypatch.setattr(slots, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[1]))
+    monkeypatch.setattr(recording, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[1]))
     assert found_by_devices(registry, 200, "device") == {"device": PROVED}
 
 

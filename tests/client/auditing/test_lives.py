@@ -13,10 +13,9 @@ from dither.auditing.claims import Never
 from dither.auditing.lives import SHOWS, Life, life_claim
 from dither.auditing.plans import NOTHING
 from dither.auditing.traced import AGAIN, ANEW, FEW, OTHERWISE, SHARED, draws_claim
-from dither.device import Device, slots
-from dither.device.days import EPOCH, Days
+from dither.device import Device, recording
 from dither.device.outbox import Outbox
-from dither.device.slots import Slots
+from dither.device.recording import EPOCH, Days, Slots
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng, keyed_rng
@@ -105,7 +104,7 @@ CLEAR = EVERY["flag again"].replace("= 1\n", "= 1.4\n").replace("permanent = 3",
 def _anew(monkeypatch: pytest.MonkeyPatch, _today: list[int]) -> None:
     """Draw a memo anew every 20 days."""
     monkeypatch.setattr(
-        slots, "keyed_rng", lambda secret, context: keyed_rng(secret, context + b" %d" % (_today[0] // 20))
+        recording, "keyed_rng", lambda secret, context: keyed_rng(secret, context + b" %d" % (_today[0] // 20))
     )
 
 
@@ -140,7 +139,7 @@ def test_memos_that_share_their_coins_are_caught_by_one_life(
 ) -> None:
     registry = of_metric(EVERY["grr again"], MEMO_BESIDE)
     assert draws_of(registry, 1) == {""}
-    monkeypatch.setattr(slots, "keyed_rng", shared)
+    monkeypatch.setattr(recording, "keyed_rng", shared)
     assert draws_of(registry, 1) == {SHARED}
 
 
@@ -305,7 +304,7 @@ def missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def losing(self: Slots) -> None:
         if broken[id(self)]:
-            self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", self._days.today())
+            self._file.execute("DELETE FROM slot WHERE replaceable AND leaves <= ?", (self._days.today(),))
         opens(self)
 
     monkeypatch.setattr(Slots, "__init__", spoiled)

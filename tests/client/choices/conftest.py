@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dither.sending.transport import DryRun
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.support.in_memory import tmp_path as tmp_path

@@ -9,7 +9,7 @@ import pytest
 
 import dither
 from dither.sending.transport import DryRun
-from dither.settings import Settings
+from dither.session import Settings
 from dither.status import CLOSED, NOT_ASKED, REFUSED
 from dither.telemetry import Telemetry
 from tests.client.choices.conftest import Start

@@ -13,7 +13,7 @@ import pytest
 import dither
 from dither.device import FILE_NAME
 from dither.sending.transport import DryRun
-from dither.settings import Settings
+from dither.session import Settings
 from dither.status import REFUSED
 from dither.telemetry import Telemetry
 from tests.client.choices.conftest import Start
@@ -43,7 +43,7 @@ def locked(directory: Path) -> Iterator[None]:
         closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as other,
         pytest.MonkeyPatch.context() as m,
     ):
-        for name in ("file.DURABLE_WAIT_S", "DURABLE_WAIT_S", "file.WAIT_S", "sqlite_connection.WAIT_S"):
+        for name in ("file.DURABLE_WAIT_S", "DURABLE_WAIT_S", "file.WAIT_S"):
             m.setattr(f"dither.device.{name}", 0.05)
         other.execute("BEGIN IMMEDIATE")
         yield
@@ -136,7 +136,7 @@ def test_a_refusal_on_a_disk_so_full_that_no_file_can_be_made_or_opened_holds_at
     else:
         (tmp_path / "d").mkdir()
     with monkeypatch.context() as patched:
-        patched.setattr("dither.device.sqlite_connection.connect", full)
+        patched.setattr("dither.device.file.connect", full)
         telemetry = start(True)
         assert "disk is full" in telemetry.status().silent
         assert telemetry.set_consent(False)

@@ -11,8 +11,7 @@ import dither
 from dither.device import FILE_NAME, Device
 from dither.sending.transport import DryRun
 from dither.sending.upload_thread import Uploader
-from dither.session import Session
-from dither.settings import Settings
+from dither.session import Session, Settings
 from dither.status import NOT_ASKED, REFUSED, Mode
 from dither.telemetry import Telemetry
 from tests.client.choices.conftest import Start

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dither.device import Device
-from dither.device.days import SILENT_DAYS, SPANS_MAX
+from dither.device.recording import SILENT_DAYS, SPANS_MAX
 from dither.sending.transport import Outcome, read_answer
 from dither_shared.registry import Registry
 from tests.support.clocks import DAY_S, Clock

@@ -151,7 +151,7 @@ def test_pages_are_small(tmp_path: Path) -> None:
     for directory in (tmp_path, None):
         device, _ = make(Clock(), directory)
         with device._file.peek():
-            assert device._file.one("PRAGMA page_size") == (1_024,)
+            assert device._file.execute("PRAGMA page_size").fetchone() == (1_024,)
 
 
 @contextmanager

@@ -259,7 +259,7 @@ def test_metrics_and_answers_have_memos_of_their_own(monkeypatch: pytest.MonkeyP
         asked_for.append((secret, context))
         return keyed_rng(secret, context)
 
-    monkeypatch.setattr("dither.device.slots.keyed_rng", keyed)
+    monkeypatch.setattr("dither.device.recording.keyed_rng", keyed)
     clock = Clock()
     device, asked = make(clock, values=("a",), color='mechanism = "grr"', **MEMO)
     for metric, answer in (("color", "a"), ("dark", False), ("color", None), ("dark", True), ("color", "a")):

@@ -17,7 +17,7 @@ from dither.device import FILE_NAME, DeviceUnusable
 from dither.device.migrations import STEPS
 from dither.device.schema import SCHEMA_VERSION
 from dither.sending.transport import DryRun
-from dither.settings import Settings
+from dither.session import Settings
 from dither.status import REFUSED
 from dither.telemetry import Telemetry
 from tests.pinned.devices import ASKED, answer_everything, opened

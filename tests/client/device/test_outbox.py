@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from dither.device import DAY_S, FILE_NAME, Device
-from dither.device.days import AGREES_S
-from dither.device.outbox import Outbox
-from dither.device.send_schedule import LEASE_S
+from dither.device.outbox import LEASE_S, Outbox
+from dither.device.recording import AGREES_S
 from dither_shared.frozen import replaced
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
@@ -258,7 +257,7 @@ def test_nobody_writes_between_the_looks_of_a_preview(tmp_path: Path, monkeypatc
     build = Outbox.build
 
     def build_late(self: Outbox) -> None:
-        self._file.one("SELECT 1 FROM slot")
+        self._file.execute("SELECT 1 FROM slot").fetchone()
         with (
             closing(sqlite3.connect(tmp_path / FILE_NAME, timeout=0)) as other,
             pytest.raises(sqlite3.OperationalError, match="locked"),

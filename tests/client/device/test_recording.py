@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceBusy
-from dither.device.sqlite_connection import WAIT_S
+from dither.device.file import WAIT_S
 from dither.sending import upload_thread
 from dither.sending.transport import Answer, Outcome
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker

@@ -14,7 +14,7 @@ import dither
 from dither.device import FILE_NAME, REFUSED_NAME, DeviceUnusable
 from dither.device.agreement import EVERYTHING, Refusals
 from dither.device.schema import connect
-from dither.sending.upload_attempt import SenderLock
+from dither.sending.upload_thread import SenderLock
 from dither.telemetry import Telemetry
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock

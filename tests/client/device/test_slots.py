@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dither.device import FILE_NAME, Device, DeviceBusy, DeviceFault, Look
-from dither.device.sqlite_connection import FORK_WAIT_S
+from dither.device.file import FORK_WAIT_S
 from dither_shared.registry import Registry
 from dither_shared.rng import Rng
 from tests.support.clocks import DAY_S, Clock

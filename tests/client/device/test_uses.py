@@ -11,7 +11,7 @@ from typing import Any
 
 from dither.cli import main
 from dither.device import FILE_NAME, Device
-from dither.device.days import EPOCH, SILENT_DAYS, day_number
+from dither.device.recording import EPOCH, SILENT_DAYS, day_number
 from dither.device.uses import DaysOfUse, Used
 from dither_shared.measures import DAYS_KEPT
 from dither_shared.registry import Metric, Registry
@@ -258,7 +258,7 @@ def test_a_kill_at_any_moment_leaves_a_day_once_and_its_reports_with_it(tmp_path
                         os.kill(os.getpid(), signal.SIGKILL)
                     return execute(sql, *arguments)
 
-                device._file.execute = counted  # type: ignore[method-assign]
+                device._file.execute = counted
                 device.use()
             finally:
                 os._exit(0)
@@ -289,7 +289,7 @@ def test_the_month_is_that_of_the_first_day_in_utc() -> None:
 
 def first_use(device: Device) -> int:
     with device._file.peek():
-        row = device._file.one("SELECT first, latest, days FROM used_days")
+        row = device._file.execute("SELECT first, latest, days FROM used_days").fetchone()
         assert row
         return DaysOfUse(device._file, device._days).first_use(Used(*row))
 

@@ -16,7 +16,7 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME
-from dither.device.sqlite_connection import WAIT_S
+from dither.device.file import WAIT_S
 from tests.support.hosts import World, flag, forks, has_proc, once, telemetry, until
 from tests.support.keys import write_key
 from tests.support.soaking import scaled

@@ -180,7 +180,7 @@ def test_hidden_presence_goes_on_after_a_fork(tmp_path: Path) -> None:
         dither.sending.upload_thread.SEND_WITHIN_S = dither.sending.upload_thread.LOOK_AGAIN_S = 0.05
         url, key, directory, metrics = sys.argv[1:5]
         asked, later_s = dither.Registry.load(metrics), 0.0
-        settings = dither.settings.Settings(
+        settings = dither.session.Settings(
             asked,
             dither.sending.transport.HttpTransport(url, key),
             Path(directory) / "other",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dither.device.send_schedule import NO_ANSWER_YET
+from dither.device.outbox import NO_ANSWER_YET
 from dither.logger import say
 from dither.sending.transport import Answer, DryRun, Outcome, read_answer, read_date
 from dither.status import CLOSED

@@ -9,7 +9,7 @@ import pytest
 import dither
 from dither.sending.transport import HttpTransport
 from dither.sending.upload_thread import ANOTHER_DAY, FlushResult, Uploader
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from tests.support.clocks import Clock
 from tests.support.registries import registry

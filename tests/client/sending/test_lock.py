@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dither.device import FILE_NAME, Device
-from dither.device.send_schedule import LEASE_S
-from dither.sending.upload_attempt import BUSY, Sender, SenderLock
+from dither.device.outbox import LEASE_S
+from dither.sending.upload_thread import BUSY, Sender, SenderLock
 from tests.faults.apps import Taker
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
@@ -21,7 +21,7 @@ from tests.support.devices import make, record
 HOLDS = """
 import os, sys, time
 from pathlib import Path
-from dither.sending.upload_attempt import SenderLock
+from dither.sending.upload_thread import SenderLock
 from tests.support.clocks import Clock
 from tests.support.devices import make
 held = SenderLock(make(Clock(), Path(sys.argv[1]))[0])
@@ -170,7 +170,7 @@ def _no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(descriptor: int) -> None:
         raise OSError(errno.ENOLCK, "no locks available")
 
-    monkeypatch.setattr("dither.sending.upload_attempt._lock", refuse)
+    monkeypatch.setattr("dither.sending.upload_thread._lock", refuse)
 
 
 @pytest.mark.usefixtures("_no_locks")
@@ -193,7 +193,7 @@ def test_what_is_no_answer_about_locks_is_a_fault(tmp_path: Path, monkeypatch: p
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, "input/output error")
 
-    monkeypatch.setattr("dither.sending.upload_attempt._lock", fail)
+    monkeypatch.setattr("dither.sending.upload_thread._lock", fail)
     _, ours = a_lock(tmp_path)
     with pytest.raises(OSError, match="input/output"):
         ours.take()

@@ -12,7 +12,7 @@ import pytest
 from dither.device import FILE_NAME, Device
 from dither.sending import upload_thread
 from dither.sending.transport import Answer, Outcome
-from dither.settings import Settings
+from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
 from tests.faults.apps import Taker, start

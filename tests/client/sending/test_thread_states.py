@@ -1,7 +1,7 @@
 import pytest
 
 from dither.device import Look
-from dither.sending.thread_states import TABLE, Situation, State, state_of
+from dither.sending.upload_thread import TABLE, Situation, State, state_of
 
 NOW = 1_000.0
 LATER, EARLIER = NOW + 60, NOW - 60

@@ -8,7 +8,7 @@ import pytest
 
 from dither.device import Device
 from dither.sending.transport import Answer, Outcome
-from dither.sending.upload_attempt import BACKOFF_MAX_S, BACKOFF_S, Sender
+from dither.sending.upload_thread import BACKOFF_MAX_S, BACKOFF_S, Sender
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
 from tests.support.devices import make, record
@@ -104,7 +104,7 @@ class TaskHandlers:
 
 @pytest.mark.parametrize("answer", [KEPT, UNREACHED])
 def test_the_wait_doubles_up_to_six_hours(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.sending.upload_attempt.jitter", lambda most: most)
+    monkeypatch.setattr("dither.sending.upload_thread.jitter", lambda most: most)
     device, _, clock = one_report()
     sender = Sender(device, Scripted(*[answer] * 12), clock)
     waits = []

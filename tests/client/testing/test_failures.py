@@ -16,7 +16,7 @@ from dither.device import Device
 from dither.sending import connection
 from dither.sending.connection import ANSWER_BYTES_MAX
 from dither.sending.transport import HttpTransport, Outcome
-from dither.sending.upload_attempt import Sender
+from dither.sending.upload_thread import Sender
 from dither.testing import FakeAggregator, TelemetryForTests, aggregator
 from dither.testing.aggregator import HUGE_BYTES
 from dither_shared.registry import Registry

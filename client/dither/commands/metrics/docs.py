@@ -4,7 +4,7 @@ import argparse
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 
-from dither.device.days import answers_always
+from dither.device.recording import answers_always
 from dither.writing.output import write
 from dither.writing.page import Code, Fact, FactList, Heading, Page, Paragraph, Quoted, to_html, to_markdown
 from dither_shared.accounting.linking import recognised

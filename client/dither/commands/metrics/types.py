@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dither.handles import HANDLES, Handle, OwnUse
+from dither.telemetry import HANDLES, Handle, OwnUse
 from dither.writing.output import write
 from dither_shared.domains import Domain
 from dither_shared.errors import ConfigurationError, reason_of

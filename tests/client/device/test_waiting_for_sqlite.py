@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dither.device import sqlite_connection
-from dither.device.sqlite_connection import Helper, Overdue, Sentinel
+from dither.device import file
+from dither.device.file import Helper, Overdue, Sentinel
 from tests.support.waiting import wait_until
 
 WAIT_S = 20.0
@@ -41,13 +41,13 @@ def test_a_job_that_was_interrupted_while_the_thread_was_told_is_given_back_and_
 
 
 def test_a_helper_is_ended_that_has_not_begun_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    work, runs, came = sqlite_connection._work, threading.Event(), list[object]()
+    work, runs, came = file._work, threading.Event(), list[object]()
 
     def starved(*arguments: Any) -> None:
         assert runs.wait(WAIT_S)
         work(*arguments)
 
-    monkeypatch.setattr(sqlite_connection, "_work", starved)
+    monkeypatch.setattr(file, "_work", starved)
     helper = Helper()
     with pytest.raises(Overdue):
         helper.do(lambda: "late", 0.01, came.append)
