@@ -19,7 +19,7 @@ from dither_aggregator.analysis.functional import (
     difference,
     noise_of,
     on_points,
-    rows_covariance,
+    rows_centred,
     share_variance,
     ticked_together,
 )
@@ -188,8 +188,8 @@ def test_rows_of_two_cells_covary_as_every_report_says() -> None:
         exact += share * centred.T @ (centred * chances[:, np.newaxis])
         rates += (share * chances).tolist()
         cell += [number] * len(chances)
-    made, _ = rows_covariance(weights, np.array(rates), np.array(cell))
-    assert np.allclose(made, exact, atol=1e-12)
+    made = rows_centred(weights, np.array(rates), np.array(cell))
+    assert np.allclose((made.T * rates) @ made, exact, atol=1e-12)
 
 
 # Intervals of sums.

@@ -813,14 +813,14 @@ def difference(
 # Rows of counts whose weights are given: what a fit of several cells comes to.
 
 
-def rows_covariance(weights: Floats, rates: Floats, cell: Counts) -> tuple[Floats, Floats]:
-    """Return n times the covariance of sums of rates, float64[rows, F] times float64[rows], and centred weights.
+def rows_centred(weights: Floats, rates: Floats, cell: Counts) -> Floats:
+    """Return weights, float64[rows, F], less the mean of their cell: how many reports a cell has tells nothing.
 
-    A row is an output of a cell, and its rate its part of all n reports. How many reports a cell has tells nothing, so
-    weights are centred within it. The covariance, float64[F, F], is that of the population.
+    A row is an output of a cell, and its rate its part of all n reports. With centred weights w the covariance of sums
+    of rates is w' diag(rates) w / n, that of the population.
     """
     centred = weights.copy()
     for number in range(int(cell.max()) + 1):
         rows = cell == number
         centred[rows] -= rates[rows] / rates[rows].sum() @ weights[rows]
-    return np.asarray(centred.T @ (rates[:, np.newaxis] * centred)), centred
+    return centred

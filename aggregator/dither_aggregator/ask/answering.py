@@ -760,7 +760,9 @@ class Asking:
 
     def _row(self, resolved: Resolved, asked: Figure, at: CountedAt, alpha: float) -> Term:
         """Return a term that is one row of a reading."""
-        (name,), flipped = resolved.names(asked)
+        if asked not in self._names_of:
+            self._names_of[asked] = resolved.names(asked)
+        (name,), flipped = self._names_of[asked]
         told = max(alpha, ROW_ALPHA_MIN)
         view = View(days=at.days.days, confidence=1 - told, values=(name,))
         stored = resolved.stored
@@ -787,6 +789,11 @@ class Asking:
             beyond=asked.statistic == "quantile" and _reaches_an_outermost_edge(row, resolved.plan),
         )
         return replace(own.times(-1), estimate=1 - own.estimate) if flipped else own
+
+    @cached_property
+    def _names_of(self) -> dict[Figure, tuple[tuple[str, ...], bool]]:
+        """The names of what is asked, for the windows that follow."""
+        return {}
 
     def _supposed_text(self, stored: StoredPlan, at: CountedAt, alpha: float) -> Term:
         """Return the term of a text that nobody has, if pages would tell it."""

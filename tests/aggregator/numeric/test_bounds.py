@@ -1,12 +1,13 @@
 """Bounds, against slower ways to the same: a general solver, and a scan of all places."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize, nnls
 
-from dither_aggregator.analysis.numeric.bounds import Bounds, quantile_bounds, ratio_bounds
+from dither_aggregator.analysis.numeric.bounds import HEAVY, Bounds, Nearest, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import channel_of
 from dither_aggregator.analysis.numeric.fit import fit
 from dither_aggregator.store import StoredPlan
@@ -107,3 +108,36 @@ def test_a_mean_at_the_end_of_the_axis_is_reached(at: int) -> None:
     bounds = bounds_of(MEMO, np.eye(places_of(MEMO.plan))[at], 3_000, 5)
     low, high = ratio_bounds(bounds, *values_of(bounds))
     assert low <= values_of(bounds)[0][at] <= high
+
+
+@PLANS
+def test_the_nearest_shares_are_those_of_a_solver_that_begins_anew(stored: StoredPlan) -> None:
+    """Whatever was asked before: the guess which places are empty is that of the functional before."""
+    for seed, n in enumerate((300, 5_000, 200_000)):
+        fitted = bounds_of(stored, spread(places_of(stored.plan)), n, seed).fit
+        found, root = Nearest(fitted), fitted.root
+        weight = HEAVY * float(np.abs(root).max())
+        lower, _, is_number = values_of(Bounds(fitted, Z))
+        means = [np.where(is_number > 0, lower - mean, 0) for mean in np.linspace(lower.max(), lower.min(), 9)[1:-1]]
+        up_to = np.tril(np.ones((len(lower), len(lower)))) - 0.7 * is_number
+        for zero in (None, *means, *up_to[:-1], None):
+            rows, wanted = [root, np.full(len(lower), weight)], [*(root @ fitted.raw), weight]
+            if zero is not None:
+                rows, wanted = [*rows, zero * weight / np.abs(zero).max()], [*wanted, 0.0]
+            shares, distance = nnls(np.vstack(rows), np.array(wanted))
+            for own, other in zip(found.at(zero), (shares, distance), strict=True):
+                assert own == pytest.approx(other, rel=1e-8, abs=1e-7)
+
+
+def test_a_mean_does_not_depend_on_rounding_where_no_share_is_negative() -> None:
+    """Then raw shares are the best ones, and Wald's interval counts, whichever is larger in the last digit."""
+    fitted = bounds_of(FRESH, np.full(places_of(FRESH.plan), 1 / places_of(FRESH.plan)), 1_000_000, 3).fit
+    assert fitted.raw.min() > 0
+    ends = []
+    for off in (-1e-15, 0.0, 1e-15):
+        bounds = Bounds(replace(fitted, raw=fitted.raw + off * np.arange(len(fitted.raw))), Z)
+        lower, upper, is_number = values_of(bounds)
+        ends.append(ratio_bounds(bounds, lower, upper, is_number))
+        assert bounds.distance(lower - ends[-1][1]) <= bounds._strict(lower - ends[-1][1])
+    assert ends[0] == pytest.approx(ends[1], rel=1e-9)
+    assert ends[2] == pytest.approx(ends[1], rel=1e-9)

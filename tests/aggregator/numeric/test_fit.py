@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.functional import rows_covariance
+from dither_aggregator.analysis.functional import rows_centred
 from dither_aggregator.analysis.numeric import fit as fit_module
 from dither_aggregator.analysis.numeric.channel import NumberChannel, channel_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely, most_likely_of
@@ -90,8 +90,8 @@ def by_counts(channel: NumberChannel, fitted: NumberFit) -> NumberFit:
     weighted = channel.law / np.maximum(channel.counts / channel.n, 1 / channel.n)[:, np.newaxis]
     weights = weighted @ np.linalg.inv(channel.law.T @ weighted)
     rates = channel.counts / channel.n
-    covariance, centred = rows_covariance(weights, rates, channel.cell)
-    return replace(fitted, raw=weights.T @ rates, covariance=covariance / channel.n, weights=centred / channel.n)
+    centred = rows_centred(weights, rates, channel.cell)
+    return replace(fitted, raw=weights.T @ rates, weights=centred / channel.n)
 
 
 def spread_of(stored: StoredPlan, draws: int) -> tuple[Floats, Floats, NumberChannel]:

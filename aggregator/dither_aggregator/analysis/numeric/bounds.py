@@ -10,7 +10,7 @@ around `raw` reaches is held for possible, too. A test measures the coverage for
 A functional may be a ratio: "the mean of those who gave a number is at least t" is the linear "sum of (x - t) f >= 0".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -24,6 +24,8 @@ from dither_aggregator.analysis.numeric.fit import NumberFit
 HEAVY = 1e3
 """Weight of an equation that must hold, beside equations whose residuals are standard errors."""
 STEPS_MAX = 40
+TURNS = 8
+"""So often all places that contradict a guess are turned without fewer of them; then one at a time."""
 CLOSE = 1e-3
 """A bound is found when its distance from the counts is that close to z, in standard errors."""
 TINY = 1e-12
@@ -40,11 +42,11 @@ class Bounds:
     @cached_property
     def nearest(self) -> Floats:
         """The shares that fit best."""
-        return self._nearest()[0]
+        return self._least_distance[0]
 
     @cached_property
-    def _least(self) -> float:
-        return self._nearest()[1]
+    def _least_distance(self) -> tuple[Floats, float]:
+        return self._nearest.at()
 
     def distance(self, functional: Floats) -> float:
         """Return how far away it is, in standard errors, that a functional, float64[places], below zero reaches it."""
@@ -60,32 +62,93 @@ class Bounds:
 
     def _strict(self, functional: Floats) -> float:
         """Return sqrt(D - min D) of the best shares at which a functional is zero."""
-        _, distance = self._nearest(functional)
-        return sqrt(max(distance**2 - self._least**2, 0.0)) / self.fit.widening(functional, self.z)
+        _, distance = self._nearest.at(functional)
+        return sqrt(max(distance**2 - self._least_distance[1] ** 2, 0.0)) / self.fit.widening(functional, self.z)
 
     def _wald(self, functionals: Floats) -> Floats:
-        """Return how far below zero `raw` has them; infinite where the best shares do not have less of them."""
+        """Return how far below zero `raw` has them; infinite where the best shares have more of them.
+
+        Where no raw share is negative these are the best, and rounding must not decide which has more.
+        """
         estimates = functionals @ self.fit.raw
         away = np.maximum(-estimates, 0.0) / np.maximum(self.fit.std_error(functionals, self.z), TINY)
+        if self.fit.raw.min() >= 0:
+            return away
         return np.where(estimates > functionals @ self.nearest, away, np.inf)
 
-    def _nearest(self, zero: Floats | None = None) -> tuple[Floats, float]:
-        """Return the shares with the least distance from the counts, and that distance."""
-        from scipy.optimize import nnls  # late: a process that answers something else need not wait for it
-
-        rows, wanted, scale = self._equations
-        if zero is not None:
-            rows = np.vstack([rows, zero * (scale / float(np.abs(zero).max()))])
-            wanted = np.append(wanted, 0.0)
-        shares, distance = nnls(rows, wanted)
-        return shares, float(distance)
-
     @cached_property
-    def _equations(self) -> tuple[Floats, Floats, float]:
-        """The rows and the right sides of what shares are nearest to, the sum to one last, and the weight of that."""
-        root, raw = self.fit.root, self.fit.raw
-        scale = HEAVY * float(np.abs(root).max())
-        return np.vstack([root, np.full(len(raw), scale)]), np.append(root @ raw, scale), scale
+    def _nearest(self) -> "Nearest":
+        return Nearest(self.fit)
+
+
+class Nearest:
+    """Finds shares f >= 0 that are nearest to a fit, also with a functional that is zero.
+
+    That both sums hold is asked by their weight h, beside the distance D (`nnls` would solve the same):
+
+        least    D(f) + h^2 (sum f - 1)^2 + h^2 (c f)^2         c the functional, scaled to 1 at most
+
+    Of the places that are not empty it is a linear equation. It is solved with the sums' two residuals as unknowns of
+    their own, so that the weight does not make it ill-conditioned. Which places are empty is guessed, and all that
+    contradict the guess are turned at once (Kostreva 1978); where that does not lead on, the last of them alone, which
+    ends (Murty 1974). The next functional is near the last: its guess is what came out for that.
+    """
+
+    def __init__(self, fit: NumberFit) -> None:
+        from scipy.linalg import lapack  # late: a process that answers something else need not wait for it
+
+        self._lapack, self._root, self._raw = lapack, fit.root, fit.raw
+        self._weight = HEAVY * float(np.abs(fit.root).max())
+        self._products = fit.root.T @ fit.root
+        self._target = self._products @ fit.raw
+        self._sides = np.stack([self._target, np.ones_like(fit.raw)], axis=1)
+        self._held = fit.raw > 0
+        self._solved_for = b""
+
+    def at(self, zero: Floats | None = None) -> tuple[Floats, float]:
+        """Return the shares with the least distance, and that distance; of those at which a functional is zero."""
+        scaled = None if zero is None else zero / float(np.abs(zero).max())
+        least, tries = len(self._raw) + 1, TURNS
+        while True:
+            shares, pulls = self._solve(scaled)
+            gaps = self._products @ shares - self._target + pulls[0]
+            if scaled is not None:
+                gaps += pulls[1] * scaled
+            wrong = np.where(self._held, shares < 0, gaps < -TINY * self._weight)
+            count = int(np.count_nonzero(wrong))
+            if not count:
+                break
+            if count < least:
+                least, tries = count, TURNS
+            elif tries:
+                tries -= 1
+            else:
+                wrong[: np.flatnonzero(wrong)[-1]] = False
+            self._held = self._held != wrong
+        away = self._root @ (shares - self._raw)
+        return shares, sqrt(float(away @ away) + sum(pull**2 for pull in pulls) / self._weight**2)
+
+    def _solve(self, zero: Floats | None) -> tuple[Floats, Sequence[float]]:
+        """Return the shares where only the places that are held are not empty, and how the sums pull them, h^2 each."""
+        if (held := self._held.tobytes()) != self._solved_for:
+            self._solved_for, self._places = held, self._held.nonzero()[0]
+            among = self._products.take(self._places, 0).take(self._places, 1)
+            self._factor, _ = self._lapack.dpotrf(among)
+            self._free, self._by_sum = self._lapack.dpotrs(self._factor, self._sides.take(self._places, 0))[0].T
+            self._sums = float(self._free.sum()), float(self._by_sum.sum())
+        shares, soft = np.zeros(len(self._raw)), self._weight**-2
+        beyond, stiff = self._sums[0] - 1, self._sums[1] + soft
+        if zero is None:
+            pull = beyond / stiff
+            shares[self._places] = self._free - pull * self._by_sum
+            return shares, (pull,)
+        own = zero[self._places]
+        by_zero = self._lapack.dpotrs(self._factor, own)[0]
+        both, itself, off = float(own @ self._by_sum), float(own @ by_zero) + soft, float(own @ self._free)
+        pivot = stiff * itself - both**2
+        pull, pull_zero = (beyond * itself - off * both) / pivot, (off * stiff - beyond * both) / pivot
+        shares[self._places] = self._free - pull * self._by_sum - pull_zero * by_zero
+        return shares, (pull, pull_zero)
 
 
 def ratio_bounds(bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats) -> tuple[float, float]:

@@ -90,32 +90,32 @@ def channel_of(plan: Plan, counts: Counts, n: int) -> NumberChannel:
             size = int(row[0])
             if size == 0:
                 continue
-            merged, sums, alike = _merged(law_by_place(plan, part.mechanism, first + at), row[1:])
+            merged, which = _merged(plan, part.mechanism, first + at)
             laws.append(merged * (size / n))
-            rows.append(sums)
-            outputs.append(alike)
-            cells.append(np.full(len(sums), number))
+            rows.append(np.bincount(which, weights=row[1:], minlength=len(merged)).astype(np.int64))
+            outputs.append(np.bincount(which, minlength=len(merged)))
+            cells.append(np.full(len(merged), number))
             number += 1
     law, each, cell = np.concatenate(laws), np.concatenate(rows), np.concatenate(cells)
     return NumberChannel(places, law, each, cell, n, np.concatenate(outputs))
 
 
+@lru_cache(16)
 def places_of(plan: Plan) -> Places:
     """Return where a plan's numbers may lie."""
     return _PLACES[plan.domain.name](plan)
 
 
-def _merged(law: Floats, counts: Counts) -> tuple[Floats, Counts, Counts]:
-    """Return the different rows of a law, each time together with all that are like it: law, counts, how many."""
-    together, which = _kept(law.tobytes(), law.shape[1]) if law.nbytes <= KEPT_BYTES_MAX else _alike(law)
-    sums = np.bincount(which, weights=counts, minlength=len(together)).astype(np.int64)
-    return together, sums, np.bincount(which, minlength=len(together))
+def _merged(plan: Plan, mechanism: Mechanism, cell: int) -> tuple[Floats, Counts]:
+    """Return the different rows of a cell's law, each times how many are alike, and which one each output is like."""
+    small = law_matrix(mechanism).nbytes <= KEPT_BYTES_MAX
+    return _kept(plan, mechanism, cell) if small else _alike(law_by_place(plan, mechanism, cell))
 
 
 @lru_cache(maxsize=32)
-def _kept(law: bytes, columns: int) -> tuple[Floats, Counts]:
-    """Return the same as `_alike` of a law whose bytes these are."""
-    return _alike(np.frombuffer(law, dtype=np.float64).reshape(-1, columns))
+def _kept(plan: Plan, mechanism: Mechanism, cell: int) -> tuple[Floats, Counts]:
+    """Return the same, found once."""
+    return _alike(law_by_place(plan, mechanism, cell))
 
 
 def _alike(law: Floats) -> tuple[Floats, Counts]:

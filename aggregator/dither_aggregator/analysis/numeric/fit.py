@@ -28,7 +28,7 @@ from math import sqrt
 
 import numpy as np
 
-from dither_aggregator.analysis.functional import answers_covariance, rows_covariance, share_variance
+from dither_aggregator.analysis.functional import answers_covariance, rows_centred, share_variance
 from dither_aggregator.analysis.inference import Floats, Z, effective, reach
 from dither_aggregator.analysis.numeric.channel import NumberChannel
 from dither_shared.mechanisms.memoized import MemoizedPure
@@ -49,21 +49,34 @@ class NumberFit:
     """By maximum likelihood: they sum to one, and none is negative. To look at, biased."""
     raw: Floats
     """Unbiased, by least squares: they sum to one, and may be negative."""
-    covariance: Floats
-    """The covariance of `raw` as a sample of the population; zero along the sum."""
-    spread: Floats
-    """M^-1 / n, which differs from it along the sum alone: invertible, and what bounds are computed in."""
+    information: Floats
+    """n M, float64[places, places]."""
+    once: Floats
+    """M^-1 / n, of reports that nobody repeats and no noise is added to."""
     weights: Floats
     """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
+    further: Floats | None = None
+    """What repeated reports, or the noise of a release, add to the covariance, float64[places, places]."""
 
     answers: Floats | None = None
     """The part of the covariance that is the answers' of so many devices, each given again and again; None if once."""
     devices: float = 0.0
 
     @cached_property
+    def covariance(self) -> Floats:
+        """The covariance of `raw` as a sample of the population; zero along the sum."""
+        own = (self.weights.T * self.channel.counts) @ self.weights
+        return own if self.further is None else own + self.further
+
+    @cached_property
+    def spread(self) -> Floats:
+        """M^-1 / n, which differs from it along the sum alone: invertible, and what bounds are computed in."""
+        return self.once if self.further is None else self.once + self.further
+
+    @cached_property
     def root(self) -> Floats:
         """U, float64[places, places], with |U (f - raw)|^2 the distance of shares f from the counts, a chi-square."""
-        root: Floats = np.linalg.cholesky(np.linalg.inv(self.spread)).T
+        root: Floats = np.linalg.cholesky(self.information if self.further is None else np.linalg.inv(self.spread)).T
         return root
 
     def repeated(self, memo: MemoizedPure | None, repeats: int) -> "NumberFit":
@@ -72,15 +85,16 @@ class NumberFit:
         A fresh report says the same number with new noise. A memo repeats that of its permanent part, too, which is
         that of a cohort's share of yes; the shares of edges are the differences of these, from one to the next.
         """
+        if repeats == 1:
+            return self
         if memo is None:
             again = answers_covariance(np.eye(len(self.shares)), self.shares)
         else:
             above = np.clip(1 - np.cumsum(self.shares)[:-1], 0.0, 1.0)
             steps = np.eye(len(self.shares))[:, 1:] - np.eye(len(self.shares))[:, :-1]
             again = (steps * share_variance(memo.permanent, above, 1, "population") * len(above)) @ steps.T
-        further = (repeats - 1) * again / self.channel.n
-        fit = replace(self, covariance=self.covariance + further, spread=self.spread + further)
-        if memo is not None or repeats == 1:
+        fit = self._with((repeats - 1) * again / self.channel.n)
+        if memo is not None:
             return fit
         return replace(
             fit,
@@ -90,13 +104,19 @@ class NumberFit:
 
     def published(self, count_noise: float) -> "NumberFit":
         """Return the fit of counts that have noise of this variance each, and whose n is their sum."""
-        further = count_noise * (self.weights.T * self.channel.outputs) @ self.weights
-        return replace(self, covariance=self.covariance + further, spread=self.spread + further)
+        return self._with(count_noise * (self.weights.T * self.channel.outputs) @ self.weights)
+
+    def _with(self, further: Floats) -> "NumberFit":
+        """Return the fit with more covariance."""
+        return replace(self, further=further if self.further is None else self.further + further)
 
     def std_error(self, functional: Floats, z: float = Z) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
-        variances = np.maximum(((functional @ self.covariance) * functional).sum(axis=-1), 0.0)
-        heaviest = np.abs(functional @ self.weights.T).max(axis=-1)
+        moved = functional @ self.weights.T
+        variances = np.square(moved) @ self.channel.counts
+        if self.further is not None:
+            variances = variances + ((functional @ self.further) * functional).sum(axis=-1)
+        variances, heaviest = np.maximum(variances, 0.0), np.abs(moved).max(axis=-1)
         if self.answers is None:
             return reach(variances, heaviest, self.channel.n, z) / z
         of_answers = np.maximum(((functional @ self.answers) * functional).sum(axis=-1), 0.0)
@@ -128,12 +148,12 @@ def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
     law, n, rates = channel.law, channel.n, channel.counts / channel.n
     expected = law @ (shares * (1 - START) + START / len(shares))
     weighted = law / expected[:, np.newaxis]
-    inverse = np.linalg.inv(law.T @ weighted)
+    information = law.T @ weighted
+    inverse = np.linalg.inv(information)
     inverse = (inverse + inverse.T) / 2
     weights = weighted @ inverse
     raw = weights.T @ rates
-    covariance, centred = rows_covariance(weights, rates, channel.cell)
-    return NumberFit(channel, shares, raw, covariance / n, inverse / n, centred / n)
+    return NumberFit(channel, shares, raw, n * information, inverse / n, rows_centred(weights, rates, channel.cell) / n)
 
 
 def most_likely(channel: NumberChannel) -> Floats:
