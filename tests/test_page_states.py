@@ -241,7 +241,7 @@ def test_fifty_thousand_values_are_a_page_of_the_same_size(tab: Tab, tmp_path: P
     with site(tmp_path, d) as one:
         rng, shares = np.random.default_rng(4), np.zeros(d)
         shares[:100] = zipf(101)[:100]
-        for back in range(1, 15):
+        for back in (1, 7, 8):  # in both of the windows that are compared
             one.put(rng.multinomial(3_000, shares), rng, back)
         with served(one) as url:
             for path in ("/", "/metrics/color", "/metrics/color/time", "/compare?metric=color", "/changes"):

@@ -4,13 +4,13 @@ import email
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tomllib
 import venv
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from email.message import Message
 from functools import cached_property
@@ -47,7 +47,8 @@ LICENCES = {
 """Licences of packages that one under Apache-2.0 may need."""
 OWN_MIB_MAX = 2.15
 """With its bytecode, of the Python that runs this."""
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+UV = (tool("uv"), "pip", "install", "--quiet")
+"""What README.md says of pip, `test_readme.py` does."""
 
 
 def run(*command: object, cwd: Path = ROOT, code: int = 0, **environment: str) -> str:
@@ -128,7 +129,7 @@ class Installed:
         installed = cls(directory)
         python = str(installed.bin / "python")
         wheels = [release.wheel for release in releases]
-        run(*installer, "install", "--quiet", *wheels, cwd=directory, PIP_PYTHON=python, UV_PYTHON=python)
+        run(*installer, *wheels, cwd=directory, UV_PYTHON=python)
         return installed
 
     @property
@@ -155,28 +156,15 @@ class Installed:
     def packages(self) -> set[str]:
         return {package.name.lower() for package in distributions(path=[str(self.site)])}
 
-    @contextmanager
-    def serving(self, *arguments: str) -> Iterator[str]:
-        """Run `dither serve` until the context ends; yield its address."""
-        command = [str(self.bin / "dither"), "serve", *arguments, "--port", "0", "--json"]
-        with subprocess.Popen(command, cwd=self.directory, env=CLEAN, stdout=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stdout
-                line = process.stdout.readline()
-                assert line, "it ended before it served"
-                yield json.loads(line)["url"]
-            finally:
-                process.terminate()
-
 
 @pytest.fixture(scope="module")
 def core(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed.of([release], tmp_path_factory.mktemp("core"), *PIP)
+    return Installed.of([release], tmp_path_factory.mktemp("core"), *UV, "--compile-bytecode")
 
 
 @pytest.fixture(scope="module")
 def whole(both: tuple[Release, ...], tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed.of(both, tmp_path_factory.mktemp("whole"), tool("uv"), "pip")
+    return Installed.of(both, tmp_path_factory.mktemp("whole"), *UV)
 
 
 def test_each_file_of_the_packages_is_in_one_wheel_and_no_other_file_in_any(both: tuple[Release, ...]) -> None:
@@ -237,8 +225,7 @@ def test_the_aggregators_sdist_has_what_its_wheel_is_built_of_and_no_other_file(
 
 
 def test_an_unpacked_sdist_is_tested(release: Release, tmp_path: Path) -> None:
-    which = ("tests/test_readme.py", "tests/shared/test_frozen.py")
-    fast = (sys.executable, "-m", "pytest", "-q", "-m", "not slow", *which)
+    fast = (sys.executable, "-m", "pytest", "-q", "tests/shared/test_frozen.py")
     tested = run(*fast, cwd=release.unpacked(tmp_path / "unpacked"))
     assert re.search(r"^\d+ passed", tested, re.MULTILINE)
 
@@ -370,20 +357,24 @@ def test_the_aggregators_package_audits_and_attacks(whole: Installed) -> None:
     assert "plain" in whole.dither("attack", "--only", "plain", "--devices", "5", "--days", "8")  # of its own example
 
 
-def test_the_aggregator_counts_and_shows_the_demo(whole: Installed) -> None:
-    shown = json.loads(whole.dither("demo", "--devices", "20", "--exit", "--json").splitlines()[-1])
+def test_the_aggregator_counts_the_demo_and_serves_its_pages(whole: Installed) -> None:
+    command = [str(whole.bin / "dither"), "demo", "--devices", "20", "--serve", "--json"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=whole.directory, env=CLEAN, text=True, **pipes) as process:
+        try:
+            assert process.stdout
+            assert process.stderr
+            shown = json.loads(process.stdout.readline())
+            url = next(found[1] for line in process.stderr if (found := re.search(r"still serving (\S+) until", line)))
+            with urlopen(url, timeout=30) as page:
+                html = page.read().decode()
+            (style,) = re.findall(r'href="(/\S+\.css[^"]*)"', html)
+            with urlopen(url + style, timeout=30) as sheet:
+                assert sheet.headers["Content-Type"].startswith("text/css")
+        finally:
+            process.send_signal(signal.SIGINT)  # it removes its store
     assert shown["ledger"]["accepted"] == shown["ledger"]["folded"] > 0
-
-
-def test_the_aggregator_serves_its_pages(whole: Installed) -> None:
-    whole.dither("metrics", "new", "served.toml", "--app", "notes", "--metric", "theme=choice")
-    with whole.serving("served.toml", "--data", "data") as url:
-        with urlopen(url, timeout=30) as page:
-            html = page.read().decode()
-        (style,) = re.findall(r'href="(/\S+\.css[^"]*)"', html)
-        with urlopen(url + style, timeout=30) as sheet:
-            assert sheet.headers["Content-Type"].startswith("text/css")
-    assert "theme" in html
+    assert "browser" in html
 
 
 def test_the_bills_of_materials_list_what_is_installed_with_licences_that_fit(

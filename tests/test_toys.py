@@ -73,6 +73,7 @@ from tests.support.keys import bearer, write_key
 from tests.support.laws import pure
 from tests.support.reading_api import faults
 from tests.support.redis_servers import running_redis
+from tests.support.soaking import thinned
 from tests.support.stores import Place, RedisPlace, SQLitePlace, append, fold_all
 from tests.support.waiting import wait_until
 
@@ -699,6 +700,7 @@ class Walk:
         return answer
 
 
+@pytest.mark.parametrize("place", thinned(["sqlite", "redis"], 0), indirect=True)  # the test before has both
 def test_toys_are_on_every_page_and_in_every_operation(
     asked: Registry, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

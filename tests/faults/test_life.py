@@ -12,12 +12,12 @@ pytestmark = pytest.mark.slow
 
 
 def test_no_schedule_exceeds_a_budget_counts_twice_or_lets_an_answer_decide_a_silence() -> None:
-    live_shortly(scaled(10, 3_000), scaled(40, 80))
+    live_shortly(scaled(4, 3_000), scaled(40, 80))
 
 
 @pytest.mark.parametrize("seed", thinned(range(60), 1))
 def test_nothing_goes_wrong_in_many_years(seed: int) -> None:
     silences = {"answered", "forgotten", "not-agreed", "refused", "spent", "unscheduled", "waiting"}
-    pair = live_long(seed, scaled(2, 10), silences)
+    pair = live_long(seed, scaled(1, 10), silences)
     assert pair.said.keys() >= {"", *silences}
     assert pair.left.total() > 30

@@ -28,9 +28,9 @@ from tests.support.soaking import scaled
 pytestmark = pytest.mark.slow
 
 STREAM = "changes"
-EVERY = scaled(12, 1)
+EVERY = scaled(24, 1)
 """On each so many days the apps run: a day with reports takes the aggregator as long as its snapshots do."""
-SELDOM = scaled(30, 1)
+SELDOM = scaled(60, 1)
 """With a planted bug, on each so many."""
 NEW_PHONES = scaled(3, 12)
 DAYS = 366

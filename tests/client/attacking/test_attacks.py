@@ -30,7 +30,7 @@ def test_without_noise_everybody_is_guessed_right_on_the_first_day() -> None:
 
 
 def test_redrawn_noise_averages_away_and_a_devices_reports_end() -> None:
-    endless, capped = attacked("redrawn", trial(scaled(60, 300), 60)).lines
+    endless, capped = attacked("redrawn", trial(scaled(40, 300), scaled(40, 60))).lines
     assert endless.last.share > 0.98
     assert {point.right for point in capped.points if point.x >= 3} == {capped.last.right}
     # Three reports of epsilon 1: two of three are right.
@@ -58,7 +58,7 @@ DARK = DARK.replace("1.9", "1") if SOAK else DARK
 @pytest.mark.parametrize(("metric", "reaches"), [(DARK, True), (f"{CLEAR}\nanswers = 2", False)])
 def test_all_copies_of_a_memo_tell_what_the_memo_does(metric: str, reaches: bool) -> None:
     """For a flag that is the bound itself; for more values it is less."""
-    (line,) = attacked("memo", trial(scaled(60, 200), scaled(10, 30), metric)).lines
+    (line,) = attacked("memo", trial(scaled(30, 200), scaled(10, 30), metric)).lines
     bound, known = line.last.bound, line.computed[-1][1]
     assert near(line.last, known)
     assert bound == pytest.approx(0.8807970779778823, abs=1e-6)
@@ -68,7 +68,7 @@ def test_all_copies_of_a_memo_tell_what_the_memo_does(metric: str, reaches: bool
 
 
 def test_the_day_of_a_change_shows_and_its_answers_do_not() -> None:
-    whether, day, order = attacked("change", trial(scaled(40, 100), scaled(40, 120), f"{CLEAR}\nanswers = 2")).lines
+    whether, day, order = attacked("change", trial(scaled(20, 100), scaled(40, 120), f"{CLEAR}\nanswers = 2")).lines
     assert whether.last.share > 0.85
     assert day.last.share > 0.5
     assert whether.last.bound is None
@@ -77,7 +77,7 @@ def test_the_day_of_a_change_shows_and_its_answers_do_not() -> None:
 
 
 def test_where_one_answer_is_all_a_further_one_repeats_it_and_no_change_shows() -> None:
-    whether, *_ = attacked("change", trial(scaled(75, 150), scaled(20, 40), f"{CLEAR}\nanswers = 1")).lines
+    whether, *_ = attacked("change", trial(scaled(40, 150), scaled(12, 40), f"{CLEAR}\nanswers = 1")).lines
     assert near(whether.last, 0.5)
 
 
@@ -112,7 +112,7 @@ def test_linking_is_what_the_formula_says(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_report_that_is_surrounded_is_told_as_if_it_were_read_alone_and_no_better() -> None:
     """A flag's report reaches its bound; among a hundred of others it tells hardly more than a coin."""
-    (line,) = attacked("surrounding", trial(scaled(300, 4_000), 8)).lines
+    (line,) = attacked("surrounding", trial(scaled(150, 4_000), 8)).lines
     alone = 0.7310585786300049
     assert [point.bound for point in line.points] == pytest.approx([alone] * 7, abs=1e-6)
     assert near(line.last, alone)
@@ -168,6 +168,6 @@ def test_what_there_is_no_metric_for_is_left_out() -> None:
 
 
 def test_a_seed_gives_the_same_again() -> None:
-    one, other = (attacked("memo", trial(20, 10, seed=5)) for _ in range(2))
+    one, other = (attacked("memo", trial(scaled(8, 20), scaled(5, 10), seed=5)) for _ in range(2))
     assert one == other
-    assert one != attacked("memo", trial(20, 10, seed=6))
+    assert one != attacked("memo", trial(scaled(8, 20), scaled(5, 10), seed=6))

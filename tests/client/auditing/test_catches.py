@@ -30,7 +30,7 @@ from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng, keyed_rng
 from dither_shared.wire import writing
 from tests.support.audits import audited, devices, of_metric, reports, seeded, verdicts
-from tests.support.soaking import scaled
+from tests.support.soaking import SOAK, scaled
 
 LARGER = "the exact loss is larger"
 PROVED = "samples prove a larger loss"
@@ -43,7 +43,7 @@ CLEAR_FLAG = MEMO_FLAG.replace("= 1\n", "= 1.4\n").replace("permanent = 2", "per
 """A report tells nearly as much as the memo, so that few devices tell what memos do."""
 MEMO_CHOICE = (
     'kind = "choice"\nvalues = ["a", "b", "c"]\nmechanism = "grr"\nmemoize = true\nanswers = 2\n'
-    "epsilon = 1.45\nepsilon_permanent = 1.5"
+    f"epsilon = {1.45 if SOAK else 1.49}\nepsilon_permanent = 1.5"
 )
 NUMBER = 'kind = "number"\nunit = "s"\nlow = 0\nhigh = 8\nbuckets = 4\nepsilon = 1\nreports = 2'
 HIDDEN = 'kind = "flag"\npresence = "hidden"\nepsilon = 1\nreports = 4'
@@ -276,21 +276,25 @@ def found_by_devices(registry: Registry, n: int, *parts: str) -> dict[str, str]:
 @pytest.mark.usefixtures("_clear")
 def test_a_memo_that_is_drawn_each_time_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(CLEAR_FLAG)
-    assert found_by_devices(registry, scaled(10, 100), "device, repeated") == {"device, repeated": ""}
+    assert found_by_devices(registry, scaled(5, 100), "device, repeated") == {"device, repeated": ""}
     fresh = seeded(3)
     monkeypatch.setattr(recording, "keyed_rng", lambda secret, context: fresh)
     found = found_by_devices(registry, 100, "device", "device, repeated")
     assert found == {"device": "", "device, repeated": PROVED}
 
 
-@pytest.mark.usefixtures("_clear")
 def test_a_memo_that_all_values_share_is_caught_with_130_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coins of the metric alone: whoever has a true first memo has a true second one, too."""
+    """Coins of the metric alone: whoever has a true first memo has a true second one, too.
+
+    In `make test` two reports say what a memo is, and each answer is told so often: each of four seeds shows the bug.
+    """
+    monkeypatch.setattr(of_devices, "REPEATS", scaled(4, of_devices.REPEATS))
+    monkeypatch.setattr(of_devices, "UNTIL", scaled(2, of_devices.UNTIL))
     registry = of_metric(MEMO_CHOICE)
-    assert found_by_devices(registry, scaled(10, 130), "device, changed") == {"device, changed": ""}
+    assert found_by_devices(registry, scaled(5, 130), "device, changed") == {"device, changed": ""}
     monkeypatch.setattr(recording, "keyed_rng", lambda secret, context: keyed_rng(secret, context.split()[0]))
     assert found_by_devices(registry, 130, "device, changed") == {"device, changed": PROVED}
-    assert found_by_devices(registry, scaled(10, 130), "device, repeated") == {"device, repeated": ""}
+    assert found_by_devices(registry, scaled(5, 130), "device, repeated") == {"device, repeated": ""}
 
 
 def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +307,7 @@ def test_a_memo_that_all_metrics_share_is_caught_with_200_devices(monkeypatch: p
 
 def test_a_second_stage_that_is_fixed_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(MEMO_FLAG)
-    assert found_by_devices(registry, scaled(10, 200), "device, noise again") == {"device, noise again": ""}
+    assert found_by_devices(registry, scaled(5, 200), "device, noise again") == {"device, noise again": ""}
     fill = Slots._fill
 
     def fixed(self: Slots, *arguments: Any, **options: Any) -> None:
@@ -355,7 +359,7 @@ def test_an_order_of_groups_that_depends_on_the_value_is_caught_with_100_devices
 
 def test_a_hidden_answer_that_moves_an_upload_is_caught_with_100_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(HIDDEN, BESIDE)
-    found = found_by_devices(registry, scaled(10, 100), "device", "device, presence")
+    found = found_by_devices(registry, scaled(5, 100), "device", "device, presence")
     assert set(found.values()) == {""}
     record = Device.record
 

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.slow
 
 NIGHTS = scaled(2, 60)
 BEFORE_MIDNIGHT_S = 0.4
+LOOK_EVERY_S = 0.5
+"""A look reads the whole store, which takes as long as the load does in a tenth of it."""
 
 
 def snapshots(cluster: Cluster) -> dict[tuple[str, str, str], tuple[str, str]]:
@@ -42,7 +44,7 @@ def conserved(oracle: Oracle, cluster: Cluster) -> Iterator[None]:
     def look() -> None:
         try:
             with closing(cluster.open()) as store:
-                while not ending.wait(0.2):
+                while not ending.wait(LOOK_EVERY_S):
                     store.refresh()
                     oracle.check_conservation(store)
         except BaseException as error:

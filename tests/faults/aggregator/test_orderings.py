@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from tests.faults.aggregator.faulty import FAULTS
 from tests.faults.aggregator.world import KINDS, World, worlds
-from tests.support.soaking import MEMORY, SOAK, scaled
+from tests.support.soaking import MEMORY, SOAK, scaled, thinned
 
 pytestmark = pytest.mark.slow
 
@@ -191,6 +191,6 @@ def test_no_order_of_steps_loses_or_doubles_a_report(kind: str) -> None:
 def test_nothing_is_lost_or_doubled_in_a_long_run(kind: str) -> None:
     with worlds(MEMORY) as made:
         met: Counter[str] = Counter()
-        for seed in range(scaled(2, 500)):
+        for seed in thinned(range(500), 4):  # this one meets all of them by itself
             met += walk(made, kind, seed, scaled(150, 500)).met
     assert met.keys() >= MET, f"never met: {MET - met.keys()}"
