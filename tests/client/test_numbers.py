@@ -12,7 +12,6 @@ from fractions import Fraction
 import pytest
 
 import dither
-from dither import handles
 from dither.device.recording import Slots
 from dither.session import Settings
 from dither.telemetry import NANOSECONDS, Number, Telemetry
@@ -189,7 +188,7 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, unit: str = "ms") -> None:
         self.now, self.recorded = 10**15, list[object]()
-        monkeypatch.setattr(handles, "perf_counter_ns", lambda: self.now)
+        monkeypatch.setattr("dither.telemetry.perf_counter_ns", lambda: self.now)
         metric = numbers(took={**FRESH, "unit": unit, "low": 0, "high": 1000, "buckets": 10}).metrics["took"]
         self.handle = Number(metric, lambda _, answer: self.recorded.append(answer))
 
