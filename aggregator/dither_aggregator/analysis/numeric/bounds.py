@@ -24,8 +24,8 @@ from dither_aggregator.analysis.numeric.fit import NumberFit
 HEAVY = 1e3
 """Weight of an equation that must hold, beside equations whose residuals are standard errors."""
 STEPS_MAX = 40
-TURNS = 8
-"""So often all places that contradict a guess are turned without fewer of them; then one at a time."""
+TURNS = 30
+"""So many guesses which places are empty are made at most; mostly there are four."""
 CLOSE = 1e-3
 """A bound is found when its distance from the counts is that close to z, in standard errors."""
 TINY = 1e-12
@@ -68,7 +68,7 @@ class Bounds:
     def _wald(self, functionals: Floats) -> Floats:
         """Return how far below zero `raw` has them; infinite where the best shares have more of them.
 
-        Where no raw share is negative these are the best, and rounding must not decide which has more.
+        If no raw share is negative, raw shares are the best ones: rounding must not decide which of the two have more.
         """
         estimates = functionals @ self.fit.raw
         away = np.maximum(-estimates, 0.0) / np.maximum(self.fit.std_error(functionals, self.z), TINY)
@@ -84,14 +84,14 @@ class Bounds:
 class Nearest:
     """Finds shares f >= 0 that are nearest to a fit, also with a functional that is zero.
 
-    That both sums hold is asked by their weight h, beside the distance D (`nnls` would solve the same):
+    That both sums hold is asked by their weight h, beside the distance D (`scipy.optimize.nnls` solves the same):
 
         least    D(f) + h^2 (sum f - 1)^2 + h^2 (c f)^2         c the functional, scaled to 1 at most
 
-    Of the places that are not empty it is a linear equation. It is solved with the sums' two residuals as unknowns of
-    their own, so that the weight does not make it ill-conditioned. Which places are empty is guessed, and all that
-    contradict the guess are turned at once (Kostreva 1978); where that does not lead on, the last of them alone, which
-    ends (Murty 1974). The next functional is near the last: its guess is what came out for that.
+    If it is known which places are empty, this is a linear equation. The residuals of both sums are unknowns of their
+    own there, so that the weight does not make it ill-conditioned. Which places are empty is guessed, and all that
+    contradict the guess are turned at once (Kostreva 1978). The next functional is near the last one: its guess is what
+    came out for that. `nnls` itself is asked where no guess fits after TURNS of them.
     """
 
     def __init__(self, fit: NumberFit) -> None:
@@ -100,40 +100,54 @@ class Nearest:
         self._lapack, self._root, self._raw = lapack, fit.root, fit.raw
         self._weight = HEAVY * float(np.abs(fit.root).max())
         self._products = fit.root.T @ fit.root
+        self._close = TINY * float(np.abs(self._products).max())
         self._target = self._products @ fit.raw
         self._sides = np.stack([self._target, np.ones_like(fit.raw)], axis=1)
         self._held = fit.raw > 0
         self._solved_for = b""
+        self._factor: Floats = self._products
 
     def at(self, zero: Floats | None = None) -> tuple[Floats, float]:
         """Return the shares with the least distance, and that distance; of those at which a functional is zero."""
         scaled = None if zero is None else zero / float(np.abs(zero).max())
-        least, tries = len(self._raw) + 1, TURNS
-        while True:
-            shares, pulls = self._solve(scaled)
+        for _ in range(TURNS):
+            solved = self._solve(scaled)
+            if solved is None:
+                break
+            shares, pulls = solved
             gaps = self._products @ shares - self._target + pulls[0]
             if scaled is not None:
                 gaps += pulls[1] * scaled
-            wrong = np.where(self._held, shares < 0, gaps < -TINY * self._weight)
-            count = int(np.count_nonzero(wrong))
-            if not count:
-                break
-            if count < least:
-                least, tries = count, TURNS
-            elif tries:
-                tries -= 1
-            else:
-                wrong[: np.flatnonzero(wrong)[-1]] = False
+            wrong = np.where(self._held, shares < 0, gaps < -self._close)
+            if not wrong.any():
+                away = self._root @ (shares - self._raw)
+                return shares, sqrt(float(away @ away) + sum(pull**2 for pull in pulls) / self._weight**2)
             self._held = self._held != wrong
-        away = self._root @ (shares - self._raw)
-        return shares, sqrt(float(away @ away) + sum(pull**2 for pull in pulls) / self._weight**2)
+        return self._from_nothing(scaled)
 
-    def _solve(self, zero: Floats | None) -> tuple[Floats, Sequence[float]]:
-        """Return the shares where only the places that are held are not empty, and how the sums pull them, h^2 each."""
+    def _from_nothing(self, zero: Floats | None) -> tuple[Floats, float]:
+        """Return the same without a guess."""
+        from scipy.optimize import nnls
+
+        self._held = self._raw > 0
+        sums = [np.ones_like(self._raw), *([] if zero is None else [zero])]
+        rows, wanted = np.vstack([self._root, *(self._weight * each for each in sums)]), np.zeros(len(sums))
+        wanted[0] = self._weight
+        shares, distance = nnls(rows, np.append(self._root @ self._raw, wanted))
+        return shares, float(distance)
+
+    def _solve(self, zero: Floats | None) -> tuple[Floats, Sequence[float]] | None:
+        """Return the shares where only the places that are held are not empty, and how the sums pull them, h^2 each.
+
+        None where no place is held, or too nearly the same is told of some.
+        """
         if (held := self._held.tobytes()) != self._solved_for:
             self._solved_for, self._places = held, self._held.nonzero()[0]
             among = self._products.take(self._places, 0).take(self._places, 1)
-            self._factor, _ = self._lapack.dpotrf(among)
+            self._factor, fault = self._lapack.dpotrf(among) if len(among) else (among, 1)
+            if fault:
+                self._solved_for = b""
+                return None
             self._free, self._by_sum = self._lapack.dpotrs(self._factor, self._sides.take(self._places, 0))[0].T
             self._sums = float(self._free.sum()), float(self._by_sum.sum())
         shares, soft = np.zeros(len(self._raw)), self._weight**-2

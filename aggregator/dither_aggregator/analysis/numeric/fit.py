@@ -56,7 +56,7 @@ class NumberFit:
     weights: Floats
     """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
     further: Floats | None = None
-    """What repeated reports, or the noise of a release, add to the covariance, float64[places, places]."""
+    """Repeated reports, or the noise of a release, add this to the covariance, float64[places, places]."""
 
     answers: Floats | None = None
     """The part of the covariance that is the answers' of so many devices, each given again and again; None if once."""
@@ -113,7 +113,7 @@ class NumberFit:
     def std_error(self, functional: Floats, z: float = Z) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
         moved = functional @ self.weights.T
-        variances = np.square(moved) @ self.channel.counts
+        variances: Floats = np.square(moved) @ self.channel.counts.astype(np.float64)
         if self.further is not None:
             variances = variances + ((functional @ self.further) * functional).sum(axis=-1)
         variances, heaviest = np.maximum(variances, 0.0), np.abs(moved).max(axis=-1)
