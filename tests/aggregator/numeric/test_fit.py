@@ -15,7 +15,7 @@ from tests.aggregator.numeric.test_channel import FORMS, FRESH, MEAN, MEMO, expe
 from tests.support.drawn_numbers import Floats, draw_numbers, places_of, stored_number
 from tests.support.soaking import SOAK, scaled, thinned
 
-DRAWS, HELD = scaled(300, 2_000), scaled(12, 25)
+DRAWS, HELD = scaled(150, 2_000), scaled(12, 25)
 SIGMAS = 6.0
 """One of 150 means strays that far with a chance of 3e-7, or of 9e-7 by the error that 300 draws show."""
 SIGMAS_OF_100 = 6.5
