@@ -38,7 +38,7 @@ tags = ["web"]
 [question]
 "By week" = 'share(color in "model ?") by week'
 """
-D, RUNS = 30, scaled(90, 2_000)
+D, RUNS = 30, scaled(120, 2_000)
 MISSES_MAX = int(binom.isf(1e-6, RUNS, 0.05))
 RANGES = scaled(30, 1_000)
 
