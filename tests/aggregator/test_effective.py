@@ -25,7 +25,7 @@ from tests.support.soaking import scaled, thinned
 from tests.support.tallies import Counts
 
 DAY = date(2026, 11, 22)
-RUNS = scaled(60, 400)
+RUNS = scaled(150, 400)
 MISSES_MAX = int(binom.isf(1e-7, RUNS, 0.05))
 
 

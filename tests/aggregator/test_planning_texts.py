@@ -27,7 +27,7 @@ from tests.support.registries import registry
 from tests.support.soaking import scaled
 
 N, EPSILON, CANDIDATES = 20_000, Decimal(4), 100
-RUNS = scaled(20, 120)
+RUNS = scaled(30, 120)
 FOUND_MIN, FOUND_MAX = (int(end(5e-7, RUNS, POWER)) for end in (binom.ppf, binom.isf))
 """Fewer or more are found in one of a million samples: of 30 runs 12 to 30, of 120 runs 73 to 115."""
 WORDS_QUESTION, TEXT_QUESTION = TextQuestion(WORDS, PROPOSED), TextQuestion(TEXT, CANDIDATES)

@@ -185,7 +185,7 @@ def test_no_word_is_named_whose_interval_holds_zero() -> None:
 def test_candidates_that_stand_out_are_those_of_which_so_many_may_be_false(kind: str) -> None:
     """More may be false, more stand out, the ones before among them: by tests, so that an interval may hold zero.
 
-    5 % of what stands out may be false: more than the bound, 12 of 44, are rarer than 1e-6.
+    5 % of what stands out may be false: more than the bound, 12 of 44 in a soak, are rarer than 1e-6.
     """
     kept, told, false = stored_texts(kind), {0.01: 0, 0.05: 0, 0.2: 0}, 0
     for seed in range(scaled(2, 4)):
