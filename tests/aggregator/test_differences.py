@@ -58,8 +58,8 @@ CASES = [
     (300, "4.0", "oue", 500, 500),
     (8, "2.0", "grr", 60, 40),
 ]
-PAIRS, WEEKS, DETECTED = scaled(100, 1_000), scaled(150, 1_000), scaled(80, 400)
-MONTHS, TURNS = scaled(60, 200), scaled(200, 2_000)
+PAIRS, WEEKS, DETECTED = scaled(40, 1_000), scaled(40, 1_000), scaled(40, 400)
+MONTHS, TURNS = scaled(25, 200), scaled(80, 2_000)
 
 
 @pytest.mark.parametrize(("d", "epsilon", "mechanism", "before", "after"), thinned(CASES, 0, 2, 4))
@@ -164,7 +164,7 @@ def _counts(reading: Reading) -> Counts:
     return np.rint([reading.n * (q + row.estimate * (p - q)) for row in reading.rows]).astype(np.int64)
 
 
-MORNINGS, NAIVE_MIN = scaled(40, 150), scaled(12, 60)
+MORNINGS, NAIVE_MIN = scaled(12, 150), scaled(3, 60)
 
 
 def test_over_many_metrics_few_are_told_to_have_moved_wrongly() -> None:

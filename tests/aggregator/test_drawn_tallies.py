@@ -13,7 +13,7 @@ from tests.support.soaking import scaled
 from tests.support.tallies import draw_tallies, draw_tally
 
 Floats = npt.NDArray[np.float64]
-DRAWS = scaled(1_500, 4_000)
+DRAWS = scaled(600, 4_000)
 POINTS = [PGR.for_design(7, 2, 3, Decimal(1)), PGR.for_design(10, 3, 3, Decimal(2))]
 
 

@@ -102,7 +102,7 @@ def test_numbers_of_few_devices_whose_noise_is_fresh_hold() -> None:
     """100 devices over 31 days, of which three of a hundred are at the far end, repeat what they say."""
     kept = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="4", reports=31)
     numbers = population(np.repeat([5.0, 15.0, 25.0, 75.0], [50, 30, 17, 3]))
-    places, rng, missed, runs = numbers.places(kept.plan), np.random.default_rng(4), 0, scaled(80, 200)
+    places, rng, missed, runs = numbers.places(kept.plan), np.random.default_rng(4), 0, scaled(30, 200)
     for _ in range(runs):
         reading = read_numbers(kept, draw_repeats(kept.plan, places, 100, 31, rng), View(days=31))
         row = next(row for row in reading.rows if row.statistic == "share_above" and row.low == 70)

@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 N = 100_000
-ANSWERS = scaled(20, 50)
+ANSWERS = scaled(10, 50)
 """How often each of six answers is given in a run of the real randomizer: what is told is in standard errors."""
 NAMES = pytest.mark.parametrize("name", ["grr", "ss", "pgr", "oue", "sue"])
 

@@ -106,7 +106,7 @@ def test_estimates_and_errors_are_those_of_the_exact_law(mechanism: PureMechanis
     """Answers of several values leave E[k_a k_b] open: a variance is at least, a covariance at most, the true one."""
     rng = random.Random(1)
     for r in (1, 3):
-        for _ in range(2):
+        for _ in range(scaled(1, 2)):
             one, other, shares = drawn(mechanism, rng)
             a, b = np.array(one, dtype=np.float64), np.array(other, dtype=np.float64)
             made = replace(counted(mechanism, shares), repeats=r)
@@ -194,7 +194,7 @@ def test_rows_of_two_cells_covary_as_every_report_says() -> None:
 
 # Intervals of sums.
 
-RUNS = scaled(400, 3_000)
+RUNS = scaled(150, 3_000)
 SUMS = (
     (GRR.for_epsilon(16, Decimal(2)), 2_000),
     (SubsetSelection.for_epsilon(30, Decimal(1)), 3_000),
@@ -236,7 +236,7 @@ FEW = (
     SUMS[1][0],
     OUE.for_epsilon(30, Decimal(4)),
 )
-FEW_RUNS = scaled(100, 3_000)
+FEW_RUNS = scaled(40, 3_000)
 
 
 def misses_of_few(mechanism: PureMechanism, n: int, wald: bool = False) -> int:
@@ -321,7 +321,7 @@ def test_a_sum_of_neighbours_is_about_as_skew_as_one_of_values_at_random(d: int,
 
 def test_intervals_of_neighbours_hold_with_few_reports_and_in_lexicographic_order_they_would_not() -> None:
     """300 reports of a list of 264, the first fifth of it: runs stray beyond the ends with 1e-6."""
-    runs, rng = scaled(600, 2_000), np.random.default_rng(4)
+    runs, rng = scaled(200, 2_000), np.random.default_rng(4)
     weights = (np.arange(264) < 53).astype(np.float64)
     held = {}
     for mechanism in (LIST, IN_ORDER):
@@ -335,7 +335,7 @@ def test_intervals_of_neighbours_hold_with_few_reports_and_in_lexicographic_orde
 # Two windows, or two metrics, of the same devices.
 
 FLAG = GRR.for_epsilon(2, Decimal(4))
-PAIRED = scaled(2_000, 20_000)
+PAIRED = scaled(1_000, 20_000)
 
 
 def missed_moves(parts: tuple[float, ...], opposed: float | None = None) -> dict[str, int]:
@@ -447,7 +447,7 @@ def test_sums_of_few_devices_that_report_often_hold(devices: int, times: int) ->
 
     A sum, any weights, and a difference of two windows.
     """
-    mechanism, rng, runs = GRR.for_epsilon(16, Decimal(4)), np.random.default_rng(times), scaled(150, 400)
+    mechanism, rng, runs = GRR.for_epsilon(16, Decimal(4)), np.random.default_rng(times), scaled(50, 400)
     law_of_value = np.full((16, 16), float(mechanism.q)) + np.eye(16) * float(mechanism.p - mechanism.q)
     shares = np.array([0.97, *[0.03 / 4] * 4, *[0.0] * 11])
     weights = [np.array([0.0, 1, 1, 1, 1, *[0.0] * 11]), rng.normal(size=16)]

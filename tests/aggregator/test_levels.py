@@ -25,7 +25,7 @@ from tests.support.tallies import draw_tallies
 
 PAGE = Path(__file__).parents[2] / "aggregator" / "estimates.md"
 
-RUNS = scaled(20, 1_000)
+RUNS = scaled(8, 1_000)
 EPSILONS = ("0.1", "0.5", "1", "2", "4", "8")
 SIZES = ((300, 1), (3_000, 1), (1_000_000, 1), (3_000, 7), (1_000, 31))
 """Devices, and how often each reports."""

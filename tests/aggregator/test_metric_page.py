@@ -59,7 +59,7 @@ def test_intervals_that_hold_each_on_its_own_would_be_seen(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_nothing_stands_out_of_noise(tmp_path: Path) -> None:
     """Pages of 300 values that nobody has: of 200 fewer than 27 with one that stands out (5 % each: 3e-6)."""
-    rng, out, pages = np.random.default_rng(3), 0, scaled(50, 200)
+    rng, out, pages = np.random.default_rng(3), 0, scaled(20, 200)
     counts = np.zeros(300, dtype=np.int64)
     counts[-1] = 3_000
     with site(tmp_path, 300, 'mechanism = "oue"') as one:

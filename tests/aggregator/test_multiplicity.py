@@ -82,7 +82,7 @@ def test_scores_that_no_null_has_do_not_say_how_many_nulls_there_are(scores: lis
     assert null_share(ndtr(-np.array(scores))) == pytest.approx(share, abs=0.03)
 
 
-WORLDS = scaled(700, 2_000)
+WORLDS = scaled(300, 2_000)
 ZIPF = 12 / np.arange(1, 81) ** 1.2
 FAMILIES = {
     **{f"{nulls} of 100": np.append(np.zeros(nulls), np.full(100 - nulls, 2.5)) for nulls in (20, 60, 100)},
@@ -99,7 +99,7 @@ def test_of_what_is_called_true_at_most_alpha_is_false(name: str) -> None:
     """Families of tests: the mean share of false ones is below .05 and 5 of its standard errors, 3e-7."""
     effects = FAMILIES[name]
     rng = np.random.default_rng(len(effects) + int(10 * effects.sum()))
-    worlds = min(WORLDS, scaled(100, 200)) if len(effects) > 10_000 else WORLDS
+    worlds = min(WORLDS, scaled(40, 200)) if len(effects) > 10_000 else WORLDS
     shares = []
     for _ in range(worlds):
         called = adaptive(ndtr(-rng.normal(effects)), 0.05)

@@ -52,7 +52,7 @@ from tests.support.used_fleets import (
 )
 
 COHORTS = 12
-FLEETS, DRAWS = scaled(12, 200), scaled(10, 200)
+FLEETS, DRAWS = scaled(6, 200), scaled(6, 200)
 MISSES_MAX = int(binom.isf(1e-6, DRAWS, 0.05))
 """Triangles that hold with .95 each: of DRAWS, more are wrong in less than 1 of 10^6 runs."""
 
@@ -208,7 +208,7 @@ def found_of(came: Sequence[int], began: int = 0) -> list[int | None]:
 def test_no_bound_is_false_after_an_outage_of_a_fleet(outage: range, part: float) -> None:
     """It may have any length, and be at the metric's beginning, so that no week before it has more."""
     began = outage.start > 2
-    for seed in range(scaled(2, 20)):
+    for seed in range(scaled(1, 20)):
         rng = np.random.default_rng([seed, outage.start])
         whole = live(World(installs=60, weeks=50, season=(0.0, 0.4)[seed % 2]), rng)
         fleet = cut_off(whole, outage, part, rng)
@@ -305,7 +305,7 @@ def lived(seed: int, devices: int = 2_000) -> tuple[Ints, Ints, float]:
 
 def test_how_often_devices_are_used_is_within_its_interval() -> None:
     """15 % of the reports of both metrics, or of one, come late or never, in fleets that grow and shrink."""
-    worlds = scaled(60, 1_000)
+    worlds = scaled(25, 1_000)
     held, near, widths = 0, 0, []
     for seed in range(worlds):
         days, months, truth = lived(seed)

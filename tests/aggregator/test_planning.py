@@ -601,7 +601,7 @@ def test_the_page_and_the_api_have_the_same_plan_of_a_table(client: FlaskClient)
     assert '<input name="effect_percent" value="4"' in html
 
 
-@pytest.mark.parametrize("query", ["d=64&n=1000000&effect_percent=5", "d=64&columns=2&arms=16&n=9&effect_percent=5"])
+@pytest.mark.parametrize("query", ["d=16&n=1000000&effect_percent=5", "d=64&columns=2&arms=16&n=9&effect_percent=5"])
 def test_a_plan_of_a_table_takes_few_designs_and_none_twice(query: str, client: FlaskClient) -> None:
     """At most 20, whatever is asked: each is compiled."""
     with patch.object(TableQuestion, "_compiled", autospec=True, side_effect=TableQuestion._compiled) as counted:

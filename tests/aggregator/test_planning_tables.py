@@ -34,7 +34,7 @@ from tests.support.drawn_tables import alone, draw_table, stored_table
 from tests.support.soaking import scaled, thinned
 from tests.support.tables import domain_of
 
-EXPERIMENTS = scaled(40, 150)
+EXPERIMENTS = scaled(20, 150)
 TOLD_MIN, TOLD_MAX = (int(end(5e-7, EXPERIMENTS, POWER)) / EXPERIMENTS for end in (binom.ppf, binom.isf))
 """Fewer or more are told in one of a million samples."""
 FLAGS = TableQuestion("table", 2)

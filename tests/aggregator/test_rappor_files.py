@@ -200,7 +200,7 @@ def test_the_java_map_is_another_one(tmp_path: Path) -> None:
 
 @given(values=st.lists(st.text(max_size=20), min_size=1, max_size=5, unique=True), java=st.booleans())
 @example(values=['"', "a\r", "\n", ",", "", "\x00", "\ufeff"], java=False)
-@settings(deadline=None, max_examples=scaled(25, 500))
+@settings(deadline=None, max_examples=scaled(10, 500))
 def test_any_values_survive_a_map(values: list[str], java: bool) -> None:
     assume(not values[0].startswith("\ufeff"))  # at a file's beginning it is a byte order mark
     with TemporaryDirectory() as directory:
@@ -412,7 +412,7 @@ class TestEveryFile:
         assert "a file may hold 3 bytes, inflated" in refusal(tmp_path, reader, READERS[reader][0])
 
     @given(data=st.data())
-    @settings(deadline=None, max_examples=scaled(30, 500))
+    @settings(deadline=None, max_examples=scaled(12, 500))
     def test_garbage_is_refused_in_words(self, reader: str, data: st.DataObject) -> None:
         text, read = READERS[reader]
         content = data.draw(st.one_of(st.binary(max_size=200), spoiled(text.encode())), label="content")

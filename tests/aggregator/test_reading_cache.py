@@ -57,7 +57,7 @@ SIMULTANEOUS = View(simultaneous=True, days=2)
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_searches() -> Iterator[None]:
-    with patch.object(words, "KEPT_MAX", 10), patch.object(words, "LOOKED_AT_MAX", 500):
+    with patch.object(words, "KEPT_MAX", 10), patch.object(words, "LOOKED_AT_MAX", 100):
         yield
 
 

@@ -312,7 +312,7 @@ def test_no_two_rows_have_one_name_whatever_the_labels_are() -> None:
 
 FIVE = "a = ['x', 'y'], b = ['u', 'v'], c = ['s', 't'], d = ['p', 'q'], e = ['n', 'm']".replace("'", '"')
 NULL = alone(*((0.5, 0.4, 0.1),) * 5)
-PAGES, SPOILED_PAGES = scaled(30, 120), scaled(80, 120)
+PAGES, SPOILED_PAGES = scaled(15, 120), scaled(80, 120)
 
 
 def false_max(pages: int) -> float:

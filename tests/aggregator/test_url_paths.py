@@ -444,7 +444,7 @@ def test_whatever_path_is_asked_for_is_answered_in_words(
     opened: Below, locked: Below, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Unknown ones are a 404, with a key and without. Known ones may say more; nothing is a 500 or a 503."""
-    asked, unknown = list(drawn(scaled(400, 60_000))), 0
+    asked, unknown = list(drawn(scaled(150, 60_000))), 0
     monitored = replace(opened, url=opened.health)
     for door, answered in ((opened, is_answered), (locked, is_answered), (monitored, is_answered_to_monitors)):
         for (method, path), (status, fields, body) in zip(asked, door.answers(asked), strict=True):

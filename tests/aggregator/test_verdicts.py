@@ -31,7 +31,7 @@ from tests.support.tables import table
 from tests.support.tallies import draw_tally
 
 DAY = date(2026, 11, 22)
-SEEDS, LONG_SEEDS = 40, scaled(15, 40)
+SEEDS, LONG_SEEDS = 40, scaled(8, 40)
 """The latter of what takes long: a fit, or a table."""
 VALUES = tuple(f"v{place}" for place in range(7))
 LISTED: dict[str, dict[str, object]] = {
@@ -171,7 +171,7 @@ def bucket_of(domain: Domain, name: str, at: int) -> int:
 
 def test_no_word_is_named_whose_interval_holds_zero() -> None:
     kept, told = stored_texts("words"), 0
-    for seed in range(8):
+    for seed in range(scaled(4, 8)):
         significance = estimate(kept, DAY, draw_texts(kept, seed), View(values=TEXTS)).significance()
         assert significance is not None
         for row, verdict, *_ in significance.tell(provisional=False):
@@ -184,10 +184,10 @@ def test_no_word_is_named_whose_interval_holds_zero() -> None:
 def test_candidates_that_stand_out_are_those_of_which_so_many_may_be_false(kind: str) -> None:
     """More may be false, more stand out, the ones before among them: by tests, so that an interval may hold zero.
 
-    5 % of what stands out may be false: more than the bound, 12 of 44, are rarer than 1e-6.
+    5 % of what stands out may be false: more than the bound, 12 of 44 in a soak, are rarer than 1e-6.
     """
     kept, told, false = stored_texts(kind), {0.01: 0, 0.05: 0, 0.2: 0}, 0
-    for seed in range(4):
+    for seed in range(scaled(2, 4)):
         before: set[str] = set()
         tally = draw_texts(kept, seed)
         for share in told:
@@ -249,7 +249,7 @@ def test_a_mean_that_moves_within_its_ranges_is_not_told_to_have_moved(before: P
     No seed may tell it: the numbers lie so that the mean is at the end of what the ranges leave open.
     """
     assert -1.2 < after.mean(0, 80) - before.mean(0, 80) < 0.5
-    for seed in range(8):
+    for seed in range(scaled(4, 8)):
         rng = np.random.default_rng(seed)
         tallies = [draw_numbers(SIXTEEN.plan, each.places(SIXTEEN.plan), 100_000, rng) for each in (before, after)]
         readings = [estimate(SIXTEEN, DAY, tally, view_of(1, 0.05)) for tally in tallies]

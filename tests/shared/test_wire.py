@@ -205,14 +205,14 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=scaled(100, 300), deadline=None, derandomize=True)
+@settings(max_examples=scaled(40, 300), deadline=None, derandomize=True)
 @given(st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_garbage_only_ever_raises_a_problem(body: bytes) -> None:
     with pytest.raises(Problem):
         parse_upload(body, find_plan)
 
 
-@settings(max_examples=scaled(100, 300), deadline=None, derandomize=True)
+@settings(max_examples=scaled(40, 300), deadline=None, derandomize=True)
 @given(json_values, st.sampled_from(["metric", "plan", "reports"]))
 def test_a_garbage_field_only_ever_refuses_its_group(value: object, field: str) -> None:
     group = {"metric": "color", "plan": MANY_COLORS.digest, "reports": ["AAAAAAAA"], field: value}

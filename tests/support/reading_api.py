@@ -73,7 +73,7 @@ def violations(described: dict[str, Any], schema: dict[str, Any], said: Any) -> 
 
 
 BOUNDED = settings(
-    max_examples=scaled(6, 25),
+    max_examples=scaled(3, 25),
     derandomize=True,
     database=None,
     deadline=None,

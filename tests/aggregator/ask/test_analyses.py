@@ -84,7 +84,7 @@ def ranks(row: QueryAnswer) -> tuple[int, int]:
 def test_ranks_are_those_that_intervals_tell(asking: Asking) -> None:
     """All ranks of a top are right in 95 % of the runs; by estimates alone they nearly never are."""
     true = {value: int((share < SHARES).sum()) + 1 for value, share in zip(BROWSERS, SHARES, strict=False)}
-    runs = scaled(40, 1_000)
+    runs = scaled(16, 1_000)
     right = by_estimates = 0
     for seed in range(runs):
         rows = answered(

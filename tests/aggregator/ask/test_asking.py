@@ -64,7 +64,7 @@ METRICS = {
 }
 PAGE = Path(__file__).parents[3] / "aggregator" / "questions.md"
 DRAWN_TOGETHER = 64
-RUNS, NUMBER_RUNS, PICKS = scaled(60, 1_000), scaled(30, 600), scaled(6, 20)
+RUNS, NUMBER_RUNS, PICKS = scaled(60, 1_000), scaled(12, 600), scaled(4, 20)
 N = 20_000
 POOLED = 0.94
 """The intervals of all forms together hold so often at least."""

@@ -160,7 +160,7 @@ def test_the_command_says_the_fleet_and_prints_what_was_used(
 
 # How often few reports are refused.
 
-RUNS = scaled(24, 300)
+RUNS = scaled(12, 300)
 SELDOM = 0.02
 """Beyond its smallest fleet a form says "cannot be told" more seldom than that, short of it it tells as seldom."""
 OTHERWISE_MAX = int(binom.isf(1e-6 / 50, RUNS, SELDOM))

@@ -44,9 +44,9 @@ HIDDEN = stored_number(TENTHS, epsilon="2", presence="hidden")
 MEMO = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="2", memo="3")
 MEAN_ALONE = stored_number('low = 0\nhigh = 100\nasks = ["mean"]', epsilon="2", reports=30)
 EVEN = population(np.arange(0.5, 100))
-SEEDS, PAIRS, SPOILED_PAIRS = scaled(12, 60), scaled(20, 400), scaled(20, 150)
+SEEDS, PAIRS, SPOILED_PAIRS = scaled(6, 60), scaled(12, 400), scaled(12, 150)
 
-SHARES, SEEDS_OPEN = scaled(60, 200), scaled(40, 1_000)
+SHARES, SEEDS_OPEN = scaled(30, 200), scaled(20, 1_000)
 
 
 def misses_max(tried: int, part: float = 0.05) -> int:

@@ -182,7 +182,7 @@ SOUND: dict[str, Callable[[], tuple[Plan, Draw]]] = {
     "memoized text": lambda: memoized_text(400, 1),
     "memoized text, three reports a device": lambda: memoized_text(150, 3),
 }
-DAYS = scaled(100, 500)
+DAYS = scaled(40, 500)
 
 
 def most(days: int, level: float) -> float:

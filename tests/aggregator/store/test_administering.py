@@ -206,7 +206,7 @@ def test_a_body_that_is_no_good_is_refused_in_words(hands: Hands) -> None:
 # As described.
 
 BOUNDED = settings(
-    max_examples=scaled(5, 50),
+    max_examples=scaled(2, 50),
     derandomize=True,
     database=None,
     deadline=None,

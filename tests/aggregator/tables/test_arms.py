@@ -24,7 +24,7 @@ from tests.support.arms import (
 from tests.support.questions import PAIRS, PRODUCT
 from tests.support.soaking import scaled, thinned
 
-PAGES = scaled(40, 120)
+PAGES = scaled(20, 120)
 
 
 def false_max(pages: int) -> int:

@@ -49,7 +49,7 @@ def test_of_too_many_cells_nothing_is_said() -> None:
         assert expected(NOTHING) is None
 
 
-SEEDS = scaled(150, 300)
+SEEDS = scaled(60, 300)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dither_aggregator.analysis.tables.pairs import CellSums, Columned
 from tests.support.questions import PAIRS, PRODUCT, draw_questions
 from tests.support.soaking import scaled
 
-SEEDS = scaled(120, 2_000)
+SEEDS = scaled(50, 2_000)
 ALARM = 1e-6
 TRUTH = np.random.default_rng(44).dirichlet(np.full(3 * 4 * 3, 1.5)).reshape(3, 4, 3)
 SOME: Columned = {0: np.array([0.0, 1, 0]), 1: np.array([1.0, 0, 1, 0])}

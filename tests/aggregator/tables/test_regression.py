@@ -92,7 +92,7 @@ def assert_holds(within: list[list[bool]]) -> None:
 @pytest.mark.parametrize(("n", "epsilon"), thinned([(PEOPLE, "2"), (PEOPLE, "4"), (10**6, "1"), (10**6, "4")], 1))
 def test_coefficients_of_a_regression_hold(n: int, epsilon: str) -> None:
     """Runs that are refused do not count: most are told, also of few devices."""
-    truth, within, runs = least_squares(GROUPS), list[list[bool]](), scaled(25, 500)
+    truth, within, runs = least_squares(GROUPS), list[list[bool]](), scaled(12, 500)
     for seed in range(runs):
         sums = CellSums(draw_questions(TRUTH, n, epsilon, np.random.default_rng(seed)))
         try:
@@ -115,7 +115,7 @@ def test_a_regression_on_all_values_of_all_columns_is_refused() -> None:
 
 def test_a_group_that_comes_twice_is_refused_whatever_was_drawn() -> None:
     """Its noise cancels to the last digit, so that no error of the least eigenvalue is left to compare it with."""
-    for seed in range(scaled(6, 20)):
+    for seed in range(scaled(3, 20)):
         sums = CellSums(draw_questions(TRUTH, 10**6, "4", np.random.default_rng(seed)))
         with pytest.raises(NotTold, match="not clearly positive"):
             linear(sums, RICH, (*GROUPS, GROUPS[0]))
@@ -136,7 +136,7 @@ OF_THREE = (GROUPS[0], Regressor("married", 2, GROUPS[2].has))
 
 @pytest.mark.parametrize("epsilon", thinned(["2", "4"], 1))
 def test_coefficients_of_a_logistic_regression_hold_where_all_columns_were_asked_at_once(epsilon: str) -> None:
-    truth, within, runs = most_likely(THREE, OF_THREE), list[list[bool]](), scaled(40, 500)
+    truth, within, runs = most_likely(THREE, OF_THREE), list[list[bool]](), scaled(16, 500)
     for seed in range(runs):
         sums = CellSums(draw_questions(THREE, PEOPLE, epsilon, np.random.default_rng(seed), design=PRODUCT))
         try:

@@ -20,6 +20,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     metric = asked.metrics["color"]
     with site_of(asked, tmp_path_factory.mktemp("words")) as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "KEPT_MAX", 10)  # a search in a tenth of the time, that still finds the largest
+        patch.setattr(words, "LOOKED_AT_MAX", 100)
         made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.9}), days_ago=2)
         made.hold(metric.plan, tally_of(metric, REPORTS, {"firefox": 0.4, "chrome": 0.5}), days_ago=1)
         yield made

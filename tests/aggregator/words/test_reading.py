@@ -53,7 +53,7 @@ def tally_of(metric: Metric, n: int, shares: Shares = SHARES, seed: int = 1) -> 
 @pytest.fixture(scope="module", autouse=True)
 def _continuations_of_noise() -> Iterator[None]:
     """Let searches read fewer continuations than a reader's do: those of noise come last."""
-    with patch.object(search_module, "LOOKED_AT_MAX", scaled(2_000, search_module.LOOKED_AT_MAX)):
+    with patch.object(search_module, "LOOKED_AT_MAX", scaled(1_000, search_module.LOOKED_AT_MAX)):
         yield
 
 
@@ -169,7 +169,7 @@ def test_texts_that_no_device_says_are_not_proposed(
     metric = registry(kind="words", reports=1, epsilon="1", color=f"casefold = {str(casefold).lower()}").metrics[
         "color"
     ]
-    monkeypatch.setattr(search_module, "LOOKED_AT_MAX", scaled(800, search_module.LOOKED_AT_MAX))
+    monkeypatch.setattr(search_module, "LOOKED_AT_MAX", scaled(300, search_module.LOOKED_AT_MAX))
     proposed: set[str] = set()
     for seed in range(scaled(1, 3)):
         found = estimate(stored(metric), DAY, tally_of(metric, 300 + seed))

@@ -138,13 +138,13 @@ def test_devices_needed_fall_with_share_and_rise_with_the_code_and_the_noise() -
 
 @pytest.mark.slow
 def test_words_of_the_stated_share_are_named_as_often_as_is_stated() -> None:
-    """32 words of 1 % among 20,000 others, in each run with the stated devices: 32 chances at 0.8, less 5 sigma.
+    """32 words of 1 % among 5,000 others, in each run with the stated devices: 32 chances at 0.8, less 5 sigma.
 
     The words of one run share their noise in no bucket, so the chances are all but independent.
     """
     n = devices_needed(0.01, float(mechanism().noise_variance), SHORT)
     words = [f"{first}{last}".encode() for first in ("home", "work", "back", "over") for last in NAMES]
-    others = [f"{number:05d}".encode() for number in range(20_000)]
+    others = [f"{number:05d}".encode() for number in range(5_000)]
     shares = np.array([0.01] * len(words) + [0.68 / len(others)] * len(others))
     hits, runs = 0, scaled(1, 3)
     for seed in range(runs):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dither.commands.metrics.compiling import document_of
@@ -26,6 +26,7 @@ from dither_shared.words.prefixes import read_prefix
 from tests.code_table.__main__ import TABLES, written
 from tests.code_table.making import tables
 from tests.support.registries import registry_text
+from tests.support.soaking import scaled
 
 TEXTS = (
     "",
@@ -99,6 +100,7 @@ def test_levels_can_be_searched_and_verification_has_about_three_tenths(name: st
 
 
 @pytest.mark.parametrize("name", ALPHABETS)
+@settings(max_examples=scaled(25, 100))
 @given(text=st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.sampled_from(TEXTS)))
 def test_what_is_read_is_the_text_or_its_start(name: str, text: str) -> None:
     coded = alphabet(name)
