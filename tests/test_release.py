@@ -48,7 +48,7 @@ LICENCES = {
 OWN_MIB_MAX = 2.15
 """With its bytecode, of the Python that runs this."""
 UV = (tool("uv"), "pip", "install", "--quiet")
-"""What README.md says of pip, `test_readme.py` does."""
+"""The installer of the working tree; `test_readme.py` installs by pip, as README.md says."""
 
 
 def run(*command: object, cwd: Path = ROOT, code: int = 0, **environment: str) -> str:
