@@ -292,7 +292,7 @@ def decide_if_any(self: upload_thread.Uploader) -> tuple[State, float]:
     return decide(self)
 
 
-def sleep_until_woken(self: upload_thread.Uploader, seconds: float) -> None:
+def sleep_until_woken(self: upload_thread.Uploader, seconds: float, now: float) -> None:
     if seconds > 0:
         asleep.add(self)
         self._changed.notify_all()
