@@ -359,8 +359,8 @@ def test_the_aggregators_package_audits_and_attacks(whole: Installed) -> None:
 
 def test_the_aggregator_counts_the_demo_and_serves_its_pages(whole: Installed) -> None:
     command = [str(whole.bin / "dither"), "demo", "--devices", "20", "--serve", "--json"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=whole.directory, env=CLEAN, text=True, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=whole.directory, env=CLEAN, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             assert process.stdout
             assert process.stderr
