@@ -48,7 +48,7 @@ LICENCES = {
 OWN_MIB_MAX = 2.15
 """With its bytecode, of the Python that runs this."""
 UV = (tool("uv"), "pip", "install", "--quiet")
-"""What README.md says of pip, `test_readme.py` does."""
+"""The installer of the working tree; `test_readme.py` installs by pip, as README.md says."""
 
 
 def run(*command: object, cwd: Path = ROOT, code: int = 0, **environment: str) -> str:
@@ -359,8 +359,8 @@ def test_the_aggregators_package_audits_and_attacks(whole: Installed) -> None:
 
 def test_the_aggregator_counts_the_demo_and_serves_its_pages(whole: Installed) -> None:
     command = [str(whole.bin / "dither"), "demo", "--devices", "20", "--serve", "--json"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=whole.directory, env=CLEAN, text=True, **pipes) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=whole.directory, env=CLEAN, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             assert process.stdout
             assert process.stderr

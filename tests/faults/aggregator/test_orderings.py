@@ -191,6 +191,8 @@ def test_no_order_of_steps_loses_or_doubles_a_report(kind: str) -> None:
 def test_nothing_is_lost_or_doubled_in_a_long_run(kind: str) -> None:
     with worlds(MEMORY) as made:
         met: Counter[str] = Counter()
-        for seed in thinned(range(500), 4):  # this one meets all of them by itself
+        for seed in thinned(range(500), 4, 0, 1, 2, 3):
             met += walk(made, kind, seed, scaled(150, 500)).met
+            if not SOAK and met.keys() >= MET:
+                break
     assert met.keys() >= MET, f"never met: {MET - met.keys()}"
