@@ -27,11 +27,10 @@ from dither_aggregator.web import (
     query_parameters,
     reader_pool,
     request_admission,
+    request_limits,
     upload_endpoint,
     url_paths,
 )
-from dither_aggregator.web import request_limits as client_addresses
-from dither_aggregator.web import request_limits as request_limits
 from dither_aggregator.web.api.administering import IDS_MAX
 from dither_aggregator.web.api.estimates import VALUES_MAX as NAMED_MAX
 from dither_aggregator.workers import candidate_jobs
@@ -107,7 +106,7 @@ FIGURES: dict[str, list[tuple[str, float]]] = {
         ("more than {} one", reader_pool.CANDIDATES_MAX),
         ("{} s", reader_pool.LONG_WITHIN_S),
     ],
-    "`X-Forwarded-For`": [("last {} addresses", client_addresses.HOPS_MAX)],
+    "`X-Forwarded-For`": [("last {} addresses", request_limits.HOPS_MAX)],
     "`X-Forwarded-Prefix`": [("a path of {} characters", url_paths.BASE_PATH_CHARACTERS_MAX)],
     "`/login`": [
         ("{} KiB", authentication.FORM_BYTES_MAX / KIB),

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +19,7 @@ import pytest
 from dither_aggregator.analysis.reading import COLUMNS
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.counting.folding import BadTally, TallyGone
-from dither_aggregator.web.api import OPERATIONS, estimates
+from dither_aggregator.web.api import OPERATIONS
 from dither_aggregator.web.api.rowsets import RowSet, respond
 from dither_aggregator.web.problems import CONTENT_TYPE
 from dither_shared.safe_output import to_csv
@@ -29,6 +30,9 @@ from tests.support.laws import pure
 from tests.support.reading_api import ADDRESS, ROOT, D, N, ask, listed, parquet, refused
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Seen, Site
+
+ESTIMATES = import_module("dither_aggregator.web.api.estimates")
+"""The package has a function of this name."""
 
 
 @pytest.fixture(scope="module")
@@ -371,9 +375,9 @@ def test_what_cannot_be_read_is_a_row_that_says_so(one: Site) -> None:
         (BadTally("x"), "damaged"),
         (NotReady("x", 0, 1), "being computed"),
     ):
-        with patch.object(estimates, "read", side_effect=error):
+        with patch.object(ESTIMATES, "read", side_effect=error):
             assert {row["missing"] for row in ask(one, "", "/v1/estimates")["rows"]} == {says}
-    with patch.object(estimates, "ROWS_MAX", whole - 1):
+    with patch.object(ESTIMATES, "ROWS_MAX", whole - 1):
         assert "ask for one metric at a time" in refused(one, "", "/v1/estimates")
 
 

@@ -19,9 +19,9 @@ from dither_aggregator.analysis.planning import (
     Planned,
     TableQuestion,
     Unplannable,
+    column_share_variance,
     plan,
     registry_lines,
-    share_variance,
 )
 from dither_aggregator.analysis.reading import View
 from dither_aggregator.analysis.tables.arms import ArmStatistics, together
@@ -107,9 +107,9 @@ def test_a_plan_without_sampling_would_be_seen() -> None:
     question, n, epsilon = QUESTIONS["little noise"]
 
     def noise(mechanism: PureMechanism, shape: tuple[int, ...]) -> float:
-        return share_variance(mechanism, shape) - 0.25
+        return column_share_variance(mechanism, shape) - 0.25
 
-    with patch.object(planning, "share_variance", noise):
+    with patch.object(planning, "column_share_variance", noise):
         planned = plan(replace(question), n, Decimal(epsilon), None)
     assert told(planned) < TOLD_MIN
 
@@ -148,8 +148,8 @@ def test_the_planned_variance_of_points_is_that_of_the_value_that_has_most_on_pa
     mechanism = choose(16 * 16, Decimal(epsilon))
     assert mechanism.geometry is not None
     exact = variances(mechanism, 16)
-    assert share_variance(mechanism, (16, 16)) == pytest.approx(exact.max(), rel=1e-9)
-    assert (exact <= share_variance(mechanism, (16, 16)) * (1 + 1e-9)).all()
+    assert column_share_variance(mechanism, (16, 16)) == pytest.approx(exact.max(), rel=1e-9)
+    assert (exact <= column_share_variance(mechanism, (16, 16)) * (1 + 1e-9)).all()
     assert exact.min() < exact.max() * (1 - 1e-3)  # which one it is matters
 
 
@@ -168,7 +168,7 @@ def test_the_variance_of_subsets_is_that_of_every_report() -> None:
                 mean, square = mean + share * holds * supported, square + share * holds * supported**2
         assert mean == pytest.approx(own * q + 0.5 * (p - q))
         exact.append((square - mean**2) / (p - q) ** 2)
-    assert share_variance(mechanism, (3, 2)) == pytest.approx(max(exact))
+    assert column_share_variance(mechanism, (3, 2)) == pytest.approx(max(exact))
 
 
 # Two given.

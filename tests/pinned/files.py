@@ -15,7 +15,7 @@ from typing import Any
 
 from dither.device.schema import FILE_NAME, SCHEMA_VERSION
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store import dump as archive
+from dither_aggregator.store import dump as backup_file
 from dither_aggregator.store.opening import create_store
 from dither_aggregator.store.restoring import restore
 from dither_aggregator.store.sqlite import FILE_NAME as STORE_NAME
@@ -74,18 +74,18 @@ def _write_device(directory: Path) -> None:
 
 
 def _write_store(name: str, directory: Path) -> None:
-    target, backup = FILES / f"store-{schema.VERSION}-{name}.sqlite3.gz", f"{archive.VERSION}-{name}.dither"
+    target, backup = FILES / f"store-{schema.VERSION}-{name}.sqlite3.gz", f"{backup_file.VERSION}-{name}.dither"
     if target.exists():
         return
     held = filled(name, directory)
     with closing(SQLiteStore(directory)) as store:
-        archive.write(FILES / f"backup-{backup}", store.dump())
+        backup_file.write(FILES / f"backup-{backup}", store.dump())
     with (
         running_redis(directory.with_suffix(".redis")) as server,
         closing(create_store(server.url, "pinned", 4, unfinished=True)) as made,
     ):
-        restore(made, archive.read(FILES / f"backup-{backup}"))
-        archive.write(FILES / f"redis-{backup}", made.dump())
+        restore(made, backup_file.read(FILES / f"backup-{backup}"))
+        backup_file.write(FILES / f"redis-{backup}", made.dump())
     _pack(directory / STORE_NAME, target, held)
 
 

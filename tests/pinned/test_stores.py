@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dither_aggregator.store import SQLiteStore, Store, StoreError
-from dither_aggregator.store import dump as archive
+from dither_aggregator.store import dump as backup_file
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.invariants import check
 from dither_aggregator.store.redis import RedisStore, layout
@@ -35,7 +35,7 @@ def put(name: str, directory: Path) -> dict[str, Any]:
     if name in STORES:
         return unpack(FILES / name, directory, FILE_NAME)
     with closing(SQLiteStore.create(directory, "pinned", Clock(), unfinished=True)) as made:
-        restore(made, archive.read(FILES / name))
+        restore(made, backup_file.read(FILES / name))
         return {"backlog": made.backlog()}
 
 
@@ -48,7 +48,7 @@ def test_there_is_a_file_of_these_versions_and_of_all_that_are_read() -> None:
     versions = {
         name: sorted({int(file.split("-")[1]) for file in files}) for name, files in (("s", STORES), ("b", BACKUPS))
     }
-    assert versions == {"s": sorted({*schema.STEPS, schema.VERSION}), "b": sorted(archive.READ_VERSIONS)}
+    assert versions == {"s": sorted({*schema.STEPS, schema.VERSION}), "b": sorted(backup_file.READ_VERSIONS)}
 
 
 def without_errors(reading: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def test_every_backup_also_one_of_a_redis_fills_a_redis(tmp_path: Path, stream: 
     with running_redis(tmp_path / "redis") as server:
         for name in [name for name in BACKUPS if stream_of(name) == stream]:
             with closing(RedisStore.create(server.url, "pinned", shards=4, unfinished=True)) as made:
-                restore(made, archive.read(FILES / name))
+                restore(made, backup_file.read(FILES / name))
                 assert made.backlog() > 0
                 for shard in range(made.shards):
                     made.fold_all(shard)
@@ -167,8 +167,8 @@ def test_a_redis_of_another_version_is_refused_with_what_to_do(tmp_path: Path, v
 
 def test_a_newer_backup_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(SQLiteStore.create(tmp_path / "store", "pinned")) as store, monkeypatch.context() as patched:
-        patched.setattr(archive, "VERSION", archive.VERSION + 1)
-        archive.write(tmp_path / "backup", store.dump())
+        patched.setattr(backup_file, "VERSION", backup_file.VERSION + 1)
+        backup_file.write(tmp_path / "backup", store.dump())
     done = dither("restore", tmp_path / "backup", "--data", tmp_path / "new")
     assert done.returncode == 2
     assert "use the dither that wrote it" in done.stderr

@@ -52,7 +52,7 @@ class Record:
 
     @classmethod
     def from_document(cls, fields: Mapping[str, Any]) -> Self:
-        """Make the record of a document. `archive.read` turns the errors of a wrong one into a StoreError."""
+        """Make the record of a document. `read` turns the errors of a wrong one into a StoreError."""
         return msgspec.convert(fields, cls, str_keys=True)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dither_shared.errors import ConfigurationError
 
-INSTALLS = "dither_aggregator.commands.privacy"
+INSTALLS = "dither_aggregator.arguments.installs"
 INSTALLS_OPTIONS = ("installs", "on", "stay", "smallest")
 
 

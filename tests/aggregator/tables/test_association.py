@@ -45,7 +45,7 @@ def test_where_one_symbol_alone_is_told_nothing_is_said() -> None:
 
 
 def test_of_too_many_cells_nothing_is_said() -> None:
-    with patch.object(association_module, "CELLS_MAX", 15):
+    with patch.object(association_module, "ASSOCIATION_CELLS_MAX", 15):
         assert expected(NOTHING) is None
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis import words as reading_module
-from dither_aggregator.analysis import words as search_module
 from dither_aggregator.analysis.estimands import estimand_of, estimate
 from dither_aggregator.analysis.reading import BadView, View
 from dither_aggregator.analysis.words import Level, Progress, Proposed, Wanted, WordsReading, search, search_tally
@@ -53,7 +52,7 @@ def tally_of(metric: Metric, n: int, shares: Shares = SHARES, seed: int = 1) -> 
 @pytest.fixture(scope="module", autouse=True)
 def _continuations_of_noise() -> Iterator[None]:
     """Let searches read fewer continuations than a reader's do: those of noise come last."""
-    with patch.object(search_module, "LOOKED_AT_MAX", scaled(1_000, search_module.LOOKED_AT_MAX)):
+    with patch.object(reading_module, "LOOKED_AT_MAX", scaled(1_000, reading_module.LOOKED_AT_MAX)):
         yield
 
 
@@ -119,7 +118,7 @@ def test_without_reports_there_are_no_rows_and_what_is_shown_says_so() -> None:
 def test_a_tally_is_searched_once_whatever_is_asked_of_it_and_progress_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search_module, "LOOKED_AT_MAX", 500)
+    monkeypatch.setattr(reading_module, "LOOKED_AT_MAX", 500)
     searched: list[Proposed] = []
     told: list[float] = []
 
@@ -169,7 +168,7 @@ def test_texts_that_no_device_says_are_not_proposed(
     metric = registry(kind="words", reports=1, epsilon="1", color=f"casefold = {str(casefold).lower()}").metrics[
         "color"
     ]
-    monkeypatch.setattr(search_module, "LOOKED_AT_MAX", scaled(300, search_module.LOOKED_AT_MAX))
+    monkeypatch.setattr(reading_module, "LOOKED_AT_MAX", scaled(300, reading_module.LOOKED_AT_MAX))
     proposed: set[str] = set()
     for seed in range(scaled(1, 3)):
         found = estimate(stored(metric), DAY, tally_of(metric, 300 + seed))
