@@ -10,8 +10,8 @@ column, the same in every row: a string sets a bit with probability 1 - (1 - 1/k
 swallow what the list misses, and their intervals would be wrong.
 
 Estimates are unbiased over the hash. Few candidates are fitted at once, by weighted least squares, unconstrained; the
-rule is `Equations.few`. More than one for 20 equations would take too much from each other: they are fitted on seven
-eighths of the cohorts, none below zero, and each is estimated from what the others leave of the last eighth
+rule is `Equations.few`. More than one for 20 equations would take too much from each other: they are fitted on all
+cohorts but a 32nd part, none below zero, and each is estimated from what the others leave of that part
 (cross_fitting.py).
 
 Weights are 1 / variance, r (1 - r) / (N_c (q* - p*)^2) with r the bit's rate, by a first fit: the error is that of the

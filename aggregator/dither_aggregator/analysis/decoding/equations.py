@@ -26,6 +26,8 @@ by 11 % at 0.3; below, there is nothing to gain, and a fit at once is right what
 """
 FOLDS = 8
 """So many parts the cohorts are split into where candidates are many."""
+PARTS = 32
+"""So many at last, each fitted on from where the fold that it is a part of ended."""
 WHOLE_MAX = 2_000
 """The most candidates that are fitted at once: the cost is cubic."""
 FIRST_FIT_STEPS = 100

@@ -18,6 +18,7 @@ Donoho, Maleki, Montanari 2009 (approximate message passing); Kiefer, Wolfowitz 
 Robbins 1956, with Tweedie's formula (eta).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import pi, sqrt
 
@@ -29,27 +30,44 @@ from dither_aggregator.analysis.inference import Floats
 
 ROUNDS_MAX, GAIN_MIN = 50, 0.003
 """They end when one takes less than this part off the residual's square: with much noise after about ten."""
-BINS, STEPS = 24, 4
+BINS, STEPS = 24, 12
 """The prior has so many bins. Each round makes so many steps of expectation maximisation, from where the last ended."""
 FAR = 6.0
 """No estimate counts as more standard errors than this below zero: densities farther out are no numbers."""
 
 
-def pass_messages(equations: Equations, training: Floats) -> Floats:
-    """Return float64[G, F]: for each of F folds the candidates' shares by the equations that are 1 in `training`.
+@dataclass(frozen=True)
+class Passed:
+    """Where messages of F folds ended."""
 
-    `training` is float64[R, F], with whole cohorts 0 or 1.
+    shares: Floats
+    """float64[G, F]: the candidates' shares."""
+    own: Floats
+    """float64[R, F]: what these have added to their own residuals, taken off; 0 in equations that had no part."""
+    priors: "Sequence[Prior]"
+
+    def parts(self, number: int) -> "Passed":
+        """Return them for so many folds, the i-th from where the fold of i's remainder by F ended."""
+        folds = np.arange(number) % self.shares.shape[1]
+        return Passed(self.shares[:, folds], self.own[:, folds], [self.priors[fold] for fold in folds])
+
+
+def pass_messages(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
+    """Fit for each of F folds the candidates' shares by the equations that are 1 in `training`.
+
+    `training` is float64[R, F], with whole cohorts 0 or 1. A start must have seen no equation that is 0 in it.
     """
     weight = equations.weight[:, np.newaxis] * training
     freedom = training.sum(axis=0) * (1 - 1 / equations.channel.k)
     used = training[:: equations.channel.k]
     norm = np.maximum(equations.norms() @ used, TINY)
     share = equations.within_cohorts(equations.share[:, np.newaxis])
-    residual = np.broadcast_to(share, training.shape)
-    shares = np.zeros(norm.shape)
-    priors: list[Prior] = []
+    shares, own, priors = np.zeros(norm.shape), np.zeros(training.shape), list[Prior]()
+    if start:
+        shares, own, priors = start.shares, start.own, list(start.priors)
     before = np.inf
     for _ in range(ROUNDS_MAX):
+        residual = share - equations.within_cohorts(equations.patterns.T @ shares) + own
         scale2 = np.maximum(1.0, (weight * residual**2).sum(axis=0) / freedom)
         if scale2.sum() > (1 - GAIN_MIN) * before:
             break
@@ -60,9 +78,8 @@ def pass_messages(equations: Equations, training: Floats) -> Floats:
         found = [prior.learn(*pair) for prior, *pair in zip(priors, estimate.T, error.T, strict=True)]
         priors = [prior for prior, _, _ in found]
         shares = np.column_stack([mean for _, mean, _ in found])
-        own = np.array([slope.sum() for _, _, slope in found]) / freedom
-        residual = share - equations.within_cohorts(equations.patterns.T @ shares) + own * residual
-    return shares
+        own = residual * training * (np.array([slope.sum() for _, _, slope in found]) / freedom)
+    return Passed(shares, own, priors)
 
 
 @dataclass(frozen=True)
