@@ -308,6 +308,9 @@ def test_a_file_that_is_no_backup_is_called_that(tmp_path: Path) -> None:
     assert dither("restore", path, "--data", tmp_path / "b").stderr == said
     path.write_bytes(b"")
     assert "cut off" in dither("restore", path, "--data", tmp_path / "b").stderr
+    os.mkfifo(pipe := tmp_path / "pipe")  # which nobody ever writes to
+    for command in (("backup", "verify", pipe), ("restore", pipe, "--data", tmp_path / "b")):
+        assert dither(*command).stderr == f"dither: {pipe} is no file: name one that `dither backup` wrote\n"
 
 
 def test_a_restore_that_is_cut_off_leaves_nothing_that_can_be_opened(tmp_path: Path) -> None:

@@ -160,6 +160,11 @@ def pods() -> dict[str, dict[str, Any]]:
     return found
 
 
+def containers() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return each container with its pod."""
+    return [(pod, each) for pod in pods().values() for each in (*pod.get("initContainers", ()), *pod["containers"])]
+
+
 @pytest.mark.parametrize("version", ["1.31", "latest"])
 def test_kubernetes_takes_the_file_and_would_see_a_misspelt_line(version: str) -> None:
     import kubernetes_validate  # here, for it compiles grammars for seconds, in each process that collects
@@ -180,8 +185,8 @@ def test_the_pages_commands_make_all_that_pods_ask_for_and_name_what_there_is() 
     lines = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)[0].splitlines()
     there = {f"{each['kind']}/{each['metadata']['name']}".lower(): each for each in CLUSTER}
     made = {each["metadata"]["name"]: set(each["data"]) for each in CLUSTER if each["kind"] == "ConfigMap"}
-    containers = page.partition("\n## Containers\n")[2].partition("\n## ")[0]
-    secrets = set(re.findall(r"> secrets/(\w+)$", containers, re.MULTILINE))
+    composed = page.partition("\n## Containers\n")[2].partition("\n## ")[0]
+    secrets = set(re.findall(r"> secrets/(\w+)$", composed, re.MULTILINE))
     rest = []
     for line in lines:
         words = shlex.split(line.removeprefix("kubectl ").removeprefix("--namespace dither "))
@@ -200,8 +205,7 @@ def test_the_pages_commands_make_all_that_pods_ask_for_and_name_what_there_is() 
     assert {wait[2], logs[1], execute[1]} == {"job/init", "deployment/api"} <= there.keys()
     assert execute[2:4] == ["--", "dither"]
     run(tool("dither"), *execute[4:], "--help")
-    for pod in pods().values():
-        (container,) = pod["containers"]
+    for pod, container in containers():
         assert {each["configMapRef"]["name"] for each in container.get("envFrom", ())} <= made.keys()
         for volume in pod["volumes"]:
             asked = volume.get("secret", {})
@@ -214,7 +218,8 @@ def test_the_pages_commands_make_all_that_pods_ask_for_and_name_what_there_is() 
 def test_pods_run_what_containers_run() -> None:
     assert pods().keys() == SERVICES.keys() - {"proxy", "prometheus"}
     for name, pod in pods().items():
-        (container,), service = pod["containers"], SERVICES[name]
+        (container, *later), service = [*pod.get("initContainers", ()), *pod["containers"]], SERVICES[name]
+        assert [each["args"][:2] for each in later] == ([["backup", "verify"]] if name == "backup" else [])
         said = [part.replace("/run/secrets/redis/", "/run/secrets/") for part in container["args"]]
         assert said[: len(service["command"])] == service["command"]
         assert container["image"] == service["image"].replace("${DITHER_VERSION:-0.1.0}", "0.1.0")
@@ -223,11 +228,10 @@ def test_pods_run_what_containers_run() -> None:
 
 
 def test_pods_may_do_no_more_than_they_must() -> None:
-    for pod in pods().values():
+    for pod, container in containers():
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["enableServiceLinks"] is False  # DITHER_... of a service would be taken for a setting
         assert pod["automountServiceAccountToken"] is False
-        (container,) = pod["containers"]
         confined = container["securityContext"]
         assert confined["readOnlyRootFilesystem"]
         assert confined["capabilities"] == {"drop": ["ALL"]}

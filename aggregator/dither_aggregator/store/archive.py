@@ -114,6 +114,8 @@ def app_of(path: Path) -> str:
     """
     if path.exists():
         check_named(path)
+        if not path.is_file():  # a pipe would be waited for, and is not there when it is read again
+            raise StoreError(f"{path} is no file: name one that `dither backup` wrote")
     apps = [record.app for record in read(path) if isinstance(record, Identity)]
     if len(apps) != 1:
         raise StoreError(f"{path} is not a backup of one store")
