@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 
 from dither_aggregator.analysis.decoding import decoder
+from dither_aggregator.analysis.decoding import equations as equations_module
 from dither_aggregator.analysis.decoding.decoder import Channel, decode, least_squares
-from dither_aggregator.analysis.decoding.equations import Equations, make_equations, merge, pass_messages, weights_of
+from dither_aggregator.analysis.decoding.equations import (
+    FOLDS,
+    PARTS,
+    Equations,
+    Passed,
+    make_equations,
+    merge,
+    pass_messages,
+    weights_of,
+)
 from dither_aggregator.analysis.inference import Z
 from tests.benchmarks import rappor
 from tests.benchmarks.rappor import CASES, HALF_MISSING, Case, Draw, draw, draw_case, map_of
@@ -120,11 +130,34 @@ def test_intervals_hold_where_much_is_unlisted_and_candidates_outnumber_equation
 def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many, as often wrong by chance; the fit is noise."""
 
-    def astray(equations: Equations, training: Floats) -> Floats:
-        return np.random.default_rng(1).random((equations.patterns.shape[0], training.shape[1]))
+    def astray(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
+        passed = pass_messages(equations, training, start)
+        return replace(passed, shares=np.random.default_rng(1).random(passed.shares.shape))
 
     monkeypatch.setattr(decoder, "pass_messages", astray)
     assert abs(np.mean(np.abs([off_of_a_long_list(seed)[0] for seed in range(6)]) < Z) - 0.95) < 0.022
+
+
+@pytest.mark.parametrize("cohorts", [5, 20, 64])
+def test_no_fit_has_seen_the_cohorts_that_its_residuals_are_of(monkeypatch: pytest.MonkeyPatch, cohorts: int) -> None:
+    """What a part's cohorts say is changed: the fits of that part are the same to the bit, and all others are not.
+
+    All fits end with the same round, which all of them say together, so that the rounds have to be a fixed number.
+    """
+    monkeypatch.setattr(equations_module, "GAIN_MIN", -np.inf)
+    monkeypatch.setattr(equations_module, "ROUNDS_MAX", 3)
+    channel = replace(LONG, m=cohorts)
+    tally, _, bits = drawn(channel, LONG_SHARES, 100_000, 1)
+    equations = make_equations(tally, merge(bits)[0], channel)
+    coarse, fine = (decoder.held_out_of(equations, most) for most in (FOLDS, PARTS))
+
+    def fits(equations: Equations) -> Floats:
+        start = pass_messages(equations, 1 - coarse).parts(fine.shape[1])
+        return pass_messages(equations, 1 - fine, start).shares
+
+    changed = replace(equations, share=equations.share + fine[:, 3] * np.linspace(0, 1, len(equations.share)))
+    same = (fits(equations) == fits(changed)).all(axis=0)
+    assert same.tolist() == [part == 3 for part in range(fine.shape[1])]
 
 
 @cache
@@ -156,7 +189,7 @@ def test_few_estimates_are_far_off() -> None:
 
 @pytest.mark.slow
 def test_fitting_and_estimating_on_the_same_cohorts_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_all(equations: Equations, training: Floats) -> Floats:
+    def of_all(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
         return pass_messages(equations, np.ones_like(training))
 
     monkeypatch.setattr(decoder, "pass_messages", of_all)

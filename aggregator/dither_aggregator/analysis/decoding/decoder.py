@@ -10,8 +10,8 @@ column, the same in every row: a string sets a bit with probability 1 - (1 - 1/k
 swallow what the list misses, and their intervals would be wrong.
 
 Estimates are unbiased over the hash. Few candidates are fitted at once, by weighted least squares, unconstrained; the
-rule is `Equations.few`. More than one for 20 equations would take too much from each other: they are fitted on seven
-eighths of the cohorts, none below zero, and each is estimated from what the others leave of the last eighth.
+rule is `Equations.few`. More than one for 20 equations would take too much from each other: they are fitted on all
+cohorts but a 32nd part, none below zero, and each is estimated from what the others leave of that part.
 
 Weights are 1 / variance, r (1 - r) / (N_c (q* - p*)^2) with r the bit's rate, by a first fit: the error is that of the
 share in the population of which the reports are a random sample, and a little more than that of the share among the
@@ -46,11 +46,13 @@ from scipy.special import chdtrc, ndtri, stdtr
 
 from dither_aggregator.analysis.decoding.equations import (
     FOLDS,
+    PARTS,
     TINY,
     Channel,
     Equations,
     Ints,
     Mask,
+    Passed,
     make_equations,
     merge,
     pass_messages,
@@ -392,16 +394,19 @@ def _at_most_one(shares: Floats) -> Floats:
 
 # Estimates of many candidates: each from what the others leave, fitted on other cohorts.
 #
-# The cohorts are split in eight folds. Seven fit all candidates by message passing, f, and the eighth has not seen
+# The cohorts are split in 32 parts. All but one fit all candidates by message passing, f, and this one has not seen
 # the fit. Its residual r, along a candidate's column x, says by how much the fit is off there:
 #
-#     theta_v = sum over folds of (x' w x f_v + x' w r) / sum over folds of x' w x
+#     theta_v = sum over parts of (x' w x f_v + x' w r) / sum over parts of x' w x
 #
 # Shares and columns are taken within cohorts, less the cohort's mean. Given the fit, the other candidates' bits in the
 # held-out cohorts are drawn by the hash: what the fit gets wrong of them is noise of mean zero, in r, and so is what
 # strings outside the list add. So theta is unbiased over the hash, whatever was fitted, its standard error is measured
 # by r, and the better the fit, the smaller it is. The fit is multiplied by the number from 0 to 1 that leaves the least
 # of the held-out residuals: one that went astray does no harm.
+#
+# The fits begin where those of eight folds ended, which are fitted first. A fold has four parts, and its fit has seen
+# none of them, so that each of their fits goes on from it for a few rounds more.
 #
 # Every report holds one string, so that unlisted ones have 1 less the sum of all theta. Its error is that of a sum.
 #
@@ -413,11 +418,14 @@ def infer_by_folds(equations: Equations) -> Found:
 
     At least two cohorts of two bits are needed. A candidate that sets all bits or none is not determined.
     """
-    held_out = _folds(equations)
+    held_out = held_out_of(equations, FOLDS)
+    coarse = pass_messages(equations, 1 - held_out)
     # Weights by the rates that the fits of the others expect of a cohort: it has no part in its own.
-    fitted, _ = _fit_others(equations, held_out)
-    equations = replace(equations, weight=_weights(equations, fitted, held_out))
-    shares, residual = _fit_others(equations, held_out)
+    shares, _ = _kept(equations, coarse, held_out)
+    equations = replace(equations, weight=_weights(equations, shares, held_out))
+    held_out = held_out_of(equations, PARTS)
+    fine = pass_messages(equations, 1 - held_out, coarse.parts(held_out.shape[1]))
+    shares, residual = _kept(equations, fine, held_out)
     norms = equations.norms()
     total = norms.sum(axis=1)
     determined = total > 1e-6 * (equations.patterns @ equations.weight)
@@ -445,16 +453,16 @@ def infer_by_folds(equations: Equations) -> Found:
     )
 
 
-def _folds(equations: Equations) -> Floats:
+def held_out_of(equations: Equations, most: int) -> Floats:
     """Return float64[R, F]: 1 where an equation is held out of a fold."""
-    folds = min(FOLDS, equations.cohorts)
+    folds = min(most, equations.cohorts)
     held_out: Floats = (equations.cohort[:, np.newaxis] % folds == np.arange(folds)).astype(np.float64)
     return held_out
 
 
-def _fit_others(equations: Equations, held_out: Floats) -> tuple[Floats, Floats]:
-    """Return each fold's fit by the others, float64[G, F], and its residual in the cohorts held out, float64[R]."""
-    shares = pass_messages(equations, 1 - held_out)
+def _kept(equations: Equations, passed: Passed, held_out: Floats) -> tuple[Floats, Floats]:
+    """Return the part of each fold's fit that is kept, float64[G, F], and its residual where held out, float64[R]."""
+    shares = passed.shares
     fitted = (equations.within_cohorts(equations.patterns.T @ shares) * held_out).sum(axis=1)
     share = equations.within_cohorts(equations.share[:, np.newaxis])[:, 0]
     weighted = equations.weight * fitted

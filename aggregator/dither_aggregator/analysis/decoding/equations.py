@@ -3,6 +3,7 @@
 Weights are made of the rates that a first fit finds; decoder.py says what for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import pi, sqrt
 
@@ -28,6 +29,8 @@ by 11 % at 0.3; below, there is nothing to gain, and a fit at once is right what
 """
 FOLDS = 8
 """So many parts the cohorts are split into where candidates are many."""
+PARTS = 32
+"""So many at last, each fitted on from where the fold that it is a part of ended."""
 WHOLE_MAX = 2_000
 """The most candidates that are fitted at once: the cost is cubic."""
 FIRST_FIT_STEPS = 100
@@ -193,27 +196,44 @@ def _as_sparse(patterns: Ints, k: int) -> csr_array:
 
 ROUNDS_MAX, GAIN_MIN = 50, 0.003
 """They end when one takes less than this part off the residual's square: with much noise after about ten."""
-BINS, STEPS = 24, 4
+BINS, STEPS = 24, 12
 """The prior has so many bins. Each round makes so many steps of expectation maximisation, from where the last ended."""
 FAR = 6.0
 """No estimate counts as more standard errors than this below zero: densities farther out are no numbers."""
 
 
-def pass_messages(equations: Equations, training: Floats) -> Floats:
-    """Return float64[G, F]: for each of F folds the candidates' shares by the equations that are 1 in `training`.
+@dataclass(frozen=True)
+class Passed:
+    """Where messages of F folds ended."""
 
-    `training` is float64[R, F], with whole cohorts 0 or 1.
+    shares: Floats
+    """float64[G, F]: the candidates' shares."""
+    own: Floats
+    """float64[R, F]: what these have added to their own residuals, taken off; 0 in equations that had no part."""
+    priors: "Sequence[Prior]"
+
+    def parts(self, number: int) -> "Passed":
+        """Return them for so many folds, the i-th from where the fold of i's remainder by F ended."""
+        folds = np.arange(number) % self.shares.shape[1]
+        return Passed(self.shares[:, folds], self.own[:, folds], [self.priors[fold] for fold in folds])
+
+
+def pass_messages(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
+    """Fit for each of F folds the candidates' shares by the equations that are 1 in `training`.
+
+    `training` is float64[R, F], with whole cohorts 0 or 1. A start must have seen no equation that is 0 in it.
     """
     weight = equations.weight[:, np.newaxis] * training
     freedom = training.sum(axis=0) * (1 - 1 / equations.channel.k)
     used = training[:: equations.channel.k]
     norm = np.maximum(equations.norms() @ used, TINY)
     share = equations.within_cohorts(equations.share[:, np.newaxis])
-    residual = np.broadcast_to(share, training.shape)
-    shares = np.zeros(norm.shape)
-    priors: list[Prior] = []
+    shares, own, priors = np.zeros(norm.shape), np.zeros(training.shape), list[Prior]()
+    if start:
+        shares, own, priors = start.shares, start.own, list(start.priors)
     before = np.inf
     for _ in range(ROUNDS_MAX):
+        residual = share - equations.within_cohorts(equations.patterns.T @ shares) + own
         scale2 = np.maximum(1.0, (weight * residual**2).sum(axis=0) / freedom)
         if scale2.sum() > (1 - GAIN_MIN) * before:
             break
@@ -224,9 +244,8 @@ def pass_messages(equations: Equations, training: Floats) -> Floats:
         found = [prior.learn(*pair) for prior, *pair in zip(priors, estimate.T, error.T, strict=True)]
         priors = [prior for prior, _, _ in found]
         shares = np.column_stack([mean for _, mean, _ in found])
-        own = np.array([slope.sum() for _, _, slope in found]) / freedom
-        residual = share - equations.within_cohorts(equations.patterns.T @ shares) + own * residual
-    return shares
+        own = residual * training * (np.array([slope.sum() for _, _, slope in found]) / freedom)
+    return Passed(shares, own, priors)
 
 
 @dataclass(frozen=True)
