@@ -189,10 +189,10 @@ def test_few_estimates_are_far_off() -> None:
 
 @pytest.mark.slow
 def test_fitting_and_estimating_on_the_same_cohorts_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_all(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
-        return pass_messages(equations, np.ones_like(training))
+    def of_the_same(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
+        return pass_messages(equations, 1 - training)
 
-    monkeypatch.setattr(decoder, "pass_messages", of_all)
+    monkeypatch.setattr(decoder, "pass_messages", of_the_same)
     assert far_off(TOLD_WELL, FAR_SEEDS) >= FAR_MAX
 
 
