@@ -14,8 +14,8 @@ import pytest
 
 from dither_aggregator.web import http_connection, http_messages, in_words
 from dither_aggregator.web.http_messages import App, HttpAnswer, Scope
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
-from dither_aggregator.web.reader_pool import ReadingApp
 from dither_shared.wire import PATH
 from dither_shared.wire.reading import Problem
 from tests.support.aggregators import http_server

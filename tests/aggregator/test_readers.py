@@ -26,6 +26,7 @@ from dither_aggregator.operations.registry_process import COMPUTING_NICENESS, RE
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.web import in_words
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.reader_pool import (
     CANDIDATES_MAX,
@@ -35,7 +36,6 @@ from dither_aggregator.web.reader_pool import (
     Alone,
     ReaderProcess,
     Readers,
-    ReadingApp,
 )
 from dither_aggregator.workers.candidate_jobs import ASK_EVERY_S
 from dither_shared.registry import Registry

@@ -9,8 +9,8 @@ from flask import Response
 from dither_aggregator.ingest.service import Service
 from dither_aggregator.store import StoreError, StoreUnavailable
 from dither_aggregator.web import problems
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest
-from dither_aggregator.web.reader_pool import ReadingApp
 from dither_shared.errors import DitherError
 from dither_shared.wire.reading import Problem
 

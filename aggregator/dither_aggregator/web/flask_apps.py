@@ -17,13 +17,13 @@ from werkzeug.wrappers import Response
 
 from dither_aggregator.analysis.reading_cache import Elsewhere, keeper_of
 from dither_aggregator.ask import language
-from dither_aggregator.operations.fork_server import Address
+from dither_aggregator.operations.computing_process import Address
 from dither_aggregator.store import Store
 from dither_aggregator.web import api, pages, problems
 from dither_aggregator.web.authentication import LOGOUT
+from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.process_messages import ACTOR, BODY, HOST, LIVE, LONG, SESSION, ReadAnswer, ReadRequest, pack
 from dither_aggregator.web.query_parameters import LongList
-from dither_aggregator.web.reader_pool import ReadingApp
 from dither_aggregator.web.url_paths import is_known
 from dither_shared.wire import PATH
 

@@ -3,7 +3,7 @@
 It is nicer than the server: where both want a processor, the server has it. It ends when its socket does.
 It is forked by `operations/fork_server.py`.
 
-The same program computes what pages need (`operations/fork_server.py`): nicer still, within limits, and nobody
+The same program computes what pages need (`operations/computing_process.py`): nicer still, within limits, and nobody
 waits for it.
 """
 

@@ -10,8 +10,8 @@ from itertools import islice
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.health.checks import LAG_MAX_S
 from dither_aggregator.ingest.service import MAINTAIN_EVERY_S
-from dither_aggregator.operations import fork_server, maintenance
-from dither_aggregator.operations.fork_server import Address
+from dither_aggregator.operations import computing_process, maintenance
+from dither_aggregator.operations.computing_process import Address
 from dither_aggregator.store import Store, StoreUnavailable
 from dither_aggregator.store.records import ShardStatus
 from dither_aggregator.workers.tasks import ESTIMATE, FOLD, MAINTAIN, PAGES_MAX, READ, BrokerError, Task
@@ -146,7 +146,7 @@ class Watchdog:
         now = self._clock()
         if now >= self._maintain_at:
             tasks += [Task(MAINTAIN, shard.shard) for shard in status]
-            tasks += [Task(READ, str(page)) for page in islice(fork_server.unmade(self._store), PAGES_AT_ONCE)]
+            tasks += [Task(READ, str(page)) for page in islice(computing_process.unmade(self._store), PAGES_AT_ONCE)]
             self._maintain_at = now + MAINTAIN_EVERY_S
         tasks += [Task(ESTIMATE, metric) for metric in self._unfinalized(min(shard.merged for shard in status), now)]
         return tasks
