@@ -218,7 +218,8 @@ def test_the_pages_commands_make_all_that_pods_ask_for_and_name_what_there_is() 
 def test_pods_run_what_containers_run() -> None:
     assert pods().keys() == SERVICES.keys() - {"proxy", "prometheus"}
     for name, pod in pods().items():
-        (container, *later), service = [*pod.get("initContainers", ()), *pod["containers"]], SERVICES[name]
+        service, every = SERVICES[name], [*pod.get("initContainers", ()), *pod["containers"]]
+        container, later = every[0], every[1:]
         assert [each["args"][:2] for each in later] == ([["backup", "verify"]] if name == "backup" else [])
         said = [part.replace("/run/secrets/redis/", "/run/secrets/") for part in container["args"]]
         assert said[: len(service["command"])] == service["command"]
