@@ -140,7 +140,7 @@ def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("cohorts", [5, 20, 64])
 def test_no_fit_has_seen_the_cohorts_that_its_residuals_are_of(monkeypatch: pytest.MonkeyPatch, cohorts: int) -> None:
-    """What a part's cohorts say is changed: the fits of that part are the same to the bit, and all others are not.
+    """Other reports of one part's cohorts leave that part's fits the same to the bit, and change all others.
 
     All fits end with the same round, which all of them say together, so that the rounds have to be a fixed number.
     """

@@ -11,7 +11,7 @@ columns' questions, and N = n / arms reports of each, a difference of
 
     (2 z + sqrt(2) z(80 %)) sqrt(V / N)
 
-is told four times in five. A table's is that of `planning_tables`. Flags in place of k columns have a k-th each of the
+is told four times in five. A table's is that of `planning`. Flags in place of k columns have a k-th each of the
 table's loss for a life, epsilon times reports, in reports of at most its epsilon.
 """
 

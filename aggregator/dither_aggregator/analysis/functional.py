@@ -28,7 +28,7 @@ probabilities, in on the answer's hyperplane and out off it, and w is a number f
 shares f and g are ticked together by max(0, f + g - 1) to min(f, g) of all. A variance takes the end that makes it
 larger, a covariance the end that makes it smaller: so a difference or a ratio is never shown as too sure.
 
-**Ratios** have Fieller's intervals (`ratios`). The error of a difference of ratios, and of a product, is that of the
+**Ratios** have Fieller's intervals (`inference`). The error of a difference of inference, and of a product, is that of the
 functional along which they change first.
 
 **Devices that report r times** add r - 1 times what their reports have in common: the answers where noise is fresh;
@@ -47,7 +47,7 @@ which a report adds. A functional moves with a count by h_y / n: its covariance 
 
     h_y = w(y) - g    where reports are symbols        h_v = (a_v - (g (p - q) + q A) / w) / (p - q)    where subsets
 
-**Everything that is shown takes its variances from here.** Elsewhere are laws of counts (`pure`, `two_binomials`),
+**Everything that is shown takes its variances from here.** Elsewhere are laws of counts (`pure`, `inference`),
 tests by the variance of their null (`hashed`, `tables.arms`), and residuals that show what no law knows (`decoding`).
 
 **Weights** are fixed before the counts are looked at, but for numbers (`numeric.fit`) and decoded texts (`decoding`):
@@ -252,7 +252,7 @@ class Functionals(Sums):
 
     mechanism: PureMechanism
     counts: Counts
-    """The tally's, once they are known to be those of n reports (`counting.damage`)."""
+    """The tally's, once they are known to be those of n reports (`counting.folding`)."""
     n: int
     repeats: int = 1
     """How many of the reports one device may have sent."""

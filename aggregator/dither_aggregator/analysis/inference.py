@@ -2,7 +2,7 @@
 
 Intervals are Wald's, estimate +- z standard errors, from `normal_from` reports on. With fewer, those of one value are
 exact, however small a count is. For a population they are Clopper and Pearson's, of the rate behind a binomial count;
-for the share among these reports they invert the sum of two binomials (`two_binomials`). Intervals of other sums reach
+for the share among these reports they invert the sum of two binomials (`exact_ends`). Intervals of other sums reach
 further, as far as single reports may weigh (`reach`).
 """
 
@@ -138,7 +138,7 @@ def clopper_pearson(counts: Counts | Floats, n: float, alpha: float) -> tuple[Fl
 # which is quadratic in r. The last term is for a part x of y, and for the answers' own part of its variance. It is
 # estimated at the share x, but if the ratio were r that share would be r y. A part of y with the ratio r has the
 # variance r (1 - r) y / n, whose slope is (1 - 2 r) / n; k is 1 / n and what noise makes more of it
-# (`tables.questions.CellTable.steepness`). Without noise this is Wilson's interval of x out of y, and with much of it
+# (`tables.pairs.CellTable.steepness`). Without noise this is Wilson's interval of x out of y, and with much of it
 # Fieller's.
 #
 # The interval ends only where y is more than z standard errors above zero. Elsewhere all is possible, and the ratio

@@ -129,7 +129,7 @@ class Question(ABC):
 
     @property
     def repeats(self) -> int:
-        """How often a device's noise may come again in the window, as a reading counts it (`windows.reports_max`)."""
+        """How often a device's noise may come again in the window, as a reading counts it (`reading.reports_max`)."""
         if self.epsilon_permanent is None:
             return 1
         return reports_possible(self.days, PERIOD_DAYS, once_a_day=True)

@@ -16,7 +16,7 @@ each report. Answers may be far rarer than noise, so such ends are Wald's only f
 The share f in them is the estimate, cut to [0, 1]. Exact intervals for the population are Clopper and Pearson's of the
 rate r, whose ends become those of shares by (r - q) / (p - q). For the reports they would be wider than need be: the
 count of a fixed number of holders varies less than a binomial one (Hoeffding 1956). Its law is that of two binomials
-(`two_binomials`). Simultaneous intervals hold all the truths of a metric with the stated confidence
+(`inference`). Simultaneous intervals hold all the truths of a metric with the stated confidence
 (Bonferroni).
 """
 

@@ -423,7 +423,7 @@ class View:
     error_of: ErrorOf = "population"
     simultaneous: bool = False
     normalised: str | None = None
-    """A key of `normalise.METHODS`, for a second column."""
+    """A key of `shares.METHODS`, for a second column."""
     candidates: tuple[str, ...] | None = None
     """The texts to look for; None for the registry's own, which `estimands.estimate` puts in its place."""
     days: int = 1

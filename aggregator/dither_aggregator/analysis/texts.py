@@ -137,7 +137,7 @@ class TextsReading(Reading):
     fit: dict[str, Any] | None = None
     """How well the candidates explain the reports, and what they leave."""
     freedom: float = FREEDOM_MAX
-    """The degrees of freedom of the estimates' t law (`decoding.fitting`)."""
+    """The degrees of freedom of the estimates' t law (`decoding.decoder`)."""
     strangers: dict[str, float] = field(default_factory=dict)
     """How often a text that nobody has gets as much as each candidate, by the hash alone."""
 
@@ -153,7 +153,7 @@ class TextsReading(Reading):
     def _find_significance(self) -> Significance | None:
         """Return the candidates that are there, with intervals that hold all at once.
 
-        At most the view's share of them is expected to be false (`multiplicity.adaptive`). Intervals hold for all
+        At most the view's share of them is expected to be false (`significance.adaptive`). Intervals hold for all
         candidates at once, as ranks do, so one of a candidate that stands out may hold zero. Candidates that cannot be
         told apart are one.
         """

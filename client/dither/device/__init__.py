@@ -115,10 +115,11 @@ class Device:
         self._agreement: Agreement = Agreement(self._file, registry, self._refusals, known)
         self._budget = Budget(self._file, self._days, registry, self._agreement, rng)
         self._skip_reasons = SkipReasons(self._file, self._days, self._agreement, self._budget, self._quiet_days)
+        # Not of `self`: a device that nobody closes goes, with its file, when nothing refers to it.
+        self._outbox = outbox = Outbox(self._file, self._days, self._budget, rng)
         self._slots = Slots(
-            self._file, self._days, registry, self._skip_reasons, self._budget, rng, lambda: self._outbox.build()
+            self._file, self._days, registry, self._skip_reasons, self._budget, rng, lambda: outbox.build()
         )
-        self._outbox = Outbox(self._file, self._days, self._budget, rng)
         self._send_schedule = SendSchedule(self._file)
 
     def set_public(self, place: int) -> None:

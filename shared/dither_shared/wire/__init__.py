@@ -4,7 +4,7 @@
      "groups": [{"metric": "browser", "plan": "<16 hex digits>", "reports": [17]},
                 {"metric": "homepage", "plan": "<16 hex digits>", "cell": 5, "reports": ["q83vEg"]}]}
 
-The device writes it (`writing`); the aggregator reads it, once (`reading`), and says what it refuses (`problems`).
+The device writes it (`writing`); the aggregator reads it, once (`reading`), and says what it refuses.
 `shared/wire.md` has the format with its bytes, limits and answers.
 """
 

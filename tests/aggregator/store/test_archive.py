@@ -34,7 +34,7 @@ import os, resource, sys, time
 from pathlib import Path
 from dither.cli import main
 from dither_aggregator.commands import restore
-from dither_aggregator.store import archive
+from dither_aggregator.store import dump as archive
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # code that fails takes no more of the machine
 for name in ("LINE_BYTES_MAX", "VALUES_MAX", "HELD_BYTES_MAX"):
     if hasattr(archive, name):

@@ -118,7 +118,7 @@ def test_a_worker_that_is_stopped_as_it_begins_waits_for_no_result(home: Path) -
 
 
 def test_an_api_whose_processes_cannot_start_says_why_and_ends_with_2(home: Path) -> None:
-    cluster = SeveralMachines(home, REGISTRY_TEXT, orders(home, settings={"web.api_process.create_app": None}))
+    cluster = SeveralMachines(home, REGISTRY_TEXT, orders(home, settings={"web.process_supervisor.create_app": None}))
     with running(cluster):
         api = cluster.add_api(processes=2)
         api.launch()

@@ -204,7 +204,7 @@ FAR = 6.0
 
 @dataclass(frozen=True)
 class Passed:
-    """Where messages of F folds ended."""
+    """The state in which the messages of F folds ended, to go on from."""
 
     shares: Floats
     """float64[G, F]: the candidates' shares."""

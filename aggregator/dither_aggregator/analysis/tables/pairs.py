@@ -131,7 +131,7 @@ class CellTable:
 
     @property
     def steepness(self) -> float:
-        """How much a variance grows with the share of a cell, beside (1 - 2 share) of it: see `ratios`.
+        """How much a variance grows with the share of a cell, beside (1 - 2 share) of it: see `inference`.
 
         Exact for GRR of two cells; otherwise as if a report's supports were independent.
         """
