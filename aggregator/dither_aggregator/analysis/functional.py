@@ -28,8 +28,8 @@ probabilities, in on the answer's hyperplane and out off it, and w is a number f
 shares f and g are ticked together by max(0, f + g - 1) to min(f, g) of all. A variance takes the end that makes it
 larger, a covariance the end that makes it smaller: so a difference or a ratio is never shown as too sure.
 
-**Ratios** have Fieller's intervals (`inference`). The error of a difference of inference, and of a product, is that of the
-functional along which they change first.
+**Ratios** have Fieller's intervals (`inference`). The error of a difference of ratios, and of a product, is that
+of the functional along which they change first.
 
 **Devices that report r times** add r - 1 times what their reports have in common: the answers where noise is fresh;
 where it is memoized also the noise of one shot of the permanent part. It is a bound where some send fewer.

@@ -47,9 +47,9 @@ cohort's first whole month
 
     R = (n_k s_k / W_k) / (n_a s_a / W_a)
 
-is the part of them that is still used. Its interval is Fieller's (`inference`), with the noise of the reports alone: what
-it is about are the devices that reported. A device's memo repeats in both months, which goes unused: with it intervals
-would be narrower. Cohorts are told modulo two years, so that devices of two years before count as the same.
+is the part of them that is still used. Its interval is Fieller's (`inference`), with the noise of the reports alone:
+what it is about are the devices that reported. A device's memo repeats in both months, which goes unused: with it
+intervals would be narrower. Cohorts are told modulo two years, so that devices of two years before count as the same.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

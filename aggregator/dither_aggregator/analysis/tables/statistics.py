@@ -316,7 +316,8 @@ def residuals(shares: Fourfold) -> tuple[Floats, Floats]:
 # symbols: 0 where one column tells nothing of the other, 1 where it tells it all. The mean that noise adds to phi^2 is
 # taken off, so that it does not grow with the number of cells (as Bergsma 2013 does for samples); a result below zero
 # is zero. Its interval is of a sum of squares with the variance 2 tr S^2 + 4 s phi^2, s the mean of S along the
-# residuals. It is of symbols whose one-way shares are told (`inference.SURE`): one over a share near zero is mostly noise.
+# residuals. It is of symbols whose one-way shares are told (`inference.SURE`): one over a share near zero is mostly
+# noise.
 
 
 Places = npt.NDArray[np.intp]
