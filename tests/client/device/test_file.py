@@ -1,7 +1,9 @@
+import gc
 import random
 import sqlite3
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -220,3 +222,16 @@ def test_an_emptied_file_in_memory_is_as_a_blank_one() -> None:
         assert len(list(db.iterdump())) == len(new) + len(tables)
         empty(db)
         assert list(db.iterdump()) == new
+
+
+def test_a_device_that_nobody_closes_goes_when_nothing_refers_to_it(tmp_path: Path) -> None:
+    """With its connection and descriptors: no cycle waits for a collection of garbage."""
+    gc.disable()
+    try:
+        device = Device(registry(), tmp_path, Rng(random.Random(1).getrandbits), Clock())
+        device.open()
+        seen = weakref.ref(device)
+        del device
+        assert seen() is None
+    finally:
+        gc.enable()
