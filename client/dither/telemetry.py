@@ -180,7 +180,7 @@ class Timing:
 
     `begin` returns what `end` is given, such as a moment.
 
-    Blocks may lie within each other. Those of other threads and tasks need a `timing()` of their own, calls do not.
+    Blocks may lie within each other. A block in another thread or task needs a `timing()` of its own; a call does not.
     """
 
     def __init__(self, begin: Callable[[], int], end: Callable[[int], None]) -> None:

@@ -281,7 +281,7 @@ class Subsets(Packed):
 
     @property
     def raises(self) -> int:
-        """Those of the members."""
+        """How many counts each report raises by one: those of its members."""
         return self.weight
 
     @cached_property

@@ -445,7 +445,7 @@ def _longer(proposed: Proposed, last: Sketch, wanted: Wanted) -> tuple[Word, ...
 def _judged(texts: Sequence[bytes], estimates: Sketched, together: int, wanted: Wanted) -> tuple[Word, ...]:
     """Return texts with tests and intervals that hold for so many together, the largest first.
 
-    Those that share every row with a heavier one are left out: nothing is known of them.
+    A text that shares every row with a heavier one is left out: nothing is known of it.
     """
     together = max(together, wanted.together)
     alpha = (1 - wanted.confidence) / together

@@ -40,7 +40,8 @@ from dither_shared.wire.reading import Problem
 
 
 BUCKETS_MAX = 50_000
-"""That are not full, in one process: about 10 MB. More take the place of the one that was used longest ago."""
+"""A process keeps at most so many buckets that are not full, about 10 MB. A new one takes the place of the one that
+was used longest ago."""
 
 NETWORK_RATE = 4
 """Times as much for an IPv6 network of 48 bits as for one of 64. A mobile operator gives each phone one of 64: as many

@@ -380,7 +380,7 @@ class SendSchedule:
     def failed(self, outcome: str, when: float, held_until: float | None) -> bool:
         """Note that an attempt failed and when the next one is; tell whether it is time for a warning.
 
-        That is once, after an hour of attempts that failed the same way, until one is accepted.
+        A warning is due once, after an hour of attempts that failed the same way, and again after one was accepted.
         """
         now = self._file.clock()
         if self._file.get("failing") != outcome or now < self._file.get("failing_since"):  # the clock was set back

@@ -322,8 +322,8 @@ class Budget:
     def _fits(self, name: str, reservation: int) -> bool:
         """Tell whether the device's epsilon bears a metric's reservation beside what the others have begun to spend.
 
-        Those count with all that they reserved, also where they have left the registry: how much of it was spent would
-        tell how many answers there were.
+        The others count with all that they reserved, also where they have left the registry: how much of it was spent
+        would tell how many answers there were.
         """
         sql = (
             "SELECT SUM(MAX(spent, reserved)) FROM metric WHERE name <> ? AND (spent > 0 OR name IN "
@@ -453,9 +453,9 @@ class Budget:
     def _drawn(self, metric: Metric, *, is_new: bool) -> list[int]:
         """Draw the periods in which the metric answers; none where it answers in all of them.
 
-        After an upgrade, keep of those that have not begun as many as reports remain, and not the present one, which
-        was decided under the old terms. The draw's order is random, so its first ones are a fair choice. Those that
-        are over stay, too: the clock may have strayed ahead.
+        An upgrade keeps as many of the periods that have not begun as reports remain. It does not draw the present
+        period, which the old terms decided. The draw's order is random, so its first ones are a fair choice. Periods
+        that are over stay, too: the clock may have strayed ahead.
         """
         if answers_always(metric):
             return []

@@ -84,7 +84,8 @@ class Bounds:
 class Nearest:
     """Finds shares f >= 0 that are nearest to a fit, also with a functional that is zero.
 
-    That both sums hold is asked by their weight h, beside the distance D (`scipy.optimize.nnls` solves the same):
+    Two squares of weight h hold both sums, the shares' and the functional's, beside the distance D
+    (`scipy.optimize.nnls` solves the same):
 
         least    D(f) + h^2 (sum f - 1)^2 + h^2 (c f)^2         c the functional, scaled to 1 at most
 
