@@ -313,7 +313,9 @@ class Telemetry:
         never raises.
         """
         with within(WAIT_S):
-            self._speaking(self._use)
+            speaking = self._speaking()
+            if speaking:
+                self._use(*speaking)
 
     def session(self) -> Timing:
         """Measure how long a block takes, a time of use, for each metric that measures `session_length`.
@@ -360,21 +362,21 @@ class Telemetry:
         with within(WAIT_S):
             if metric.hidden:
                 self._replace(metric, answer)
-            else:
-                self._record_public(metric, answer)
+                return
+            speaking = self._speaking()
+            if speaking:
+                self._take(metric, answer, *speaking)
 
-    def _speaking(self, action: Callable[[Device, Uploader], None]) -> None:
-        """Do something with the device, unless telemetry is silent."""
+    def _speaking(self) -> tuple[Device, Uploader] | None:
+        """Return the device and its uploader, or None where telemetry is silent."""
         fork_handlers.notice()
         session = self._session
         if session.standing.mode is not Mode.SPEAKS or session.uploader is None:
             self._guarded(lambda: session.catch_up(CATCH_UP_EVERY_S), lambda error: None)
         device, uploader = session.device, session.uploader
         if device is not None and uploader is not None and session.standing.mode is Mode.SPEAKS:
-            action(device, uploader)
-
-    def _record_public(self, metric: Metric, answer: object) -> None:
-        self._speaking(lambda device, uploader: self._take(metric, answer, device, uploader))
+            return device, uploader
+        return None
 
     def _take(self, metric: Metric, answer: object, device: Device, uploader: Uploader) -> None:
         self._use(device, uploader)

@@ -99,7 +99,7 @@ class Device:
         self._file: DeviceFile = before._file if before else DeviceFile(directory, clock)
         if follows:
             self._file.start_over(clock)
-        self._file.begin_era()  # what was known may have been known of another registry
+        self._file.begin_era(of_day=True)  # what was known may have been known of another registry
         self.directory = self._file.directory
         """The directory of the file, or None for a device in memory."""
         self.hidden = any(metric.hidden for metric in registry.metrics.values())
@@ -175,8 +175,9 @@ class Device:
                         raise
         if reason is None:
             return ""
-        self._file.noted[reason.value] += 1
-        return reason.value
+        word: str = reason.value
+        self._file.noted[word] += 1
+        return word
 
     def _take(self, metric: Metric, answer: Answer, delay: Callable[[], float]) -> Silence | None:
         with self._file.transaction(keeps_era=True):
@@ -184,7 +185,8 @@ class Device:
             reason = self._slots.record(metric, answer)
             if reason is None:
                 self._send_schedule.planned(delay)
-            self._file.learn(metric.name, reason or Silence.ANSWERED)
+            reason_now = reason or Silence.ANSWERED
+            self._file.learn(metric.name, reason_now, all_day=reason_now is Silence.ANSWERED)
         return reason
 
     def use(self, delay: Callable[[], float] = _at_once) -> bool:

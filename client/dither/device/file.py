@@ -100,7 +100,9 @@ class DeviceFile:
         self._version = -1  # of the data in the present era
         self._ends_era = False  # whether what the present transaction writes ends the era
         self._known: dict[Hashable, tuple[int, Any]] = {}  # with the era: all of today
+        self._today: dict[Hashable, Any] = {}  # what no other process can make untrue today
         self._learnt: dict[Hashable, Any] = {}  # what is known once the present transaction is over
+        self._learnt_for_today: list[Hashable] = []
         self.noted: Counter[str] = Counter()
         """Counts since the last transaction that wrote; the next one keeps them."""
         self._noting: dict[str, int] = {}  # of it, what the present transaction keeps
@@ -120,7 +122,7 @@ class DeviceFile:
             empty(self._idle())
             self.clock, self.day = clock, -1
             self.noted = Counter()
-            self.begin_era()
+            self.begin_era(of_day=True)
         finally:
             self._give(lock)
 
@@ -153,7 +155,7 @@ class DeviceFile:
                         committed = True
                     self._keep_learnt()
             finally:
-                self._noting, self._learnt = {}, {}
+                self._noting, self._learnt, self._learnt_for_today = {}, {}, []
                 # Not in a child that came back into its parent's transaction: the connection is the parent's alone.
                 if self._db is db and not committed:
                     self._roll_back(db, before)
@@ -174,7 +176,7 @@ class DeviceFile:
                 if db.total_changes == before:
                     self._keep_learnt()
             finally:
-                self._learnt = {}
+                self._learnt, self._learnt_for_today = {}, []
                 if self._db is db:
                     self._roll_back(db, before)
         finally:
@@ -188,7 +190,8 @@ class DeviceFile:
             self.begin_era()
         day = int(self.clock() // DAY_S)
         if day != self.day:
-            self.day, self._known = day, {}
+            self._known, self._today = {}, {}
+            self.day = day
         known = self.known(_STATE)
         if known is None:
             # All of it at once: a transaction needs several, and a query costs more than a row.
@@ -207,7 +210,7 @@ class DeviceFile:
         """Commit. One that comes too late counts all the same, and the call that made it was told that it failed."""
         self._help(lambda: db.execute("COMMIT"), wait_s, lambda _: undo(db), db)
         if self._ends_era:
-            self.begin_era()
+            self.begin_era(of_day=True)
             self._know(_STATE, self.state)  # as it was written
         if self._noting:
             self.noted.subtract(self._noting)
@@ -259,17 +262,26 @@ class DeviceFile:
     def _know(self, what: Hashable, value: Any) -> None:
         self._known[what] = self._era, value
 
-    def learn(self, what: Hashable, value: Any) -> None:
-        """Let it be known until the era ends, unless the present transaction is undone."""
+    def learn(self, what: Hashable, value: Any, *, all_day: bool = False) -> None:
+        """Let it be known until the era ends, unless the present transaction is undone.
+
+        `all_day` says that no other process can make it untrue today: then it is recalled without a look at the file.
+        """
         self._learnt[what] = value
+        if all_day:
+            self._learnt_for_today.append(what)
 
     def _keep_learnt(self) -> None:
         for what, value in self._learnt.items():
             self._know(what, value)
+        for what in self._learnt_for_today:
+            self._today[what] = self._learnt[what]
 
-    def begin_era(self) -> None:
-        """Let nothing be known from now on."""
+    def begin_era(self, *, of_day: bool = False) -> None:
+        """Let nothing be known from now on; what holds all day only with `of_day`."""
         self._era += 1
+        if of_day:
+            self._today = {}
 
     def end_era(self) -> None:
         """Let the era end with what this transaction writes, though it began as one that keeps it."""
@@ -280,6 +292,10 @@ class DeviceFile:
 
         Outside of transactions, and without the wait for one.
         """
+        day = self.day  # before what it knows: another thread may begin a day in between
+        value = self._today.get(what)
+        if value is not None and day == int(self.clock() // DAY_S):
+            return value
         lock = self._lock
         if self.known(what) is None or self._process != os.getpid() or not lock.acquire(blocking=False):
             return None
@@ -590,14 +606,19 @@ atexit.register(_keep_all_forever)
 _until: ContextVar[float] = ContextVar("_until", default=inf)
 
 
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
+class within:  # noqa: N801 - used as a function; a generator would take longer than all else of a silent answer
     """Let all that this thread waits for within the block be over after so many seconds, all in all."""
-    before = _until.set(min(_until.get(), monotonic() + seconds))
-    try:
-        yield
-    finally:
-        _until.reset(before)
+
+    __slots__ = ("_before", "_until")
+
+    def __init__(self, seconds: float) -> None:
+        self._until = monotonic() + seconds
+
+    def __enter__(self) -> None:
+        self._before = _until.set(min(_until.get(), self._until))
+
+    def __exit__(self, *raised: object) -> None:
+        _until.reset(self._before)
 
 
 def left_s(wait_s: float) -> float:

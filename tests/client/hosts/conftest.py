@@ -10,5 +10,5 @@ from tests.support.hosts import World, a_world, flags
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with a_world(tmp_path, flags(12)) as made:
+    with a_world(tmp_path, flags(14)) as made:
         yield made

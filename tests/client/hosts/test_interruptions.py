@@ -81,11 +81,12 @@ def test_a_signal_handler_that_forks_in_the_middle_of_a_record_costs_the_parent_
         children = []
         signal.signal(signal.SIGUSR1, lambda *_: children.append(fork(lambda: flag(1))))
         flag(0)
+        telemetry.set_consent(False, metric="m13")
         assert until(thread_waits)
         for _ in range(2):
-            flag(0)  # answered: it is known now, and asked first whether the file has changed
+            flag(13)  # refused: it is known now, and asked first whether the file has changed
         at_line(moment, lambda: signal.raise_signal(signal.SIGUSR1))
-        flag(0)
+        flag(13)
         flag(2)
         assert ended(*children) == [0]
         flag(3)
@@ -115,11 +116,12 @@ def test_a_child_that_returns_into_the_parents_record_undoes_nothing(world: Worl
 
         signal.signal(signal.SIGUSR1, handler)
         flag(0)
+        telemetry.set_consent(False, metric="m13")
         assert until(thread_waits)
         for _ in range(2):
-            flag(0)
+            flag(13)
         at_line(moment, lambda: signal.raise_signal(signal.SIGUSR1))
-        flag(0)
+        flag(13)
         flag(1)
         if child == 0:
             telemetry.close()
