@@ -40,7 +40,7 @@ def test_redrawn_noise_averages_away_and_a_devices_reports_end() -> None:
 
 
 def test_averaging_follows_the_exact_law() -> None:
-    (line,) = attacked("averaging", trial(2_000, 50)).lines
+    (line,) = attacked("averaging", trial(scaled(500, 2_000), 50)).lines
     exact = dict(line.computed)
     assert [point.x for point in line.points] == list(exact)
     for point in line.points:
@@ -158,7 +158,7 @@ def test_a_memo_that_is_drawn_each_time_is_found(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(recording, "keyed_rng", redrawn)
     # The closer the bound of a memo is to that of one report, the fewer devices show that it is broken.
-    found = attacked("memo", trial(150, 40) if SOAK else trial(80, 30, f"{NEAR_MEMO}\nanswers = 2"))
+    found = attacked("memo", trial(150, 40) if SOAK else trial(80, 20, f"{NEAR_MEMO}\nanswers = 2"))
     assert [line for _, line in broken([found])] == ["theme: all reports of one memo"]
 
 

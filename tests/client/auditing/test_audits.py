@@ -32,7 +32,7 @@ from tests.support.soaking import SOAK, scaled, thinned
 N = scaled(500, 2_000)
 
 
-@pytest.mark.parametrize("name", thinned(list(EVERY), 0, 1, 3, 4, 6, 9, 11, 13, 16, 18, 20, 21))
+@pytest.mark.parametrize("name", thinned(list(EVERY), 1, 3, 6, 9, 16, 20))
 def test_the_exact_loss_is_the_declared_one_and_samples_prove_about_what_they_should(name: str) -> None:
     """With seeds: a bound is 4 standard deviations below its mean in one of 30,000 cases; learned ones are above."""
     for found in audited(reports(of_metric(EVERY[name])), scaled(N // 4, N) if name == "rappor" else N):
@@ -42,7 +42,7 @@ def test_the_exact_loss_is_the_declared_one_and_samples_prove_about_what_they_sh
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["browsers", "census"])
+@pytest.mark.parametrize("name", thinned(["browsers", "census"], 0))
 def test_the_demos_metrics_have_the_declared_loss_wherever_their_laws_are_small_enough(name: str) -> None:
     """Two of ten pairs of the census' columns are told by subsets, of which there are too many to try each."""
     population = browsers() if name == "browsers" else census()
@@ -75,7 +75,7 @@ SOUND = {
 """Metrics, and as many devices as it takes for one of their bounds to be above 0 for sure."""
 
 
-@pytest.mark.parametrize("name", thinned(list(SOUND), 0, 3, 5))  # `make soak` has them all
+@pytest.mark.parametrize("name", thinned(list(SOUND), 3))  # `make soak` has them all
 def test_whole_devices_prove_about_what_they_should(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With seeds, as above."""
     keys = EVERY[name]
@@ -150,7 +150,7 @@ def test_an_audit_says_what_it_does() -> None:
 
 SMALL = ["flag", "flag, hidden", "number", "flag again", "flag again, hidden", "grr again", "choices by oue", "rappor"]
 SMALL = SMALL if SOAK else SMALL[:6]
-AUDITS, SMALL_REPORTS, SMALL_DEVICES = 100, scaled(100, 400), scaled(10, 400)
+AUDITS, SMALL_REPORTS, SMALL_DEVICES = scaled(40, 100), scaled(100, 400), scaled(10, 400)
 WHOLE = ("device", "device, lives", "device, draws") if SOAK else ("device",)
 RATE = 1e-6
 """How often one of these tests is wrong."""
@@ -198,7 +198,7 @@ def more_than_they_may(p_values: Sequence[float]) -> bool:
     )
 
 
-def test_a_hundred_small_audits_of_sound_metrics_raise_no_alarm_and_have_the_p_values_that_they_should() -> None:
+def test_many_small_audits_of_sound_metrics_raise_no_alarm_and_have_the_p_values_that_they_should() -> None:
     """The numbers are uniform by Kolmogorov and Smirnov at RATE; of p-values no more are small than may be."""
     found = list(small_audits())
     claims: dict[str, list[Claim | Repetition | Never]] = {}
