@@ -5,7 +5,6 @@ import logging
 import math
 import random
 from collections.abc import Callable
-from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -17,7 +16,7 @@ from dither.session import Settings
 from dither.telemetry import NANOSECONDS, Number, Telemetry
 from dither.testing import FakeAggregator, TelemetryForTests
 from dither_shared.domains import Buckets, Thresholds
-from dither_shared.registry import Metric, Registry, utc_today
+from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
 from tests.faults.apps import Taker
 from tests.shared.test_number_reading import NO_NUMBERS
@@ -38,11 +37,6 @@ METRICS: dict[str, dict[str, object]] = {
 
 def asked(expires: object = EXPIRES, **changes: object) -> Registry:
     return numbers(**{name: {**keys, "expires": expires, **changes} for name, keys in METRICS.items()})
-
-
-@pytest.fixture
-def dither_registry() -> Registry:
-    return asked(utc_today() + timedelta(days=180))
 
 
 # From the app to an aggregator.
@@ -208,32 +202,6 @@ def test_a_block_is_timed_in_the_metrics_unit_exactly(unit: str, monkeypatch: py
 def test_what_is_no_time_is_not_timed(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(dither.ConfigurationError, match=rf"one of ns, us, .*: took is in '{unit}'"):
         Watch(monkeypatch, unit).handle.timing()
-
-
-def test_a_block_that_raises_is_timed_and_goes_on_raising(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Watch(monkeypatch)
-
-    def fail() -> None:
-        with watch.handle.timing():
-            watch.wait(2_000_000)
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        fail()
-    assert watch.recorded == [2]
-
-
-def test_blocks_within_each_other_are_timed_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Watch(monkeypatch)
-    timing = watch.handle.timing()
-    with timing:
-        watch.wait(1_000_000)
-        with timing:
-            watch.wait(2_000_000)
-        watch.wait(4_000_000)
-    with timing:
-        watch.wait(8_000_000)
-    assert watch.recorded == [2, 7, 8]
 
 
 def test_a_function_is_timed_and_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

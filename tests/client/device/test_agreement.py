@@ -1,7 +1,6 @@
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,22 +35,8 @@ def test_nothing_is_recorded_before_the_person_agrees() -> None:
     assert record(device, asked) == ""
 
 
+# What asks for more, and its words, are the rows of tests/client/test_metrics_diff.py; here, that a device is silent.
 RISES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
-    "lifetime": (
-        {},
-        {"reports": 4},
-        ["its epsilon for life rises from 6 to 8", "its number of reports rises from 3 to 4"],
-    ),
-    "epsilon of a report": (
-        {},
-        {"epsilon": "3"},
-        ["its epsilon of a report rises from 2 to 3", "its epsilon for life rises from 6 to 9"],
-    ),
-    "a higher epsilon with fewer reports": (
-        {},
-        {"epsilon": "6", "reports": 1},
-        ["its epsilon of a report rises from 2 to 6"],
-    ),
     "permanent epsilon": (
         {**MEMO, "answers": 2},
         {**MEMO, "answers": 1, "epsilon_permanent": "5"},
@@ -63,13 +48,7 @@ RISES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         {**MEMO, "answers": 2},
         ["its fresh answers become memoized ones, whose noise is a lasting mark"],
     ),
-    "period": ({"period": "7d"}, {"period": "1d"}, ["its period shortens from 7d to 1d"]),
     "presence": ({"presence": "hidden"}, {"presence": "public"}, ["whether it answers is no longer hidden"]),
-    "expiry": (
-        {},
-        {"expires": EXPIRES + timedelta(days=1)},
-        [f"its expiry is extended from {EXPIRES} to {EXPIRES + timedelta(days=1)}"],
-    ),
 }
 
 
@@ -293,17 +272,6 @@ def test_refusing_frees_what_was_only_reserved(tmp_path: Path) -> None:
     assert device.spent() == {"color": 2_000_000}
 
 
-def test_what_the_app_says_drops_what_waits_and_chooses_nothing(tmp_path: Path) -> None:
-    device, asked = make(Clock(), tmp_path)
-    record(device, asked)
-    assert device.next_upload() is not None
-    record(device, asked, "dark", True)
-    device.drop()
-    assert (device.waiting(), device.counters()) == (0, {"refused": 2})
-    assert device.spent() == {"color": 0, "dark": 0}
-    assert device.choice() is None
-
-
 def test_opting_out_and_in_again_refreshes_nothing(tmp_path: Path) -> None:
     clock = Clock()
     device, asked = make(clock, tmp_path, **MEMO)
@@ -360,26 +328,6 @@ def test_refusing_one_metric_leaves_another_ones_slot_and_upload() -> None:
     assert upload is not None
     assert again is not None
     assert again.id == upload.id
-
-
-def test_a_choice_is_kept_by_the_file(tmp_path: Path) -> None:
-    clock = Clock()
-    device, _ = make(clock, tmp_path)
-    assert device.choice() is None
-    device.agree(chosen=True)
-    assert device.choice() is True
-    device.refuse()
-    device.close()
-    device, _ = upgrade(tmp_path, clock)
-    assert device.choice() is False
-
-
-def test_a_choice_made_in_one_process_counts_in_another(tmp_path: Path) -> None:
-    clock = Clock()
-    one, asked = make(clock, tmp_path, seed=1)
-    other, _ = make(clock, tmp_path, seed=2)
-    other.refuse()
-    assert record(one, asked) == "refused"
 
 
 # Forgetting.
@@ -447,83 +395,8 @@ def test_forgetting_frees_what_was_only_reserved_of_a_fresh_metric_and_nothing_o
         assert record(device, asked) == ("spent" if spent else "")
 
 
-def test_while_another_connection_reads_forgetting_is_tried_again_until_it_is_done(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, **MEMO)
-    record(device, asked)
-    send(device)
-    with device._file.peek():
-        secret = device._slots._secret()
-    assert secret in stored(tmp_path)
-    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT * FROM state").fetchall()
-        assert not device.forget()
-        assert device.erasing()
-        assert not device.tidy()
-        assert device.erasing()
-        other, _ = upgrade(tmp_path, clock, **MEMO)
-        assert other.erasing()
-        assert secret in stored(tmp_path)
-        reader.execute("COMMIT")
-    assert other.tidy()
-    assert not device.erasing()
-    assert secret not in stored(tmp_path)
-
-
 def stored(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in directory.iterdir())
 
 
 # A refusal that cannot be written.
-
-
-@contextmanager
-def unwritable(directory: Path) -> Iterator[None]:
-    """Let nothing be written into the device's file."""
-    with (
-        closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as other,
-        pytest.MonkeyPatch.context() as m,
-    ):
-        m.setattr("dither.device.DURABLE_WAIT_S", 0.05)
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
-
-
-@pytest.mark.parametrize("metric", [None, "color"])
-def test_a_refusal_that_cannot_be_written_holds_at_once_and_at_the_next_start(
-    metric: str | None, tmp_path: Path
-) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
-    record(device, asked)
-    with unwritable(tmp_path):
-        if metric:
-            device.refuse_metric(metric, refused=True)
-            assert device.refused() == [metric]
-        else:
-            device.refuse()
-            assert device.choice() is False
-    device.close()
-    later, asked = upgrade(tmp_path, clock)
-    assert later.refused() == ([metric] if metric else [])
-    assert later.choice() is (None if metric else False)
-    assert later.next_upload() is None
-    assert (later.waiting(), later.counters()) == (0, {"refused": 1})
-    assert record(later, asked) == "refused"
-    assert record(later, asked, "dark", True) == ("" if metric else "refused")
-    assert {path.name for path in tmp_path.iterdir()} <= {FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"}
-
-
-def test_who_agrees_after_a_refusal_that_could_not_be_written_has_agreed(tmp_path: Path) -> None:
-    """Also where they say it in another process than the one that still has the refusal to write."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
-    with unwritable(tmp_path):
-        device.refuse()
-    other, _ = upgrade(tmp_path, clock)
-    other.agree(chosen=True)
-    device.look()
-    assert record(device, asked) == ""
-    assert device.choice() is other.choice() is True
