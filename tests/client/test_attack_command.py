@@ -10,7 +10,7 @@ from dither.cli import main
 from tests.pinned.registries import registry_of
 from tests.support.attacks import FLAG, MEMO
 
-FEW = ["--devices", "40", "--days", "14", "--seed", "1", "--only", "plain", "--only", "redrawn", "--only", "memo"]
+FEW = ["--devices", "10", "--days", "8", "--seed", "1", "--only", "plain", "--only", "redrawn", "--only", "memo"]
 
 
 @pytest.fixture
@@ -40,14 +40,14 @@ def test_the_document_has_every_point_with_its_interval_and_a_page_to_publish_st
     asked = ["--metric", "later", "--metric", "theme", "--json", "--html", str(page)]
     assert main(["attack", str(registry), *FEW, *asked]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["holds"], document["devices"], document["days"]) == (True, 40, 14)
+    assert (document["holds"], document["devices"], document["days"]) == (True, 10, 8)
     plain, redrawn, memo = document["attacks"]
     assert {point["share"] for point in plain["lines"][0]["points"]} == {1}
     assert "later" in redrawn["measured"]
     assert memo["lines"][0]["by"] == "whole devices"
     for line in (*plain["lines"], *redrawn["lines"], *memo["lines"]):
         for point in line["points"]:
-            assert point["lower"] <= point["share"] == point["right"] / 40 <= point["upper"]
+            assert point["lower"] <= point["share"] == point["right"] / 10 <= point["upper"]
     html = page.read_text("utf-8")
     assert html.count("<figure>") == 3
     assert html.count("<h2>") == 4

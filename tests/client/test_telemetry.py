@@ -211,14 +211,6 @@ def test_a_flush_tries_again_until_the_aggregator_is_back() -> None:
         assert len({request.body for request in requests}) == 1
 
 
-def test_a_flush_ends_when_its_time_is_up() -> None:
-    with telemetry(Reply(502, b"")) as (device, _):
-        device.color.record("red")
-        started = time.monotonic()
-        assert device.flush(0.3) == dither.FlushResult(0, 1, "502 without an answer of ours")
-        assert time.monotonic() - started < 20
-
-
 @pytest.mark.parametrize("timeout", [float("nan"), -1.0, 0.0])
 def test_a_flush_without_time_returns_at_once(timeout: float) -> None:
     with telemetry(Reply(502, b"")) as (device, _):

@@ -288,22 +288,6 @@ def test_opting_out_and_in_again_refreshes_nothing(tmp_path: Path) -> None:
     assert device.spent()["color"] == 4_000_000
 
 
-def test_one_metric_can_be_refused_and_takes_its_built_upload_with_it() -> None:
-    device, asked = make(Clock())
-    record(device, asked)
-    record(device, asked, "dark", True)
-    assert device.next_upload() is not None
-    device.refuse_metric("color", refused=True)
-    assert device.refused() == ["color"]
-    assert device.waiting() == 0
-    assert record(device, asked) == "refused"
-    assert record(device, asked, "dark", True) == "answered"
-    device.refuse_metric("color", refused=False)
-    assert record(device, asked) == "answered"
-    assert device.spent() == {"color": 0, "dark": 0}
-    assert device.counters() == {"answered": 2, "refused": 3}
-
-
 def test_refusing_one_metric_keeps_what_a_connection_has_charged_of_all_that_left_with_it() -> None:
     device, asked = make(Clock())
     record(device, asked)

@@ -84,17 +84,6 @@ def test_building_charges_nothing_and_a_connection_charges_once() -> None:
         assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
 
 
-def test_an_upload_that_was_dropped_while_the_connection_was_made_must_not_leave() -> None:
-    device, asked = make(Clock())
-    record(device, asked)
-    upload = device.next_upload()
-    assert upload is not None
-    device.refuse_metric("color", refused=True)
-    assert not device.charge(upload.id)
-    assert not device.charge("another id")
-    assert device.spent() == {"color": 0}
-
-
 def test_what_the_budget_no_longer_bears_leaves_an_upload_that_never_had_a_connection(tmp_path: Path) -> None:
     clock = Clock()
     device, asked = make(clock, tmp_path, reports=2)

@@ -18,23 +18,6 @@ from tests.support.devices import EXPIRES, MEMO, classes, make, open_device, rec
 from tests.support.registries import registry, registry_text
 
 
-def test_an_answer_becomes_one_report_in_one_upload() -> None:
-    device, asked = make(Clock())
-    assert record(device, asked) == ""
-    assert record(device, asked, "dark", True) == ""
-    assert device.waiting() == 2
-    assert device.spent() == {"color": 0, "dark": 0}
-    body = send(device)
-    assert body is not None
-    groups = body["groups"]
-    assert isinstance(groups, list)
-    assert [(group["metric"], len(group["reports"])) for group in groups] == [("color", 1), ("dark", 1)]
-    assert device.waiting() == 0
-    assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
-    assert device.counters() == {"accepted": 2}
-    assert device.next_upload() is None
-
-
 def test_the_first_answer_of_a_period_counts() -> None:
     clock = Clock()
     device, asked = make(clock)
