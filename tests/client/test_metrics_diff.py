@@ -1,5 +1,6 @@
 """The findings of `dither metrics diff`, and devices that then do what it says."""
 
+import io
 import json
 from collections.abc import Mapping
 from fractions import Fraction
@@ -416,6 +417,15 @@ def test_what_is_no_registry_is_refused(files: tuple[Path, Path]) -> None:
         done = dither("metrics", "diff", *pair)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == f"dither: {none}: cannot be read: No such file or directory\n"
+
+
+def test_values_in_any_language_reach_any_terminal(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(["metrics", "diff", *map(str, files)]) == 1
+    terminal.seek(0)
+    assert 'values added: "grün"' in terminal.read()
+    assert terminal.encoding == "utf-8"
 
 
 def test_a_public_column_is_another_meaning_of_a_table() -> None:

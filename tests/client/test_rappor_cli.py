@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dither.cli import main
 from dither_aggregator.commands import rappor
 from dither_aggregator.interop.google_rappor import Params
 from dither_shared.errors import DitherError
@@ -205,6 +206,16 @@ def test_any_terminal_can_show_the_table(directory: Path) -> None:
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert "gr\\xf6\\xdfer, auch" in out
+
+
+def test_the_map_is_in_utf_8_whatever_the_terminal_takes(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (directory / "candidates.txt").write_text("".join(f"{value}\n" for value in LISTED), encoding="utf-8")
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr("sys.stdout", terminal)
+    hashing = ["rappor", "hash-candidates", "--params", f"{directory}/params.csv", f"{directory}/candidates.txt"]
+    assert main(hashing) == 0
+    terminal.seek(0)
+    assert (terminal.encoding, terminal.read()) == ("utf-8", (directory / "map.csv").read_text(encoding="utf-8"))
 
 
 def test_the_map_of_candidates_is_the_vectors(tmp_path: Path) -> None:

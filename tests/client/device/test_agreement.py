@@ -1,6 +1,7 @@
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -384,3 +385,54 @@ def stored(directory: Path) -> bytes:
 
 
 # A refusal that cannot be written.
+
+
+@contextmanager
+def unwritable(directory: Path) -> Iterator[None]:
+    """Let nothing be written into the device's file."""
+    with (
+        closing(sqlite3.connect(directory / FILE_NAME, isolation_level=None)) as other,
+        pytest.MonkeyPatch.context() as m,
+    ):
+        m.setattr("dither.device.DURABLE_WAIT_S", 0.05)
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("metric", [None, "color"])
+def test_a_refusal_that_cannot_be_written_holds_at_once_and_at_the_next_start(
+    metric: str | None, tmp_path: Path
+) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    record(device, asked)
+    with unwritable(tmp_path):
+        if metric:
+            device.refuse_metric(metric, refused=True)
+            assert device.refused() == [metric]
+        else:
+            device.refuse()
+            assert device.choice() is False
+    device.close()
+    later, asked = upgrade(tmp_path, clock)
+    assert later.refused() == ([metric] if metric else [])
+    assert later.choice() is (None if metric else False)
+    assert later.next_upload() is None
+    assert (later.waiting(), later.counters()) == (0, {"refused": 1})
+    assert record(later, asked) == "refused"
+    assert record(later, asked, "dark", True) == ("" if metric else "refused")
+    assert {path.name for path in tmp_path.iterdir()} <= {FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"}
+
+
+def test_who_agrees_after_a_refusal_that_could_not_be_written_has_agreed(tmp_path: Path) -> None:
+    """Also where they say it in another process than the one that still has the refusal to write."""
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    with unwritable(tmp_path):
+        device.refuse()
+    other, _ = upgrade(tmp_path, clock)
+    other.agree(chosen=True)
+    device.look()
+    assert record(device, asked) == ""
+    assert device.choice() is other.choice() is True

@@ -92,6 +92,27 @@ def test_an_idle_fork_inherits_nothing_of_the_devices_file(world: World) -> None
 
 
 @forks
+def test_a_fork_of_a_fork_records_too(world: World) -> None:
+    def host() -> None:
+        def grandchild() -> None:
+            flag(2)
+            assert telemetry.flush(20).detail == ""
+
+        def child() -> None:
+            flag(1)
+            assert our_threads()
+            assert ended(fork(grandchild)) == [0]
+            flag(3)
+
+        flag(0)
+        assert ended(fork(child)) == [0]
+        flag(4)
+
+    world.run(host)
+    assert world.counted_in_the_end() == once(0, 1, 2, 3, 4)
+
+
+@forks
 def test_a_device_in_memory_is_the_parents_alone_and_a_child_says_so(world: World) -> None:
     def host() -> None:
         flag(0)
