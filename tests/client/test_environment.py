@@ -108,6 +108,15 @@ def test_the_environments_directory_has_a_folder_for_each_app(tmp_path: Path, mo
     ]
 
 
+def test_an_endpoint_of_the_environment_that_cannot_work_does_not_break_the_app(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DITHER_ENDPOINT", "http://example.org")
+    telemetry = dither.start(registry(), endpoint="https://example.org", key="k", data_dir=":memory:", consent=True)
+    assert "must be https" in telemetry.status().silent
+    telemetry.close()
+
+
 @pytest.fixture
 def _logger() -> object:
     logger = logging.getLogger("dither")

@@ -292,7 +292,7 @@ def test_it_goes_to_a_file_or_to_stdout(tmp_path: Path, capsys: pytest.CaptureFi
         assert main([*command, "--out", str(out)]) == 0
         assert out.read_text(encoding="utf-8") == render(page(Registry.load(path)))
         assert capsys.readouterr().out == ""
-    # Whatever the terminal takes, a document is in UTF-8.
+    # A document is in UTF-8, whatever the terminal takes.
     done = subprocess.run(
         [*DITHER, *command], env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=60
     )

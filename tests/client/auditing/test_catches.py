@@ -308,9 +308,9 @@ if SOAK:  # else by one life (test_lives.py)
         assert found_by_devices(registry, 200, "device") == {"device": PROVED}
 
 
-def test_a_second_stage_that_is_fixed_is_caught_with_60_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_stage_that_is_fixed_is_caught_with_200_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = of_metric(MEMO_FLAG)
-    assert found_by_devices(registry, scaled(5, 60), "device, noise again") == {"device, noise again": ""}
+    assert found_by_devices(registry, scaled(5, 200), "device, noise again") == {"device, noise again": ""}
     fill = Slots._fill
 
     def fixed(self: Slots, *arguments: Any, **options: Any) -> None:
@@ -318,7 +318,7 @@ def test_a_second_stage_that_is_fixed_is_caught_with_60_devices(monkeypatch: pyt
         fill(self, *arguments, **options)
 
     monkeypatch.setattr(Slots, "_fill", fixed)
-    found = found_by_devices(registry, 60, "device, noise again")
+    found = found_by_devices(registry, 200, "device, noise again")
     assert found == {"device, noise again": "noise comes again"}
 
 

@@ -36,7 +36,7 @@ def test_nothing_is_recorded_before_the_person_agrees() -> None:
     assert record(device, asked) == ""
 
 
-# What asks for more, and its words, are the rows of tests/client/test_metrics_diff.py; here, that a device is silent.
+# Here a device is silent; tests/client/test_metrics_diff.py has a row for each thing that counts as more.
 RISES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "permanent epsilon": (
         {**MEMO, "answers": 2},
