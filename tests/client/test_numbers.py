@@ -5,6 +5,7 @@ import logging
 import math
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -16,7 +17,7 @@ from dither.session import Settings
 from dither.telemetry import NANOSECONDS, Number, Telemetry
 from dither.testing import FakeAggregator, TelemetryForTests
 from dither_shared.domains import Buckets, Thresholds
-from dither_shared.registry import Metric, Registry
+from dither_shared.registry import Metric, Registry, utc_today
 from dither_shared.rng import Rng
 from tests.faults.apps import Taker
 from tests.shared.test_number_reading import NO_NUMBERS
@@ -37,6 +38,11 @@ METRICS: dict[str, dict[str, object]] = {
 
 def asked(expires: object = EXPIRES, **changes: object) -> Registry:
     return numbers(**{name: {**keys, "expires": expires, **changes} for name, keys in METRICS.items()})
+
+
+@pytest.fixture
+def dither_registry() -> Registry:
+    return asked(utc_today() + timedelta(days=180))
 
 
 # From the app to an aggregator.
