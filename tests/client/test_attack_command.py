@@ -10,7 +10,7 @@ from dither.cli import main
 from tests.pinned.registries import registry_of
 from tests.support.attacks import FLAG, MEMO
 
-FEW = ["--devices", "40", "--days", "14", "--seed", "1", "--only", "plain", "--only", "redrawn", "--only", "memo"]
+FEW = ["--devices", "10", "--days", "8", "--seed", "1", "--only", "plain", "--only", "redrawn", "--only", "memo"]
 
 
 @pytest.fixture
@@ -33,34 +33,33 @@ def test_the_example_is_attacked_where_no_registry_is_named(capsys: pytest.Captu
     assert err.splitlines() == ["1 of 3: plain", "2 of 3: redrawn", "3 of 3: memo"]
 
 
-def test_the_document_has_every_point_with_its_interval(registry: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["attack", str(registry), *FEW, "--metric", "later", "--metric", "theme", "--json"]) == 0
+def test_the_document_has_every_point_with_its_interval_and_a_page_to_publish_stands_alone(
+    registry: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = registry.with_name("attacks.html")
+    asked = ["--metric", "later", "--metric", "theme", "--json", "--html", str(page)]
+    assert main(["attack", str(registry), *FEW, *asked]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["holds"], document["devices"], document["days"]) == (True, 40, 14)
+    assert (document["holds"], document["devices"], document["days"]) == (True, 10, 8)
     plain, redrawn, memo = document["attacks"]
     assert {point["share"] for point in plain["lines"][0]["points"]} == {1}
     assert "later" in redrawn["measured"]
     assert memo["lines"][0]["by"] == "whole devices"
     for line in (*plain["lines"], *redrawn["lines"], *memo["lines"]):
         for point in line["points"]:
-            assert point["lower"] <= point["share"] == point["right"] / 40 <= point["upper"]
-
-
-def test_a_page_to_publish_stands_alone(registry: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["attack", str(registry), *FEW, "--html", str(tmp_path / "attacks.html")]) == 0
-    capsys.readouterr()
-    page = (tmp_path / "attacks.html").read_text("utf-8")
-    assert page.count("<figure>") == 3
-    assert page.count("<h2>") == 4
+            assert point["lower"] <= point["share"] == point["right"] / 10 <= point["upper"]
+    html = page.read_text("utf-8")
+    assert html.count("<figure>") == 3
+    assert html.count("<h2>") == 4
     for word in ("http", "<script", "url(", "src="):
-        assert word not in page
+        assert word not in html
 
 
 def test_an_attack_above_its_bound_is_a_finding(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Score, "above_its_bound", lambda self, error: self.bound is not None and self.n == 40)
-    assert main(["attack", *FEW]) == 1
+    monkeypatch.setattr(Score, "above_its_bound", lambda self, error: self.bound is not None and self.n == 10)
+    assert main(["attack", "--devices", "10", "--days", "8", "--only", "redrawn"]) == 1
     assert "above what is promised: redrawn, noise redrawn each day" in capsys.readouterr().out
 
 

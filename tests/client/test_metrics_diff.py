@@ -1,7 +1,7 @@
 """The findings of `dither metrics diff`, and devices that then do what it says."""
 
+import io
 import json
-import subprocess
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +12,7 @@ from dither.cli import main
 from dither.commands.metrics.diff import Remark, compare
 from dither_shared.mechanisms import RAPPOR
 from dither_shared.registry import Registry
-from tests.support.aggregators import DITHER, ENVIRONMENT, dither
+from tests.support.aggregators import dither
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, open_device, send
 from tests.support.registries import metrics_text
@@ -419,16 +419,13 @@ def test_what_is_no_registry_is_refused(files: tuple[Path, Path]) -> None:
         assert done.stderr == f"dither: {none}: cannot be read: No such file or directory\n"
 
 
-def test_values_in_any_language_reach_any_terminal(files: tuple[Path, Path]) -> None:
-    done = subprocess.run(
-        [*DITHER, "metrics", "diff", *map(str, files)],
-        env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (1, b"")
-    assert 'values added: "grün"' in done.stdout.decode("utf-8")
+def test_values_in_any_language_reach_any_terminal(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(["metrics", "diff", *map(str, files)]) == 1
+    terminal.seek(0)
+    assert 'values added: "grün"' in terminal.read()
+    assert terminal.encoding == "utf-8"
 
 
 def test_a_public_column_is_another_meaning_of_a_table() -> None:

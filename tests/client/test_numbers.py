@@ -210,32 +210,6 @@ def test_what_is_no_time_is_not_timed(unit: str, monkeypatch: pytest.MonkeyPatch
         Watch(monkeypatch, unit).handle.timing()
 
 
-def test_a_block_that_raises_is_timed_and_goes_on_raising(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Watch(monkeypatch)
-
-    def fail() -> None:
-        with watch.handle.timing():
-            watch.wait(2_000_000)
-            raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        fail()
-    assert watch.recorded == [2]
-
-
-def test_blocks_within_each_other_are_timed_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = Watch(monkeypatch)
-    timing = watch.handle.timing()
-    with timing:
-        watch.wait(1_000_000)
-        with timing:
-            watch.wait(2_000_000)
-        watch.wait(4_000_000)
-    with timing:
-        watch.wait(8_000_000)
-    assert watch.recorded == [2, 7, 8]
-
-
 def test_a_function_is_timed_and_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
 

@@ -1,11 +1,10 @@
 import asyncio
 import decimal
-import json
 import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 
 import dither
 from dither.device import FILE_NAME
-from dither.starting import default_data_dir
 from dither.status import NOT_ASKED, REFUSED
 from tests.support.registries import registry, registry_text
 from tests.support.servers import Reply, Request, accepted, problem, scripted
@@ -213,14 +211,6 @@ def test_a_flush_tries_again_until_the_aggregator_is_back() -> None:
         assert len({request.body for request in requests}) == 1
 
 
-def test_a_flush_ends_when_its_time_is_up() -> None:
-    with telemetry(Reply(502, b"")) as (device, _):
-        device.color.record("red")
-        started = time.monotonic()
-        assert device.flush(0.3) == dither.FlushResult(0, 1, "502 without an answer of ours")
-        assert time.monotonic() - started < 20
-
-
 @pytest.mark.parametrize("timeout", [float("nan"), -1.0, 0.0])
 def test_a_flush_without_time_returns_at_once(timeout: float) -> None:
     with telemetry(Reply(502, b"")) as (device, _):
@@ -310,50 +300,6 @@ def test_without_a_home_directory_telemetry_is_off(monkeypatch: pytest.MonkeyPat
     device = dither.start(registry(), endpoint="https://example.org", key="k", consent=True)
     assert device.status().silent == "data_dir is needed, or DITHER_DATA_DIR: Could not determine home directory."
     device.close()
-
-
-def test_a_flush_of_nothing_returns_at_once() -> None:
-    with telemetry() as (device, requests):
-        why = "unrecorded (no answer was recorded): call its record() before flush()"
-        assert device.flush(10) == dither.FlushResult(0, 0, f"nothing to send: color, dark: {why}")
-        assert requests == []
-
-
-def test_a_wrong_key_stops_sending_and_keeps_the_report() -> None:
-    with telemetry(problem(403, "key-wrong")) as (device, requests):
-        device.color.record("red")
-        assert device.flush(5) == dither.FlushResult(0, 1, "403 key-wrong")
-        device.dark.record(True)
-        assert device.flush(5) == dither.FlushResult(0, 2, "403 key-wrong")
-        assert len(requests) == 1
-
-
-def test_a_refused_upload_is_dropped_and_counted() -> None:
-    with telemetry(problem(422, "refused"), Reply(body=accepted)) as (device, _):
-        device.color.record("red")
-        assert device.flush(5) == dither.FlushResult(0, 0, "422 refused")
-        assert device.status().counts == {"dropped": 1}
-        again = device.flush(5)
-        assert (again.sent, again.waiting) == (0, 0)
-        assert again.detail.startswith("nothing to send: color: answered until ")
-
-
-def test_a_flush_says_what_of_an_accepted_upload_was_refused() -> None:
-    """The aggregator was started with an older registry: it has one of the two metrics."""
-
-    def partly(body: bytes) -> bytes:
-        groups = json.loads(body)["groups"]
-        refused = [{"group": 0, "reason": "unknown-plan", "count": len(groups[0]["reports"])}]
-        return json.dumps({**json.loads(accepted(body)), "rejected": refused}).encode()
-
-    with telemetry(Reply(body=partly), Reply(body=accepted)) as (device, _):
-        device.color.record("red")
-        device.dark.record(True)
-        said = "accepted, but not all: unknown-plan"
-        assert device.flush(5) == dither.FlushResult(1, 0, said)
-        assert device.status().sending.outcome == said
-        assert device.status().counts == {"accepted": 1, "dropped": 1}
-        assert device.flush(5).detail.startswith("nothing to send: color, dark: answered until ")
 
 
 @pytest.fixture
@@ -460,17 +406,6 @@ class Rude:
         raise SystemError("marker-secret")
 
 
-@pytest.mark.parametrize("answer", [[], (), set(), frozenset()])
-def test_no_tick_is_sent_like_any_other_answer(answer: Collection[str]) -> None:
-    with telemetry(kind="choices", color="ticks_max = 2") as (device, requests):
-        device.color.record(answer)
-        assert device.status().counts == {}
-        assert device.flush(10) == dither.FlushResult(1, 0, "")
-        (request,) = requests
-        (group,) = json.loads(request.body)["groups"]
-        assert (group["metric"], len(group["reports"])) == ("color", 1)
-
-
 def test_odd_answers_neither_raise_nor_show_in_a_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "dither"), telemetry() as (device, _):
         device.color.record({"marker-secret": 1})
@@ -499,15 +434,3 @@ def test_many_threads_record_one_answer_a_metric() -> None:
         assert device.flush(10).sent == 1
         assert device.status().counts == {"accepted": 1, "answered": 159}
         assert len(requests) == 1
-
-
-@pytest.mark.parametrize(
-    ("platform", "variable", "expected"),
-    [("linux", "XDG_DATA_HOME", "/base/dither/app"), ("win32", "LOCALAPPDATA", "/base/dither/app")],
-)
-def test_the_default_directory_is_the_systems(
-    monkeypatch: pytest.MonkeyPatch, platform: str, variable: str, expected: str
-) -> None:
-    monkeypatch.setattr("sys.platform", platform)
-    monkeypatch.setenv(variable, "/base")
-    assert Path(default_data_dir("app")).as_posix() == expected

@@ -11,7 +11,6 @@ from dither.sending.transport import DryRun
 from dither.session import Settings
 from dither.telemetry import Telemetry
 from dither_shared.registry import Registry
-from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES
 from tests.support.registries import registry, registry_text
 
@@ -128,20 +127,6 @@ def test_what_is_neither_true_nor_false_is_sent_as_false_counted_and_said_once(
     telemetry.close()
 
 
-def test_of_a_flag_that_is_no_flag_one_warning_is_enough(caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
-    asked = registry(reports=100, epsilon="0.1", expires=EXPIRES)
-    telemetry = Telemetry(Settings(asked, DryRun(), None, True, clock=clock))
-    with caplog.at_level(logging.WARNING, "dither"):
-        for _ in range(5):
-            telemetry.dark.record(None)
-            telemetry.flush(5)
-            clock.travel(1)
-    assert len(caplog.messages) == 1
-    assert telemetry.status().counts == {"accepted": 5, "unlisted": 5}
-    telemetry.close()
-
-
 def test_otherwise_it_is_other_and_counted() -> None:
     telemetry = Telemetry(Settings(registry(reports=1), DryRun(), None, True))
     telemetry.color.record("marker")
@@ -153,8 +138,11 @@ def test_otherwise_it_is_other_and_counted() -> None:
 HIDING = ["re\u200bd", "\u202ered", "red\u00ad", "\ufeffred", "r\u200ded", "red\ufe0f"]
 
 
-@pytest.mark.parametrize("kind", ["choice", "choices", "text", "words", "table"])
-@pytest.mark.parametrize("text", HIDING, ids=ascii)
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [*(("choice", text) for text in HIDING), *((kind, HIDING[0]) for kind in ("choices", "text", "words", "table"))],
+    ids=ascii,
+)
 def test_a_text_with_what_nobody_sees_is_other_and_is_said_nowhere(
     kind: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,7 +97,7 @@ def columns(draw: st.DrawFn) -> tuple[ReportShape, list[Any]]:
     return shape, values
 
 
-@settings(max_examples=scaled(50, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(20, 20_000), deadline=None, derandomize=not SOAK)
 @given(columns())
 def test_a_column_is_read_as_its_reports_are_one_by_one(column: tuple[ReportShape, list[Any]]) -> None:
     check_column(*column)
@@ -124,16 +124,14 @@ def test_a_long_column_is_read_as_its_reports_are_one_by_one(shape: ReportShape)
         "A" * len(str(values[0])),
         "\ud800",
     ]
-    for place in (0, 15, 29):
+    for place in thinned((15, 0, 29), 0):
         for other in others:
             check_column(shape, [*values[:place], other, *values[place + 1 :]])
         for _ in range(10):
             check_column(shape, [*values[:place], spoiled_report(rng, values[place]), *values[place + 1 :]])
 
 
-@pytest.mark.parametrize(
-    "shape", [*map(Bits, thinned((1, 7, 8, 12, 16), 0, 1, 2, 3)), Subsets(8, 3), Subsets(9, 1)], ids=str
-)
+@pytest.mark.parametrize("shape", [*map(Bits, thinned((1, 7, 8, 12, 16), 1)), Subsets(8, 3), Subsets(9, 1)], ids=str)
 def test_of_all_texts_exactly_the_reports_are_read(shape: ReportShape) -> None:
     accepted = 0
     for text in map("".join, product(model.BASE64URL, repeat=len(str(shape.to_wire(0))))):
@@ -148,7 +146,7 @@ def test_of_all_texts_exactly_the_reports_are_read(shape: ReportShape) -> None:
 # A whole upload.
 
 
-@settings(max_examples=scaled(100, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(30, 20_000), deadline=None, derandomize=not SOAK)
 @given(st.randoms(use_true_random=False), st.sampled_from(REGISTRIES), st.data())
 def test_a_document_with_anything_anywhere_is_read_as_the_model_says(
     rng: random.Random, asked: Registry, data: st.DataObject
@@ -160,7 +158,7 @@ def test_a_document_with_anything_anywhere_is_read_as_the_model_says(
     check_upload(json.dumps(document).encode(), FIND_PLAN)
 
 
-@settings(max_examples=scaled(50, 20_000), deadline=None, derandomize=not SOAK)
+@settings(max_examples=scaled(20, 20_000), deadline=None, derandomize=not SOAK)
 @given(st.binary(max_size=300) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_garbage_is_malformed(body: bytes) -> None:
     assert check_upload(body, FIND_PLAN) == "malformed"
@@ -179,10 +177,10 @@ def wrong_values(asked: Registry) -> Iterator[bytes]:
             yield hostile.put_fragment(document, place, fragment)
 
 
-@pytest.mark.parametrize("asked", REGISTRIES, ids=name_of)
+@pytest.mark.parametrize("asked", thinned(REGISTRIES, 0), ids=name_of)
 def test_a_wrong_value_anywhere_is_read_as_the_model_says(asked: Registry) -> None:
-    """In `make test` every third, another third for the next registry: most places are alike in all of them."""
-    for body in islice(wrong_values(asked), REGISTRIES.index(asked) % 3 if not SOAK else 0, None, scaled(3, 1)):
+    """In `make test` every third of a registry: the hunt below has all of another, and most places are alike in all."""
+    for body in islice(wrong_values(asked), 0, None, scaled(3, 1)):
         check_upload(body, FIND_PLAN)
 
 
@@ -198,7 +196,7 @@ def vector_bodies() -> Iterator[bytes]:
 def test_the_vectors_changed_byte_by_byte_are_read_as_the_model_says() -> None:
     rng, outcomes = random.Random(1), Counter[str]()
     for body in vector_bodies():
-        step = scaled(4 if len(body) < 400 else len(body) // 25, 1)
+        step = scaled(12 if len(body) < 400 else len(body) // 10, 1)
         for place in range(0, len(body), step):
             found = [
                 check_upload(body[:place] + instead + body[place + 1 :], FIND_PLAN)
@@ -206,14 +204,14 @@ def test_the_vectors_changed_byte_by_byte_are_read_as_the_model_says() -> None:
             ]
             found.append(check_upload(mutate(rng, body), FIND_PLAN))
             outcomes.update(one if isinstance(one, str) else "upload" for one in found)
-    assert outcomes["malformed"] > 500
-    assert outcomes["upload"] > 500
+    assert outcomes["malformed"] > 150
+    assert outcomes["upload"] > 150
 
 
 @pytest.mark.parametrize("asked", REGISTRIES, ids=name_of)
 def test_no_hostile_upload_is_accepted(asked: Registry) -> None:
     find_plan = finder([asked])
-    for headers, body in islice(hostile_uploads(1, asked), scaled(4, 200) * len(hostile.damages(PLANS))):
+    for headers, body in islice(hostile_uploads(1, asked), scaled(1, 200) * len(hostile.damages(PLANS))):
         inflated = check_inflated(body) if headers == hostile.GZIP else body
         if isinstance(inflated, bytes) and headers in (hostile.GZIP, hostile.JSON):
             found = check_upload(inflated, find_plan)
@@ -221,7 +219,7 @@ def test_no_hostile_upload_is_accepted(asked: Registry) -> None:
 
 
 def test_hostile_uploads_come_from_their_seed_and_in_every_kind() -> None:
-    pairs = list(islice(hostile_uploads(7, REGISTRIES[0]), 600))
+    pairs = list(islice(hostile_uploads(7, REGISTRIES[0]), 250))
     assert pairs == list(islice(hostile_uploads(7, REGISTRIES[0]), len(pairs)))
     assert pairs[:10] != list(islice(hostile_uploads(8, REGISTRIES[0]), 10))
     slugs = Counter[str]()
@@ -238,7 +236,8 @@ def test_hostile_uploads_come_from_their_seed_and_in_every_kind() -> None:
 
 def test_uploads_at_the_limits_are_read() -> None:
     rng = random.Random(1)
-    for shape, plan in {plan.mechanism.shape: plan for plan in PLANS}.items():
+    every = {plan.mechanism.shape: plan for plan in PLANS}
+    for shape, plan in thinned([*every.items()], 0, 5, 7):  # symbols, bits, members
         group: dict[str, Any] = {"metric": plan.metric, "plan": plan.digest}
         if plan.cells.several:
             group["cell"] = 0
@@ -264,15 +263,15 @@ where_atheris_is = pytest.mark.skipif(
 )
 
 
-@pytest.mark.slow
-@where_atheris_is
-def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
-    asked = scaled(1_000, 15_000)
-    done = run_fuzzer(tmp_path, f"-runs={asked}", "-seed=1")
-    assert done.returncode == 0, done.stderr[-4_000:]
-    runs = re.search(r"number_of_executed_units: (\d+)", done.stderr)
-    assert runs is not None
-    assert int(runs[1]) >= asked
+if SOAK:  # else it is the same fuzzer that finds a planted bug, below
+
+    @where_atheris_is
+    def test_the_guided_fuzzer_finds_nothing(tmp_path: Path) -> None:
+        done = run_fuzzer(tmp_path, "-runs=15000", "-seed=1")
+        assert done.returncode == 0, done.stderr[-4_000:]
+        runs = re.search(r"number_of_executed_units: (\d+)", done.stderr)
+        assert runs is not None
+        assert int(runs[1]) >= 15_000
 
 
 @pytest.mark.slow
@@ -411,7 +410,10 @@ def columns_read() -> list[Column]:
     rng = random.Random(1)
     hunted: list[Column] = []
     for shape in SHAPES:
-        for other in [*close_to_reports(shape), *(spoiled_report(rng, draw_report(rng, shape)) for _ in range(40))]:
+        for other in [
+            *close_to_reports(shape),
+            *(spoiled_report(rng, draw_report(rng, shape)) for _ in range(scaled(15, 40))),
+        ]:
             values: list[Any] = [draw_report(rng, shape) for _ in range(rng.randint(1, 3))]
             for column in (values, [other, *values], [*values, other], [other]):
                 hunted.append((model_of_column(shape, column), shape, column))
@@ -427,7 +429,7 @@ def hunted_bodies() -> Iterator[bytes]:
     for asked in REGISTRIES:
         plans = [metric.plan for metric in asked.metrics.values()]
         yield hostile.encode(draw_document(rng, plans))
-        for damage in hostile.damages(plans) * scaled(4, 10):
+        for damage in hostile.damages(plans) * scaled(2, 10):
             headers, body = damage(rng, draw_document(rng, plans))
             if headers == hostile.JSON:
                 yield body

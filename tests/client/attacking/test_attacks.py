@@ -40,7 +40,7 @@ def test_redrawn_noise_averages_away_and_a_devices_reports_end() -> None:
 
 
 def test_averaging_follows_the_exact_law() -> None:
-    (line,) = attacked("averaging", trial(2_000, 50)).lines
+    (line,) = attacked("averaging", trial(scaled(500, 2_000), 50)).lines
     exact = dict(line.computed)
     assert [point.x for point in line.points] == list(exact)
     for point in line.points:
@@ -147,19 +147,17 @@ def test_no_attack_is_above_its_bound_whatever_is_asked() -> None:
         assert list(broken(found)) == []
 
 
-NEAR_MEMO = MEMO.replace("epsilon_permanent = 2", "epsilon_permanent = 1.2")
+if SOAK:  # else by audits (auditing/test_catches.py, test_lives.py); test_attack_command.py shows what is said of one
 
+    def test_a_memo_that_is_drawn_each_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+        fresh = seeded(7)
 
-def test_a_memo_that_is_drawn_each_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = seeded(7)
+        def redrawn(secret: bytes, context: bytes) -> Rng:
+            return fresh
 
-    def redrawn(secret: bytes, context: bytes) -> Rng:
-        return fresh
-
-    monkeypatch.setattr(recording, "keyed_rng", redrawn)
-    # The closer the bound of a memo is to that of one report, the fewer devices show that it is broken.
-    found = attacked("memo", trial(150, 40) if SOAK else trial(80, 30, f"{NEAR_MEMO}\nanswers = 2"))
-    assert [line for _, line in broken([found])] == ["theme: all reports of one memo"]
+        monkeypatch.setattr(recording, "keyed_rng", redrawn)
+        found = attacked("memo", trial(150, 40))
+        assert [line for _, line in broken([found])] == ["theme: all reports of one memo"]
 
 
 def test_what_there_is_no_metric_for_is_left_out() -> None:

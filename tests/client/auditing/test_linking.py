@@ -13,10 +13,10 @@ from dither_shared.registry import Metric, Registry
 from dither_shared.rng import SCALE, Rng
 from tests.pinned.registries import HEAD, registry_of
 from tests.support.audits import EVERY, audited, of_metric, seeded, verdicts
-from tests.support.soaking import SOAK, scaled, thinned
+from tests.support.soaking import SOAK, scaled
 
-WITHIN = 0.02 if SOAK else 0.05
-"""How far a measurement may be off. Nearer takes several times the devices, so `make test` has less."""
+WITHIN = 0.02
+"""How far a measurement may be off."""
 ALARM = 1e-3
 """The probability that a measurement of so many devices is further off, if the formula holds, by the binomial law.
 
@@ -48,14 +48,12 @@ CODED = f'kind = "choice"\nanswers = 1\nmechanism = "oue"\nvalues = {[f"v{at}" f
 PAIRS = {"flag and number": [f"{FLAG} = 2", f"{NUMBER} = 2"], "flag and choice": [f"{FLAG} = 2", f"{CHOICE} = 2"]}
 
 
-@pytest.mark.parametrize("what", thinned([*PAIRS, *ALONE], 0))
-def test_metrics_link_as_many_as_the_formula_says_alone_and_together(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In `make test` a report tells nearly as much as the memo, which is known after four: the formula is the same."""
-    monkeypatch.setattr(linking, "BEFORE", scaled(4, BEFORE))
-    metrics = [each if SOAK else each.replace("epsilon = 1", "epsilon = 1.9") for each in PAIRS.get(what, ())]
-    measure(Registry.parse(registry_of(*metrics, head=HEAD)) if metrics else asked(what))
+if SOAK:  # else one crowd of fewer devices, beside the formula too (attacking/test_attacks.py)
+
+    @pytest.mark.parametrize("what", [*PAIRS, *ALONE])
+    def test_metrics_link_as_many_as_the_formula_says_alone_and_together(what: str) -> None:
+        metrics = PAIRS.get(what, ())
+        measure(Registry.parse(registry_of(*metrics, head=HEAD)) if metrics else asked(what))
 
 
 def test_where_14_reports_do_not_tell_the_memo_fewer_are_linked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,21 +124,20 @@ def test_a_sound_metric_holds_and_a_larger_mark_is_found(monkeypatch: pytest.Mon
     Three reports show it as well if one tells nearly as much as the memo.
     """
     monkeypatch.setattr(linking, "BEFORE", scaled(3, BEFORE))
-    population = scaled(200, POPULATION)
-    monkeypatch.setattr(linking, "POPULATION", population)
     keys = EVERY["oue again"] if SOAK else EVERY["oue again"].replace("epsilon = 1\n", "epsilon = 2.8\n")
     registry = of_metric(keys)
 
-    def claims() -> list[str]:
+    def claims(population: int) -> list[str]:
+        monkeypatch.setattr(linking, "POPULATION", population)
         return verdicts(audited(linking_claims(registry, tuple(registry.metrics.values())), population))
 
-    assert claims() == [""]
+    assert claims(scaled(60, POPULATION)) == [""]
 
     def by_coins(self: OUE, answer: int, rng: Rng) -> int:
         return rng.coins(SCALE // 2, self.d)
 
     monkeypatch.setattr(OUE, "randomize", by_coins)
-    assert claims() == ["more devices can be linked"]
+    assert claims(scaled(200, POPULATION)) == ["more devices can be linked"]
 
 
 def test_of_too_few_devices_nothing_is_claimed() -> None:

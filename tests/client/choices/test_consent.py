@@ -133,14 +133,6 @@ def test_a_device_in_memory_can_be_agreed_to_later_and_refreshes_nothing() -> No
     telemetry.close()
 
 
-def test_a_refusal_in_another_process_is_said(start: Start) -> None:
-    one, other = start(True), start(True)
-    other.set_consent(False)
-    assert one.status().silent == REFUSED
-    other.close()
-    one.close()
-
-
 def test_one_metric_can_be_refused(start: Start) -> None:
     telemetry = start(True)
     telemetry.set_consent(False, metric="color")
@@ -186,8 +178,7 @@ def test_start_takes_no_other_choice_than_true_and_false(consent: Any, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("choice", [*NO_CHOICES, None])
-@pytest.mark.parametrize("metric", [None, "color"])
+@pytest.mark.parametrize(("choice", "metric"), [("no", "color"), *((choice, None) for choice in (*NO_CHOICES, None))])
 def test_what_is_no_choice_changes_nothing_and_is_said(
     choice: Any, metric: str | None, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,22 +36,8 @@ def test_nothing_is_recorded_before_the_person_agrees() -> None:
     assert record(device, asked) == ""
 
 
+# Here a device is silent; tests/client/test_metrics_diff.py has a row for each thing that counts as more.
 RISES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
-    "lifetime": (
-        {},
-        {"reports": 4},
-        ["its epsilon for life rises from 6 to 8", "its number of reports rises from 3 to 4"],
-    ),
-    "epsilon of a report": (
-        {},
-        {"epsilon": "3"},
-        ["its epsilon of a report rises from 2 to 3", "its epsilon for life rises from 6 to 9"],
-    ),
-    "a higher epsilon with fewer reports": (
-        {},
-        {"epsilon": "6", "reports": 1},
-        ["its epsilon of a report rises from 2 to 6"],
-    ),
     "permanent epsilon": (
         {**MEMO, "answers": 2},
         {**MEMO, "answers": 1, "epsilon_permanent": "5"},
@@ -63,13 +49,7 @@ RISES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         {**MEMO, "answers": 2},
         ["its fresh answers become memoized ones, whose noise is a lasting mark"],
     ),
-    "period": ({"period": "7d"}, {"period": "1d"}, ["its period shortens from 7d to 1d"]),
     "presence": ({"presence": "hidden"}, {"presence": "public"}, ["whether it answers is no longer hidden"]),
-    "expiry": (
-        {},
-        {"expires": EXPIRES + timedelta(days=1)},
-        [f"its expiry is extended from {EXPIRES} to {EXPIRES + timedelta(days=1)}"],
-    ),
 }
 
 
@@ -293,17 +273,6 @@ def test_refusing_frees_what_was_only_reserved(tmp_path: Path) -> None:
     assert device.spent() == {"color": 2_000_000}
 
 
-def test_what_the_app_says_drops_what_waits_and_chooses_nothing(tmp_path: Path) -> None:
-    device, asked = make(Clock(), tmp_path)
-    record(device, asked)
-    assert device.next_upload() is not None
-    record(device, asked, "dark", True)
-    device.drop()
-    assert (device.waiting(), device.counters()) == (0, {"refused": 2})
-    assert device.spent() == {"color": 0, "dark": 0}
-    assert device.choice() is None
-
-
 def test_opting_out_and_in_again_refreshes_nothing(tmp_path: Path) -> None:
     clock = Clock()
     device, asked = make(clock, tmp_path, **MEMO)
@@ -318,22 +287,6 @@ def test_opting_out_and_in_again_refreshes_nothing(tmp_path: Path) -> None:
     send(device)
     assert classes(device) == before
     assert device.spent()["color"] == 4_000_000
-
-
-def test_one_metric_can_be_refused_and_takes_its_built_upload_with_it() -> None:
-    device, asked = make(Clock())
-    record(device, asked)
-    record(device, asked, "dark", True)
-    assert device.next_upload() is not None
-    device.refuse_metric("color", refused=True)
-    assert device.refused() == ["color"]
-    assert device.waiting() == 0
-    assert record(device, asked) == "refused"
-    assert record(device, asked, "dark", True) == "answered"
-    device.refuse_metric("color", refused=False)
-    assert record(device, asked) == "answered"
-    assert device.spent() == {"color": 0, "dark": 0}
-    assert device.counters() == {"answered": 2, "refused": 3}
 
 
 def test_refusing_one_metric_keeps_what_a_connection_has_charged_of_all_that_left_with_it() -> None:
@@ -360,26 +313,6 @@ def test_refusing_one_metric_leaves_another_ones_slot_and_upload() -> None:
     assert upload is not None
     assert again is not None
     assert again.id == upload.id
-
-
-def test_a_choice_is_kept_by_the_file(tmp_path: Path) -> None:
-    clock = Clock()
-    device, _ = make(clock, tmp_path)
-    assert device.choice() is None
-    device.agree(chosen=True)
-    assert device.choice() is True
-    device.refuse()
-    device.close()
-    device, _ = upgrade(tmp_path, clock)
-    assert device.choice() is False
-
-
-def test_a_choice_made_in_one_process_counts_in_another(tmp_path: Path) -> None:
-    clock = Clock()
-    one, asked = make(clock, tmp_path, seed=1)
-    other, _ = make(clock, tmp_path, seed=2)
-    other.refuse()
-    assert record(one, asked) == "refused"
 
 
 # Forgetting.
@@ -445,30 +378,6 @@ def test_forgetting_frees_what_was_only_reserved_of_a_fresh_metric_and_nothing_o
         assert device.charge(upload.id) is False
         clock.travel(30)
         assert record(device, asked) == ("spent" if spent else "")
-
-
-def test_while_another_connection_reads_forgetting_is_tried_again_until_it_is_done(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path, **MEMO)
-    record(device, asked)
-    send(device)
-    with device._file.peek():
-        secret = device._slots._secret()
-    assert secret in stored(tmp_path)
-    with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT * FROM state").fetchall()
-        assert not device.forget()
-        assert device.erasing()
-        assert not device.tidy()
-        assert device.erasing()
-        other, _ = upgrade(tmp_path, clock, **MEMO)
-        assert other.erasing()
-        assert secret in stored(tmp_path)
-        reader.execute("COMMIT")
-    assert other.tidy()
-    assert not device.erasing()
-    assert secret not in stored(tmp_path)
 
 
 def stored(directory: Path) -> bytes:

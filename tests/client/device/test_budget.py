@@ -7,16 +7,6 @@ from tests.support.clocks import DAY_S, Clock
 from tests.support.devices import EXPIRES, make, open_device, record, send
 
 
-def test_reports_are_limited_for_life() -> None:
-    clock = Clock()
-    device, asked = make(clock, reports=2)
-    for expected in ("", "", "spent", "spent"):
-        assert record(device, asked) == expected
-        send(device)
-        clock.travel(1)
-    assert device.spent()["color"] == asked.metrics["color"].reservation
-
-
 def test_a_waiting_report_counts_against_the_limit() -> None:
     """The answer of a second day must see the first one's charge, though it is made only then."""
     clock = Clock()
@@ -289,21 +279,6 @@ def test_what_a_built_upload_reserves_counts_like_what_was_charged(tmp_path: Pat
         send(device)
         clock.travel(1)
     assert device.spent() == {"color": 4_000_000}
-
-
-def test_a_built_report_counts_against_the_limit_before_it_is_charged(tmp_path: Path) -> None:
-    """A fresh metric of one report, whose only one is built and has had no connection."""
-    clock = Clock()
-    device, asked = make(clock, tmp_path, reports=1)
-    assert record(device, asked) == ""
-    upload = device.next_upload()
-    assert upload is not None
-    clock.travel(1)
-    assert record(device, asked) == "spent"
-    device.refuse_metric("color", refused=True)  # drops it, and what was only reserved is free again
-    device.refuse_metric("color", refused=False)
-    assert record(device, asked) == ""
-    assert device.spent() == {"color": 0}
 
 
 def test_a_metric_that_reserves_less_makes_room_before_it_is_asked_again(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ import sqlite3
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,29 +16,6 @@ from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, connect, make, open_device, record, send
 from tests.support.registries import registry
-
-KILLED = """
-import os, random, signal, sys
-from pathlib import Path
-from dither.device import Device
-from dither_shared.rng import Rng
-from tests.support.registries import registry
-asked = registry()
-device = Device(asked, Path(sys.argv[1]), Rng(random.Random(1).getrandbits))
-device.agree()
-assert device.record(asked.metrics["color"], "red") == ""
-assert device.record(asked.metrics["dark"], True) == ""
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_what_was_recorded_survives_kill_9(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=ENVIRONMENT, check=False, timeout=60)
-    assert done.returncode == -9
-    asked = registry()
-    device = Device(asked, tmp_path, Rng(random.Random(2).getrandbits))
-    assert device.waiting() == 2
-    device.close()
 
 
 def test_the_file_is_the_users_alone(tmp_path: Path) -> None:
@@ -154,27 +130,6 @@ def test_pages_are_small(tmp_path: Path) -> None:
         device, _ = make(Clock(), directory)
         with device._file.peek():
             assert device._file.execute("PRAGMA page_size").fetchone() == (1_024,)
-
-
-@contextmanager
-def statements(device: Device) -> Iterator[list[str]]:
-    """Note the first word of each statement that SQLite is given."""
-    given: list[str] = []
-    with device._file.peek():
-        assert device._file._db
-    device._file._db.set_trace_callback(lambda sql: given.append(sql.split()[0]))
-    yield given
-    device._file._db.set_trace_callback(None)
-
-
-def test_an_accepted_answer_is_one_transaction_and_the_look_after_it_writes_nothing(tmp_path: Path) -> None:
-    device, asked = make(Clock(), tmp_path)
-    with statements(device) as given:
-        assert device.record(asked.metrics["color"], "red", lambda: 60.0) == ""
-    assert (given.count("BEGIN"), given.count("COMMIT")) == (1, 1)
-    with statements(device) as given:
-        device.look()
-    assert given.count("COMMIT") == 0
 
 
 def test_no_call_of_the_apps_writes_the_log_into_the_file(tmp_path: Path) -> None:

@@ -13,17 +13,6 @@ from tests.support.devices import EXPIRES, MEMO, classes, make, open_device, rec
 from tests.support.registries import registry
 
 
-def test_a_repeated_answer_is_charged_once() -> None:
-    clock = Clock()
-    device, asked = make(clock, **MEMO)
-    for _ in range(30):
-        assert record(device, asked) == ""
-        send(device)
-        clock.travel(1)
-    assert device.spent()["color"] == 4_000_000
-    assert device.counters()["accepted"] == 30
-
-
 def test_each_different_answer_is_charged_and_after_the_last_one_that_one_is_repeated() -> None:
     clock = Clock()
     device, asked = make(clock, **MEMO)

@@ -25,6 +25,7 @@ from tests.pinned.files import content, dump, pinned_device
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
 from tests.support.mounts import read_only
+from tests.support.soaking import thinned
 
 OLDER = sorted(STEPS)
 DROPS = {4}
@@ -165,7 +166,7 @@ def host(*arguments: object) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", thinned(OLDER, 0))
 def test_a_kill_in_the_middle_of_a_step_changes_nothing(tmp_path: Path, version: int) -> None:
     directory, clock, _ = pinned_device(version, tmp_path / "device")
     before = dump(directory)
@@ -174,7 +175,7 @@ def test_a_kill_in_the_middle_of_a_step_changes_nothing(tmp_path: Path, version:
     assert dump(directory) == before
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", thinned(OLDER, 0))
 def test_processes_forks_and_threads_that_open_a_file_at_once_take_each_step_once(tmp_path: Path, version: int) -> None:
     directory, clock, held = pinned_device(version, tmp_path / "device")
     expected, _, _ = pinned_device(version, tmp_path / "alone")
@@ -202,7 +203,7 @@ def test_processes_forks_and_threads_that_open_a_file_at_once_take_each_step_onc
     assert opened(directory, clock).counters().get("dropped", 0) == (held["waiting"] if version in DROPS else 0)
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", thinned(OLDER, 0))
 def test_a_fork_before_the_file_is_used_brings_it_up_in_either_process(tmp_path: Path, version: int) -> None:
     directory, clock, _ = pinned_device(version, tmp_path / "device")
     code = """
@@ -227,7 +228,7 @@ print(told)
     assert (done.returncode, done.stdout) == (0, "8\n" if version in DROPS else "0\n"), done.stderr
 
 
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", thinned(OLDER, 0))
 def test_what_nobody_can_write_to_is_left_alone_and_said(tmp_path: Path, version: int) -> None:
     directory, clock, _ = pinned_device(version, tmp_path / "device")
     before = content(directory)

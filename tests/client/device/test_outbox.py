@@ -84,17 +84,6 @@ def test_building_charges_nothing_and_a_connection_charges_once() -> None:
         assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
 
 
-def test_an_upload_that_was_dropped_while_the_connection_was_made_must_not_leave() -> None:
-    device, asked = make(Clock())
-    record(device, asked)
-    upload = device.next_upload()
-    assert upload is not None
-    device.refuse_metric("color", refused=True)
-    assert not device.charge(upload.id)
-    assert not device.charge("another id")
-    assert device.spent() == {"color": 0}
-
-
 def test_what_the_budget_no_longer_bears_leaves_an_upload_that_never_had_a_connection(tmp_path: Path) -> None:
     clock = Clock()
     device, asked = make(clock, tmp_path, reports=2)
@@ -183,24 +172,6 @@ def test_an_upload_is_given_up_when_the_clock_reads_earlier_than_at_the_last_att
     assert device.counters() == {"given-up": 1}
 
 
-def test_what_waits_survives_a_restart(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
-    record(device, asked)
-    device.close()
-    device, asked = make(clock, tmp_path)
-    assert device.waiting() == 1
-    assert record(device, asked) == "answered"
-    upload = device.next_upload()
-    device.close()
-    device, asked = make(clock, tmp_path)
-    again = device.next_upload()
-    assert upload is not None
-    assert again is not None
-    assert (again.id, again.body) == (upload.id, upload.body)
-    device.close()
-
-
 def test_processes_share_one_file_one_budget_and_one_upload(tmp_path: Path) -> None:
     """Two connections to one file, as two processes have them."""
     clock = Clock()
@@ -280,19 +251,6 @@ def test_the_order_of_groups_tells_nothing_about_the_order_of_answers() -> None:
         body = send(device)
         assert body is not None
         assert [group["metric"] for group in body["groups"]] == ["color", "dark"]
-
-
-def test_with_a_lease_one_process_sends_at_a_time(tmp_path: Path) -> None:
-    clock = Clock()
-    one, _ = make(clock, tmp_path, seed=1)
-    other, _ = make(clock, tmp_path, seed=2)
-    assert one.lease()
-    assert one.lease()
-    assert not other.lease()
-    other.release()  # not its own
-    assert not other.lease()
-    one.release()
-    assert other.lease()
 
 
 def test_the_lease_of_a_process_that_is_gone_ends(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_the_next_day_is_noticed_without_a_look(tmp_path: Path) -> None:
     device, asked = make(clock, tmp_path)
     assert [record(device, asked) for _ in range(3)] == ["", "answered", "answered"]
     clock.travel(1)
-    assert [record(device, asked) for _ in range(2)] == ["waiting"[:0], "answered"]
+    assert [record(device, asked) for _ in range(2)] == ["", "answered"]
 
 
 def test_an_answer_that_is_taken_is_one_transaction(statements: tuple[Device, Registry, list[str]]) -> None:
@@ -198,7 +198,7 @@ def test_the_log_stays_short_where_a_process_only_records(
             threading.Thread(target=telemetry.flush, args=(60,), daemon=True).start()
             assert transport.asked.wait(30)
         longest = 0
-        for _ in range(scaled(6, 20)):
+        for _ in range(scaled(3, 20)):
             for name in asked.metrics:
                 getattr(telemetry, name).record(True)
                 longest = max(longest, wal.stat().st_size)

@@ -1,14 +1,13 @@
 """When the device sends next, and what it says of the last attempt."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from dither.device import BuiltUpload, Device, Sending
+from dither.device import BuiltUpload, Device
 from dither_shared.registry import Registry
 from tests.support.clocks import Clock
-from tests.support.devices import connect, make, record, send
+from tests.support.devices import make, record
 
 HOUR_S = 3_600.0
 
@@ -46,15 +45,6 @@ def test_what_is_recorded_after_an_answer_has_a_moment_of_its_own(outcome: str) 
     assert device.look(lambda: 7.0).when == clock() + 100
 
 
-def test_nothing_is_planned_where_nothing_waits() -> None:
-    device, asked = make(Clock())
-    upload = built(device, asked)
-    device.settle(upload.id, "accepted", "accepted")
-    look = device.look()
-    assert (look.when, look.due) == (None, False)
-    assert device.sending().next is None
-
-
 def test_a_failed_attempt_plans_the_next_one_and_holds_flushes_back_only_where_it_says_so() -> None:
     clock = Clock()
     device, asked = make(clock)
@@ -71,22 +61,6 @@ def test_a_failed_attempt_plans_the_next_one_and_holds_flushes_back_only_where_i
     assert device.look(lambda: 7.0).held_until == 0
 
 
-def test_what_is_held_back_is_kept_across_restarts_until_it_is_answered(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
-    upload = built(device, asked)
-    device.put_off(upload.id, "no answer (ConnectionError)", clock() + 90, clock() + 90)
-    device.close()
-    device, asked = make(clock, tmp_path)
-    device.begin()
-    assert device.look().held_until == clock() + 90
-    assert device.record(asked.metrics["dark"], True) == ""
-    assert device.look().when == clock() + 90
-    clock.now += 90
-    assert send(device) is not None
-    assert device.look().held_until == 0
-
-
 def test_what_is_held_back_stays_so_though_nothing_waits_any_more() -> None:
     clock = Clock()
     device, asked = make(clock)
@@ -100,31 +74,6 @@ def test_what_is_held_back_stays_so_though_nothing_waits_any_more() -> None:
     assert (device.look().held_until, device.look().when) == (until, until)
 
 
-def test_what_became_of_the_last_attempt_is_said_in_whole_seconds() -> None:
-    clock = Clock()
-    device, asked = make(clock)
-    assert device.sending() == Sending("", None, None)
-    assert device.record(asked.metrics["color"], "red", lambda: 100.75) == ""
-    assert device.sending() == Sending("", None, moment(clock() + 100))
-    upload = connect(device)
-    assert upload is not None
-    clock.now += 30.5
-    device.put_off(upload.id, "503 unavailable", clock() + 60)
-    assert device.sending() == Sending("503 unavailable", moment(clock()), moment(clock() + 60))
-    failed = clock()
-    clock.now += 10
-    assert device.sending().last == moment(failed)
-    device.settle(upload.id, "accepted", "accepted")
-    device.look()
-    assert device.sending() == Sending("accepted", moment(clock()), None)
-    device.stopped("403 key-wrong")
-    assert device.sending() == Sending("403 key-wrong", moment(clock()), None)
-
-
-def moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(int(seconds), UTC)
-
-
 # One warning, and not more.
 
 
@@ -135,14 +84,6 @@ def warnings(device: Device, upload: BuiltUpload, clock: Clock, attempts: list[t
         clock.now += passes_s
         said.append(device.put_off(upload.id, detail, clock() + 60))
     return said
-
-
-def test_after_an_hour_of_attempts_that_failed_the_same_way_there_is_one_warning() -> None:
-    clock = Clock()
-    device, asked = make(clock)
-    upload = built(device, asked)
-    same = [(0.0, "x"), (HOUR_S - 1, "x"), (1.0, "x"), *[(HOUR_S, "x")] * 50]
-    assert warnings(device, upload, clock, same) == [False, False, True, *[False] * 50]
 
 
 def test_attempts_that_fail_in_another_way_begin_a_new_hour() -> None:

@@ -18,39 +18,12 @@ from tests.support.devices import EXPIRES, MEMO, classes, make, open_device, rec
 from tests.support.registries import registry, registry_text
 
 
-def test_an_answer_becomes_one_report_in_one_upload() -> None:
-    device, asked = make(Clock())
-    assert record(device, asked) == ""
-    assert record(device, asked, "dark", True) == ""
-    assert device.waiting() == 2
-    assert device.spent() == {"color": 0, "dark": 0}
-    body = send(device)
-    assert body is not None
-    groups = body["groups"]
-    assert isinstance(groups, list)
-    assert [(group["metric"], len(group["reports"])) for group in groups] == [("color", 1), ("dark", 1)]
-    assert device.waiting() == 0
-    assert device.spent() == {"color": 2_000_000, "dark": 2_000_000}
-    assert device.counters() == {"accepted": 2}
-    assert device.next_upload() is None
-
-
 def test_the_first_answer_of_a_period_counts() -> None:
     clock = Clock()
     device, asked = make(clock)
     assert record(device, asked) == ""
     assert record(device, asked, answer="blue") == "answered"
     send(device)
-    assert record(device, asked) == "answered"
-    clock.travel(1)
-    assert record(device, asked) == ""
-
-
-def test_periods_are_whole_utc_days_of_their_length() -> None:
-    clock = Clock()
-    device, asked = make(clock, period="7d")
-    assert record(device, asked) == ""  # day 20,777 is the second of its week
-    clock.travel(5)
     assert record(device, asked) == "answered"
     clock.travel(1)
     assert record(device, asked) == ""
@@ -86,15 +59,6 @@ def test_a_call_from_within_a_call_is_refused_and_not_stuck() -> None:
     device._slots._rng = Rng(interrupting)
     assert record(device, asked, "dark", True) == ""
     assert device.waiting() == 1
-
-
-def test_an_expired_metric_is_silent() -> None:
-    clock = Clock()
-    device, asked = make(clock)
-    clock.travel(99)
-    assert record(device, asked) == ""
-    clock.travel(1)
-    assert record(device, asked) == "expired"
 
 
 def test_a_new_file_is_quiet_and_memory_is_not(tmp_path: Path) -> None:
@@ -138,17 +102,6 @@ def test_only_drawn_periods_are_answered_and_not_more_than_reports() -> None:
     assert set(outcomes) == {"", "unscheduled", "expired"}
 
 
-def test_several_ticks_are_one_report(tmp_path: Path) -> None:
-    device, asked = make(Clock(), tmp_path, kind="choices", color="ticks_max = 2")
-    assert record(device, asked, answer=["red", "blue"]) == ""
-    body = send(device)
-    assert body is not None
-    groups = body["groups"]
-    assert isinstance(groups, list)
-    assert len(groups[0]["reports"]) == 1
-    assert device.spent()["color"] == 2_000_000
-
-
 @pytest.mark.parametrize("answer", [[], (), set(), frozenset()])
 def test_no_tick_is_an_answer_like_any_other(answer: object) -> None:
     """Silence would say that nothing was ticked."""
@@ -165,23 +118,6 @@ def test_no_tick_is_an_answer_like_any_other(answer: object) -> None:
 
 
 # Silent records.
-
-
-def test_a_silent_record_writes_nothing_and_its_reason_is_kept_with_what_is_written_next(tmp_path: Path) -> None:
-    clock = Clock()
-    device, asked = make(clock, tmp_path)
-    other, _ = make(clock, tmp_path, seed=2)
-    assert record(device, asked) == ""
-    before = stored(device)
-    for _ in range(1_000):
-        assert record(device, asked) == "answered"
-    assert stored(device) == before
-    assert device.counters() == {"answered": 1_000}
-    assert other.counters() == {}
-    assert record(device, asked, "dark", True) == ""
-    assert device.counters() == other.counters() == {"answered": 1_000}
-    assert record(device, asked) == "answered"
-    assert device.counters() == {"answered": 1_001}
 
 
 def stored(device: Device) -> dict[str, bytes]:
@@ -237,19 +173,6 @@ def test_a_hidden_metric_leaves_only_when_its_period_has_closed() -> None:
     assert groups(device) == []
     clock.travel(1)
     assert groups(device) == ["color", "dark"]
-
-
-def test_a_device_with_nothing_to_say_answers_none() -> None:
-    clock = Clock()
-    device, asked = make(clock, **HIDDEN)
-    assert asked.metrics["color"].values == ("red", "green", "blue", "other", "none")
-    assert asked.metrics["dark"].values == ("no", "yes", "none")
-    for _ in range(5):
-        device.look()
-        clock.travel(1)
-        device.look()
-        assert groups(device) == ["color", "dark"]
-    assert device.spent() == {"color": 5_000_000, "dark": 5_000_000}
 
 
 def test_the_first_answer_of_a_period_takes_the_place_of_none(monkeypatch: pytest.MonkeyPatch) -> None:

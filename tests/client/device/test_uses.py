@@ -18,6 +18,7 @@ from dither_shared.registry import Metric, Registry
 from tests.support.clocks import DAY_S, Clock
 from tests.support.devices import open_device, send
 from tests.support.measured import measured, measured_text
+from tests.support.soaking import scaled
 
 MONDAY = 20_776
 """A day divisible by 7, on which a period of a week begins."""
@@ -245,7 +246,8 @@ def test_a_kill_at_any_moment_leaves_a_day_once_and_its_reports_with_it(tmp_path
     """The day and the reports that are due are one transaction: both are there, or neither."""
     clock = at(MONDAY)
     begun(tmp_path, clock, measured("since", "back")).close()
-    for day in range(12):
+    weeks = scaled(6, 12)
+    for day in range(weeks):
         pid = os.fork()
         if not pid:
             try:
@@ -271,7 +273,7 @@ def test_a_kill_at_any_moment_leaves_a_day_once_and_its_reports_with_it(tmp_path
         while send(device):
             pass
         device.close()
-    assert days_of(tmp_path) == {MONDAY + 7 * day for day in range(12) if 7 * (11 - day) < DAYS_KEPT}
+    assert days_of(tmp_path) == {MONDAY + 7 * day for day in range(weeks) if 7 * (weeks - 1 - day) < DAYS_KEPT}
 
 
 def _rng(seed: int) -> Any:

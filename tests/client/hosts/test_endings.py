@@ -9,7 +9,7 @@ import pytest
 
 import dither
 from tests.support.hosts import World, flag, once, our_threads, telemetry, until
-from tests.support.soaking import SOAK
+from tests.support.soaking import SOAK, thinned
 
 PYTHONS = [Path(sys.executable), *sorted(Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python"))]
 TRIED = PYTHONS if SOAK else [*PYTHONS[:1], *PYTHONS[1:][-1:]]
@@ -41,8 +41,9 @@ def test_a_flush_at_exit_sends_what_was_recorded(world: World, python: Path) -> 
     assert world.counted() == once(0)
 
 
-@pythons
-@pytest.mark.parametrize("open_", [True, False])
+@pytest.mark.parametrize(
+    ("python", "open_"), thinned([(python, open_) for open_ in (True, False) for python in TRIED], 0, -1)
+)
 def test_what_is_recorded_at_exit_is_kept_and_a_flush_says_why_it_waits(
     world: World, python: Path, open_: bool
 ) -> None:

@@ -28,6 +28,7 @@ from tests.support.hosts import (
     telemetry,
     until,
 )
+from tests.support.soaking import thinned
 
 HEARD = (True, False) if sys.version_info < (3, 13) else (False,)
 """Whether a child hears of its fork: since 3.13 Python ends one that was not told of it beforehand."""
@@ -155,7 +156,7 @@ def test_a_fork_from_c_leaves_the_child_without_a_device(world: World, hooks: bo
 
 
 @forks
-@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+@pytest.mark.parametrize("end", thinned(["os._exit(0)", "sys.exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"], 1, 2))
 def test_however_a_child_ends_what_it_recorded_is_counted(world: World, end: str) -> None:
     def host(end: str) -> None:
         flag(0)

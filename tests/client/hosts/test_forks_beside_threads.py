@@ -124,7 +124,7 @@ def test_forks_while_another_thread_records_all_the_time(tmp_path: Path) -> None
         stop.set()
         recorder.join()
 
-    forked = scaled(30, 120)
+    forked = scaled(15, 120)
     with a_world(tmp_path, flags(5 + forked)) as world:
         printed = world.run(host, forked)
         lines = [line.split() for line in printed.splitlines()]

@@ -11,11 +11,12 @@ import pytest
 
 import dither
 from tests.support.hosts import World, flag, forks, once, our_threads, telemetry
+from tests.support.soaking import thinned
 
 
 @forks
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", thinned(["fork", "spawn", "forkserver"], 0, 1))
 def test_processes_of_multiprocessing_are_one_device(world: World, method: str) -> None:
     def host(method: str) -> None:
         context: Any = multiprocessing.get_context(method)

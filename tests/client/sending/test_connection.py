@@ -70,7 +70,8 @@ def road(way: str, trusted: Certificate, monkeypatch: pytest.MonkeyPatch, keep: 
         yield Road(transport, aggregator, events, ["CONNECT"] if way.endswith("tunnel") else [])
 
 
-WAYS = pytest.mark.parametrize("way", ["plain", "tls", "tunnel", "tls-tunnel"])
+ROADS = ("plain", "tls", "tunnel", "tls-tunnel")
+WAYS = pytest.mark.parametrize("way", ROADS)
 
 
 @WAYS
@@ -112,8 +113,9 @@ RAISED = [
 ]
 
 
-@WAYS
-@pytest.mark.parametrize("example", RAISED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("way", "example"), [*(("plain", error) for error in RAISED), *((way, RAISED[0]) for way in ROADS[1:])], ids=str
+)
 @pytest.mark.usefixtures("_beyond")
 def test_what_stands_raises_leaves_as_it_is_and_nothing_is_sent(
     example: BaseException, way: str, trusted: Certificate, monkeypatch: pytest.MonkeyPatch

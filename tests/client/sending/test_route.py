@@ -98,12 +98,6 @@ def test_a_private_authority_is_trusted_where_the_app_names_it(behind: Behind, p
     assert behind.connects == []
 
 
-def test_another_authority_is_not_trusted(behind: Behind, tmp_path: Path) -> None:
-    other = certificate(tmp_path, "127.0.0.1")
-    assert behind.send(behind.here, ca_file=other.authority) == (0, "no answer (SSLError)")
-    assert behind.service.store.ledger() == []
-
-
 def test_an_aggregator_beyond_this_machine_is_reached_by_the_apps_proxy(behind: Behind, private: Certificate) -> None:
     assert behind.send(behind.beyond, ca_file=private.authority)[0] == 0
     assert behind.send(behind.beyond, ca_file=private.authority, proxy=behind.proxy) == (1, "accepted")
@@ -227,14 +221,6 @@ def test_a_file_of_authorities_that_is_gone_since_the_start_is_named(
     transport = HttpTransport(behind.here, "k", ca_file=path)
     path.unlink()
     assert "(ca_file must be a file" in transport.post("id", b"{}", lambda: None).detail
-
-
-@pytest.mark.parametrize("ca_file", [5, b"\0", "a\0b"])
-def test_a_file_of_authorities_that_is_no_path_is_said_and_not_raised(ca_file: Any) -> None:
-    with dither.start(
-        registry(), endpoint="https://example.org", key="k", consent=True, data_dir=":memory:", ca_file=ca_file
-    ) as telemetry:
-        assert telemetry.status().silent != ""
 
 
 def test_authorities_of_another_type_are_named() -> None:

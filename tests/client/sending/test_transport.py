@@ -64,11 +64,6 @@ def test_a_receipt_comes_with_the_servers_date() -> None:
     assert post(Reply(200, b"<html>Welcome</html>"))[0].date is None
 
 
-def test_a_redirect_is_not_followed() -> None:
-    answer, paths, _ = post(Reply(307, b"", {"Location": "/elsewhere"}), Reply(body=accepted))
-    assert (answer.outcome, paths) == (Outcome.KEPT, ["/v1/reports"])
-
-
 @pytest.mark.parametrize("location", ["\xff\xfe://[", "http://[", "\x00", ""])
 def test_a_redirect_to_nowhere_keeps_it(location: str) -> None:
     answer, paths, _ = post(Reply(301, b"", {"Location": location}))
@@ -100,25 +95,9 @@ def test_half_an_answer_and_too_much_of_one_keep_it() -> None:
     assert post(Reply(400, b" " * 10_000_000 + ours()))[0].outcome is Outcome.KEPT
 
 
-def test_no_server_keeps_it() -> None:
-    with scripted(Reply()) as (url, _):
-        pass
-    transport = HttpTransport(url, "k")
-    answer = transport.post(ID, BODY, nothing)
-    assert answer.outcome is Outcome.KEPT
-    assert "ConnectionError" in answer.detail
-    transport.idle()
-
-
 def test_a_slow_server_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dither.sending.connection.READ_TIMEOUT_S", 0.05)
     assert post(Reply(body=accepted, delay_s=0.5))[0] == Answer(Outcome.KEPT, "no answer (ReadTimeout)")
-
-
-def test_the_environments_proxy_is_not_used_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert post(Reply(body=accepted))[0].outcome is Outcome.ACCEPTED
 
 
 def test_a_netrc_entry_does_not_replace_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,34 +109,6 @@ def test_a_netrc_entry_does_not_replace_the_key(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("dither.sending.route.is_loopback", lambda host: host == "")
     monkeypatch.setattr("dither.sending.route.check_endpoint", lambda endpoint: endpoint + "/v1/reports")
     assert post(Reply(body=accepted))[2]["Authorization"] == "Bearer the-key"
-
-
-def test_a_problem_over_http_is_understood() -> None:
-    assert post(problem(409, "upload-conflict"))[0] == Answer(Outcome.DROPPED, "409 upload-conflict")
-
-
-def test_beyond_this_machine_the_environments_proxy_and_certificates_are_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As requests does: the proxy gets a CONNECT for the host, and the file of certificates is opened."""
-    with scripted(Reply()) as (url, requests):
-        monkeypatch.setenv("HTTPS_PROXY", url)
-        monkeypatch.setenv("https_proxy", url)
-        transport = HttpTransport("https://telemetry.invalid", "k")
-        answer = transport.post(ID, BODY, nothing)
-        transport.idle()
-    assert [request.path for request in requests] == ["telemetry.invalid:443"]
-    assert "ProxyError" in answer.detail
-    assert not answer.connected  # there was one to the proxy only, and nothing of the request was sent
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "none.pem"))
-    assert "(REQUESTS_CA_BUNDLE must" in HttpTransport("https://telemetry.invalid", "k").post(ID, BODY, nothing).detail
-
-
-def test_an_answer_that_comes_drop_by_drop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dither.sending.connection.EXCHANGE_TIMEOUT_S", 0.2)
-    started = time.monotonic()
-    assert post(Reply(body=accepted, drip_s=0.05))[0].outcome is Outcome.KEPT
-    assert time.monotonic() - started < 5
 
 
 def test_a_dry_run_stands_and_the_refused_network_does_not() -> None:

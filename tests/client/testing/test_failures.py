@@ -184,17 +184,6 @@ def test_much_more_than_an_answer_is_not_read(sending: Sending, monkeypatch: pyt
     assert HUGE_BYTES > 100 * ANSWER_BYTES_MAX
 
 
-def test_a_flush_goes_on_until_the_aggregator_is_back() -> None:
-    asked = registry()
-    with FakeAggregator(asked) as fake:
-        fake.fail_next("close", times=2)
-        telemetry = dither.start(asked, endpoint=fake.url, key=fake.key, data_dir=":memory:", consent=True)
-        telemetry.color.record("red")
-        assert telemetry.flush(30) == dither.FlushResult(1, 0, "")
-        assert len(fake.uploads) == 3
-        telemetry.close()
-
-
 def test_a_flush_ends_when_the_aggregator_asks_to_wait_and_so_do_later_ones(tmp_path: Path) -> None:
     asked = registry()
     with FakeAggregator(asked) as fake:
