@@ -39,7 +39,7 @@ tags = ["web"]
 """
 D, RUNS = 30, scaled(120, 2_000)
 MISSES_MAX = int(binom.isf(1e-6, RUNS, 0.05))
-RANGES = scaled(30, 1_000)
+RANGES = scaled(15, 1_000)
 
 
 def load(one: Site, text: str) -> None:
