@@ -53,8 +53,8 @@ def days(one: Site, first: int, last: int) -> str:
 def test_the_window_that_looks_best_holds_its_truth() -> None:
     """A reader of 32 days looks at every window and picks the one whose interval lies farthest from the truth.
 
-    Of 1,000 seeded stores with one share, intervals of single windows fail in most; those that pay may fail in 5 % at
-    most, so in no more than 92 of 1,000 but once in a million if they were only just true.
+    There are 1,000 seeded stores with one share. Intervals of single windows fail in most. Those that pay may fail in
+    5 % at most; if that were only just true, more fail than are allowed here once in a million times.
     """
     stores, number, n, rng = 1_000, 32, 2_000, np.random.default_rng(7)
     mechanism = pure(registry(epsilon="4.0").metrics["dark"].plan)

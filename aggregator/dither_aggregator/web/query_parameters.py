@@ -128,7 +128,7 @@ class Exact(fields.Decimal):
         return Decimal(text)
 
 
-class Level(fields.Decimal):
+class LevelField(fields.Decimal):
     """A level in percent, or as a share: any that `read_level` takes. Forms offer a few, and the one that is shown."""
 
     def __init__(self) -> None:
@@ -240,7 +240,7 @@ class PlanAsked(Parameters):
 class LevelAsked(Parameters):
     """How sure intervals are."""
 
-    level = Level()
+    level = LevelField()
 
 
 class FalseShareAsked(Parameters):

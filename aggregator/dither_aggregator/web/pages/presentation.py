@@ -24,7 +24,7 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.web.charts.scale import Measure, measure_of, shorten
 from dither_aggregator.web.charts.shares import Histogram, Plot, draw
-from dither_aggregator.web.query_parameters import Level, Parameters, QueryParameters
+from dither_aggregator.web.query_parameters import LevelField, Parameters, QueryParameters
 from dither_shared.plan import Plan
 
 # Words that several pages use: of windows, ranks, numbers, plans.
@@ -175,7 +175,7 @@ def plans_of(store: Store, stored: StoredPlan) -> dict[str, str]:
 def _fields(declared: fields.Field[Any], value: Any, choices: Collection[str] | None) -> Iterator[FormField]:
     name, label = str(declared.data_key or declared.name), declared.metadata["label"]
     look = {**getattr(declared, "look", {}), **declared.metadata["look"]}
-    if isinstance(declared, Level):
+    if isinstance(declared, LevelField):
         choices = declared.offered(value)
     if choices is None and isinstance(declared.validate, validate.OneOf):
         choices = declared.metadata.get("words") or list(declared.validate.choices)
