@@ -133,7 +133,7 @@ class LevelField(fields.Decimal):
 
     def __init__(self) -> None:
         says = f"how sure the intervals are, in percent: {LEVEL_MIN} to {LEVEL_MAX}; or as a share, such as .95"
-        super().__init__(load_default=LEVEL, metadata={**about(says, "level"), "default": LEVEL})
+        super().__init__(load_default=LEVEL, metadata={**about(says, "level"), "default": int(LEVEL)})
 
     def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> Decimal:
         try:
