@@ -76,6 +76,8 @@ STATES = {
     "/?tag=web": "of which moved",
     "/metrics/color?window=today": "More reports may come",
     "/metrics/color?epoch=2020-01-01": "No reports of these days",
+    "/metrics/color?from=2026-11-11&to=2026-11-17&level=99.9": "for every window of days that you could have chosen",
+    "/compare?metric=color&from=2026-11-14&to=2026-11-17&level=.9": "for every two windows of days",
     "/metrics/dark": "say yes.",
     "/metrics/color/time": "days have reports",
     "/metrics/color/time?from=2020-01-01&to=2020-01-02": "No reports of these days are counted",

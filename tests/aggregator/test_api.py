@@ -73,6 +73,7 @@ def test_the_answer_says_what_its_rows_are_of(one: Site) -> None:
         "noise_floor": floor,
         "level": 95,
         "intervals": "simultaneous",
+        "together": 1,
         "interval_method": "wald",
         "error_of": "population",
         "critical_share": pytest.approx(critical, rel=0.08),  # whole counts
@@ -228,7 +229,7 @@ def test_an_unknown_parameter_is_refused_by_name(one: Site, operation: Any) -> N
         ("intervals=all", "intervals must be simultaneous or each"),
         ("normalised=yes", "normalised must be no or norm_sub or mle"),
         ("format=xml", "format must be json or csv or parquet"),
-        ("level=90", "level must be"),
+        ("level=40", "level must be"),
         ("top=0", "top must be a number from 1 to"),
         ("offset=-1", "offset must be a number from 0 to"),
         ("top=1&top=2", "top was given 2 times"),

@@ -154,7 +154,7 @@ REFUSED = [
     ("from=2020-11-02&to=2026-11-01", "at most 366 days"),
     ("from=2100-01-01&to=2100-01-02", "days must not begin after today"),
     ("epoch=2100-01-01", "days must not begin after today"),
-    ("level=96", "level must be 95 or 80 or 99"),
+    ("level=49", "level must be a percentage from 50 to 99.9"),
     ("page=2", "page must be a number from 1 to 1"),
     ("page=x", "page must be a number"),
     ("levle=80", "there is no parameter &#39;levle&#39; here, only: false_share, level, plan,"),

@@ -103,7 +103,7 @@ def faults_of_row(described: dict[str, Any], row: dict[str, Any]) -> list[str]:
         ("normalised=mle", "error_of and normalised are for metrics whose values are listed"),
         ("top=3", "top is for metrics with many values: this one is of numbers"),
         ("values=q42", "there is no value 'q42' here"),
-        ("level=90", "level must be"),
+        ("level=40", "level must be"),
     ],
 )
 @pytest.mark.parametrize("metric", ["load", "age"])

@@ -33,7 +33,7 @@ NOISY_MAX = 0.6
 DISTRIBUTIONS_MAX = 6
 LOADED_MIB_MAX = 0.3
 LOADED_MIB_KNOWN = 0.52
-"""What an app loads may not grow above this, though the aim is missed."""
+"""An app loads less than this, which misses the aim."""
 P50_US_MAX, P99_US_MAX = 60.0, 300.0
 SILENT_P50_US_MAX = 8.0
 BARE_MORE_US = 30.0

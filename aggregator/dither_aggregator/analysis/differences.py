@@ -10,7 +10,7 @@ verdict needs both: a test that tells it (Holm), and an interval that does not h
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from math import nan, sqrt
+from math import comb, nan, sqrt
 from statistics import NormalDist
 from typing import Literal
 
@@ -18,7 +18,15 @@ import numpy as np
 
 from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.inference import CONFIDENCE, beyond_zero
-from dither_aggregator.analysis.reading import BadView, Reading, View, Window, may_return
+from dither_aggregator.analysis.reading import (
+    BadView,
+    Reading,
+    View,
+    Window,
+    days_to_choose,
+    may_return,
+    offered_windows,
+)
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import MadeRow, Row
 from dither_aggregator.analysis.significance import benjamini_hochberg, holm
@@ -85,16 +93,19 @@ class Comparison:
 
 
 def compare(
-    store: Store, stored: StoredPlan, before: Window, after: Window, alpha: float = 1 - CONFIDENCE
+    store: Store, stored: StoredPlan, before: Window, after: Window, alpha: float = 1 - CONFIDENCE, together: int = 1
 ) -> Comparison:
-    """Compare two windows of a plan. Raises TallyGone, and BadView where they share days."""
+    """Compare two windows of a plan; all holds at once for so many pairs of windows `together`.
+
+    Raises TallyGone, and BadView where they share days.
+    """
     if before.first <= after.last and after.first <= before.last:
         raise BadView("the two windows share days, which tell nothing of a change")
-    views = [(window.last, view_of(window.days, alpha)) for window in (before, after)]
+    views = [(window.last, replace(view_of(window.days, alpha), together=together)) for window in (before, after)]
     old, new = (read(store, stored, last, view) for last, view in views)
     if names := estimand_of(stored.plan).compared(old, new):
         old, new = (read(store, stored, last, replace(view, values=names)) for last, view in views)
-    return Comparison(old, new, differences(old, new), alpha, untold(old, new))
+    return Comparison(old, new, differences(old, new), alpha / together, untold(old, new))
 
 
 def view_of(days: int, alpha: float) -> View:
@@ -112,7 +123,7 @@ def differences(before: Reading, after: Reading) -> tuple[Difference, ...]:
     if not pairs or before.provisional or after.provisional:
         return ()
     p_values = after.change_chances(before, [row.value for _, row in pairs])
-    sure = holm(p_values, 1 - after.view.confidence)
+    sure = holm(p_values, (1 - after.view.confidence) / after.view.together)
     return tuple(
         _difference(before, after, old, new, p_value, moves)
         for (old, new), p_value, moves in zip(pairs, p_values.tolist(), sure.tolist(), strict=True)
@@ -175,6 +186,22 @@ def side_by_side(epochs: Collection[date], sealed: date, kept_from: date) -> tup
     days = min(DAYS, max(age // 2, 1))
     after = Window.ending(sealed, days)
     return Window.ending(after.first - timedelta(days=1), days), after
+
+
+def pairs_together(store: Store, stored: StoredPlan, before: Window, after: Window) -> int:
+    """Return for how many pairs of windows a comparison holds at once: 1 where pages offer the later one, and the other
+    has as many days before it; else all pairs that can be chosen."""
+    _, usual = side_by_side(store.epochs(stored.plan), store.sealed(), store.tallies_from())
+    offered = (usual, *offered_windows(store, stored), Window.ending(store.today(), 1))
+    if after in offered and before == before_of(after):
+        return 1
+    return comb(days_to_choose(store, stored) + 2, 4)
+
+
+def before_of(after: Window) -> Window:
+    """Return as many days before a window."""
+    first = after.first
+    return Window.ending(first - timedelta(days=1) if first > date.min else first, after.days)
 
 
 def windows_beside(store: Store, plans: Sequence[StoredPlan]) -> tuple[Window, Window]:

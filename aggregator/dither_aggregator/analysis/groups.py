@@ -29,7 +29,7 @@ from dither_aggregator.analysis.functional import apart
 from dither_aggregator.analysis.inference import beyond_zero
 from dither_aggregator.analysis.reading import View, WantedSum, Window, may_return
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.analysis.series import Point
+from dither_aggregator.analysis.series import Point, days_shown
 from dither_aggregator.counting.folding import TallyGone
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import Dashboard, ValueGroup
@@ -103,13 +103,18 @@ def read_groups(
 
 
 def group_series(
-    store: Store, plans: Sequence[StoredPlan], window: Window, names: Sequence[str], confidence: float
+    store: Store,
+    plans: Sequence[StoredPlan],
+    window: Window,
+    names: Sequence[str],
+    confidence: float,
+    together: int = 0,
 ) -> list[Point]:
     """Return the points of some groups under the plans that have them, by group, then by plan and day.
 
-    Intervals hold together for all days of all plans. Days that are no longer kept are left out.
+    Intervals hold together for all days of all plans, of `together` days at least. Days no longer kept are left out.
     """
-    days = sum(len(store.epochs(stored.plan, window.first, window.last)) for stored in plans)
+    days = max(together, days_shown(store, plans, window))
     each_day = 1 - (1 - confidence) / max(days, 1)
     points: list[Point] = []
     for stored in plans:

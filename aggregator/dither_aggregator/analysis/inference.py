@@ -6,8 +6,10 @@ for the share among these reports they invert the sum of two binomials (`exact_e
 further, as far as single reports may weigh (`reach`).
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from math import log, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple, TypeVar
@@ -23,6 +25,8 @@ ErrorOf = Literal["population", "reports"]
 Method = Literal["wald", "clopper-pearson", "exact"]
 
 CONFIDENCE = 0.95
+LEVEL_MIN, LEVEL_MAX = Decimal(50), Decimal("99.9")
+"""The ends of the levels that a reader may ask for, in percent."""
 Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 NORMAL_MIN, NORMAL_SKEWED = 40, 25
 """A mean of so many terms is normal, as far as intervals of 95 % show; times the squared skewness, so many more."""
@@ -33,6 +37,17 @@ LARGE_N, LARGE_COUNT = 10**7, 10**4
 
 
 N = TypeVar("N", float, Floats)
+_LEVEL = re.compile(r"[0-9]{1,2}(\.[0-9]{1,3})?|0?\.[0-9]{1,5}")
+
+
+def read_level(text: str) -> Decimal:
+    """Return a level in percent, written so or as a share: 99.9 of "99.9" and of ".999". Raises ValueError."""
+    level = Decimal(text) if _LEVEL.fullmatch(text) else Decimal(0)
+    level = level * 100 if level < 1 else level
+    if not LEVEL_MIN <= level <= LEVEL_MAX:
+        share = f"{LEVEL_MIN / 100:f} to {LEVEL_MAX / 100:f}"
+        raise ValueError(f"must be a percentage from {LEVEL_MIN} to {LEVEL_MAX}, or a share from {share}, got {text!r}")
+    return Decimal(f"{level.normalize():f}")
 
 
 def effective(n: N, repeats: int, *, permanent: bool) -> N:

@@ -182,8 +182,7 @@ class NumbersReading(Reading):
         if before.value in QUANTILES:
             return after.lower - before.upper, after.upper - before.lower
         least, most, open_part = self._mean_moved(earlier)
-        together = len(_names(self.stored.plan)) * self.view.together if self.view.simultaneous else 1
-        z = open_z((1 - self.view.confidence) / together, open_part)
+        z = open_z(self.view.alpha(len(_names(self.stored.plan))), open_part)
         return least.estimate - z * least.std_error, most.estimate + z * most.std_error
 
     def _mean_moved(self, before: Self) -> tuple[Estimated, Estimated, float]:
@@ -300,7 +299,7 @@ class Numbers(Estimand[NumbersReading]):
         both = []
         domain = NumberDomain.of(plan.domain)
         for at_once in (False, True):
-            view = View(simultaneous=at_once, together=2)
+            view = View(simultaneous=at_once, together=2 if at_once else 1)
             level = (1 - view.confidence) / (2 * max(len(names), domain.size) if at_once else 1)
             noisy = fitted.published(tally.noise_at(level))
             if not _sure_of_numbers(noisy):
@@ -438,7 +437,7 @@ class Statistics:
 
     def _alpha(self, together: int) -> float:
         """Return how often an interval may miss, of so many that hold together."""
-        return (1 - self.view.confidence) / (together * self.view.together if self.view.simultaneous else 1)
+        return self.view.alpha(together)
 
     def _z(self, together: int) -> float:
         return -NormalDist().inv_cdf(self._alpha(together) / 2)

@@ -86,15 +86,15 @@ def estimate_shares(
     """Remove the noise from support counts, int64[d] or of some of the values, of n >= 1 reports.
 
     A device may have sent `repeats` of these. Intervals are of this confidence, each on its own or, `simultaneous`, all
-    of them together with those of `together` readings in all. They are of the raw estimate, so they may reach below 0
-    and above 1, as the estimate itself may: cutting it there would bias every sum that is made of it. `method` forces
-    one of the kinds of interval.
+    of them together; and both with those of `together` readings in all. They are of the raw estimate, so they may reach
+    below 0 and above 1, as the estimate itself may: cutting it there would bias every sum that is made of it. `method`
+    forces one of the kinds of interval.
     """
     p, q = float(mechanism.p), float(mechanism.q)
     estimate = (support / n - q) / (p - q)
     std_error = np.sqrt(share_variance(mechanism, np.clip(estimate, 0.0, 1.0), n, error_of, repeats))
     floor = float(np.sqrt(share_variance(mechanism, np.zeros(1), n, "reports", repeats))[0])
-    alpha = (1 - confidence) / (mechanism.d * together if simultaneous else 1)
+    alpha = (1 - confidence) / ((mechanism.d if simultaneous else 1) * together)
     method = method or _method_of(mechanism, n, alpha, error_of, repeats)
     lower, upper = _ends(mechanism, support, n, alpha, method, error_of, repeats)
     return Estimates(n, estimate, std_error, lower, upper, method, floor)

@@ -107,6 +107,40 @@ def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Windo
     return Window(min(max(first, kept_from), window.last), window.last)
 
 
+# Windows that a reader chooses. Days that are picked because of what they show are no sample of all days: of the
+# windows of 32 days of pure noise, one lies outside its own 95 % interval in 94 % of the cases. So a window of several
+# days that no page offers pays for all windows of whole days that can be chosen (Bonferroni). That is N (N + 1) / 2
+# for the N days from the first with reports that are kept to today, and for a comparison C(N + 2, 4) pairs of windows
+# without a common day. N is rounded up to a power of two: an interval is the same tomorrow, and what is kept of it
+# serves.
+#
+# Windows overlap, so Bonferroni says too much: of 32 days it has z = 3.90 for one value, where 3.49 holds for days of
+# equally many reports and normal noise. It holds whatever days and laws are, so it stays.
+
+
+def offered_windows(store: Store, stored: StoredPlan) -> list[Window]:
+    """Return the windows that pages offer, the one that they open with first: these were not chosen for what they show.
+
+    A metric's page also has today, a single day.
+    """
+    ends = [Window.ending(store.sealed(), days) for days in WINDOWS]
+    return [default_window(store, stored), *ends]
+
+
+def days_to_choose(store: Store, stored: StoredPlan) -> int:
+    """Return how many days windows can be chosen of, at least 1, rounded up to a power of two."""
+    first = min(store.epochs(stored.plan, store.tallies_from()), default=store.today())
+    return 1 << max((store.today() - first).days, 0).bit_length()
+
+
+def windows_together(store: Store, stored: StoredPlan, window: Window) -> int:
+    """Return for how many windows the intervals of one hold at once: 1 for a single day, or one that is offered."""
+    if window.days == 1 or window in offered_windows(store, stored):
+        return 1
+    days = days_to_choose(store, stored)
+    return days * (days + 1) // 2
+
+
 def reports_max(stored: StoredPlan, days: int) -> int:
     """Return how many reports of one device a window of so many days has at most.
 
@@ -435,7 +469,16 @@ class View:
     false_share: float | None = None
     """At most such a share of the texts that stand out is expected to be false; None for 1 less the confidence."""
     together: int = 1
-    """`simultaneous` intervals hold together with those of so many readings, this one counted."""
+    """Intervals and verdicts hold together with those of so many readings, this one counted."""
+
+    def alpha(self, rows: int) -> float:
+        """Return how often one interval may miss, of so many rows: those of `simultaneous` intervals hold at once."""
+        return (1 - self.confidence) / ((rows if self.simultaneous else 1) * self.together)
+
+    @property
+    def own_confidence(self) -> float:
+        """The confidence of this reading alone, with which all that are `together` hold as sure as is asked."""
+        return self.confidence if self.together == 1 else 1 - (1 - self.confidence) / self.together
 
 
 class WantedSum(NamedTuple):

@@ -31,14 +31,19 @@ class Point(MadeRow):
 
 
 def series(
-    store: Store, plans: Sequence[StoredPlan], window: Window, values: Sequence[str], confidence: float = CONFIDENCE
+    store: Store,
+    plans: Sequence[StoredPlan],
+    window: Window,
+    values: Sequence[str],
+    confidence: float = CONFIDENCE,
+    together: int = 0,
 ) -> list[Point]:
     """Return the points of some values under the plans that know them, by value, then by plan and day.
 
-    Intervals hold together for all days of all plans, and for all values of a plan: a reader chose these few out of
-    all.
+    Intervals hold together for all days of all plans, of `together` days at least, and for all values of a plan: a
+    reader chose these few out of all.
     """
-    days = sum(len(store.epochs(stored.plan, window.first, window.last)) for stored in plans)
+    days = max(together, days_shown(store, plans, window))
     points = []
     for stored in plans:
         known = tuple(value for value in values if estimand_of(stored.plan).knows(stored, value))
@@ -59,6 +64,11 @@ def series(
                 for row in (*reading.rows, *reading.untold)
             ]
     return sorted(points, key=lambda point: values.index(point.value))
+
+
+def days_shown(store: Store, plans: Sequence[StoredPlan], window: Window) -> int:
+    """Return how many days of some plans a window has."""
+    return sum(len(store.epochs(stored.plan, window.first, window.last)) for stored in plans)
 
 
 def weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[tuple[date, Row]]:

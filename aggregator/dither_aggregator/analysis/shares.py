@@ -216,7 +216,7 @@ class SharesReading(Reading):
 
     def reports_for(self, share: float) -> int:
         """Return with about how many reports a value of such a share is found four times in five."""
-        return _reports_for(_pure(self.stored.plan), share, self.view.confidence, self.repeats, self.view.error_of)
+        return _reports_for(_pure(self.stored.plan), share, self.view.own_confidence, self.repeats, self.view.error_of)
 
     @property
     def has_tail(self) -> bool:
@@ -233,7 +233,7 @@ class SharesReading(Reading):
         significance, plan = self.significance(), self.stored.plan
         rest = {row.value for row in significance.rest} if significance else set()
         among = np.array([value in rest for value in plan.values])
-        return sum_shares(_pure(plan), _together(plan, before), before.n, among, self.view.confidence)
+        return sum_shares(_pure(plan), _together(plan, before), before.n, among, self.view.own_confidence)
 
     def _rows_at(self, where: npt.NDArray[np.bool_]) -> list[ShareRow]:
         return [self.rows[at] for at in np.flatnonzero(where).tolist()]
@@ -359,7 +359,7 @@ class Shares(Estimand[SharesReading]):
         )
         normalised = METHODS[view.normalised](mechanism, support, tally.n) if view.normalised else None
         critical, detectable = significance_shares(
-            mechanism, tally.n, view.confidence, reports_max(stored, view.days), view.error_of
+            mechanism, tally.n, view.own_confidence, reports_max(stored, view.days), view.error_of
         )
         return self.made(
             stored,

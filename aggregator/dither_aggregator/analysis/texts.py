@@ -159,15 +159,16 @@ class TextsReading(Reading):
         """
         if not self.rows:
             return None
-        alpha = 1 - self.view.confidence
         untexts = TextDomain.of(self.stored.plan.domain).untexts
         twins = [row for row in self.rows if row.group not in ("", row.value)]
         unlisted = [row for row in self.rows if row.value in untexts]
         rows = [row for row in self.distinct if row.value not in untexts]
         scores = self._scores(rows)
         chances = ndtr(-scores)
-        selected = adaptive(chances, false_share(self.view)) & (not self.provisional)
-        shown = rows if self.view.simultaneous else self._with_ends(rows, alpha / len(self.rows))
+        selected = adaptive(chances, false_share(self.view) / self.view.together) & (not self.provisional)
+        shown = (
+            rows if self.view.simultaneous else self._with_ends(rows, (1 - self.view.own_confidence) / len(self.rows))
+        )
         significant = [row for row, chosen in zip(shown, selected.tolist(), strict=True) if chosen]
         rest = [row for row, chosen in zip(shown, selected.tolist(), strict=True) if not chosen]
         others = scores[~selected]
@@ -290,12 +291,12 @@ class Texts(Estimand[TextsReading]):
             (stored.plan.metric, stored.plan.digest, tally.digest, *candidates),
             lambda: decode_candidates(domain, cells.mechanism, table, candidates),
             (Decoded, Candidate),
-        ).named(false_share(view))
+        ).named(false_share(view) / view.together)
         rows = tuple(TextRow(**vars(row)) for row in decoded.rows)
         repeats = reports_max(stored, view.days)
         if repeats > 1:
             rows = _repeated(rows, cells.mechanism, tally.n, repeats, decoded)
-        if provisional or repeats > 1:
+        if provisional or repeats > 1 or view.together > 1:
             rows = tuple(replace(row, significant=None, significant_holm=None) for row in rows)
         fit = decoded.summary()
         del fit["seconds"], fit["false_share"]  # of whichever request was the first, and told beside the fit
@@ -334,8 +335,9 @@ def _read_rows(
     shares = read.shares(names)
     devices = effective(float(tally.n), repeats, permanent=stored.plan.cells.memoized)
     fit = _fit_of(read.unlisted(shares), tally.n) if devices >= UNLISTED_REPORTS_MIN else None
-    lower, upper = shares.ends((1 - view.confidence) / (len(names) * view.together if view.simultaneous else 1))
-    found, surely = adaptive(shares.chances, false_share(view)), holm(shares.chances, ALPHA)
+    lower, upper = shares.ends(view.alpha(len(names)))
+    found = adaptive(shares.chances, false_share(view) / view.together)
+    surely = holm(shares.chances, ALPHA / view.together)
     possible = np.where(found, np.clip(shares.estimate, 0.0, 1.0), 0.0)
     possible /= max(float(possible.sum()), 1.0)
     rows = tuple(
@@ -440,7 +442,7 @@ def _ended(rows: Sequence[TextRow], z: float, alpha: float, n: int, repeats: int
 
 def _shown(rows: tuple[TextRow, ...], view: View, n: int, repeats: int, freedom: float) -> tuple[TextRow, ...]:
     """Return the rows of a view, with the intervals that it asks for, by the t law: each alone, or all at once."""
-    alpha = (1 - view.confidence) / (len(rows) * view.together if view.simultaneous else 1)
+    alpha = view.alpha(len(rows))
     rows = _ended(rows, -float(stdtrit(freedom, alpha / 2)), alpha, n, repeats)
     return rows if view.values is None else tuple(row for row in rows if row.value in view.values)
 

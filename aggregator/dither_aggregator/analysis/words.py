@@ -583,12 +583,12 @@ class WordsEstimand(Estimand[WordsReading]):
         view = replace(view, error_of="population", simultaneous=True)
         if tally.n == 0:
             return WordsReading(stored, epoch, provisional, 0, view, snapshot, None, None)
-        wanted = Wanted(view.confidence, reports_max(stored, view.days))
+        repeats = reports_max(stored, view.days)
         if view.values is not None:
-            wanted = replace(wanted, together=PROPOSED * view.together)
+            wanted = Wanted(view.confidence, repeats, PROPOSED * view.together)
             floor, rows = look_up(stored.plan, tally, view.values, wanted)
         else:
-            floor, words = search_tally(stored.plan, tally, wanted)
+            floor, words = search_tally(stored.plan, tally, Wanted(view.own_confidence, repeats))
             rows = rows_of(stored.plan, words)
         shown = tuple(replace(row, named=None if provisional else row.named) for row in rows)
         return WordsReading(stored, epoch, provisional, tally.n, view, snapshot, floor, "wald", rows=shown)

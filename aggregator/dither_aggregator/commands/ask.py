@@ -6,9 +6,11 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from decimal import Decimal
 from pathlib import Path
 
 from dither_aggregator.analysis.differences import windows_beside
+from dither_aggregator.analysis.inference import LEVEL_MAX, LEVEL_MIN, read_level
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.ask import fleets
 from dither_aggregator.ask.answering import HOLDS_WITH, Asking, QueryAnswer, Weight
@@ -19,6 +21,8 @@ from dither_shared.safe_output import behind
 
 EXAMPLE = """dither ask 'share(browser in "Chrome *") / share(browser in "Firefox *")' --data /var/lib/dither"""
 
+USUAL = Decimal(95)
+"""The level that is not asked for, in percent."""
 _COMMENTED = re.compile(r'((?:[^"#]|"(?:[^"\\]|\\.)*")*)#.*')
 """The part of a line before a comment, with the comment. A # within a value begins none."""
 
@@ -47,8 +51,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--moved", action="store_true", help="those of them whose answers moved; 1 where none did, for alerts"
     )
+    parser.add_argument(
+        "--level",
+        type=_level,
+        metavar="PERCENT",
+        help=f"how sure intervals are, {LEVEL_MIN} to {LEVEL_MAX} or as a share (default: 95)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_data_argument(parser)
+
+
+def _level(text: str) -> Decimal:
+    try:
+        return read_level(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,10 +75,12 @@ def run(args: argparse.Namespace) -> int:
     if args.saved or args.moved:
         if args.fleet or args.weights:
             raise ConfigurationError("--fleet and --weights are of a QUESTION, or of those of a --file")
+        if args.level:
+            raise ConfigurationError("--level is of a QUESTION, or of those of a --file: saved answers hold with 95 %")
         return _run_saved(args)
-    lines = [args.question] if args.file is None else _lines(args.file)
+    lines, level = [args.question] if args.file is None else _lines(args.file), args.level or USUAL
     with opened(args, read_only=True) as store:
-        asking = Asking(store, progress=_progress)
+        asking = Asking(store, float(level / 100), _progress)
         try:
             questions = [parse(line, asking.groups) for line in lines if line or args.file is None]
             alone = sum(map(asking.intervals, questions)) if args.file else None
@@ -76,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
             where = f"{args.file}, line {lines.index(error.text) + 1}: " if known else ""
             raise ConfigurationError(f"{where}{error}") from None
     if args.json:
-        documents = [_document(*each, queries=args.queries) for each in answered]
+        documents = [_document(*each, level=level, queries=args.queries) for each in answered]
         if args.weights:
             documents = [
                 {**document, "weights": [each._asdict() for each in own]}
@@ -85,7 +104,10 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"answers": documents}, default=str))
     else:
         shown = [
-            [*_sentences(*each, needed.get(each[0].text, ""), queries=args.queries), *map(_weight, own)]
+            [
+                *_sentences(*each, needed.get(each[0].text, ""), level=level, queries=args.queries),
+                *map(_weight, own),
+            ]
             for each, own in zip(answered, weights, strict=True)
         ]
         print("\n\n".join(map("\n".join, shown)))
@@ -145,14 +167,18 @@ def _lines(path: Path) -> list[str]:
     return questions
 
 
-def _document(question: Query, answers: Sequence[QueryAnswer], *, queries: bool) -> dict[str, object]:
+def _document(
+    question: Query, answers: Sequence[QueryAnswer], *, level: Decimal = USUAL, queries: bool
+) -> dict[str, object]:
     rows = [{**asdict(answer), "window": answer.window.ends} for answer in answers]
     left_out = {"weights"} if queries else {"weights", "queries"}
     rows = [{name: each for name, each in row.items() if name not in left_out} for row in rows]
-    return {"question": question.text, "level": 95, "rows": rows}
+    return {"question": question.text, "level": int(level) if level == int(level) else float(level), "rows": rows}
 
 
-def _sentences(question: Query, answers: Sequence[QueryAnswer], fleet: str = "", *, queries: bool) -> Iterator[str]:
+def _sentences(
+    question: Query, answers: Sequence[QueryAnswer], fleet: str = "", *, level: Decimal = USUAL, queries: bool
+) -> Iterator[str]:
     yield question.text
     for answer in answers:
         days = f"{answer.window.first} to {answer.window.last}" if answer.window.days > 1 else f"{answer.window.last}"
@@ -171,6 +197,6 @@ def _sentences(question: Query, answers: Sequence[QueryAnswer], fleet: str = "",
         yield f"  {fleet}"
     first = answers[0]
     if any(answer.lower is not None for answer in answers):
-        yield f"  Intervals hold with 95 % for {HOLDS_WITH[first.family]}: z {first.z:.2f}."
+        yield f"  Intervals hold with {level} % for {HOLDS_WITH[first.family]}: z {first.z:.2f}."
     for asked in first.queries if queries else ():
         yield f"  {asked.step}: " + ", ".join(f"{name} {each:.6g}" for name, each in asked.sums.items())

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from dither_aggregator.analysis.reading import View, Window, reports_max
+from dither_aggregator.analysis.reading import View, Window, reports_max, windows_together
 from dither_aggregator.analysis.words import Wanted, WordRow, rows_of, search_tally
 from dither_aggregator.arguments.data import add_data_argument, add_out_argument, opened, write
 from dither_aggregator.arguments.window import add_window_arguments, asked_plan, asked_tally, check_window
@@ -42,10 +42,11 @@ def run(args: argparse.Namespace) -> int:
     with opened(args, read_only=True) as store:
         stored = asked_plan(store, args, "words", "words")
         window, tally = asked_tally(store, stored, args)
+        view = View(days=window.days, together=windows_together(store, stored, window))
     if tally.n == 0:
         raise ConfigurationError(f"there are no reports of {window.first} to {window.last}: choose other days")
-    view = View(days=window.days)
-    _, words = search_tally(stored.plan, tally, Wanted(view.confidence, reports_max(stored, window.days)), _progress)
+    wanted = Wanted(view.own_confidence, reports_max(stored, window.days))
+    _, words = search_tally(stored.plan, tally, wanted, _progress)
     rows = [row for row in rows_of(stored.plan, words) if row.whole and (row.named if args.found else row.z > LIKELY)]
     listed = [row for row in rows if _listable(row)]
     if args.json:

@@ -1,7 +1,6 @@
 """Computations that pages and API share: days of a few values, two windows, changes, the tail, questions."""
 
 from collections.abc import Sequence
-from datetime import date, timedelta
 
 from cachetools import LRUCache
 from flask import current_app
@@ -11,15 +10,27 @@ from dither_aggregator.analysis.differences import (
     Changes,
     Comparison,
     Difference,
+    before_of,
     changes,
     compare,
+    pairs_together,
     side_by_side,
     windows_beside,
 )
 from dither_aggregator.analysis.estimands import estimand_of, read, tail
 from dither_aggregator.analysis.groups import dashboard_of, group_series
 from dither_aggregator.analysis.quality import Quality, days
-from dither_aggregator.analysis.reading import BadView, Reading, Tail, View, Window, default_window, sees_all
+from dither_aggregator.analysis.reading import (
+    BadView,
+    Reading,
+    Tail,
+    View,
+    Window,
+    days_to_choose,
+    default_window,
+    sees_all,
+    windows_together,
+)
 from dither_aggregator.analysis.reading_cache import keep_figure
 from dither_aggregator.analysis.series import VALUES_MAX, Point, series
 from dither_aggregator.ask.answering import Asking, QueryAnswer
@@ -37,6 +48,7 @@ from dither_aggregator.web.query_parameters import (
     Value,
     WindowAsked,
     about,
+    asked_confidence,
     asked_members,
     asked_plan,
     asked_window,
@@ -78,17 +90,17 @@ def asked_series(
     stored, window = series_asked(store, name, asked)
     unit = stored.plan.domain.unit  # numbers of another unit have no place on the same axis
     plans = [each for each in store.plans(name) if each.plan.domain.unit == unit]
-    level = int(asked["level"]) / 100
+    confidence, together = asked_confidence(asked), days_together(store, stored, asked)
     if asked_members(store, stored, asked) is not None:
         groups = tuple(dict.fromkeys(asked["group"]))
-        return stored, window, groups, group_series(store, plans, window, groups, level)
+        return stored, window, groups, group_series(store, plans, window, groups, confidence, together)
     values = tuple(dict.fromkeys(asked.get("values") or ())) or _standing_out(store, stored)
     for value in values:
         if not any(estimand_of(each.plan).knows(each, value) for each in plans):
             raise Problem(
                 "malformed", f"the metric {name!r} has no value {value!r}; GET /v1/metrics/{name}/values lists them"
             )
-    return stored, window, values, series(store, plans, window, values, level)
+    return stored, window, values, series(store, plans, window, values, confidence, together)
 
 
 def series_asked(store: Store, name: str, asked: QueryParameters) -> tuple[StoredPlan, Window]:
@@ -97,6 +109,18 @@ def series_asked(store: Store, name: str, asked: QueryParameters) -> tuple[Store
     refuse_long(stored)
     refuse_both(asked)
     return stored, asked_window(store, asked) or _last_days(store, name)
+
+
+def days_together(store: Store, stored: StoredPlan, asked: QueryParameters) -> int:
+    """Return for how many days points hold at once that a reader chose: all that can be chosen, of all plans.
+
+    0 where no reader chose them, or chose a single one: then they hold for the days that are shown.
+    """
+    window = between(asked, "first", "last")
+    if window is None or windows_together(store, stored, window) == 1:
+        return 0
+    plans = store.plans(stored.plan.metric)
+    return sum(days_to_choose(store, each) for each in plans if store.epochs(each.plan, store.tallies_from()))
 
 
 def _last_days(store: Store, name: str) -> Window:
@@ -150,7 +174,7 @@ def asked_comparison(store: Store, asked: QueryParameters) -> tuple[StoredPlan, 
     stored = asked_plan(store, asked["metric"], asked)
     usual = side_by_side(store.epochs(stored.plan), store.sealed(), store.tallies_from())
     after = asked_window(store, asked) or usual[1]
-    before = between(asked, "base_first", "base_last") or Window.ending(_day_before(after.first), after.days)
+    before = between(asked, "base_first", "base_last") or before_of(after)
     refuse_future(store, before)
     refuse_both(asked)
     asked_members(store, stored, asked)
@@ -158,10 +182,11 @@ def asked_comparison(store: Store, asked: QueryParameters) -> tuple[StoredPlan, 
     return stored, before, after
 
 
-def compared(store: Store, stored: StoredPlan, before: Window, after: Window, level: str) -> Comparison:
-    """Compare two windows at a level in percent; raise Problem where they share days, and TallyGone."""
+def compared(store: Store, stored: StoredPlan, before: Window, after: Window, confidence: float) -> Comparison:
+    """Compare two windows, which a reader may have chosen; raise Problem where they share days, and TallyGone."""
+    together = pairs_together(store, stored, before, after)
     try:
-        return compare(store, stored, before, after, 1 - int(level) / 100)
+        return compare(store, stored, before, after, 1 - confidence, together)
     except BadView as error:
         raise Problem("malformed", str(error)) from None
 
@@ -193,10 +218,6 @@ def asked_quality(store: Store, metric: str, asked: QueryParameters) -> tuple[St
     if window.days > QUALITY_DAYS:
         raise Problem("malformed", f"at most {QUALITY_DAYS} days are checked at a time, got {window.days}")
     return stored, window, list(days(store, stored, window))
-
-
-def _day_before(day: date) -> date:
-    return day - timedelta(days=1) if day > date.min else day
 
 
 def changed(store: Store) -> tuple[Changes, Sequence[StoredPlan]]:

@@ -14,6 +14,7 @@ from webargs.multidictproxy import MultiDictProxy
 
 from dither_aggregator.analysis.estimands import estimand_of
 from dither_aggregator.analysis.groups import members_of
+from dither_aggregator.analysis.inference import CONFIDENCE, LEVEL_MAX, LEVEL_MIN, read_level
 from dither_aggregator.analysis.reading import WINDOWS, Window, for_readers
 from dither_aggregator.analysis.significance import FALSE_SHARE_MAX, FALSE_SHARE_MIN
 from dither_aggregator.operations.registry_process import DOCUMENT
@@ -46,8 +47,10 @@ def too_long(stored: StoredPlan, candidates: tuple[str, ...] | None = None) -> b
 
 TODAY = "today"
 DAYS_MAX = 366
-LEVELS = ("95", "80", "99")
-"""Levels of intervals, in percent: the first is the default."""
+LEVELS = ("80", "95", "99")
+"""Levels of intervals that forms offer, in percent."""
+LEVEL = Decimal(f"{100 * CONFIDENCE:.0f}")
+"""The level that is not asked for."""
 
 DECIMAL = {"inputmode": "decimal", "autocomplete": "off"}
 """How a field for a number looks."""
@@ -123,6 +126,26 @@ class Exact(fields.Decimal):
         if not (self._written.fullmatch(text) and self._least <= Decimal(text) <= self._most):
             raise ValidationError(f"{self._says}, got {text!r}")
         return Decimal(text)
+
+
+class LevelField(fields.Decimal):
+    """A level in percent, or as a share: any that `read_level` takes. Forms offer a few, and the one that is shown."""
+
+    def __init__(self) -> None:
+        says = f"how sure the intervals are, in percent: {LEVEL_MIN} to {LEVEL_MAX}; or as a share, such as .95"
+        super().__init__(load_default=LEVEL, metadata={**about(says, "level"), "default": int(LEVEL)})
+
+    def _deserialize(self, value: object, attr: str | None, data: Mapping[str, Any] | None, **how: object) -> Decimal:
+        try:
+            return read_level(str(value))
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
+
+    @staticmethod
+    def offered(shown: object) -> dict[str, str]:
+        """Return the levels of a form that shows one, by their words."""
+        levels = {*LEVELS, *([f"{shown}"] if shown else [])}
+        return {each: f"{each} %" for each in sorted(levels, key=Decimal)}
 
 
 def one_of(
@@ -217,9 +240,7 @@ class PlanAsked(Parameters):
 class LevelAsked(Parameters):
     """How sure intervals are."""
 
-    level = one_of(
-        LEVELS, "how sure the intervals are, in percent", "level", {each: f"{each} %" for each in sorted(LEVELS)}
-    )
+    level = LevelField()
 
 
 class FalseShareAsked(Parameters):
@@ -287,6 +308,17 @@ def query_parameters(schema: type[Parameters]) -> QueryParameters:
 def body_parameters(schema: type[Schema], body: bytes | None = None) -> QueryParameters:
     """Return the members of the request's body, or of another one in its place; raise Problem."""
     return PARSER.load_body(request.environ[BODY] if body is None else body, schema())
+
+
+def asked_confidence(asked: QueryParameters) -> float:
+    """Return the level that a request asks for, as a share."""
+    return float(asked["level"] / 100)
+
+
+def asked_level(asked: QueryParameters) -> float:
+    """Return the level that a request asks for, in percent: 95, or 99.9."""
+    level: Decimal = asked["level"]
+    return int(level) if level == int(level) else float(level)
 
 
 def asked_false_share(plan: Plan, asked: QueryParameters) -> float | None:

@@ -28,7 +28,7 @@ from dither_aggregator.analysis.tables.rows import (
     rate_name,
     share_name,
 )
-from dither_aggregator.analysis.tables.statistics import ALPHA, NUMBERS, Margin, TableStatistics, margin, pooled
+from dither_aggregator.analysis.tables.statistics import NUMBERS, Margin, TableStatistics, margin, pooled
 from dither_shared.domains.columns import HIGH
 from dither_shared.precision import QUESTION_MIN
 
@@ -103,7 +103,7 @@ class ArmStatistics(TableStatistics):
             return row.column, row.label, None if len(self.arms) == 2 else row.group
 
         p_values = {test_of(row): p_value for row, p_value, _ in found}
-        true = dict(zip(p_values, holm(np.array([*p_values.values()]), ALPHA).tolist(), strict=True))
+        true = dict(zip(p_values, holm(np.array([*p_values.values()]), self.alpha).tolist(), strict=True))
         for row, _, judged in found:
             verdict = difference_verdict(true[test_of(row)], judged.lower, judged.upper)
             yield row if self.provisional else replace(row, verdict=verdict, p_value=p_values[test_of(row)])

@@ -177,7 +177,7 @@ class Tables(Estimand[TablesReading]):
         """
         domain, both = columns_of(tally.plan), []
         for at_once in (False, True):
-            view = View(simultaneous=at_once, together=2)
+            view = View(simultaneous=at_once, together=2 if at_once else 1)
             level = (1 - view.confidence) / (2 * len(tally.counts) if at_once else 1)  # there are fewer rows
             questions = _released_questions(tally, tally.noise_at(level))
             statistics = TableStatistics(domain, questions, view, provisional=True)

@@ -547,12 +547,16 @@ class TableStatistics:
 
     def _z(self, together: int) -> float:
         """Return the standard errors of an interval, one of so many: all of one statistic, whichever pair is shown."""
-        alpha = (1 - self.view.confidence) / (max(together, 1) * self.view.together if self.view.simultaneous else 1)
-        return -NormalDist().inv_cdf(alpha / 2)
+        return -NormalDist().inv_cdf(self.view.alpha(max(together, 1)) / 2)
+
+    @property
+    def alpha(self) -> float:
+        """How often verdicts may be wrong, whichever intervals are shown."""
+        return ALPHA / self.view.together
 
     def _judging_z(self, together: int) -> float:
         """Return that of the intervals by which verdicts are given: of all together, whichever are shown."""
-        return max(self._z(together), -NormalDist().inv_cdf(ALPHA / max(together, 1) / 2))
+        return max(self._z(together), -NormalDist().inv_cdf(self.alpha / max(together, 1) / 2))
 
     # Rows.
 
@@ -582,7 +586,7 @@ class TableStatistics:
         levels = self._z(len(pairs)), self._judging_z(len(pairs))
         found = [association(question.table((a, b)), *levels) for question, a, b in pairs]
         p_values = np.array([1.0 if each is None else min(1.0, CAUTION * each.p_value) for each in found])
-        true = holm(p_values, ALPHA)
+        true = holm(p_values, self.alpha)
         return [
             (a, b, each, p_value, is_true and each.sure)
             for (_, a, b), each, p_value, is_true in zip(pairs, found, p_values.tolist(), true.tolist(), strict=True)
@@ -649,7 +653,7 @@ class TableStatistics:
 
     def _differences(self, found: Fourfold, a: int, b: int) -> Iterator[TableRow]:
         p_values = chances(found)
-        true = holm(p_values.ravel(), ALPHA).reshape(p_values.shape)
+        true = holm(p_values.ravel(), self.alpha).reshape(p_values.shape)
         against, judging = (differences(found, z(self._rates)) for z in (self._z, self._judging_z))
         for each in tell(against.known, against.estimate, against.std_error, against.lower, against.upper):
             # Readers look at the clearest pair: of many that are noise its groups would often seem to differ.

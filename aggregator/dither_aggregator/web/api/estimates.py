@@ -21,6 +21,7 @@ from dither_aggregator.analysis.reading import (
     View,
     Window,
     default_window,
+    windows_together,
 )
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Days, FirstDay, LastDay, LeftOut, Provisional, SnapshotId, says
@@ -58,7 +59,9 @@ from dither_aggregator.web.query_parameters import (
     QueryParameters,
     Value,
     WindowAsked,
+    asked_confidence,
     asked_false_share,
+    asked_level,
     asked_members,
     asked_plan,
     asked_window,
@@ -77,6 +80,15 @@ INTERVALS: tuple[Intervals, ...] = get_args(Intervals)
 VALUES_MAX = 1_000
 
 
+Together = Annotated[
+    int,
+    says(
+        "for how many windows of days intervals and verdicts hold at once: 1 for a single day and for windows that "
+        "pages offer, and for any other all that can be chosen of the days that are kept"
+    ),
+]
+
+
 class EstimatesMeta(Lines, Days, StoredPlanMeta, PagedMeta):
     """Facts of all rows together. An estimand's own follow."""
 
@@ -91,8 +103,9 @@ class EstimatesMeta(Lines, Days, StoredPlanMeta, PagedMeta):
     epsilon_permanent: EpsilonOfMemo
     epsilon_lifetime: EpsilonOfLife
     noise_floor: Annotated[float | None, says("the usual standard error of what nobody has; null without reports")]
-    level: Annotated[int, says("how sure the intervals are, in percent")]
+    level: Annotated[float, says("how sure the intervals are, in percent")]
     intervals: Annotated[Intervals, says("hold all together, or each on its own")]
+    together: Together
     interval_method: Annotated[
         Method | None,
         says(
@@ -147,7 +160,8 @@ class GroupsMeta(Days, StoredPlanMeta):
     """The metric and the days of its groups."""
 
     n: Annotated[int, says("reports, which are not people")]
-    level: Annotated[int, says("how sure the intervals are, in percent")]
+    level: Annotated[float, says("how sure the intervals are, in percent")]
+    together: Together
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -188,13 +202,16 @@ def groups(store: Store, asked: QueryParameters, metric: str) -> RowSet[GroupsMe
     stored = asked_plan(store, metric, asked)
     window = asked_window(store, asked) or default_window(store, stored)
     asked_members(store, stored, asked)
-    found = read_groups(store, stored, window, int(asked["level"]) / 100, asked.get("group") or ())
+    together = windows_together(store, stored, window)
+    view = View(confidence=asked_confidence(asked), together=together)
+    found = read_groups(store, stored, window, view.own_confidence, asked.get("group") or ())
     rows = [_group_row(stored, window, each) for each in found]
     meta: GroupsMeta = {
         **meta_of(store, stored),
         **window.ends,
         "n": found[0].n if found else 0,
-        "level": int(asked["level"]),
+        "level": asked_level(asked),
+        "together": together,
     }
     return RowSet(meta, GroupRow, rows, f"{metric}-groups-{window.first}-{window.last}")
 
@@ -214,7 +231,8 @@ def _estimates(
     store: Store, asked: QueryParameters, stored: StoredPlan, candidates: tuple[str, ...] | None = None
 ) -> RowSet[EstimatesMeta, EstimateRow]:
     window = asked_window(store, asked) or default_window(store, stored)
-    view = replace(_read_view(stored.plan, candidates, asked), days=window.days, values=_looked_up(stored, asked))
+    together, values = windows_together(store, stored, window), _looked_up(stored, asked)
+    view = replace(_read_view(stored.plan, candidates, asked), days=window.days, values=values, together=together)
     refuse_long(stored, candidates)
     reading = read(store, stored, window.last, view)
     telling = reading
@@ -247,8 +265,9 @@ def _estimates(
         "epsilon_permanent": stored.epsilon_permanent,
         "epsilon_lifetime": stored.epsilon_lifetime,
         "noise_floor": reading.noise_floor,
-        "level": int(asked["level"]),
+        "level": asked_level(asked),
         "intervals": INTERVALS[not reading.view.simultaneous],
+        "together": together,
         "interval_method": reading.method,
         "error_of": reading.view.error_of,
         "critical_share": significance.critical_share if significance else None,
@@ -320,7 +339,7 @@ def _read_view(plan: Plan, candidates: tuple[str, ...] | None, asked: QueryParam
     normalised = None if asked["normalised"] == "no" else asked["normalised"]
     error_of = cast("ErrorOf", asked["error_of"])
     intervals = asked.get("intervals", INTERVALS[not estimand_of(plan).simultaneous])
-    level = int(asked["level"]) / 100
+    level = asked_confidence(asked)
     false_share = asked_false_share(plan, asked)
     view = View(error_of, intervals == INTERVALS[0], normalised, candidates, confidence=level, false_share=false_share)
     try:
@@ -367,7 +386,11 @@ class AllAsked(WindowAsked, LevelAsked, RowsAsked):
 class AllMeta(AppMeta):
     """The metrics that the rows are of."""
 
-    level: Annotated[int, says("how sure the intervals are, in percent: all of one metric at once")]
+    level: Annotated[float, says("how sure the intervals are, in percent: all of one metric at once")]
+    together: Annotated[
+        int,
+        says("as of a metric's own estimates; the most of any metric, as the oldest has the most days to choose of"),
+    ]
     metrics: Annotated[int, says("how many there are, those without estimates counted")]
     metrics_missing: Annotated[int, says("how many of them have no estimates: each has a row that says why")]
 
@@ -405,30 +428,42 @@ def all_estimates(store: Store, asked: QueryParameters) -> RowSet[AllMeta, AllRo
     newest: dict[str, StoredPlan] = {}
     for stored in store.plans():
         newest.setdefault(stored.plan.metric, stored)
-    window, level = asked_window(store, asked), int(asked["level"])
+    window, together = asked_window(store, asked), 1
     rows: list[AllRow] = []
     for stored in newest.values():
-        rows += _rows_of(store, stored, window or default_window(store, stored), level / 100)
+        own = window or default_window(store, stored)
+        view = replace(
+            estimand_of(stored.plan).opening(own.days, asked_confidence(asked)),
+            together=windows_together(store, stored, own),
+        )
+        together = max(together, view.together)
+        rows += _rows_of(store, stored, own, view)
         if len(rows) > ROWS_MAX:
             raise Problem("malformed", f"these are more than {ROWS_MAX:,} rows: ask for one metric at a time")
     missing = sum(row.missing is not None for row in rows)
     days = f"{window.first}-{window.last}" if window else f"{store.sealed()}"
     return RowSet(
-        {"app": store.app, "level": level, "metrics": len(newest), "metrics_missing": missing},
+        {
+            "app": store.app,
+            "level": asked_level(asked),
+            "together": together,
+            "metrics": len(newest),
+            "metrics_missing": missing,
+        },
         AllRow,
         rows,
         f"{store.app}-{days}",
     )
 
 
-def _rows_of(store: Store, stored: StoredPlan, window: Window, confidence: float) -> Iterator[AllRow]:
+def _rows_of(store: Store, stored: StoredPlan, window: Window, view: View) -> Iterator[AllRow]:
     missing: Missing
     n: int | None = None
     if too_long(stored):
         missing = "too many candidates"
     else:
         try:
-            reading = read(store, stored, window.last, estimand_of(stored.plan).opening(window.days, confidence))
+            reading = read(store, stored, window.last, view)
         except TallyGone:
             missing = "gone"
         except BadTally:

@@ -16,12 +16,21 @@ from dither_aggregator.ask.language import CHARACTERS_MAX, BadQuestion
 from dither_aggregator.store import Store
 from dither_aggregator.web.api.rowsets import RowsAsked, RowSet, Unit
 from dither_aggregator.web.queries import QUESTIONS_MAX, answered, lines, saved
-from dither_aggregator.web.query_parameters import Body, QueryParameters, about, body_parameters, one_of
+from dither_aggregator.web.query_parameters import (
+    Body,
+    LevelAsked,
+    QueryParameters,
+    about,
+    asked_confidence,
+    asked_level,
+    body_parameters,
+    one_of,
+)
 from dither_shared.wire.reading import Problem
 
 
-class QueryAsked(RowsAsked):
-    """In which form answers are wanted."""
+class QueryAsked(LevelAsked, RowsAsked):
+    """How sure intervals are, and in which form answers are wanted."""
 
     weights = one_of(("false", "true"), "true adds to meta the weights that each answer is made with")
 
@@ -74,7 +83,7 @@ class AnswerMeta(TypedDict):
 
     app: str
     questions: list[str]
-    level: Annotated[int, says("how sure the intervals are, in percent, for all of their family together")]
+    level: Annotated[float, says("how sure the intervals are, in percent, for all of their family together")]
     needed: Annotated[
         str, says('from how many devices on it would tell something, where a question tells nothing; else ""')
     ]
@@ -196,17 +205,20 @@ _NOTHING = (None, None, None)
 
 def query(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:
     """Answer questions, whatever is asked next."""
-    return _rows(store, lines(asked["q"]), fixed=False, weighed=asked["weights"] == "true")
+    return _rows(store, asked, lines(asked["q"]), fixed=False, weighed=asked["weights"] == "true")
 
 
 def query_fixed(store: Store, asked: QueryParameters) -> RowSet[AnswerMeta, AnswerRow]:
     """Answer questions that were all fixed before any of them was answered."""
     body = body_parameters(QuestionsBody, request.get_data())
-    return _rows(store, body["questions"], fixed=True, weighed=body["weights"] or asked["weights"] == "true")
+    weighed = body["weights"] or asked["weights"] == "true"
+    return _rows(store, asked, body["questions"], fixed=True, weighed=weighed)
 
 
-def _rows(store: Store, questions: list[str], *, fixed: bool, weighed: bool) -> RowSet[AnswerMeta, AnswerRow]:
-    asking = Asking(store)
+def _rows(
+    store: Store, asked: QueryParameters, questions: list[str], *, fixed: bool, weighed: bool
+) -> RowSet[AnswerMeta, AnswerRow]:
+    asking = Asking(store, asked_confidence(asked))
     try:
         found = answered(asking, questions, fixed=fixed)
     except BadQuestion as error:
@@ -245,7 +257,7 @@ def _rows(store: Store, questions: list[str], *, fixed: bool, weighed: bool) -> 
     meta: AnswerMeta = {
         "app": store.app,
         "questions": [question.text for question, _ in found],
-        "level": 95,
+        "level": asked_level(asked),
         "needed": " ".join(needed),
         "weights": weights if weighed else None,
     }

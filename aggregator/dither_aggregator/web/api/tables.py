@@ -26,7 +26,7 @@ from dither_aggregator.web.queries import (
     chosen_differences,
     compared,
 )
-from dither_aggregator.web.query_parameters import QueryParameters
+from dither_aggregator.web.query_parameters import QueryParameters, asked_confidence, asked_level
 from dither_shared.wire.reading import Problem
 
 BaseFirst = Annotated[date, says("the first day of the window before (UTC)")]
@@ -37,7 +37,7 @@ class SeriesMeta(Days, MetricMeta):
     """The days and the values that the rows are about."""
 
     values: list[str]
-    level: Annotated[int, says("how sure the intervals are, in percent: all at once, of all days and values")]
+    level: Annotated[float, says("how sure the intervals are, in percent: all at once, of all days and values")]
     error_of: str
     unit: Unit
 
@@ -61,7 +61,14 @@ class CompareMeta(BaseMeta, StoredPlanMeta):
     base_n: Annotated[int, says("reports of the one before")]
     base_left_out: Annotated[int | None, says("the same of the one before")]
     provisional: Provisional
-    level: Annotated[int, says("how sure the intervals are, in percent, all at once")]
+    level: Annotated[float, says("how sure the intervals are, in percent, all at once")]
+    together: Annotated[
+        int,
+        says(
+            "for how many pairs of windows intervals and verdicts hold at once: 1 where pages offer the later one and "
+            "the other has as many days before it, else all pairs that can be chosen of the days that are kept"
+        ),
+    ]
     error_of: str
     unit: Unit
     detectable_difference: Annotated[float | None, says("a rare value that moves by this is found four times in five")]
@@ -236,7 +243,7 @@ def series(store: Store, asked: QueryParameters, metric: str) -> RowSet[SeriesMe
         "question": stored.question,
         **window.ends,
         "values": list(values),
-        "level": int(asked["level"]),
+        "level": asked_level(asked),
         "error_of": "population",
         "unit": "" if asked.get("group") else stored.plan.domain.unit,
     }
@@ -245,11 +252,11 @@ def series(store: Store, asked: QueryParameters, metric: str) -> RowSet[SeriesMe
 
 def compare(store: Store, asked: QueryParameters) -> RowSet[CompareMeta, DifferenceRow]:
     """Return the difference of each value between two windows, of some, or of groups of them."""
-    comparison = compared(store, *asked_comparison(store, asked), asked["level"])
+    comparison = compared(store, *asked_comparison(store, asked), asked_confidence(asked))
     before, after = comparison.before, comparison.after
     unit, rows = after.stored.plan.domain.unit, [*comparison.rows, *comparison.untold]
     if groups := asked.get("group"):
-        confidence = int(asked["level"]) / 100
+        confidence = after.view.own_confidence
         rows, unit = group_differences(store, after.stored, before.window, after.window, confidence, groups), ""
     elif values := asked.get("values"):
         rows = chosen_differences(comparison, values)
@@ -261,7 +268,8 @@ def compare(store: Store, asked: QueryParameters) -> RowSet[CompareMeta, Differe
         "base_n": before.n,
         "base_left_out": before.left_out,
         "provisional": before.provisional or after.provisional,
-        "level": int(asked["level"]),
+        "level": asked_level(asked),
+        "together": after.view.together,
         "error_of": "population",
         "unit": unit,
         "detectable_difference": comparison.detectable,

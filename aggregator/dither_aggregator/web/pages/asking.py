@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 from flask import render_template
@@ -25,7 +26,7 @@ from dither_aggregator.web.charts.series import SeriesChart, draw_series
 from dither_aggregator.web.charts.shares import Plot, SmallRow, Weeks, draw, draw_rows, draw_weeks
 from dither_aggregator.web.pages.presentation import as_typed, count, lagging, sentence_of
 from dither_aggregator.web.queries import answered, lines, parsed, saved
-from dither_aggregator.web.query_parameters import Parameters, about, one_of, query_parameters
+from dither_aggregator.web.query_parameters import LEVEL, LevelAsked, about, asked_confidence, one_of, query_parameters
 from dither_shared.wire.reading import Problem
 
 INVITATION = "Ask in one line; any question costs no privacy, and its interval holds whatever you ask next."
@@ -34,7 +35,7 @@ STEP_DAYS = {"day": 1, "week": 7, "month": 31}
 """Points that are at most so many days apart have no period between them."""
 
 
-class AskAsked(Parameters):
+class AskAsked(LevelAsked):
     """The parameters of the page."""
 
     q = fields.String(
@@ -158,6 +159,10 @@ class AskPage:
     holds_with: Mapping[Any, str] = field(default_factory=lambda: HOLDS_WITH)
     all_of: Mapping[Any, str] = field(default_factory=lambda: ALL_OF)
     characters_max: int = CHARACTERS_MAX
+    level: Decimal = LEVEL
+    """How sure intervals are, in percent."""
+    usual: Decimal = LEVEL
+    """The level that no link needs to name."""
 
     @property
     def families(self) -> Sequence[QueryAnswer]:
@@ -182,7 +187,7 @@ def show(store: Store) -> tuple[str, int]:
     page, status = AskPage("", INVITATION, [*examples(asking), *analyses(asking)], names(asking), lagging(store)), 400
     try:
         asked = query_parameters(AskAsked)
-        page = replace(page, q=asked["q"])
+        asking, page = Asking(store, asked_confidence(asked)), replace(page, q=asked["q"], level=asked["level"])
         if asked["q"].strip():
             page = _fleets(asking, page) if asked["fleet"] == "true" else _answered(asking, page)
         status = 200

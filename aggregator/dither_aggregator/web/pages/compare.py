@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from flask import render_template
 from scipy.special import ndtr
 
-from dither_aggregator.analysis.differences import Comparison, Difference
+from dither_aggregator.analysis.differences import Comparison, Difference, pairs_together
 from dither_aggregator.analysis.groups import group_differences
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.analysis.reading_cache import NotReady
@@ -27,6 +28,7 @@ from dither_aggregator.web.pages.presentation import (
     plan_state,
     plans_of,
     sentence_of,
+    wider,
 )
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.queries import CompareAsked, asked_comparison, chosen_differences, compared
@@ -37,6 +39,7 @@ from dither_aggregator.web.query_parameters import (
     QueryParameters,
     Whole,
     about,
+    asked_confidence,
     asked_members,
     query_parameters,
 )
@@ -63,7 +66,7 @@ class ComparePage:
     stored: StoredPlan
     before: Window
     after: Window
-    level: str
+    level: Decimal
     search: str
     state: Sequence[str]
     headline: str
@@ -71,6 +74,8 @@ class ComparePage:
     comparison: Comparison | None = None
     chosen: bool = False
     """Whether the reader chose the days."""
+    wider: str = ""
+    """How many times as wide intervals are because the reader chose the days; "" where they are no wider."""
     open: bool = False
     """Whether it is not computed yet."""
     rows: Sequence[Difference] = ()
@@ -116,7 +121,9 @@ def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     """Return what the page of a comparison shows."""
     stored, before, after = asked_comparison(store, asked)
     chosen = any(name in asked for name in ("first", "epoch", "window", "base_first"))
-    state = [*plan_state(store, stored), *lagging(store), *_window_state(chosen, after.last > store.sealed())]
+    pays = pairs_together(store, stored, before, after) > 1
+    state = [*plan_state(store, stored), *lagging(store)]
+    state += _window_state(chosen and not pays, after.last > store.sealed())
     state += [] if chosen else young(after)
     state += other_revs(store, stored)
     level, search, plans = asked["level"], asked["search"].strip(), plans_of(store, stored)
@@ -131,12 +138,12 @@ def compare_page(store: Store, asked: QueryParameters) -> ComparePage:
     page = ComparePage(stored, before, after, level, search, state, "", fields, chosen=chosen)
     page = replace(page, values=values, group=next(iter(names), None))
     try:
-        comparison = compared(store, stored, before, after, level)
+        comparison = compared(store, stored, before, after, asked_confidence(asked))
     except TallyGone as gone:
         return replace(page, headline=f"{gone}".capitalize())
     except NotReady as error:
         return replace(page, headline=sentence_of(error), open=True)
-    groups = group_differences(store, stored, before, after, int(level) / 100, names)
+    groups = group_differences(store, stored, before, after, comparison.after.view.own_confidence, names)
     members = asked_members(store, stored, asked)
     if members is not None:
         told = {row.value for row in comparison.rows}
@@ -164,6 +171,7 @@ def _shown(page: ComparePage, comparison: Comparison, number: int, values: Seque
         headline=headline(comparison),
         state=[*page.state, *_left_out_sentences(comparison), *_untold(page, comparison)],
         comparison=comparison,
+        wider=wider(comparison.after, len(comparison.rows)),
         rows=rows,
         page=number,
         pages=pages,

@@ -14,7 +14,15 @@ from dither_aggregator.analysis.estimands import estimand_of, read
 from dither_aggregator.analysis.groups import GroupReading, read_groups
 from dither_aggregator.analysis.inference import ErrorOf
 from dither_aggregator.analysis.quality import ALPHA, Checked, Quality, days
-from dither_aggregator.analysis.reading import WINDOWS, BadView, Reading, View, Window, default_window
+from dither_aggregator.analysis.reading import (
+    WINDOWS,
+    BadView,
+    Reading,
+    View,
+    Window,
+    default_window,
+    windows_together,
+)
 from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.analysis.rows import Row
 from dither_aggregator.analysis.snapshots import kept_snapshot
@@ -33,11 +41,13 @@ from dither_aggregator.web.pages.presentation import (
     plan_state,
     plans_of,
     sentence_of,
+    wider,
 )
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.pages.shares import FOUND_MAX
 from dither_aggregator.web.pages.tables import PairAsked
 from dither_aggregator.web.query_parameters import (
+    LEVEL,
     SEARCH,
     TODAY,
     FalseShareAsked,
@@ -48,6 +58,7 @@ from dither_aggregator.web.query_parameters import (
     Whole,
     WindowAsked,
     about,
+    asked_confidence,
     asked_false_share,
     asked_members,
     asked_plan,
@@ -257,7 +268,7 @@ class Controls:
     form: Sequence[FormField]
     chosen: bool
     """Whether the window is another one than the usual."""
-    level: str
+    level: Decimal
     search: str
     values: Sequence[str] = ()
     """The values that the reader chose; none for all."""
@@ -324,6 +335,11 @@ class MetricPage:
     """The id of the snapshot of these days; None until all of them are final."""
 
     @property
+    def wider(self) -> str:
+        """How many times as wide intervals are because the reader chose the days; "" where they are no wider."""
+        return wider(self.reading, len(self.reading.rows)) if self.reading else ""
+
+    @property
     def searchable(self) -> bool:
         """Whether the page has values to search."""
         return presentation_of(self.stored.plan).searchable
@@ -351,7 +367,8 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     window = asked_window(store, asked) or usual
     controls = _controls(store, stored, usual, window, asked)
     view = replace(
-        estimand_of(stored.plan).opening(window.days, int(asked["level"]) / 100),
+        estimand_of(stored.plan).opening(window.days, asked_confidence(asked)),
+        together=windows_together(store, stored, window),
         false_share=asked_false_share(stored.plan, asked),
         error_of=asked.get("error_of", "population"),
     )
@@ -423,7 +440,7 @@ def _cost(reading: Reading) -> str:
 def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPart | None:
     """Return the groups to show, or the one that is asked for."""
     members, names = asked_members(store, reading.stored, asked), asked.get("group") or ()
-    found = read_groups(store, reading.stored, reading.window, reading.view.confidence, names)
+    found = read_groups(store, reading.stored, reading.window, reading.view.own_confidence, names)
     if not found:
         return None
     told = [each for each in found if each.row]
@@ -462,14 +479,15 @@ def _window_state(store: Store, reading: Reading, controls: Controls) -> list[st
     if reading.provisional:
         sentences.append("Provisional: more reports may come.")
         sentences += in_batches(store)
-    elif controls.chosen:
+    elif controls.chosen and reading.view.together == 1:
         sentences.append(CHOSEN)
     plan = reading.stored.plan
     around = Window.ending(reading.epoch, max(reading.window.days, WINDOWS[0]))
     older = [each.plan for each in store.plans(plan.metric) if each.plan.digest != plan.digest]
     others = {epoch for each in older for epoch in store.epochs(each) if epoch in around}
-    if controls.level == "80":
-        sentences.append("At 80\N{NO-BREAK SPACE}%, up to one such page in five shows a value that nobody has.")
+    if controls.level < LEVEL:
+        share = f"{100 - controls.level} of 100 such pages"
+        sentences.append(f"At {controls.level}\N{NO-BREAK SPACE}%, up to {share} show a value that nobody has.")
     if others:
         sentences.append(
             f"Another rev has reports on {len(others)} of the {around.days} days to here: they do not join."

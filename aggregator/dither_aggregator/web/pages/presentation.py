@@ -5,8 +5,9 @@ Each estimand has a class of these, in `presentations.py`. One without is shown 
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from statistics import NormalDist
 from typing import Any, Generic, Protocol, TypeVar
 
 from flask import request
@@ -23,7 +24,7 @@ from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.web.charts.scale import Measure, measure_of, shorten
 from dither_aggregator.web.charts.shares import Histogram, Plot, draw
-from dither_aggregator.web.query_parameters import Parameters, QueryParameters
+from dither_aggregator.web.query_parameters import LevelField, Parameters, QueryParameters
 from dither_shared.plan import Plan
 
 # Words that several pages use: of windows, ranks, numbers, plans.
@@ -102,6 +103,16 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def wider(reading: Reading, rows: int) -> str:
+    """Return how many times as wide normal intervals of so many rows are because days were chosen; "" if not wider."""
+    if reading.view.together == 1 or not rows:
+        return ""
+    paid, offered = (
+        -NormalDist().inv_cdf(view.alpha(rows) / 2) for view in (reading.view, replace(reading.view, together=1))
+    )
+    return f"{paid / offered:.1f}"
+
+
 def sentence_of(error: NotReady) -> str:
     """Return why there is nothing to show yet, as a sentence."""
     return f"{error.words[0].upper()}{error.words[1:]}."
@@ -164,6 +175,8 @@ def plans_of(store: Store, stored: StoredPlan) -> dict[str, str]:
 def _fields(declared: fields.Field[Any], value: Any, choices: Collection[str] | None) -> Iterator[FormField]:
     name, label = str(declared.data_key or declared.name), declared.metadata["label"]
     look = {**getattr(declared, "look", {}), **declared.metadata["look"]}
+    if isinstance(declared, LevelField):
+        choices = declared.offered(value)
     if choices is None and isinstance(declared.validate, validate.OneOf):
         choices = declared.metadata.get("words") or list(declared.validate.choices)
     words = choices if isinstance(choices, Mapping) or choices is None else {each: each for each in choices}

@@ -15,8 +15,8 @@ from functools import cache
 import numpy as np
 from flask import render_template
 
+from dither_aggregator.analysis.inference import LEVEL_MAX, LEVEL_MIN, SURE_TO_COMPARE
 from dither_aggregator.analysis.inference import SURE as GROUP_ERRORS_MIN
-from dither_aggregator.analysis.inference import SURE_TO_COMPARE
 from dither_aggregator.analysis.pure import estimate_shares
 from dither_aggregator.analysis.quality import ALPHA as QUALITY_ALPHA
 from dither_aggregator.analysis.reading import WINDOWS
@@ -91,6 +91,8 @@ class ReadingHelpPage:
     mean_reports_min: int = MEANS_MIN
     quality_days: int = round(1 / QUALITY_ALPHA)
     windows: Sequence[int] = WINDOWS
+    level_min: Decimal = LEVEL_MIN
+    level_max: Decimal = LEVEL_MAX
 
 
 def show(store: Store) -> str:

@@ -337,7 +337,7 @@ def _tail_in_words(tail: Tail, reading: Reading, significance: Significance) -> 
     total, several = tail.total, reading.stored.plan.kind.several
     estimate = precise(total.estimate, total.std_error)
     lower, upper = (end(share, total.std_error) for share in (total.lower, total.upper))
-    level = f"the {100 * reading.view.confidence:.0f}\N{NO-BREAK SPACE}% interval is"
+    level = f"the {100 * reading.view.confidence:.6g}\N{NO-BREAK SPACE}% interval is"
     if several:
         estimate, lower, upper = (each.removesuffix("\N{NO-BREAK SPACE}%") for each in (estimate, lower, upper))
         had = f"every hundred of {tail.n:,} reports named {estimate} of them on average"

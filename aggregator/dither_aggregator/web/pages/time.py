@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from flask import render_template
@@ -29,7 +30,7 @@ from dither_aggregator.web.pages.presentation import (
     sentence_of,
 )
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.queries import SeriesAsked, asked_series, changed, series_asked
+from dither_aggregator.web.queries import SeriesAsked, asked_series, changed, days_together, series_asked
 from dither_aggregator.web.query_parameters import QueryParameters, asked_window, query_parameters
 
 
@@ -39,7 +40,7 @@ class TimePage:
 
     stored: StoredPlan
     window: Window
-    level: str
+    level: Decimal
     values: Sequence[str]
     state: Sequence[str]
     headline: str
@@ -77,6 +78,12 @@ MARKS_SHOWN_MAX = 100
 """The most marks shown in a window, the latest."""
 
 
+CHOSEN = (
+    "You chose these days, so every interval holds for all days that you could have chosen, and is wider than among "
+    "the last days alone."
+)
+
+
 def show(store: Store, name: str) -> str:
     """Return the page that a request asks for."""
     return render_template("time.html", page=time_page(store, name, query_parameters(SeriesAsked)))
@@ -96,6 +103,8 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
     fields = _form(stored, window, asked, values, listed)
     state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *_by_day(store)]
+    if days_together(store, stored, asked):
+        state.append(CHOSEN)
     days: dict[tuple[date, str], list[Point]] = {}
     for point in points:
         days.setdefault((point.epoch, point.plan), []).append(point)
