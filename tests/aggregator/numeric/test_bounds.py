@@ -140,6 +140,6 @@ def test_a_mean_does_not_depend_on_rounding_where_no_share_is_negative() -> None
         bounds = Bounds(replace(fitted, raw=fitted.raw + off * np.arange(len(fitted.raw))), Z)
         lower, upper, is_number = values_of(bounds)
         ends.append(ratio_bounds(bounds, lower, upper, is_number))
-        assert bounds.distance(lower - ends[-1][1]) <= bounds._strict(lower - ends[-1][1])
+        assert bounds.distance(lower - ends[-1][1]) <= bounds.strict(lower - ends[-1][1])
     assert ends[0] == pytest.approx(ends[1], rel=1e-9)
     assert ends[2] == pytest.approx(ends[1], rel=1e-9)
