@@ -171,6 +171,7 @@ class Nearest:
                 solved.T @ own
             ).tolist()
             pull = (sum_free - 1) / stiff
+            scale = p + r * max(top**2, mean**2)
             a, b = of_values - pull * by_sum[0], of_numbers - pull * by_sum[1]
             p, q, r = p - by_sum[0] ** 2 / stiff, q - by_sum[0] * by_sum[1] / stiff, r - by_sum[1] ** 2 / stiff
             shares.fill(0.0)
@@ -183,6 +184,9 @@ class Nearest:
             else:
                 mean = top
             spread = p - 2 * mean * q + mean**2 * r
+            if spread <= SAME * scale and mean < top:  # all that are held have one mean: let in what has more
+                self._held = self._held | (values > mean * is_number)
+                continue
             pulled = (a - mean * b) / spread if spread > 0 else 0.0
             pulls = np.array([1.0, pulled * (by_sum[0] - mean * by_sum[1]) / stiff - pull, -pulled, pulled * mean])
             shares[self._places] = solved @ pulls
@@ -303,27 +307,27 @@ def quantile_bounds(bounds: Bounds, probability: float) -> tuple[int, int]:
 
     It may lie at a place where some of the shares have at least `probability` up to there, and others at most that
     below it. Both get the easier to reach, or the harder, the higher the place; but not of `raw`, which may have
-    negative shares: by Wald's interval the first such place is looked for, or the last. The search begins where that
-    interval ends, which is near: each place that is tried costs a fit.
+    negative shares: the first place that Wald's interval reaches is looked for, or the last. Only beyond it are shares
+    looked for, from where Wald's interval around `raw` would end, which is near: each place that is tried costs a fit.
     """
     fit, places, z = bounds.fit, bounds.fit.channel.places, bounds.z
-    up_to = np.tril(np.ones((places.numbers, len(places.is_number)))) - probability * places.is_number
-    errors = fit.std_error(up_to, z)
-    scores = (up_to @ fit.raw) / np.maximum(errors, TINY)
+    up_to = places.up_to - probability * places.is_number
+    scores = ((up_to @ fit.raw) / np.maximum(fit.std_error(up_to, z), TINY))[:-1]
     last = places.numbers - 1
-    lowest = _first(last, lambda place: bounds.may_be(up_to[place]), near=int((scores < -z).sum()))
-    highest = _first(last, lambda place: not bounds.may_be(-up_to[place]), near=int((scores <= z).sum()))
-    reached = np.flatnonzero(bounds.counts_beyond(up_to[:-1]) & (scores[:-1] >= -z))
-    left = np.flatnonzero(bounds.counts_beyond(-up_to[:-1]) & (scores[:-1] <= z))
-    return min([lowest, *reached[:1].tolist()]), max([highest, *(left[-1:] + 1).tolist()])
+    reached = np.flatnonzero(bounds.counts_beyond(up_to[:-1]) & (scores >= -z))
+    left = np.flatnonzero(bounds.counts_beyond(-up_to[:-1]) & (scores <= z))
+    first_reached, last_left = int(min([last, *reached[:1]])), int(max([0, *(left[-1:] + 1)]))
+    lowest = _first(0, first_reached, lambda place: bounds.may_be(up_to[place]), near=int((scores < -z).sum()))
+    highest = _first(last_left, last, lambda place: not bounds.may_be(-up_to[place]), near=int((scores <= z).sum()))
+    return lowest, highest
 
 
-def _first(last: int, holds: Callable[[int], bool], near: int) -> int:
-    """Return the first place at which something holds that holds from there on; the last one if it is not before.
+def _first(low: int, high: int, holds: Callable[[int], bool], near: int) -> int:
+    """Return the first place from `low` on at which something holds that holds from there on, `high` at most.
 
     The steps away from the place that is tried first double, until halves of what is left are smaller.
     """
-    low, high, tried, step = 0, last, near, 1
+    tried, step = near, 1
     while low < high:
         tried = min(max(tried, low), high - 1)
         if holds(tried):
