@@ -77,13 +77,13 @@ class NumberFit:
     @cached_property
     def precision(self) -> Floats:
         """The inverse of `spread`: (f - raw)' of it (f - raw) is the distance of shares f from the counts."""
-        return self.information if self.further is None else np.linalg.inv(self.spread)
+        own = self.information if self.further is None else np.linalg.inv(self.spread)
+        return np.asarray(own, dtype=np.float64)
 
     @cached_property
     def root(self) -> Floats:
         """U, float64[places, places], with |U (f - raw)|^2 the distance of shares f from the counts, a chi-square."""
-        root: Floats = np.linalg.cholesky(self.precision).T
-        return root
+        return np.asarray(np.linalg.cholesky(self.precision).T, dtype=np.float64)
 
     def repeated(self, memo: MemoizedPure | None, repeats: int) -> "NumberFit":
         """Return the fit of reports of which one device may have sent so many, with what that adds at most.
