@@ -168,7 +168,7 @@ def test_an_end_is_reckoned_with_what_answers_of_few_devices_widen() -> None:
 
 @PLANS
 def test_no_mean_beyond_an_end_is_possible(stored: StoredPlan) -> None:
-    """Of 100 from the best shares' to the axis' end, the last that is possible lies before it, and the next beyond."""
+    """A scan of 100 means up to the end of the axis finds the last possible one before it, and the next beyond."""
     kinds = set[str]()
     for seed in range(12):
         bounds = bounds_of(stored, np.eye(places_of(stored.plan))[1], 3_000, seed)

@@ -6,8 +6,8 @@ Maximum likelihood, f >= 0 and sum f = 1, by expectation maximisation from a uni
 
 It is stopped once a step gains less than .005 of log-likelihood, which is what keeps it smooth: iterated to the end it
 would show noise as peaks. That figure is the best one for every epsilon (`make bench ARGS=numbers`); that of Li et al.
-2020 grows with epsilon. Where reports tell little, one step goes as far as several (`pace_of`), and must gain as much
-as these: the factor of a share is raised to that power, and shares are made to sum to one.
+2020 grows with epsilon. One step goes as far as several if reports tell little (`pace_of`), and must gain as much. The
+factor of a share is raised to that power, and shares are made to sum to one.
 Generalised least squares, with R = diag(A f) of that fit, has the least variance among unbiased linear estimates if
 the fit is right, and is unbiased whatever it is. R is never the counts themselves: what came out rare would count more.
 Weights of even shares, the same whatever the counts are, hold as often, with up to twice the error where most numbers
