@@ -26,7 +26,8 @@ def test_the_search_finds_the_first_place_wherever_it_begins() -> None:
             asked.append(place)
             return place >= first
 
-        assert _first(last, holds, near) == min(first, last)
+        low = coins.randrange(last + 1)
+        assert _first(low, last, holds, near) == min(max(first, low), last)
         assert len(asked) <= 2 * last.bit_length() + 2
         tried += all(0 <= place <= last for place in asked)
     assert tried == 5_000

@@ -426,14 +426,8 @@ class Statistics:
         return {name: self._scores(QUANTILES[name]) for name in asked if name in QUANTILES}
 
     def _scores(self, probability: float) -> Floats:
-        above = self._up_to - probability * self.places.is_number
+        above = self.places.up_to - probability * self.places.is_number
         return np.asarray((above @ self.fit.raw) / np.maximum(self.fit.std_error(above), 1e-12))
-
-    @cached_property
-    def _up_to(self) -> Floats:
-        """For each place of numbers, the functional of the share up to there."""
-        places = self.places
-        return np.tril(np.ones((places.numbers, places.numbers + len(places.others))))
 
     def _alpha(self, together: int) -> float:
         """Return how often an interval may miss, of so many that hold together."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, nnls
 
+from dither_aggregator.analysis.numeric import bounds as bounds_module
 from dither_aggregator.analysis.numeric.bounds import HEAVY, Bounds, Nearest, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import channel_of
 from dither_aggregator.analysis.numeric.fit import fit
@@ -131,6 +132,77 @@ def test_the_nearest_shares_are_those_of_a_solver_that_begins_anew(stored: Store
                 assert own == pytest.approx(other, rel=1e-8, abs=1e-7)
 
 
+@PLANS
+@pytest.mark.parametrize("n", [3_000, 200_000])
+def test_an_end_that_is_reckoned_is_that_of_a_solver_with_heavier_sums(stored: StoredPlan, n: int) -> None:
+    """Both sums hold exactly there; beside weights of 1e3 as in `Nearest` shares gain a millionth of the distance."""
+    bounds = bounds_of(stored, spread(places_of(stored.plan)), n, 6)
+    lower, upper, is_number = values_of(bounds)
+    root, raw, ones = bounds.fit.root, bounds.fit.raw, np.ones(len(lower))
+    weight = 100 * HEAVY * float(np.abs(root).max())
+
+    def squares(*sums: Floats) -> float:
+        rows, wanted = [root, *(weight * each for each in sums)], [*(root @ raw), weight, *[0.0] * (len(sums) - 1)]
+        return float(nnls(np.vstack(rows), np.array(wanted))[1] ** 2)
+
+    for values in (-lower, upper):
+        mean = bounds.largest_mean(values, float(values[is_number > 0].max()))
+        assert mean is not None
+        zero = values - mean * is_number
+        distance = np.sqrt(squares(ones, zero / np.abs(zero).max()) - squares(ones))
+        assert distance == pytest.approx(Z, rel=1e-6)
+        assert bounds.strict(zero) == pytest.approx(Z, rel=1e-4)
+
+
+def test_an_end_is_reckoned_with_what_answers_of_few_devices_widen() -> None:
+    once = bounds_of(FRESH, spread(places_of(FRESH.plan)), 20_000, 7)
+    bounds = Bounds(once.fit.repeated(None, 7), Z)
+    lower, upper, is_number = values_of(bounds)
+    for values in (-lower, upper):
+        mean = bounds.largest_mean(values, float(values[is_number > 0].max()))
+        assert mean is not None
+        functional = values - mean * is_number
+        assert bounds.fit.widening(functional, Z) > 1
+        assert bounds.strict(functional) == pytest.approx(Z, rel=1e-4)
+
+
+@PLANS
+def test_no_mean_beyond_an_end_is_possible(stored: StoredPlan) -> None:
+    """A scan of 100 means up to the end of the axis finds the last possible one before it, and the next beyond."""
+    kinds = set[str]()
+    for seed in range(12):
+        bounds = bounds_of(stored, np.eye(places_of(stored.plan))[1], 3_000, seed)
+        lower, upper, is_number = values_of(bounds)
+        low, high = ratio_bounds(bounds, lower, upper, is_number)
+        for end, values in ((-low, -lower), (high, upper)):
+            top = float(values[is_number > 0].max())
+            inside = float(values @ bounds.nearest / (is_number @ bounds.nearest))
+            means = np.linspace(inside, top, 100)
+            possible = np.flatnonzero([bounds.distance(values - mean * is_number) <= Z for mean in means[1:]])
+            last = int(possible[-1]) + 1 if len(possible) else 0
+            assert means[last] <= end + 2e-3 * abs(end - inside)
+            assert last == 99 or end <= means[last + 1]
+            strict = bounds.largest_mean(values, top)
+            kinds.add("top" if end == top else "strict" if end == strict else "wald")
+    assert kinds >= {"strict", "wald"}
+
+
+@PLANS
+def test_ends_that_are_searched_are_those_that_are_reckoned(
+    stored: StoredPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in (3_000, 100_000):
+        bounds = bounds_of(stored, spread(places_of(stored.plan)), n, 8)
+        lower, upper, is_number = values_of(bounds)
+        reckoned = ratio_bounds(bounds, lower, upper, is_number)
+        with monkeypatch.context() as patch:
+            patch.setattr(bounds_module, "TURNS", 0)
+            searched = ratio_bounds(Bounds(bounds.fit, Z), lower, upper, is_number)
+        width = reckoned[1] - reckoned[0]
+        assert searched == pytest.approx(reckoned, abs=2e-3 * width)
+        assert searched != reckoned
+
+
 def test_a_mean_does_not_depend_on_rounding_where_no_share_is_negative() -> None:
     """Then raw shares are the best ones, and Wald's interval counts, whichever is larger in the last digit."""
     fitted = bounds_of(FRESH, np.full(places_of(FRESH.plan), 1 / places_of(FRESH.plan)), 1_000_000, 3).fit
@@ -140,6 +212,6 @@ def test_a_mean_does_not_depend_on_rounding_where_no_share_is_negative() -> None
         bounds = Bounds(replace(fitted, raw=fitted.raw + off * np.arange(len(fitted.raw))), Z)
         lower, upper, is_number = values_of(bounds)
         ends.append(ratio_bounds(bounds, lower, upper, is_number))
-        assert bounds.distance(lower - ends[-1][1]) <= bounds._strict(lower - ends[-1][1])
+        assert bounds.distance(lower - ends[-1][1]) <= bounds.strict(lower - ends[-1][1])
     assert ends[0] == pytest.approx(ends[1], rel=1e-9)
     assert ends[2] == pytest.approx(ends[1], rel=1e-9)

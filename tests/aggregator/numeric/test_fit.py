@@ -165,6 +165,37 @@ def test_channels_are_fitted_together_as_they_are_one_by_one(stored: StoredPlan,
         assert most_likely_of(drawn) == pytest.approx(np.array([most_likely(each) for each in drawn]), abs=1e-13)
 
 
+@pytest.mark.parametrize("epsilon", ["0.5", "1", "2", "8"])
+def test_long_steps_end_where_short_ones_do(epsilon: str) -> None:
+    """And none loses likelihood: a long step is as sure as a short one. At epsilon 8 both are the same."""
+    stored = stored_number("low = 0\nhigh = 60\nbuckets = 30", epsilon=epsilon)
+    places, rng = places_of(stored.plan), np.random.default_rng(8)
+    pace = 1.0
+    for truth in (spread(places), np.eye(places)[2], np.linspace(1, 2, places) / np.linspace(1, 2, places).sum()):
+        for n in (3_000, 1_000_000):
+            tally = draw_numbers(stored.plan, truth, n, rng)
+            channel = channel_of(stored.plan, tally.counts, tally.n)
+            pace = fit_module.pace_of(channel.law)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(fit_module, "pace_of", lambda law: 1.0)
+                patch.setattr(fit_module, "STEPS_MAX", 100_000)
+                short = likelihood(channel, most_likely(channel))
+            assert likelihood(channel, most_likely(channel)) == pytest.approx(short, abs=fit_module.GAIN * (pace + 1))
+            path = [np.full(places, 1 / places)]
+            for steps in range(1, 40):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(fit_module, "STEPS_MAX", steps)
+                    patch.setattr(fit_module, "GAIN", -np.inf)
+                    path.append(most_likely(channel))
+            gains = np.diff([likelihood(channel, shares) for shares in path])
+            assert gains.min() > -1e-12 * n
+    assert pace == pytest.approx(np.tanh(float(epsilon) / 2) ** -2, rel=0.05)
+
+
+def likelihood(channel: NumberChannel, shares: Floats) -> float:
+    return float(channel.counts @ np.log(channel.law @ shares))
+
+
 @FORMS
 def test_likeliest_shares_are_shares(stored: StoredPlan) -> None:
     """Also of counts that are zero nearly everywhere: each cell sent one symbol alone."""

@@ -27,7 +27,9 @@ STEPS_MAX = 40
 TURNS = 30
 """So many guesses which places are empty are made at most; mostly there are four."""
 CLOSE = 1e-3
-"""A bound is found when its distance from the counts is that close to z, in standard errors."""
+"""A bound that is searched is found when its distance from the counts is that close to z, as a part of it."""
+SAME = 1e-12
+"""A bound that is reckoned is found when no more than this part of the axis' end is left between two of its turns."""
 TINY = 1e-12
 """A standard error that is zero but for rounding."""
 
@@ -50,31 +52,47 @@ class Bounds:
 
     def distance(self, functional: Floats) -> float:
         """Return how far away it is, in standard errors, that a functional, float64[places], below zero reaches it."""
-        return min(self._strict(functional), float(self._wald(functional)))
+        strict = self.strict(functional)
+        return min(strict, self.wald(functional)) if self.counts_beyond(functional) else strict
+
+    def largest_mean(self, values: Floats, top: float) -> float | None:
+        """Return the largest mean of values, none above `top`, that is not strictly too far; None if no way is short.
+
+        The mean is over the places of numbers; at others a value is zero.
+        """
+        is_number = self.fit.channel.places.is_number
+        least = self._least_distance[1] ** 2
+
+        def reach(mean: float) -> float:
+            return least + (self.z * self.fit.widening(values - mean * is_number, self.z)) ** 2
+
+        return self._nearest.largest_mean(self.nearest > 0, values, is_number, top, reach)
 
     def may_be(self, functional: Floats) -> bool:
         """Tell whether some of the shares make a functional zero or more."""
-        return bool(functional @ self.nearest >= 0) or self._strict(functional) <= self.z
+        return bool(functional @ self.nearest >= 0) or self.strict(functional) <= self.z
 
-    def may_be_unbound(self, functionals: Floats) -> npt.NDArray[np.bool_]:
-        """Tell of which functionals, float64[count, places], Wald's interval says that they may be zero or more."""
-        return self._wald(functionals) <= self.z
-
-    def _strict(self, functional: Floats) -> float:
+    def strict(self, functional: Floats) -> float:
         """Return sqrt(D - min D) of the best shares at which a functional is zero."""
         _, distance = self._nearest.at(functional)
         return sqrt(max(distance**2 - self._least_distance[1] ** 2, 0.0)) / self.fit.widening(functional, self.z)
 
-    def _wald(self, functionals: Floats) -> Floats:
-        """Return how far below zero `raw` has them; infinite where the best shares have more of them.
+    def wald(self, functional: Floats) -> float:
+        """Return how far below zero `raw` has it, in standard errors."""
+        error = float(self.fit.std_error(functional, self.z))
+        return max(-float(functional @ self.fit.raw), 0.0) / max(error, TINY)
+
+    def counts_beyond(self, functionals: Floats) -> npt.NDArray[np.bool_]:
+        """Tell of which functionals, float64[..., places], `raw` has more than the best shares: Wald's interval counts.
 
         If no raw share is negative, raw shares are the best ones: rounding must not decide which of the two have more.
         """
-        estimates = functionals @ self.fit.raw
-        away = np.maximum(-estimates, 0.0) / np.maximum(self.fit.std_error(functionals, self.z), TINY)
-        if self.fit.raw.min() >= 0:
-            return away
-        return np.where(estimates > functionals @ self.nearest, away, np.inf)
+        return np.asarray((functionals @ self.farther > 0) | (self.fit.raw.min() >= 0))
+
+    @cached_property
+    def farther(self) -> Floats:
+        """`raw` less the best shares."""
+        return np.asarray(self.fit.raw - self.nearest)
 
     @cached_property
     def _nearest(self) -> "Nearest":
@@ -100,12 +118,13 @@ class Nearest:
 
         self._lapack, self._root, self._raw = lapack, fit.root, fit.raw
         self._weight = HEAVY * float(np.abs(fit.root).max())
-        self._products = fit.root.T @ fit.root
+        self._products = fit.precision
         self._close = TINY * float(np.abs(self._products).max())
         self._target = self._products @ fit.raw
+        self._root_raw = fit.root @ fit.raw
         self._sides = np.stack([self._target, np.ones_like(fit.raw)], axis=1)
         self._held = fit.raw > 0
-        self._solved_for = b""
+        self._solved_for = self._swept_for = b""
         self._factor: Floats = self._products
 
     def at(self, zero: Floats | None = None) -> tuple[Floats, float]:
@@ -126,6 +145,58 @@ class Nearest:
             self._held = self._held != wrong
         return self._from_nothing(scaled)
 
+    def largest_mean(
+        self,
+        held: npt.NDArray[np.bool_],
+        values: Floats,
+        is_number: Floats,
+        top: float,
+        reach: Callable[[float], float],
+    ) -> float | None:
+        """Return the largest mean t of values, `top` at most, at which the least distance is sqrt(reach(t)).
+
+        None where no guess fits after TURNS of them; `held` is the first. If it is known which places are empty, the
+        least squares are D + (a - t b)^2 / (p - 2 t q + t^2 r), with D, a and b those of the nearest shares without a
+        mean: t is the root of a quadratic equation, as in Fieller's intervals of ratios (1954). Here both sums hold
+        without any residual.
+        """
+        self._held, mean, shares = held, top, np.zeros(len(held))
+        sides = np.stack([*self._sides.T, values, is_number], axis=1)
+        for _ in range(TURNS):
+            if not self._factored():
+                return None
+            own = sides.take(self._places, 0)
+            solved = self._lapack.dpotrs(self._factor, own)[0]
+            (_, sum_free, _, _), (_, stiff, *by_sum), (of_values, _, p, q), (of_numbers, _, _, r) = (
+                solved.T @ own
+            ).tolist()
+            pull = (sum_free - 1) / stiff
+            scale = p + r * max(top**2, mean**2)
+            a, b = of_values - pull * by_sum[0], of_numbers - pull * by_sum[1]
+            p, q, r = p - by_sum[0] ** 2 / stiff, q - by_sum[0] * by_sum[1] / stiff, r - by_sum[1] ** 2 / stiff
+            shares.fill(0.0)
+            shares[self._places] = solved[:, 0] - pull * solved[:, 1]
+            away = self._root @ shares - self._root_raw
+            left, before = max(reach(mean) - float(away @ away), 0.0), mean
+            square, middle = b**2 - left * r, a * b - left * q
+            if square > 0:
+                mean = min((middle + sqrt(max(middle**2 - square * (a**2 - left * p), 0.0))) / square, top)
+            else:
+                mean = top
+            spread = p - 2 * mean * q + mean**2 * r
+            if spread <= SAME * scale and mean < top:  # all that are held have one mean: let in what has more
+                self._held = self._held | (values > mean * is_number)
+                continue
+            pulled = (a - mean * b) / spread if spread > 0 else 0.0
+            pulls = np.array([1.0, pulled * (by_sum[0] - mean * by_sum[1]) / stiff - pull, -pulled, pulled * mean])
+            shares[self._places] = solved @ pulls
+            wrong = np.where(self._held, shares < 0, self._products @ shares - sides @ pulls < -self._close)
+            if wrong.any():
+                self._held = self._held != wrong
+            elif abs(mean - before) <= SAME * abs(top):
+                return mean
+        return None
+
     def _from_nothing(self, zero: Floats | None) -> tuple[Floats, float]:
         """Return the same without a guess."""
         from scipy.optimize import nnls
@@ -134,7 +205,7 @@ class Nearest:
         sums = [np.ones_like(self._raw), *([] if zero is None else [zero])]
         rows, wanted = np.vstack([self._root, *(self._weight * each for each in sums)]), np.zeros(len(sums))
         wanted[0] = self._weight
-        shares, distance = nnls(rows, np.append(self._root @ self._raw, wanted))
+        shares, distance = nnls(rows, np.append(self._root_raw, wanted))
         return shares, float(distance)
 
     def _solve(self, zero: Floats | None) -> tuple[Floats, Sequence[float]] | None:
@@ -142,15 +213,12 @@ class Nearest:
 
         None where no place is held, or too nearly the same is told of some.
         """
-        if (held := self._held.tobytes()) != self._solved_for:
-            self._solved_for, self._places = held, self._held.nonzero()[0]
-            among = self._products.take(self._places, 0).take(self._places, 1)
-            self._factor, fault = self._lapack.dpotrf(among) if len(among) else (among, 1)
-            if fault:
-                self._solved_for = b""
-                return None
+        if not self._factored():
+            return None
+        if self._swept_for != self._solved_for:
             self._free, self._by_sum = self._lapack.dpotrs(self._factor, self._sides.take(self._places, 0))[0].T
             self._sums = float(self._free.sum()), float(self._by_sum.sum())
+            self._swept_for = self._solved_for
         shares, soft = np.zeros(len(self._raw)), self._weight**-2
         beyond, stiff = self._sums[0] - 1, self._sums[1] + soft
         if zero is None:
@@ -165,6 +233,18 @@ class Nearest:
         shares[self._places] = self._free - pull * self._by_sum - pull_zero * by_zero
         return shares, (pull, pull_zero)
 
+    def _factored(self) -> bool:
+        """Prepare the equation of the places that are held; return false where there is none that can be solved."""
+        if (held := self._held.tobytes()) == self._solved_for:
+            return True
+        self._solved_for, self._places = b"", self._held.nonzero()[0]
+        among = self._products.take(self._places, 0).take(self._places, 1)
+        self._factor, fault = self._lapack.dpotrf(among) if len(among) else (among, 1)
+        if fault:
+            return False
+        self._solved_for = held
+        return True
+
 
 def ratio_bounds(bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats) -> tuple[float, float]:
     """Return the bounds of a mean: values between `lower` and `upper` at each place, over the places of numbers."""
@@ -173,26 +253,49 @@ def ratio_bounds(bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats
 
 
 def _largest(bounds: Bounds, values: Floats, is_number: Floats) -> float:
-    """Return the largest mean of values that some of the shares have: where its distance reaches z."""
+    """Return the largest mean of values that some of the shares have, or that Wald's interval reaches."""
+    nearest, top = bounds.nearest, float(values[is_number > 0].max())
+    inside = float(values @ nearest / max(float(nearest @ is_number), TINY))
+    if inside >= top:
+        return top
 
     def at(mean: float) -> Floats:
-        return np.where(is_number > 0, values - mean, 0.0)
+        return np.asarray(values - mean * is_number)
 
-    top = float(values[is_number > 0].max())
-    nearest = bounds.nearest
-    inside = float(values[is_number > 0] @ nearest[is_number > 0] / max(float(nearest @ is_number), 1e-12))
-    if inside >= top or (beyond := bounds.distance(at(top))) <= bounds.z:
+    z, counts_at_top = bounds.z, bounds.counts_beyond(at(top))
+    if counts_at_top and bounds.wald(at(top)) <= z:
         return top
-    outside = top
-    within, so_far = inside, 0.0
+    strict = bounds.largest_mean(values, top)
+    if strict is None:
+        beyond = bounds.distance(at(top))
+        return top if beyond <= z else _reached(bounds.distance, at, z, (inside, 0.0), (top, beyond))
+    counts = bounds.counts_beyond(at(strict))
+    if not (counts or counts_at_top) or (so_far := bounds.wald(at(strict))) >= z:
+        return strict
+    beyond = bounds.wald(at(top))
+    wald = top if beyond <= z else _reached(bounds.wald, at, z, (strict, so_far), (top, beyond))
+    if bounds.counts_beyond(at(wald)):
+        return wald
+    return float(values @ bounds.farther / (is_number @ bounds.farther)) if counts else strict
+
+
+def _reached(
+    distance: Callable[[Floats], float],
+    at: Callable[[float], Floats],
+    z: float,
+    inner: tuple[float, float],
+    outer: tuple[float, float],
+) -> float:
+    """Return the mean at which a distance is z, between two, one nearer and one farther, each with its distance."""
+    (within, so_far), (outside, beyond) = inner, outer
     for _ in range(STEPS_MAX):
         # A secant, kept away from the ends: the distance is nearly a line.
-        part: float = (bounds.z - so_far) / (beyond - so_far)
+        part: float = (z - so_far) / (beyond - so_far)
         tried = within + float(np.clip(part, 0.02, 0.98)) * (outside - within)
-        away = bounds.distance(at(tried))
-        if abs(away - bounds.z) <= CLOSE * bounds.z:
+        away = distance(at(tried))
+        if abs(away - z) <= CLOSE * z:
             return tried
-        if away <= bounds.z:
+        if away <= z:
             within, so_far = tried, away
         else:
             outside, beyond = tried, away
@@ -204,25 +307,27 @@ def quantile_bounds(bounds: Bounds, probability: float) -> tuple[int, int]:
 
     It may lie at a place where some of the shares have at least `probability` up to there, and others at most that
     below it. Both get the easier to reach, or the harder, the higher the place; but not of `raw`, which may have
-    negative shares: by Wald's interval the first such place is looked for, or the last. The search begins where that
-    interval ends, which is near: each place that is tried costs a fit.
+    negative shares: the first place that Wald's interval reaches is looked for, or the last. Only beyond it are shares
+    looked for, from where Wald's interval around `raw` would end, which is near: each place that is tried costs a fit.
     """
-    fit, places = bounds.fit, bounds.fit.channel.places
-    up_to = np.tril(np.ones((places.numbers, len(places.is_number)))) - probability * places.is_number
-    scores = (up_to @ fit.raw) / np.maximum(fit.std_error(up_to, bounds.z), TINY)
+    fit, places, z = bounds.fit, bounds.fit.channel.places, bounds.z
+    up_to = places.up_to - probability * places.is_number
+    scores = ((up_to @ fit.raw) / np.maximum(fit.std_error(up_to, z), TINY))[:-1]
     last = places.numbers - 1
-    lowest = _first(last, lambda place: bounds.may_be(up_to[place]), near=int((scores < -bounds.z).sum()))
-    highest = _first(last, lambda place: not bounds.may_be(-up_to[place]), near=int((scores <= bounds.z).sum()))
-    above, below = (np.flatnonzero(bounds.may_be_unbound(each[:-1])) for each in (up_to, -up_to))
-    return min([lowest, *above[:1].tolist()]), max([highest, *(below[-1:] + 1).tolist()])
+    reached = np.flatnonzero(bounds.counts_beyond(up_to[:-1]) & (scores >= -z))
+    left = np.flatnonzero(bounds.counts_beyond(-up_to[:-1]) & (scores <= z))
+    first_reached, last_left = int(min([last, *reached[:1]])), int(max([0, *(left[-1:] + 1)]))
+    lowest = _first(0, first_reached, lambda place: bounds.may_be(up_to[place]), near=int((scores < -z).sum()))
+    highest = _first(last_left, last, lambda place: not bounds.may_be(-up_to[place]), near=int((scores <= z).sum()))
+    return lowest, highest
 
 
-def _first(last: int, holds: Callable[[int], bool], near: int) -> int:
-    """Return the first place at which something holds that holds from there on; the last one if it is not before.
+def _first(low: int, high: int, holds: Callable[[int], bool], near: int) -> int:
+    """Return the first place from `low` on at which something holds that holds from there on, `high` at most.
 
     The steps away from the place that is tried first double, until halves of what is left are smaller.
     """
-    low, high, tried, step = 0, last, near, 1
+    tried, step = near, 1
     while low < high:
         tried = min(max(tried, low), high - 1)
         if holds(tried):

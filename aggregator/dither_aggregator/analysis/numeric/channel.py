@@ -59,6 +59,11 @@ class Places:
         """1 for each place of numbers, then 0 for each other one."""
         return np.repeat([1.0, 0.0], [self.numbers, len(self.others)])
 
+    @cached_property
+    def up_to(self) -> Floats:
+        """For each place of numbers, the functional of the share up to there, float64[numbers, places]."""
+        return np.tril(np.ones((self.numbers, len(self.is_number))))
+
 
 @dataclass(frozen=True)
 class NumberChannel:

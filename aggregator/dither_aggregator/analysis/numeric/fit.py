@@ -6,7 +6,8 @@ Maximum likelihood, f >= 0 and sum f = 1, by expectation maximisation from a uni
 
 It is stopped once a step gains less than .005 of log-likelihood, which is what keeps it smooth: iterated to the end it
 would show noise as peaks. That figure is the best one for every epsilon (`make bench ARGS=numbers`); that of Li et al.
-2020 grows with epsilon.
+2020 grows with epsilon. One step goes as far as several if reports tell little (`pace_of`), and must gain as much. The
+factor of a share is raised to that power, and shares are made to sum to one.
 Generalised least squares, with R = diag(A f) of that fit, has the least variance among unbiased linear estimates if
 the fit is right, and is unbiased whatever it is. R is never the counts themselves: what came out rare would count more.
 Weights of even shares, the same whatever the counts are, hold as often, with up to twice the error where most numbers
@@ -74,10 +75,15 @@ class NumberFit:
         return self.once if self.further is None else self.once + self.further
 
     @cached_property
+    def precision(self) -> Floats:
+        """The inverse of `spread`: (f - raw)' of it (f - raw) is the distance of shares f from the counts."""
+        own = self.information if self.further is None else np.linalg.inv(self.spread)
+        return np.asarray(own, dtype=np.float64)
+
+    @cached_property
     def root(self) -> Floats:
         """U, float64[places, places], with |U (f - raw)|^2 the distance of shares f from the counts, a chi-square."""
-        root: Floats = np.linalg.cholesky(self.information if self.further is None else np.linalg.inv(self.spread)).T
-        return root
+        return np.asarray(np.linalg.cholesky(self.precision).T, dtype=np.float64)
 
     def repeated(self, memo: MemoizedPure | None, repeats: int) -> "NumberFit":
         """Return the fit of reports of which one device may have sent so many, with what that adds at most.
@@ -147,8 +153,9 @@ def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
     """Return the fit whose weights are best for these shares."""
     law, n, rates = channel.law, channel.n, channel.counts / channel.n
     expected = law @ (shares * (1 - START) + START / len(shares))
-    weighted = law / expected[:, np.newaxis]
-    information = law.T @ weighted
+    even = law / np.sqrt(expected)[:, np.newaxis]
+    information = even.T @ even  # half the work of a product of two
+    weighted = even / np.sqrt(expected)[:, np.newaxis]
     inverse = np.linalg.inv(information)
     inverse = (inverse + inverse.T) / 2
     weights = weighted @ inverse
@@ -157,19 +164,8 @@ def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
 
 
 def most_likely(channel: NumberChannel) -> Floats:
-    """Return the shares at which a step gains less than GAIN of log-likelihood, or those after STEPS_MAX of them."""
-    # Noise of a release may make a count negative, which no law explains.
-    law, counts = channel.law, np.maximum(channel.counts, 0).astype(np.float64)
-    shares = np.full(law.shape[1], 1 / law.shape[1])
-    last = -np.inf
-    for _ in range(STEPS_MAX):
-        expected = law @ shares
-        likelihood = float(counts @ np.log(expected))
-        if likelihood - last < GAIN:
-            break
-        last = likelihood
-        shares = shares * (law.T @ (counts / expected)) / channel.n
-    return shares
+    """Return the shares from which a step gains less than GAIN of log-likelihood, or those after STEPS_MAX of them."""
+    return np.asarray(most_likely_of([channel])[0])
 
 
 def most_likely_of(channels: Sequence[NumberChannel]) -> Floats:
@@ -177,9 +173,10 @@ def most_likely_of(channels: Sequence[NumberChannel]) -> Floats:
 
     They are of one plan, and each has reports of all cells: then their laws differ by a factor a row alone, which a
     step does not see. Log-likelihood is concave: a step gains at least the slope where it ends times its length, and
-    logarithms are taken only where that is less than GAIN.
+    logarithms are taken only where that is less than it must gain.
     """
-    law = channels[0].law
+    law, pace = channels[0].law, pace_of(channels[0].law)
+    # Noise of a release may make a count negative, which no law explains.
     counts = np.maximum([each.counts for each in channels], 0).astype(np.float64)
     n = np.array([[each.n] for each in channels], dtype=np.float64)
     found, left = np.full((len(channels), law.shape[1]), 1 / law.shape[1]), np.arange(len(channels))
@@ -188,17 +185,32 @@ def most_likely_of(channels: Sequence[NumberChannel]) -> Floats:
         expected = shares @ law.T
         slopes = (counts / expected) @ law
         if step:
-            ends = ((shares - before) * slopes).sum(axis=1) < GAIN
+            ends = ((shares - before) * slopes).sum(axis=1) < GAIN * pace
             some = np.flatnonzero(ends)
             gains = counts[some] * (np.log(expected[some]) - np.log(was_expected[some]))
-            ends[some] = gains.sum(axis=1) < GAIN
+            ends[some] = gains.sum(axis=1) < GAIN * pace
             if ends.any():
-                found[left[ends]] = shares[ends]
+                found[left[ends]] = before[ends]
                 left, counts, n, shares, slopes, expected = (
                     each[~ends] for each in (left, counts, n, shares, slopes, expected)
                 )
         if not len(left):
             break
-        before, was_expected, shares = shares, expected, shares * slopes / n
+        before, was_expected = shares, expected
+        shares = shares * (slopes / n) ** pace
+        shares /= shares.sum(axis=1, keepdims=True)
     found[left] = shares
     return found
+
+
+def pace_of(law: Floats) -> float:
+    """Return as how many steps one may count, at least 1: the more alike the laws of all answers are, the more.
+
+    Near its end a step of expectation maximisation leaves of each deviation the part that reports do not tell, and that
+    is at least 1 - ((r - 1) / (r + 1))^2 of it where no answer makes an output r times as likely as another does.
+    """
+    most, least = law.max(axis=1), law.min(axis=1)
+    if not least.all():
+        return 1.0
+    ratio = float((most / least).max())
+    return ((ratio + 1) / max(ratio - 1, TINY)) ** 2
