@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 import pytest
@@ -24,17 +24,7 @@ from dither_aggregator.analysis.decoding.equations import (
 from dither_aggregator.analysis.inference import Z
 from tests.benchmarks import rappor
 from tests.benchmarks.rappor import CASES, HALF_MISSING, Case, Draw, draw, draw_case, map_of
-from tests.support.decoding import (
-    LOOSE,
-    SHARES,
-    TENFOLD,
-    TYPICAL,
-    Floats,
-    column,
-    drawn,
-    expected_tally,
-    names,
-)
+from tests.support.decoding import LOOSE, SHARES, TENFOLD, TYPICAL, Floats, column, drawn, expected_tally, names
 from tests.support.soaking import SOAK, scaled, thinned
 
 SEEDS = 10
@@ -63,7 +53,7 @@ FEW_OF_HALF = replace(HALF_MISSING, channel=rappor.channel_of(16, 2, 128, f=0.5,
 
 @pytest.mark.parametrize(
     "case",
-    thinned([TYPICAL, LOOSE, HALF_MISSING, FEW_OF_LOOSE, FEW_OF_HALF, replace(LOOSE, n=2_000)], 0, 1, 2, 3, 4),
+    thinned([TYPICAL, LOOSE, HALF_MISSING, FEW_OF_LOOSE, FEW_OF_HALF, replace(LOOSE, n=2_000)], 0, 2, 3, 4),
     ids=lambda case: str(case.name),
 )
 def test_intervals_hold(case: Case) -> None:
@@ -128,17 +118,17 @@ def test_intervals_hold_where_much_is_unlisted_and_candidates_outnumber_equation
 
 
 def test_a_fit_that_went_astray_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many, as often wrong by chance; the fit is noise."""
+    """The fit is noise; 2 seeds of 420 candidates: 95 % within 3.8 points, 5 standard deviations, false alarms 6e-7."""
 
     def astray(equations: Equations, training: Floats, start: Passed | None = None) -> Passed:
         passed = pass_messages(equations, training, start)
         return replace(passed, shares=np.random.default_rng(1).random(passed.shares.shape))
 
     monkeypatch.setattr(decoder, "pass_messages", astray)
-    assert abs(np.mean(np.abs([off_of_a_long_list(seed)[0] for seed in range(6)]) < Z) - 0.95) < 0.022
+    assert abs(np.mean(np.abs([off_of_a_long_list(seed)[0] for seed in range(2)]) < Z) - 0.95) < 0.038
 
 
-@pytest.mark.parametrize("cohorts", [5, 20, 64])
+@pytest.mark.parametrize("cohorts", [5, 20])
 def test_no_fit_has_seen_the_cohorts_that_its_residuals_are_of(monkeypatch: pytest.MonkeyPatch, cohorts: int) -> None:
     """Other reports of one part's cohorts leave that part's fits the same to the bit, and change all others.
 
@@ -165,10 +155,12 @@ def drawn_once(case: Case, seed: int) -> Draw:
     return draw_case(case, seed)
 
 
-def far_off(case: Case, seeds: int) -> int:
-    """How many estimates are more than 3 standard errors off, over the seeds."""
+def far_off(case: Case, seeds: int, most: float = inf) -> int:
+    """How many estimates are more than 3 standard errors off, over the seeds until there are `most`."""
     far = 0
     for seed in range(seeds):
+        if far >= most:
+            break
         draw_ = drawn_once(case, seed)
         decoded = decode(draw_.tally, draw_.candidates, draw_.bits, case.channel)
         far += int((np.abs(column(decoded, "estimate") - draw_.truth) > 3 * column(decoded, "std_error")).sum())
@@ -193,10 +185,10 @@ def test_fitting_and_estimating_on_the_same_cohorts_would_be_caught(monkeypatch:
         return pass_messages(equations, 1 - training)
 
     monkeypatch.setattr(decoder, "pass_messages", of_the_same)
-    assert far_off(TOLD_WELL, FAR_SEEDS) >= FAR_MAX
+    assert far_off(TOLD_WELL, FAR_SEEDS, FAR_MAX) >= FAR_MAX
 
 
-@pytest.mark.parametrize("case", [TYPICAL, LOOSE], ids=lambda case: str(case.name))
+@pytest.mark.parametrize("case", thinned([TYPICAL, LOOSE], 0), ids=lambda case: str(case.name))
 def test_found_intervals_hold_and_few_are_false(case: Case) -> None:
     """10 seeds of about 90 found ones, of which 5 % may be false and 5 % may miss: both stay below 9 %, 5 standard
     deviations above, false alarms 3e-7."""
@@ -212,7 +204,7 @@ def test_what_the_list_misses_is_measured() -> None:
     assert abs(np.mean([score.missing for score in scores])) < 0.06
 
 
-@pytest.mark.parametrize(("k", "h", "m"), thinned([(8, 2, 128), (128, 4, 32)], 0))
+@pytest.mark.parametrize(("k", "h", "m"), thinned([(8, 2, 32), (8, 2, 128), (128, 4, 32)], 0))
 def test_the_errors_of_frequent_strings_hold_where_noise_is_weak(k: int, h: int, m: int) -> None:
     """100 seeds: the spread of what two strings have is the stated one within 25 %, 3.5 sigma, and no smaller one."""
     channel, shares = Channel(k, h, m, 0.05, 0.95), np.array([0.6, 0.4, 0.0])
@@ -224,7 +216,9 @@ def test_the_errors_of_frequent_strings_hold_where_noise_is_weak(k: int, h: int,
     assert (errors[:, :2].std(axis=0) > 1.2 * np.sqrt(independent)).all()
 
 
-@pytest.mark.parametrize("case", [TYPICAL, LOOSE, TENFOLD, HALF_MISSING], ids=lambda case: str(case.name))
+@pytest.mark.parametrize(
+    "case", thinned([TYPICAL, TENFOLD, HALF_MISSING, LOOSE], 0, 1, 2), ids=lambda case: str(case.name)
+)
 def test_the_proportion_is_nearer_to_the_truth_than_the_originals(case: Case) -> None:
     """3 seeds; the benchmark has all cases and 20."""
     assert np.mean([score.tv for score in scores_of(case, 3)]) < case.original.tv + 0.02
@@ -242,17 +236,6 @@ def test_drawn_counts_follow_their_law() -> None:
     mean, sigma = 1_000 * rate, np.sqrt(4_000 * rate / 4 * (1 - rate / 4))
     assert np.abs((counts.mean(axis=0) - mean) / sigma).max() < 6 / sqrt(300)
     assert np.mean(counts.std(axis=0) / sigma) == pytest.approx(1, abs=0.02)
-
-
-def test_the_cases_are_the_originals() -> None:
-    assert len(CASES) == 20
-    for case in CASES:
-        shares = rappor.law(case.law)
-        assert shares.sum() == pytest.approx(1)
-        assert len(draw_case(case, 1).candidates) == rappor.STRINGS - len(case.missing) + case.false
-    missing = sum(rappor.law("exp")[number - 1] for number in HALF_MISSING.missing)
-    assert missing == pytest.approx(0.5, abs=0.01)
-    assert np.argmax(rappor.law("gauss")) == 49
 
 
 FEW = Channel(64, 1, 128, 0.027, 0.51)

@@ -31,7 +31,7 @@ from tests.support.keys import STRONG
 from tests.support.machines import Machine, Site
 from tests.support.redis_servers import RedisServer
 from tests.support.registries import registry, registry_text
-from tests.support.soaking import SOAK
+from tests.support.soaking import SOAK, scaled
 from tests.support.stores import body_of
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ ID = "CanaryIdOfAnUpload"
 FORWARDED = "203.0.113.77"
 METRIC = "canary_metric"
 COOKIE = "CanaryCookie"
-HOSTILE = 150
+HOSTILE = scaled(40, 150)
 LOUD = {"DITHER_LOG_LEVEL": "debug"}
 PAGES = ("/", "/pipeline", "/metrics/dark", "/metrics/nothing", "/v1/metrics", "/v1/metrics/dark/estimates", "/nothing")
 HEALTH = ("/livez", "/readyz", "/version", "/metrics", "/nothing")

@@ -8,7 +8,6 @@ from functools import cache
 from itertools import permutations, product
 from math import fsum, prod
 from pathlib import Path
-from time import process_time
 
 import pytest
 
@@ -70,19 +69,10 @@ SMALL: list[tuple[Mechanism, int]] = [
 ]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize(("mechanism", "lasting"), SMALL, ids=str)
-def test_r_is_what_every_outcome_says(mechanism: Mechanism, lasting: int, n: int) -> None:
-    exact = by_every_outcome(symbols_of(mechanism, lasting), n)
-    assert linked_share((cells_of(mechanism, lasting),), n) == pytest.approx(float(exact), rel=1e-7)
-
-
-def test_two_unary_codes_of_thousands_of_bits_take_no_time() -> None:
-    """Nearly all of their groups are symbols that no two devices share. Multiplied with each other they took 100 s."""
-    codes = tuple(one_cell(MemoizedUnary.for_epsilon(OUE.for_epsilon(d, E2), E1)) for d in (1_999, 2_000))
-    begun = process_time()
-    assert linked_share(codes) == pytest.approx(1, abs=1e-6)
-    assert process_time() - begun < 2
+def test_r_is_what_every_outcome_says(mechanism: Mechanism, lasting: int) -> None:
+    exact = by_every_outcome(symbols_of(mechanism, lasting), 3)
+    assert linked_share((cells_of(mechanism, lasting),), 3) == pytest.approx(float(exact), rel=1e-7)
 
 
 def test_a_cohort_that_is_left_out_would_be_caught() -> None:
@@ -92,7 +82,7 @@ def test_a_cohort_that_is_left_out_would_be_caught() -> None:
 
 
 @pytest.mark.parametrize("kind", [OUE, SUE])
-@pytest.mark.parametrize(("d", "ticks"), [(3, 1), (3, 2), (4, 3)])
+@pytest.mark.parametrize(("d", "ticks"), [(3, 2), (4, 3)])
 def test_no_answer_of_a_unary_code_is_linked_more_than_is_said(kind: type[OUE | SUE], d: int, ticks: int) -> None:
     mechanism = MemoizedUnary.for_epsilon(kind.for_epsilon(d, E3, ticks), E1)
     shown = linked_share((cells_of(mechanism),), 20)
@@ -158,8 +148,7 @@ def test_the_table_of_the_pages_holds(place: int) -> None:
     assert [hundredths(each) for each in figures] == [f"{each:.2f}" for each in shown]
 
 
-@pytest.mark.parametrize("n", [2, 20, 200])
-@pytest.mark.parametrize("places", [(0, 1), (1, 2, 3), (5, 5), (0, 6, 7), (1, 8, 4, 2)])
+@pytest.mark.parametrize(("places", "n"), [((0, 1), 2), ((5, 5), 20), ((1, 8, 4, 2), 200)])
 def test_several_memos_are_their_tuple(places: tuple[int, ...], n: int) -> None:
     """The memos are independent, in the largest of their nested cohorts. Rounding is upward, by less than is said."""
     chosen = [SMALL[place] for place in places]
@@ -183,7 +172,7 @@ def test_where_nothing_lasts_there_is_no_figure() -> None:
     assert linked_share((one_cell(GRR.for_epsilon(3, E1)),)) is None
 
 
-@pytest.mark.parametrize(("public", "cohorts", "share"), [(16, 1, 0.08), (16, 128, 0.95), (2, 1, 0.01)])
+@pytest.mark.parametrize(("public", "cohorts", "share"), [(16, 128, 0.95), (2, 1, 0.01)])
 def test_a_public_value_is_a_mark_that_multiplies_with_the_cohort(public: int, cohorts: int, share: float) -> None:
     """16 values alone join .08 of 200 devices, and .95 with 128 cohorts."""
     beside = Cells((Part(GRR.for_epsilon(6, E1)),), public=public)
@@ -200,6 +189,5 @@ def test_extremes_are_shares() -> None:
     assert figure(sure) == pytest.approx(1 / 200)
     flags = [MemoizedTwoLevel.for_epsilon(GRR.for_epsilon(2, Decimal(e) / 10), E1) for e in range(11, 51)]
     assert 0.5 < figure(*flags) < 1
-    assert figure(*flags, *flags) > 0.99
     many = MemoizedUnary.for_epsilon(SUE.for_epsilon(4_000, E2, 8), E1)
     assert figure(many) == pytest.approx(1)

@@ -23,46 +23,30 @@ SMALL: list[PureMechanism] = [
 PRIORS = [Fraction(1, 1000), Fraction(1, 10), Fraction(1, 2), Fraction(99, 100)]
 
 
-def surest(mechanism: PureMechanism, prior: Fraction) -> Fraction:
-    """Return the largest posterior probability of an answer, over all reports, answers and ways to share the rest.
+def posteriors(mechanism: PureMechanism, prior: Fraction) -> list[Fraction]:
+    """Return each posterior probability of an answer, over all reports, answers and ways to share the rest.
 
     The rest lies on one other answer: a mixture of others is no better for whoever guesses.
     """
     laws = [law(mechanism, answer) for answer in answers(mechanism)]
-    return max(
+    return [
         prior * one[y] / (prior * one[y] + (1 - prior) * other[y])
         for one in laws
         for other in laws
         if other is not one
         for y in one
-    )
-
-
-@pytest.mark.parametrize("prior", PRIORS, ids=str)
-@pytest.mark.parametrize("mechanism", SMALL, ids=str)
-def test_nobody_becomes_surer_than_is_said_and_somebody_as_sure(mechanism: PureMechanism, prior: Fraction) -> None:
-    assert surest(mechanism, prior) == sure(mechanism.exp_epsilon, prior)
-
-
-def unsurest(mechanism: PureMechanism, prior: Fraction) -> Fraction:
-    """Return the smallest posterior probability of an answer, over all reports, answers and others in its place."""
-    laws = [law(mechanism, answer) for answer in answers(mechanism)]
-    return min(
-        prior * one[y] / (prior * one[y] + (1 - prior) * other[y])
-        for one in laws
-        for other in laws
-        if other is not one
-        for y in one
-    )
+    ]
 
 
 @pytest.mark.parametrize("mechanism", SMALL, ids=str)
-def test_nobody_is_talked_out_of_a_guess_further_than_is_said(mechanism: PureMechanism) -> None:
+def test_nobody_becomes_surer_or_less_sure_than_is_said_and_somebody_as_much(mechanism: PureMechanism) -> None:
     for prior in PRIORS:
-        assert unsurest(mechanism, prior) == unsure(mechanism.exp_epsilon, prior)
+        found = posteriors(mechanism, prior)
+        assert max(found) == sure(mechanism.exp_epsilon, prior)
+        assert min(found) == unsure(mechanism.exp_epsilon, prior)
 
 
-@pytest.mark.parametrize("epsilon", ["0.01", "1", "2", "8", "20"])
+@pytest.mark.parametrize("epsilon", ["0.01", "2", "20"])
 def test_no_guess_moves_further_than_is_said_and_one_as_far(epsilon: str) -> None:
     exp_epsilon = GRR.for_epsilon(2, Decimal(epsilon)).exp_epsilon
     said = moves(exp_epsilon)
@@ -91,21 +75,17 @@ def test_a_probability_is_shown_downward_and_never_as_nothing() -> None:
 
 def test_odds_of_a_smaller_epsilon_would_be_caught() -> None:
     mechanism = SMALL[0]
-    assert surest(mechanism, Fraction(1, 2)) > sure(mechanism.exp_epsilon * (1 - Fraction(1, 10**15)))
+    assert max(posteriors(mechanism, Fraction(1, 2))) > sure(mechanism.exp_epsilon * (1 - Fraction(1, 10**15)))
 
 
 @pytest.mark.parametrize(
     ("probability", "words"),
     [
-        (Fraction("0.8807970"), "88.1"),
         (Fraction("0.881"), "88.1"),
         (Fraction("0.8810000000000000000001"), "88.2"),
-        (Fraction(1, 2), "50.0"),
         (Fraction(1, 10**9), "0.1"),
-        (Fraction("0.98991"), "99.0"),
         (Fraction(99, 100), "99.0"),
         (Fraction("0.9900000000000000000001"), "above 99"),
-        (1 - Fraction(1, 10**40), "above 99"),
     ],
 )
 def test_a_probability_is_shown_upward_and_never_as_certain(probability: Fraction, words: str) -> None:
