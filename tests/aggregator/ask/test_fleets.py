@@ -169,7 +169,7 @@ FORMS = [
     line.strip()
     for line in PAGE.read_text().splitlines()
     if line.startswith("    ") and not line.strip().startswith(("clusters", "count"))
-]
+][:: scaled(2, 1)]
 
 
 def drawn_evenly(stored: StoredPlan, n: int, rng: np.random.Generator) -> Tally:

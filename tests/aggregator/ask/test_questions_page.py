@@ -2,7 +2,6 @@
 for, and a notebook reads the same.
 """
 
-import csv
 import io
 import json
 import random
@@ -113,14 +112,6 @@ def test_the_weights_make_the_estimate(one: Site) -> None:
     assert weights == {row["name"]: ("color", row["name"], 1.0) for row in of_rows["rows"]}
     spoiled = one.client.post("/v1/query", json={**body, "weights": "yes"})
     assert (spoiled.status_code, spoiled.get_json()["detail"]) == (400, "weights must be true or false")
-
-
-def test_csv_has_the_same_rows(one: Site) -> None:
-    text = one.client.get("/v1/query", query_string={"q": 'share(dark = "yes") by day', "format": "csv"}).text
-    rows = list(csv.DictReader(io.StringIO(text)))
-    known = ask(one, 'share(dark = "yes") by day')[1]["rows"]
-    assert [(row["from"], float(row["estimate"])) for row in rows] == [(row["from"], row["estimate"]) for row in known]
-    assert len(rows) == 14
 
 
 @pytest.mark.parametrize(
@@ -316,12 +307,6 @@ def test_examples_of_every_kind_can_be_asked_and_are_shown(tmp_path: Path) -> No
         assert {each.name for each in names(asking)} >= {"browser", "stability.version", "load_time"}
 
 
-def test_the_first_page_and_the_menu_lead_to_questions(one: Site) -> None:
-    html = one.client.get("/").text
-    assert html.count('href="/ask"') >= 1
-    assert re.search(r'href="/ask\?q=[^"]+"', html)
-
-
 # Any text.
 
 PIECES = (
@@ -371,7 +356,7 @@ def test_any_text_is_asked_or_refused_with_its_place(tmp_path: Path) -> None:
     asked = 0
     with sqlite_store(Registry.parse(metrics_text(KINDS, device_epsilon=400)), tmp_path) as store:
         asking = Asking(store)
-        for number in range(scaled(1_000, 60_000)):
+        for number in range(scaled(400, 60_000)):
             text = rng.choice(good)
             if number % 3 == 0:
                 text = "".join(rng.choices(PIECES, k=rng.randrange(1, 14)))

@@ -14,6 +14,7 @@ from dither_aggregator.analysis.numeric.fit import fit
 from dither_aggregator.store import StoredPlan
 from tests.aggregator.numeric.test_channel import FRESH, HIDDEN, MEMO, spread
 from tests.support.drawn_numbers import Floats, draw_numbers, places_of
+from tests.support.soaking import scaled
 
 Z = 1.96
 PLANS = pytest.mark.parametrize("stored", [FRESH, HIDDEN, MEMO], ids=["fresh", "hidden", "memoized"])
@@ -92,16 +93,10 @@ def test_a_scan_of_all_places_finds_the_same_ends_of_a_quantile(stored: StoredPl
 def test_distances_are_those_of_a_general_solver(stored: StoredPlan) -> None:
     bounds = bounds_of(stored, spread(places_of(stored.plan)), 20_000, 3)
     is_number, places = bounds.fit.channel.places.is_number, bounds.fit.channel.places.numbers
-    for at in range(places - 1):
+    for at in range(0, places - 1, scaled(4, 1)):
         functional = np.tril(np.ones((places, len(is_number))))[at] - 0.5 * is_number
         functional *= -np.sign(functional @ bounds.nearest)
         assert bounds.distance(functional) == pytest.approx(slowly(bounds, functional), rel=0.01, abs=0.02)
-
-
-def test_shares_that_fit_best_are_shares() -> None:
-    bounds = bounds_of(FRESH, np.eye(places_of(FRESH.plan))[0], 3_000, 4)
-    assert bounds.nearest.sum() == pytest.approx(1, abs=1e-5)
-    assert (bounds.nearest >= 0).all()
 
 
 @pytest.mark.parametrize("at", [0, -1], ids=["lowest", "highest"])

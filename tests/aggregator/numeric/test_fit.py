@@ -40,7 +40,7 @@ def strays(found: list[NumberFit], truth: Floats) -> float:
 
 @pytest.mark.parametrize(
     ("stored", "draws", "sigmas"),
-    thinned([(MANY_POINTS, MANY_DRAWS, MANY_SIGMAS), (FEW_POINTS, 300, SIGMAS), (MEMO, 300, SIGMAS)], 0, 2),
+    thinned([(MANY_POINTS, MANY_DRAWS, MANY_SIGMAS), (FEW_POINTS, 300, SIGMAS), (MEMO, 300, SIGMAS)], 0),
 )
 def test_least_squares_is_unbiased_where_counts_are_few(stored: StoredPlan, draws: int, sigmas: float) -> None:
     """PGR has 7 of these 3,000 reports or fewer for each point."""
@@ -128,7 +128,7 @@ def test_a_covariance_without_what_a_cells_size_explains_would_be_caught() -> No
     precise = stored_number("low = 0\nhigh = 80\nbuckets = 8", epsilon="6", memo="8")
     places, rng = places_of(precise.plan), np.random.default_rng(5)
     truth, up_to = np.repeat([0.0, 0.9, 0.1, 0.0], [3, 1, 1, places - 5]), np.tril(np.ones((places, places)))[2:-3]
-    tallies = [draw_numbers(precise.plan, truth, 20_000, rng) for _ in range(200)]
+    tallies = [draw_numbers(precise.plan, truth, 20_000, rng) for _ in range(scaled(100, 200))]
     channels = [channel_of(precise.plan, tally.counts, tally.n) for tally in tallies]
     found = np.var([fit_evenly(each).raw @ up_to.T for each in channels], axis=0, ddof=1)
     said, blind = (
@@ -149,7 +149,7 @@ def test_the_steps_end() -> None:
 
 
 @FORMS
-@pytest.mark.parametrize("steps", [fit_module.STEPS_MAX, 1, 20])
+@pytest.mark.parametrize("steps", [fit_module.STEPS_MAX, 20])
 def test_channels_are_fitted_together_as_they_are_one_by_one(stored: StoredPlan, steps: int) -> None:
     """Reports are many and few, so that fits end after different numbers of steps; a noisy count may be below zero."""
     rng = np.random.default_rng(7)

@@ -31,7 +31,7 @@ from tests.aggregator.test_readers import readers
 from tests.support.aggregators import Served, serve
 from tests.support.clocks import DAY_S, Clock
 from tests.support.registries import registry_text
-from tests.support.soaking import scaled
+from tests.support.soaking import scaled, thinned
 from tests.support.stores import fold_all
 from tests.support.waiting import wait_until
 
@@ -195,7 +195,9 @@ reading_cache.Computing._missing = lambda self, asked, make, state: missing(
 )"""
 
 
-@pytest.mark.parametrize(("planted", "words"), [(LESS_TIME, "takes too long"), (MORE_MEMORY, "more memory")])
+@pytest.mark.parametrize(
+    ("planted", "words"), thinned([(LESS_TIME, "takes too long"), (MORE_MEMORY, "more memory")], 1)
+)
 def test_a_process_over_its_limits_is_one_row_that_says_so(
     home: Path, planted: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ from tests.benchmarks.attackers import FOREIGN
 from tests.shared.test_files import hostile
 from tests.support.aggregators import ENVIRONMENT
 from tests.support.registries import registry, registry_text
+from tests.support.soaking import thinned
 from tests.support.stores import SQLitePlace
 from tests.support.waiting import wait_until
 
@@ -159,7 +160,7 @@ def test_sigusr1_ends_no_process_that_reads_registries() -> None:
     assert registry_process._forker._process is process
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", thinned([signal.SIGKILL, signal.SIGTERM], 0))
 def test_the_process_ends_with_the_server(how: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "metrics.toml").write_text(registry_text(), encoding="utf-8")
     code = (

@@ -158,7 +158,7 @@ def test_a_busy_process_lives_through_any_number_of_sigusr1() -> None:
     try:
         assert process.stdout
         assert process.stdout.readline() == "up\n"
-        for _ in range(scaled(15, 40)):
+        for _ in range(scaled(8, 40)):
             process.send_signal(signal.SIGUSR1)
             _read_stack(process.stderr)
     finally:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser
 
 from dither_aggregator.analysis.functional import Functionals
 from dither_aggregator.publishing import releases
@@ -21,7 +20,7 @@ from dither_shared.registry import Registry
 from dither_shared.releases import ReleaseNoise
 from dither_shared.rng import keyed_rng
 from tests.support.aggregators import dither, sqlite_store
-from tests.support.browsing import AXE, CONTRAST_MIN, LOOK, a_tab, check_looks, check_widths
+from tests.support.browsing import AXE, CONTRAST_MIN, LOOK
 from tests.support.clocks import DAY_S, Clock
 from tests.support.firefox import firefox
 from tests.support.laws import pure
@@ -50,7 +49,7 @@ NAMES = tuple(f"model {number}" for number in range(263))
 
 @pytest.mark.parametrize(
     ("values", "color", "reports", "factor"),
-    [(("red", "green"), "", 1, 1.00), (NAMES, 'mechanism = "pgr"', 1, 1.02), (NAMES, 'mechanism = "pgr"', 9, 2.06)],
+    [(("red", "green"), "", 1, 1.00), (NAMES, 'mechanism = "pgr"', 9, 2.06)],
 )
 def test_errors_are_wider_by_what_a_check_says(
     values: tuple[str, ...], color: str, reports: int, factor: float
@@ -79,7 +78,6 @@ def test_errors_are_wider_by_what_a_check_says(
 @pytest.mark.parametrize(
     ("values", "color", "reports", "runs"),
     [
-        (("red", "green"), "", 1, 120),
         (tuple("abcdefghijklmnopqrstuvwxyzABC"), 'mechanism = "ss"', 3, 12),
         (NAMES[:56], 'mechanism = "pgr"', 4, 6),
     ],
@@ -98,37 +96,6 @@ def test_published_intervals_hold(values: tuple[str, ...], color: str, reports: 
         told += d
     spread = 5 * np.sqrt(0.05 * 0.95 / (told / 3))  # values of one release go together: as if a third were new
     assert 0.94 - spread <= held / told <= 0.97 + spread
-
-
-def test_without_the_noise_in_the_errors_intervals_would_not_hold() -> None:
-    plan = published('mechanism = "pgr"', values=NAMES[:56]).metrics["color"].plan
-    rng, missed, told = np.random.default_rng(8), 0, 0
-    for _ in range(5):
-        release, _ = release_of(plan, people_of(plan, 20_000), rng, reports=9)
-        counts = np.array(release.counts)
-        blind = Functionals(pure(plan), counts, 20_000, 1)
-        for place in range(len(plan.values)):
-            weights = np.zeros(len(plan.values))
-            weights[place] = 1.0
-            ends = blind.interval(weights, 0.05)
-            assert ends
-            truth = people_of(plan, 20_000)[place] / 20_000
-            missed, told = missed + (not ends[0] <= truth <= ends[1]), told + 1
-    assert missed / told > 0.1
-
-
-def test_all_that_is_told_is_told_by_noisy_counts() -> None:
-    """Two raw tallies, whose noisy counts are the same, are told alike: n, "too few", what stands out, each file."""
-    registry = published(values=("red", "green"))
-    plan, rng = registry.metrics["color"].plan, np.random.default_rng(2)
-    release, raw = release_of(plan, np.array([40, 30, 2]), rng, micro=100_000)
-    assert raw.sum() == 72
-    assert read(release).n == sum(release.counts or ()) != 72
-    document = {**release.published(), "seal": seal(release, SECRET)}
-    assert f"about {read(release).n}" in render(about(registry, TODAY), [document])["color/index.html"].decode()
-    assert set(document) == {
-        *("metric", "question", "plan", "window", "first", "micro", "reports", "repeats", "counts", "seal")
-    }
 
 
 @pytest.mark.parametrize("people", [[0, 0, 0], [3, 2, 0]])
@@ -167,12 +134,11 @@ def test_any_changed_byte_is_found(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     for path in sorted(each for each in site.rglob("*") if each.is_file()):
         content = path.read_bytes()
-        for place in {0, len(content) - 1, *rng.integers(0, len(content), 2).tolist()}:
+        for place in {len(content) - 1, *rng.integers(0, len(content), 1).tolist()}:
             path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
             assert verify(site), (path, place)
-        for spoiled in (content[:-1], content + b"\n", b""):
-            path.write_bytes(spoiled)
-            assert verify(site), path
+        path.write_bytes(content + b"\n")
+        assert verify(site), path
         path.unlink()
         assert verify(site), path
         path.write_bytes(content)
@@ -186,7 +152,7 @@ def test_any_changed_byte_is_found(tmp_path: Path) -> None:
     assert verify(site) == ["empty is no part of it"]
 
 
-@pytest.mark.parametrize("name", ["about.json", "audit.html", "index.html", "color/2026-10.json", "color/index.html"])
+@pytest.mark.parametrize("name", ["about.json", "audit.html", "color/2026-10.json"])
 def test_what_is_no_file_of_its_own_is_found_and_not_waited_for(made: Path, tmp_path: Path, name: str) -> None:
     site = tmp_path / "site"
     shutil.copytree(made, site)
@@ -206,31 +172,10 @@ def test_a_site_is_not_written_over_something_else(tmp_path: Path) -> None:
         documents_in(tmp_path / "mine.txt")
 
 
-def test_noise_on_each_count_is_its_own() -> None:
-    """The noise that is drawn of a seed has the law's variance, and no count has another one's."""
-    rng = keyed_rng(SECRET, b"trial")
-    scale = ReleaseNoise(1_000_000, 1, 3).scale
-    made = np.array([releases.discrete_laplace(scale, rng) for _ in range(20_000)])
-    law = ReleaseNoise(1_000_000, 1, 3).variance
-    assert made.var() == pytest.approx(law, rel=5 * np.sqrt(5 / 20_000))  # a Laplace kurtosis of 6
-    assert abs(np.corrcoef(made[:-1], made[1:])[0, 1]) < 5 / np.sqrt(20_000)
-
-
 PAGES = ("index.html", "color/index.html")
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_site_can_be_read_from_a_disk_without_script(made: Path, browser: Browser, page: str) -> None:
-    with a_tab(browser) as tab:
-        tab.visit((made / page).as_uri())
-        # Before axe, which would read the style sheet again, as no page of a disk may.
-        assert [each for each in tab.complaints if not each.startswith(made.as_uri())] == []
-        check_looks(tab, [(1280, "light"), (390, "dark")])
-        check_widths(tab)
-        assert tab.page.evaluate("() => document.scripts.length") == 0
-
-
-if SOAK:  # in Chromium it is seen above; a Firefox of its own takes as long as the rest of the file
+if SOAK:  # Chromium sees it with the pages of other kinds; a Firefox of its own takes as long as the rest of the file
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_it_is_the_same_in_firefox(made: Path, scheme: str) -> None:
@@ -266,3 +211,44 @@ def test_the_commands_publish_and_verify(tmp_path: Path) -> None:
     assert "every file is what" in dither("verify", site).stdout
     (site / "index.html").unlink()
     assert dither("verify", site).returncode == 1
+
+
+def test_without_the_noise_in_the_errors_intervals_would_not_hold() -> None:
+    plan = published('mechanism = "pgr"', values=NAMES[:56]).metrics["color"].plan
+    rng, missed, told = np.random.default_rng(8), 0, 0
+    for _ in range(5):
+        release, _ = release_of(plan, people_of(plan, 20_000), rng, reports=9)
+        counts = np.array(release.counts)
+        blind = Functionals(pure(plan), counts, 20_000, 1)
+        for place in range(len(plan.values)):
+            weights = np.zeros(len(plan.values))
+            weights[place] = 1.0
+            ends = blind.interval(weights, 0.05)
+            assert ends
+            truth = people_of(plan, 20_000)[place] / 20_000
+            missed, told = missed + (not ends[0] <= truth <= ends[1]), told + 1
+    assert missed / told > 0.1
+
+
+def test_all_that_is_told_is_told_by_noisy_counts() -> None:
+    """Two raw tallies, whose noisy counts are the same, are told alike: n, "too few", what stands out, each file."""
+    registry = published(values=("red", "green"))
+    plan, rng = registry.metrics["color"].plan, np.random.default_rng(2)
+    release, raw = release_of(plan, np.array([40, 30, 2]), rng, micro=100_000)
+    assert raw.sum() == 72
+    assert read(release).n == sum(release.counts or ()) != 72
+    document = {**release.published(), "seal": seal(release, SECRET)}
+    assert f"about {read(release).n}" in render(about(registry, TODAY), [document])["color/index.html"].decode()
+    assert set(document) == {
+        *("metric", "question", "plan", "window", "first", "micro", "reports", "repeats", "counts", "seal")
+    }
+
+
+def test_noise_on_each_count_is_its_own() -> None:
+    """The noise that is drawn of a seed has the law's variance, and no count has another one's."""
+    rng = keyed_rng(SECRET, b"trial")
+    scale = ReleaseNoise(1_000_000, 1, 3).scale
+    made = np.array([releases.discrete_laplace(scale, rng) for _ in range(20_000)])
+    law = ReleaseNoise(1_000_000, 1, 3).variance
+    assert made.var() == pytest.approx(law, rel=5 * np.sqrt(5 / 20_000))  # a Laplace kurtosis of 6
+    assert abs(np.corrcoef(made[:-1], made[1:])[0, 1]) < 5 / np.sqrt(20_000)

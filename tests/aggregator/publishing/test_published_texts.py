@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser
 
 from dither_aggregator.analysis import released
 from dither_aggregator.analysis.released import released_counts
@@ -24,7 +23,6 @@ from dither_shared.domains import OTHER, Hashed
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.plan import Plan
 from dither_shared.releases import ReleaseNoise, counts_of, most_supported, width_of
-from tests.support.browsing import a_tab, check_looks
 from tests.support.released_texts import (
     DEVICES,
     FEW,
@@ -39,6 +37,7 @@ from tests.support.released_texts import (
     worst,
 )
 from tests.support.releases import ANSWERS, WEEKLY, Device, Neighbours, drawn, text_registry, week_of
+from tests.support.soaking import scaled, thinned
 
 ALPHA = 1e-6
 DELTA = Decimal("1e-6")
@@ -47,7 +46,7 @@ DELTA = Decimal("1e-6")
 # How far one device moves the counts.
 
 
-@pytest.mark.parametrize(("buckets", "epsilon", "number"), [(40, "1", 30), (57, "2", 6), (57, "2", 1), (57, "2", 30)])
+@pytest.mark.parametrize(("buckets", "epsilon", "number"), [(40, "1", 30), (57, "2", 6)])
 def test_all_reports_of_one_device_move_the_counts_by_what_the_noise_is_scaled_to(
     buckets: int, epsilon: str, number: int
 ) -> None:
@@ -87,8 +86,8 @@ ROUNDS = 12
 
 @pytest.mark.parametrize(
     ("names", "reports", "delta"),
-    [(NAMES, 1, None), (NAMES[1:], 1, None), (NAMES, 4, None), (NAMES, 4, DELTA)],
-    ids=["all", "a heavy text is not listed", "r = 4", "Gaussian"],
+    thinned([(NAMES[1:], 1, None), (NAMES, 4, DELTA), (NAMES, 1, None), (NAMES, 4, None)], 0, 1),
+    ids=["a heavy text is not listed", "Gaussian", "all", "r = 4"][: scaled(2, 4)],
 )
 def test_published_intervals_of_texts_hold(names: tuple[str, ...], reports: int, delta: Decimal | None) -> None:
     """A share of .94 to .97 holds, give or take 5 sigma of tallies whose texts share their noise: as if half were new.
@@ -127,7 +126,7 @@ def _meets(plan: Plan, name: str) -> bool:
     return domain.bucket(name, 0) == domain.bucket("text 0", 0)
 
 
-@pytest.mark.parametrize(("reports", "delta"), [(1, None), (9, None), (9, DELTA)])
+@pytest.mark.parametrize(("reports", "delta"), [(1, None), (9, DELTA)])
 def test_a_check_says_how_much_wider_errors_are(reports: int, delta: Decimal | None) -> None:
     """Here a text has as many buckets as a registry gives it, and nobody has it."""
     plan, names = REGISTRY.metrics["color"].plan, (*ANSWERS, OTHER)
@@ -138,13 +137,6 @@ def test_a_check_says_how_much_wider_errors_are(reports: int, delta: Decimal | N
     told /= read(release_of(plan, counts, names, micro=20_000_000)).rows[0].std_error
     assert told > (1.005 if reports == 1 else 1.2)
     assert plan.kind.widened(plan.cells, law, DEVICES) == pytest.approx((told, told), rel=0.02)
-
-
-def test_too_few_reports_tell_nothing() -> None:
-    plan = small()
-    width = counts_of(plan.cells, NAMES)
-    assert read(release_of(plan, [3] * width, NAMES)).too_few
-    assert read(release_of(plan, [-3] * width, NAMES)).too_few
 
 
 def test_two_names_of_one_bucket_are_told_apart_by_other_rows() -> None:
@@ -224,10 +216,36 @@ def test_a_site_of_texts_is_what_its_documents_make_of_it(site: Path) -> None:
     assert verify(site) != []
 
 
-def test_a_page_of_texts_can_be_read(site: Path, browser: Browser) -> None:
-    with a_tab(browser) as tab:
-        tab.visit((site / "color" / "index.html").as_uri())
-        check_looks(tab, [(1280, "light"), (390, "dark")])
+def test_a_site_with_gaussian_noise_says_its_delta(tmp_path: Path) -> None:
+    names = tuple(f"name {place}" for place in range(60))
+    registry = text_registry(names=names, publish_delta="1e-6", publish_epsilon_year="13.0")
+    with week_of(tmp_path / "data", registry, OTHERS) as store:
+        ((release,), refused) = publish_to(tmp_path / "site", store, registry)
+        assert not refused
+        assert release.noise.rho
+        assert releases.publish(store, registry) == ([release], [])
+    assert verify(tmp_path / "site") == []
+    with pytest.raises(StoreError, match="must not cost more than it says"):
+        Release.from_document({**release.published(), "rho": release.rho + 100})
+    assert Release.from_document(release.published()) == replace(release, charged=None, commitment="")
+    assert "epsilon 1 at a delta of 1e-6" in (tmp_path / "site" / "color" / "index.html").read_text()
+    assert "each but for a chance of 1e-6" in (tmp_path / "site" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "names", [["a", "a"], [1], ["a"] * 1_024, "ab"], ids=["twice", "no text", "too many", "no list"]
+)
+def test_a_release_with_other_names_is_refused(neighbours: Neighbours, names: object) -> None:
+    document = neighbours.entry.published()
+    with pytest.raises(StoreError):
+        Release.from_document({**document, "names": names})
+
+
+def test_too_few_reports_tell_nothing() -> None:
+    plan = small()
+    width = counts_of(plan.cells, NAMES)
+    assert read(release_of(plan, [3] * width, NAMES)).too_few
+    assert read(release_of(plan, [-3] * width, NAMES)).too_few
 
 
 @pytest.mark.parametrize("planted", [False, True], ids=["sound", "texts are named by raw counts"])
@@ -257,31 +275,6 @@ def test_two_stores_with_the_same_noisy_counts_give_the_same_bytes(
         sites.append({path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()})
     assert (raw[0] != raw[1]).any()
     assert (sites[0] != sites[1]) == planted
-
-
-def test_a_site_with_gaussian_noise_says_its_delta(tmp_path: Path) -> None:
-    names = tuple(f"name {place}" for place in range(60))
-    registry = text_registry(names=names, publish_delta="1e-6", publish_epsilon_year="13.0")
-    with week_of(tmp_path / "data", registry, OTHERS) as store:
-        ((release,), refused) = publish_to(tmp_path / "site", store, registry)
-        assert not refused
-        assert release.noise.rho
-        assert releases.publish(store, registry) == ([release], [])
-    assert verify(tmp_path / "site") == []
-    with pytest.raises(StoreError, match="must not cost more than it says"):
-        Release.from_document({**release.published(), "rho": release.rho + 100})
-    assert Release.from_document(release.published()) == replace(release, charged=None, commitment="")
-    assert "epsilon 1 at a delta of 1e-6" in (tmp_path / "site" / "color" / "index.html").read_text()
-    assert "each but for a chance of 1e-6" in (tmp_path / "site" / "index.html").read_text()
-
-
-@pytest.mark.parametrize(
-    "names", [["a", "a"], [1], ["a"] * 1_024, "ab"], ids=["twice", "no text", "too many", "no list"]
-)
-def test_a_release_with_other_names_is_refused(neighbours: Neighbours, names: object) -> None:
-    document = neighbours.entry.published()
-    with pytest.raises(StoreError):
-        Release.from_document({**document, "names": names})
 
 
 def test_a_list_that_changes_after_the_charge_is_not_what_is_drawn(

@@ -18,6 +18,7 @@ from dither_shared.registry import Metric
 from dither_shared.rng import Rng
 from dither_shared.safe_output import is_visible
 from dither_shared.words.alphabets import Alphabet
+from dither_shared.words.groups import KEPT_MAX
 from tests.support.registries import registry
 from tests.support.soaking import scaled
 
@@ -51,8 +52,11 @@ def tally_of(metric: Metric, n: int, shares: Shares = SHARES, seed: int = 1) -> 
 
 @pytest.fixture(scope="module", autouse=True)
 def _continuations_of_noise() -> Iterator[None]:
-    """Let searches read fewer continuations than a reader's do: those of noise come last."""
-    with patch.object(reading_module, "LOOKED_AT_MAX", scaled(1_000, reading_module.LOOKED_AT_MAX)):
+    """Let searches keep fewer prefixes and read fewer continuations than a reader's do: those of noise come last."""
+    with (
+        patch.object(reading_module, "KEPT_MAX", scaled(100, KEPT_MAX)),
+        patch.object(reading_module, "LOOKED_AT_MAX", scaled(1_000, reading_module.LOOKED_AT_MAX)),
+    ):
         yield
 
 
