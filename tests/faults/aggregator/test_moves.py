@@ -114,12 +114,9 @@ STEPS = (
 CUTS = [
     Fault(step, when)
     for step, when in [
-        ("fill_seen", WITHIN),
-        ("fill_segments", AFTER),
-        ("fill_final", BEFORE),
+        ("fill_segments", WITHIN),
         ("mark_moved", BEFORE),
         ("mark_moved", WITHIN),
-        ("mark_moved", AFTER),
         ("finish", WITHIN),
         ("finish", AFTER),
     ]
