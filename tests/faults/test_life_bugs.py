@@ -312,6 +312,7 @@ FIRST_LIVES: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     fall_silent_when_a_memo_is_used_up: 11,
     let_an_answer_open_its_period: 100,
     forget_what_was_spent: 3,
+    forget_metrics_that_left: 12,
     refresh_at_new_terms: 4,
     let_a_hidden_answer_plan_the_moment: 11,
     ask_about_the_sum_alone: 171,
