@@ -28,9 +28,11 @@ from tests.support.soaking import scaled
 pytestmark = pytest.mark.slow
 
 STREAM = "changes"
-EVERY = scaled(60, 1)
+EVERY = scaled(24, 1)
 """On each so many days the apps run: a day with reports takes the aggregator as long as its snapshots do."""
-NEW_PHONES = scaled(1, 12)
+SELDOM = scaled(60, 1)
+"""With a planted bug, on each so many."""
+NEW_PHONES = scaled(3, 12)
 DAYS = 366
 OLD_STORE = sorted(FILES.glob(f"store-*-{STREAM}.sqlite3.gz"))[0]
 
@@ -138,7 +140,7 @@ def test_a_year_shows_a_planted_bug(home: Path, monkeypatch: pytest.MonkeyPatch,
     else:
         monkeypatch.setattr(place, name, planted)
     with pytest.raises(AssertionError, match=seen):
-        live(home, new=1)
+        live(home, every=SELDOM, new=1)
 
 
 def release(year: Year) -> None:
@@ -223,6 +225,8 @@ def hear_again(year: Year) -> None:
     year.run_phones()
     assert year.books.copies > copies
     year.check()
+    for phone in year.phones:
+        assert all(len(memo) <= 1 for memo in phone.memos.values()), f"{phone.name} has drawn a memo again"
 
 
 def move(year: Year, directory: Path, url: str) -> None:

@@ -114,7 +114,7 @@ STEPS = (
 CUTS = [
     Fault(step, when)
     for step, when in [
-        ("fill_segments", WITHIN),
+        ("fill_seen", WITHIN),
         ("mark_moved", BEFORE),
         ("mark_moved", WITHIN),
         ("finish", WITHIN),
