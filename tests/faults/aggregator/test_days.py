@@ -20,7 +20,7 @@ from tests.support.soaking import scaled
 
 pytestmark = pytest.mark.slow
 
-NIGHTS = scaled(1, 60)
+NIGHTS = scaled(2, 60)
 BEFORE_MIDNIGHT_S = 0.4
 LOOK_EVERY_S = 0.5
 """A look reads the whole store, which takes as long as the load does in a tenth of it."""
