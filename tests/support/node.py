@@ -21,7 +21,7 @@ NOTHING = "NOTHING"
 """The answer of a device with nothing to report, as `Device` takes it."""
 SECRET = bytes(range(32))
 COMPILED = {"NODE_COMPILE_CACHE": str(Path(tempfile.gettempdir(), f"dither-node-{os.getuid()}"))}
-"""Where Node keeps what it has compiled, by path and content: a start takes a third of the time."""
+"""Node keeps here what it has compiled, by path and content: a start takes a third of the time."""
 
 
 def run(script: Path, *arguments: str, within_s: float = 120) -> str:

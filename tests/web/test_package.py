@@ -21,7 +21,7 @@ from tests.support.web_pages import WEB, compiled, node, site
 
 pytestmark = pytest.mark.slow
 IN_ONE_BROWSER = pytest.mark.parametrize("page", ["chromium"], indirect=True)
-"""What differs between browsers is seen in test_browsers.py."""
+"""test_browsers.py sees what differs between browsers."""
 
 VITE = Path(__file__).parent / "vite"
 TUTORIAL = WEB / "tutorial.md"
