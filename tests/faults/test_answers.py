@@ -1,19 +1,20 @@
-"""The whole SDK meets every row of the design's table of answers, and servers that are none of ours."""
+"""The whole SDK meets every row of the design's table of answers, and servers that are none of ours.
+
+Answers without an end are in tests/client/sending/test_hostile_aggregator.py.
+"""
 
 import json
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from dither.sending.transport import Answer, HttpTransport, Outcome
+from dither.sending.transport import HttpTransport, Outcome
 from dither.sending.upload_thread import Sender
 from dither.telemetry import Telemetry
 from dither_shared.wire import PROBLEM_PREFIX
@@ -74,11 +75,10 @@ BOTH = {"color": EPSILON, "dark": EPSILON}
 # Answers that end an upload.
 
 
-@pytest.mark.parametrize("status", [400, 409, 410, 411, 414, 415, 422, 431])
-def test_a_refusal_in_our_words_drops_and_counts(home: Path, status: int) -> None:
-    with scripted(problem(status, "x"), OURS) as (url, requests), an_app(home, url) as telemetry:
+def test_a_refusal_in_our_words_drops_and_counts(home: Path) -> None:
+    with scripted(problem(409, "x"), OURS) as (url, requests), an_app(home, url) as telemetry:
         result = telemetry.flush(5)
-        assert (result.sent, result.waiting, result.detail) == (0, 0, f"{status} x")
+        assert (result.sent, result.waiting, result.detail) == (0, 0, "409 x")
         assert telemetry.status().counts == {"dropped": 2}
         assert telemetry.flush(5).detail.startswith("nothing to send: ")
         assert len(requests) == 1
@@ -95,7 +95,7 @@ def test_a_receipt_ends_it_also_if_it_was_counted_before(home: Path) -> None:
         assert len(requests) == 1
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 10**9, -1, -(10**9)])
+@pytest.mark.parametrize("count", [1, 10**9, -1])
 def test_groups_that_a_receipt_refuses_are_not_counted_as_sent(home: Path, count: int) -> None:
     def partly(body: bytes) -> bytes:
         refused = [{"group": 0, "reason": "expired", "count": count}]
@@ -133,12 +133,11 @@ def test_what_was_never_connected_before_is_halved(home: Path) -> None:
 # A wrong key.
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_wrong_key_stops_until_the_next_start_which_sends_the_same_bytes(home: Path, status: int) -> None:
-    with scripted(problem(status, "key-wrong"), OURS) as (url, requests):
+def test_a_wrong_key_stops_until_the_next_start_which_sends_the_same_bytes(home: Path) -> None:
+    with scripted(problem(401, "key-wrong"), OURS) as (url, requests):
         with an_app(home, url) as telemetry:
             assert telemetry.flush(5).waiting == 2
-            assert telemetry.flush(5).detail == f"{status} key-wrong"
+            assert telemetry.flush(5).detail == "401 key-wrong"
             assert len(requests) == 1
         telemetry = start(ASKED, home / "d", HttpTransport(url, "another"), Clock())
         assert telemetry.flush(5).sent == 2
@@ -151,25 +150,19 @@ def test_a_wrong_key_stops_until_the_next_start_which_sends_the_same_bytes(home:
 PORTAL = b"<html><body>Welcome to the hotel's network. Please accept the terms.</body></html>"
 IN_TIME = "nothing in time"
 KEPT: dict[str, Reply] = {
-    **{f"{status} of ours": problem(status, "x") for status in (404, 405, 408, 429, 500, 502, 503, 504, 507)},
-    **{f"{status} of nobody": Reply(status, PORTAL) for status in (200, 202, 400, 401, 403, 409, 410, 413, 422, 511)},
-    "204": Reply(204),
-    "a receipt with 200": Reply(200, accepted),
+    "503 of ours": problem(503, "x"),
+    "200 of nobody": Reply(200, PORTAL),
+    "401 of nobody": Reply(401, PORTAL),
     "a receipt of another upload": Reply(202, lambda body: accepted(body).replace(b'"upload": "', b'"upload": "x')),
-    "a receipt in a list": Reply(202, lambda body: b"[" + accepted(body) + b"]"),
-    "a receipt cut short": Reply(202, lambda body: accepted(body)[:-2]),
     "a receipt that was promised longer": Reply(202, accepted, cut=3),
-    "a problem of somebody's": Reply(400, json.dumps({"type": "about:blank", "status": 400}).encode()),
     "a redirect": Reply(302, PORTAL, {"Location": "http://127.0.0.1:9/login"}),
-    "a permanent redirect": Reply(308, PORTAL, {"Location": "/v1/reports"}),
-    "a redirect to nowhere": Reply(301, b"", {"Location": "http://["}),
     "10 MB of a page": Reply(200, PORTAL * 120_000),
     "10 MB before a refusal": Reply(400, b" " * 10_000_000 + json.dumps({"type": PROBLEM_PREFIX + "x"}).encode()),
     "10 MB of a redirect": Reply(302, PORTAL * 120_000, {"Location": "/login"}),
     IN_TIME: Reply(202, accepted, delay_s=0.8),
     "compressed nonsense": Reply(202, b"\x1f\x8bnonsense", {"Content-Encoding": "gzip"}),
-    "a thousand cookies": Reply(503, b"", {"Set-Cookie": "; ".join(f"c{number}=x" for number in range(1000))}),
 }
+"""One of each sort: `client/sending` has every status, and what else ends nothing."""
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -188,7 +181,7 @@ def test_anything_else_keeps_it_and_the_same_bytes_are_sent_again(
         assert spent(telemetry) == BOTH
 
 
-@pytest.mark.parametrize("name", ["503 of ours", "a redirect", "10 MB of a page", "10 MB of a redirect", IN_TIME])
+@pytest.mark.parametrize("name", ["10 MB of a redirect", IN_TIME])
 def test_a_flush_is_over_when_its_time_is_whatever_comes_back(
     home: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,9 +196,7 @@ def test_a_flush_is_over_when_its_time_is_whatever_comes_back(
             assert (result.sent, result.waiting) == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("header", "least_s", "most_s"), [("1", 60, 60 + 120), ("61", 600, 720), ("3000", 3_600, 3_720), ("", 0, 120)]
-)
+@pytest.mark.parametrize(("header", "least_s", "most_s"), [("61", 600, 720), ("", 0, 120)])
 def test_the_next_attempt_waits_as_long_as_the_server_asks_rounded_up(
     home: Path, header: str, least_s: int, most_s: int
 ) -> None:
@@ -219,66 +210,6 @@ def test_the_next_attempt_waits_as_long_as_the_server_asks_rounded_up(
         planned = device.look().when
         assert planned
         assert least_s <= planned - clock.now <= most_s
-
-
-# Servers that never end.
-
-
-@contextmanager
-def endless(head: bytes, piece: bytes, every_s: float) -> Iterator[str]:
-    """Serve an answer that goes on for ever."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    ended = threading.Event()
-
-    def serve(connection: socket.socket) -> None:
-        with suppress(OSError), connection:
-            connection.recv(65_536)
-            connection.sendall(head)
-            while not ended.wait(every_s):
-                connection.sendall(piece)
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        ended.set()
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(5)
-
-
-ENDLESS = {
-    "a page": b"HTTP/1.1 200 OK\r\n\r\n",
-    "a receipt": b"HTTP/1.1 202 Accepted\r\n\r\n",
-    "a redirect": b"HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n",
-    "headers": b"HTTP/1.1 200 OK\r\nX: ",
-    "a status": b"HTTP/1.1 2",
-    "please wait": b"",
-}
-PIECES = {"please wait": b"HTTP/1.1 100 Continue\r\n\r\n"}
-
-
-@pytest.mark.parametrize("name", ENDLESS)
-def test_an_attempt_ends_though_the_answer_does_not(name: str) -> None:
-    """Drop by drop, or as fast as it goes; one attempt must not take longer than all timeouts together."""
-    for every_s, piece in ((0.05, PIECES.get(name, b" ")), (0.0, PIECES.get(name, b" " * 1_000))):
-        with endless(ENDLESS[name], piece, every_s) as url:
-            answers: list[Answer] = []
-            transport = HttpTransport(url, "k")
-            post = partial(transport.post, "x", b'{"upload": "x"}', lambda: None)
-            attempt = threading.Thread(target=lambda: answers.append(post()), daemon=True)  # noqa: B023
-            attempt.start()
-            attempt.join(20)
-            assert answers, f"after 20 s the attempt still goes on, a piece each {every_s} s"
-            assert answers[0].outcome is Outcome.KEPT
-            transport.idle()
 
 
 # The host's end.
@@ -299,9 +230,7 @@ print(time.time())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "then", ["", "telemetry.flush(0.5)", "telemetry.flush(0.5); telemetry.close()", "telemetry.close()"]
-)
+@pytest.mark.parametrize("then", ["", "telemetry.flush(0.5); telemetry.close()"])
 def test_a_program_ends_at_once_though_the_server_hangs(home: Path, then: str) -> None:
     with hung() as url:
         done = subprocess.run(

@@ -104,7 +104,7 @@ SECTOR = 512
 def test_a_damaged_sector_is_found_or_does_no_harm(home: Path, images: tuple[Image, Image], damage: str) -> None:
     content = images[1][FILE_NAME]
     rng = random.Random(1)
-    for number, at in enumerate(range(0, len(content), SECTOR * scaled(2, 1))):
+    for number, at in enumerate(range(0, len(content), SECTOR * scaled(4, 1))):
         filled = bytes(SECTOR) if damage == "zeros" else rng.randbytes(SECTOR)
         directory = write(home / str(number), {FILE_NAME: content[:at] + filled + content[at + SECTOR :]})
         check(use_everything(ASKED, directory, later()))
@@ -113,7 +113,7 @@ def test_a_damaged_sector_is_found_or_does_no_harm(home: Path, images: tuple[Ima
 def test_no_damage_raises_into_the_app(home: Path, images: tuple[Image, Image]) -> None:
     """The damage is in the database or in its log, wherever and however long."""
     rng = random.Random(2)
-    for number in range(scaled(60, 3_000)):
+    for number in range(scaled(30, 3_000)):
         image = dict(rng.choice(images))
         name = rng.choice(sorted(image))
         content = bytearray(image[name])

@@ -7,7 +7,6 @@ import resource
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tests.support.aggregators import ENVIRONMENT
 from tests.support.clocks import Clock
 from tests.support.devices import EXPIRES, MEMO, make, record, send
 from tests.support.registries import metrics_text
+from tests.support.soaking import thinned
 
 EPSILON = 0.5
 NOBODY = 65_534
@@ -66,7 +66,7 @@ telemetry.close()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", [1, 7_000, 9_000, 13_000])
+@pytest.mark.parametrize("room", thinned([1, 7_000, 9_000, 13_000], 0, 2))
 def test_on_a_full_disk_nothing_leaves_uncharged_and_room_ends_the_silence(home: Path, room: int) -> None:
     before, full, after = map(json.loads, fill(home / "d", room).splitlines())
     assert full[0]["failed"] > 0
@@ -145,8 +145,9 @@ def let_both_wait(directory: Path) -> Telemetry:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("metric", [None, "color"])
-@pytest.mark.parametrize("when", [RUNNING, STARTING], ids=["running", "starting"])
+@pytest.mark.parametrize(
+    ("when", "metric"), [(RUNNING, None), (STARTING, "color")], ids=["running, all", "starting, one"]
+)
 def test_a_refusal_on_a_full_disk_holds_at_the_next_start(home: Path, when: str, metric: str | None) -> None:
     """While there is no room it is an empty file; then it is written, and the file is gone."""
     directory = home / "d"
@@ -258,43 +259,32 @@ def test_a_database_that_may_not_grow_fails_closed(home: Path, pages: int) -> No
 # A directory or a file that may not be written.
 
 
-def as_nobody(code: str, directory: Path) -> dict[str, Any]:
-    """Run an app as a user who owns nothing, root's permissions being no obstacle; return what it printed."""
-    code = f"""
-import json, os
+AS_NOBODY = f"""
+import json, os, sys
 from pathlib import Path
 import requests, requests.adapters, logging.handlers, http.cookiejar
 from tests.faults.apps import ASKED, Taker, start
 from tests.support.clocks import Clock
 import dither, dither.sending.upload_thread, dither.sending.transport
 
-clock, taker, directory = Clock(), Taker(), Path({str(directory)!r})
-clock.travel(1)
 if os.geteuid() == 0:
     os.setgid({NOBODY})
     os.setuid({NOBODY})
-{code}
+for directory in map(Path, sys.argv[1:]):
+    clock, taker = Clock(), Taker()
+    clock.travel(1)
+    telemetry = start(ASKED, directory, taker, clock)
+    telemetry.color.record("red")
+    result = telemetry.flush(5)
+    telemetry.preview()
+    status = telemetry.status()
+    telemetry.set_consent(False)
+    telemetry.set_consent(True)
+    telemetry.forget()
+    telemetry.close()
+    print(json.dumps(dict(silent=status.silent, sent=taker.sent(), counts=dict(status.counts))))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=60
-    )
-    assert (done.stderr, done.returncode) == ("", 0)
-    printed: dict[str, Any] = json.loads(done.stdout)
-    return printed
-
-
-APP = """
-telemetry = start(ASKED, directory, taker, clock)
-telemetry.color.record("red")
-result = telemetry.flush(5)
-telemetry.preview()
-status = telemetry.status()
-telemetry.set_consent(False)
-telemetry.set_consent(True)
-telemetry.forget()
-telemetry.close()
-print(json.dumps({"silent": status.silent, "sent": taker.sent(), "counts": status.counts}))
-"""
+"""An app of a user who owns nothing, root's permissions being no obstacle, in one directory after another."""
 
 
 def lock_directory(directory: Path) -> None:
@@ -318,29 +308,30 @@ def hide(directory: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lock", [lock_directory, lock_file, lock_both, hide], ids=lambda lock: lock.__name__)
-def test_what_may_not_be_written_is_left_alone_and_said(home: Path, lock: Callable[[Path], None]) -> None:
+def test_what_may_not_be_written_is_left_alone_and_said(home: Path) -> None:
     home.chmod(0o755)
-    directory = home / "d"
-    device = Device(ASKED, directory, Rng(random.Random(1).getrandbits), Clock())
-    device.agree()
-    device.record(ASKED.metrics["dark"], True)
-    device.close()
-    content = (directory / FILE_NAME).read_bytes()
-    lock(directory)
-    seen = as_nobody(APP, directory)
-    assert "cannot be used" in seen["silent"]
-    assert seen["sent"] == {}
-    directory.chmod(0o755)
-    assert (directory / FILE_NAME).read_bytes() == content
-
-
-@pytest.mark.slow
-def test_a_directory_that_cannot_be_made_is_said(home: Path) -> None:
-    home.chmod(0o555)
-    seen = as_nobody(APP, home / "d")
-    assert "cannot be used" in seen["silent"]
-    assert seen["sent"] == {}
+    locks = [lock_directory, lock_file, lock_both, hide]
+    directories = [home / lock.__name__ for lock in locks]
+    content = []
+    for directory, lock in zip(directories, locks, strict=True):
+        device = Device(ASKED, directory, Rng(random.Random(1).getrandbits), Clock())
+        device.agree()
+        device.record(ASKED.metrics["dark"], True)
+        device.close()
+        content.append((directory / FILE_NAME).read_bytes())
+        lock(directory)
+    (home / "closed").mkdir(0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, *directories, home / "closed" / "d"],
+        capture_output=True, text=True, check=False, env=ENVIRONMENT, timeout=60,
+    )  # fmt: skip
+    assert (done.stderr, done.returncode) == ("", 0)
+    for directory, seen in zip([*directories, home / "closed"], map(json.loads, done.stdout.splitlines()), strict=True):
+        assert "cannot be used" in seen["silent"], directory
+        assert seen["sent"] == {}
+        directory.chmod(0o755)
+    assert [(directory / FILE_NAME).read_bytes() for directory in directories] == content
+    assert os.listdir(home / "closed") == []  # noqa: PTH208
 
 
 def test_a_directory_that_vanishes_raises_nothing(home: Path) -> None:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_no_schedule_exceeds_a_budget_counts_twice_or_lets_an_answer_decide_a_silence() -> None:
-    live_shortly(scaled(4, 3_000), scaled(40, 80))
+    live_shortly(scaled(2, 3_000), scaled(40, 80))
 
 
 @pytest.mark.parametrize("seed", thinned(range(60), 1))

@@ -302,12 +302,17 @@ HARD_TO_FIND = {ask_about_the_sum_alone}
 """Lives of everything do not show it, those of releases and answers do. `shared/test_terms` fails on it at once."""
 LIVES = 1_000
 FIRST_LIVES: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+    charge_nothing: 2,
+    charge_what_is_built: 3,
+    charge_after_the_first_byte: 7,
+    charge_whatever: 2,
     send_before_the_disk_has_it: 1,
     never_give_up: 1,
     charge_a_memo_what_it_gave: 31,
     fall_silent_when_a_memo_is_used_up: 11,
     let_an_answer_open_its_period: 100,
     forget_what_was_spent: 3,
+    forget_metrics_that_left: 12,
     refresh_at_new_terms: 4,
     let_a_hidden_answer_plan_the_moment: 11,
     ask_about_the_sum_alone: 171,

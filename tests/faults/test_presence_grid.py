@@ -26,21 +26,24 @@ COMMITS_COUNTED = {*range(24, 28), *range(92, 96)}
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")]
 
+ONCE_TOLD = [
+    *(Case("unlooked", "kill"), Case("settling", "_exit"), Case("unlooked", "exit", "401", "spread")),
+    *(Case("unlooked", "mended"), Case("settling", "mended")),
+]
+"""Lives that told, as long as an answer opened its period: at each end with no look after the answer, and by one 401.
+
+Uploads told it too, until one report of a metric left a day.
+"""
 ONCE = [
-    *(Case(step, "_exit") for step in STEPS),
-    *(Case("unlooked", ending) for ending in ENDINGS),
-    *(Case("unlooked", "kill", fault) for fault in FAULTS),
-    *(Case("unlooked", "mended", fault) for fault in ("", "EMFILE", "EIO", "ENOSPC", "locked", "thread", "503")),
-    *(Case("settling", "mended", fault) for fault in ("", "EMFILE", "EIO", "locked")),
-    *(Case("settling", "parent", fault) for fault in ("EMFILE", "locked", "thread")),
+    *ONCE_TOLD,
+    *(Case("unlooked", ENDINGS[place % len(ENDINGS)], fault) for place, fault in enumerate(FAULTS)),
     Case("looked", "child", "thread"),
-    Case("unlooked", "exit", schedule="spread"),
-    Case("unlooked", "_exit", "401", schedule="spread"),
+    Case("midnight", "threads"),
     Case("answered", "suspend", memoized=True),
     Case("unlooked", "exit", memoized=True, processes=2),
-    Case("settling", "child", processes=3),
+    Case("settling", "parent", processes=3),
 ]
-"""Each cause once."""
+"""Each cause once: all together are a soak's."""
 
 GRID = [
     [
@@ -103,13 +106,4 @@ def test_lives_that_end_anywhere_do_not_tell_who_has_answers(home: Path, cases: 
 
 
 def test_an_answer_that_opens_its_period_is_told_by_files(home: Path) -> None:
-    """As once was, at each end with no look after the answer, and by one 401.
-
-    Uploads told it too, until one report of a metric left a day.
-    """
-    cases = [
-        *(Case("unlooked", "kill"), Case("settling", "_exit"), Case("unlooked", "exit", "401", "spread")),
-        *(Case("unlooked", "mended"), Case("settling", "mended")),
-    ]
-    told = live(home, cases, "planted")
-    assert len(told) == len(cases)
+    assert len(live(home, ONCE_TOLD, "planted")) == len(ONCE_TOLD)

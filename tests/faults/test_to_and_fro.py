@@ -119,11 +119,16 @@ BUGS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 
 
 FIRST_LIVES: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+    go_by_a_servers_date_alone: 2,
+    fall_back_on_any_receipt: 28,
+    fall_back_at_once: 2,
+    forget_used_periods: 1,
     see_no_clock_but_at_attempts: 323,
     keep_the_latest_period_alone: 210,
-    take_all_days_before_for_used: 8,
+    refund_what_a_false_future_cost: 1,
+    take_all_days_before_for_used: 18,
 }
-"""The life that shows a bug, where it is none of the first: to begin with it saves those before it."""
+"""The life that shows a bug, soonest: to begin with it saves those before it."""
 LIVES_MAX = 1_000
 
 

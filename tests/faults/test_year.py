@@ -225,6 +225,8 @@ def hear_again(year: Year) -> None:
     year.run_phones()
     assert year.books.copies > copies
     year.check()
+    for phone in year.phones:
+        assert all(len(memo) <= 1 for memo in phone.memos.values()), f"{phone.name} has drawn a memo again"
 
 
 def move(year: Year, directory: Path, url: str) -> None:

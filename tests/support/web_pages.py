@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dither.commands.metrics.compiling import document_of
 from dither_shared.registry import Registry
-from tests.support.node import NODE, ROOT
+from tests.support.node import COMPILED, NODE, ROOT
 
 WEB = ROOT / "client" / "web"
 NPM = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
@@ -21,7 +21,7 @@ PAGE = '<!doctype html><meta charset="utf-8"><title>A page</title><link rel="ico
 def node(*arguments: object, cwd: Path = WEB, within_s: float = 300) -> str:
     """Return what a program of Node prints; fail with what it says of an error."""
     command = [str(NODE), *map(str, arguments)]
-    environment = {"PATH": f"{NODE.parent}:/usr/bin:/bin", "HOME": str(cwd)}
+    environment = {"PATH": f"{NODE.parent}:/usr/bin:/bin", "HOME": str(cwd), **COMPILED}
     ended = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=within_s, check=False
     )

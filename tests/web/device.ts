@@ -158,7 +158,12 @@ function ask(question: unknown): string {
 }
 
 for (let request = line(); request !== undefined; request = line()) {
-  const { call, ...rest } = JSON.parse(request);
+  const { become, call, ...rest } = JSON.parse(request);
+  if (become) {
+    say({}); // nothing else is sent before, so that the copy reads all other lines
+    await import(become);
+    process.exit();
+  }
   decide = askedFor;
   try {
     say({ result: await calls[call]!(rest) });

@@ -11,6 +11,7 @@ import pytest
 from dither.cli import main
 from dither_shared.rng import Rng
 from tests.support.node import DEVICE, NOTHING, Device
+from tests.support.soaking import thinned
 from tests.web.test_laws import ASKED, PLANTED, planted
 
 FEW = ("--reports", "1000", "--processes", "1")
@@ -60,7 +61,7 @@ def audited(capsys: pytest.CaptureFixture[str], adapter: type[WebSDK]) -> tuple[
     return code, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("adapter", [Theme, Length])
+@pytest.mark.parametrize("adapter", thinned([Theme, Length], 1))
 def test_an_audit_tells_the_exact_law_of_the_web_sdk(capsys: pytest.CaptureFixture[str], adapter: type[WebSDK]) -> None:
     code, table = audited(capsys, adapter)
     assert (code, bool(re.search(r"outcome +2 +2 +1\.\d+ .* holds", table))) == (0, True), table

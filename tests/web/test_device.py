@@ -1,12 +1,13 @@
 """The web SDK's device in Node: its own tests, which are Node's; its types; and its sizes, as its page has them."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.node import NODE, ROOT
+from tests.support.node import COMPILED, NODE, ROOT
 
 ROOM = ROOT / "client" / "web"
 TESTS = sorted((ROOM / "test").glob("*.test.ts"))
@@ -15,7 +16,9 @@ TESTS = sorted((ROOM / "test").glob("*.test.ts"))
 def node(*arguments: object) -> str:
     """Run Node in the room of the web SDK; return what it prints."""
     command = [str(NODE), *map(str, arguments)]
-    ended = subprocess.run(command, cwd=ROOM, capture_output=True, text=True, timeout=240, check=False)
+    ended = subprocess.run(
+        command, cwd=ROOM, env={**os.environ, **COMPILED}, capture_output=True, text=True, timeout=240, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,12 @@ from dither_shared.registry import Registry
 from tests.aggregator.test_request_admission import taking
 from tests.support.examples import gunicorn, point, shipped
 from tests.support.firefox import AnyPage
-from tests.support.firefox import Page as FirefoxPage
 from tests.support.keys import write_key
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 from tests.support.web_pages import WEB
 from tests.test_tutorial import Reader, blocks_of, desk
-from tests.web.test_package import unpack
+from tests.web.test_package import IN_ONE_BROWSER, unpack
 
 pytestmark = pytest.mark.slow
 
@@ -124,6 +123,7 @@ def followed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield reader
 
 
+@IN_ONE_BROWSER
 def test_a_visitor_of_the_tutorials_page_is_asked_once_and_counted_once_a_day(
     followed: WebReader, page: AnyPage
 ) -> None:
@@ -145,6 +145,7 @@ def test_a_visitor_of_the_tutorials_page_is_asked_once_and_counted_once_a_day(
     assert '"spent":{"theme":1}' in page.evaluate(STATE)
 
 
+@IN_ONE_BROWSER
 def test_readers_of_the_django_site_report_from_their_browsers(package: Path, page: AnyPage, tmp_path: Path) -> None:
     changes = {"quiet_days = 1": "quiet_days = 0", 'presence = "public"': 'presence = "public"\nschedule = "early"'}
     directory, port = shipped("django_page", tmp_path, changes), free_port()
@@ -162,8 +163,4 @@ def test_readers_of_the_django_site_report_from_their_browsers(package: Path, pa
             page.evaluate(CLICK, "button[value=yes]")
             wait_until(lambda: page.evaluate(CHARGED) == 1_000_000)
             page.goto("about:blank")  # what was ready to leave leaves with the page
-            if isinstance(page, FirefoxPage):  # which may lose that request: the next visit sends it at its moment
-                with suppress(AssertionError):
-                    wait_until(lambda: sum(row.accepted for row in to.service.store.ledger()) == 1, 5)
-                page.goto(origin)
             wait_until(lambda: sum(row.accepted for row in to.service.store.ledger()) == 1, 180)

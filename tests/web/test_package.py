@@ -20,6 +20,8 @@ from tests.support.waiting import wait_until
 from tests.support.web_pages import WEB, compiled, node, site
 
 pytestmark = pytest.mark.slow
+IN_ONE_BROWSER = pytest.mark.parametrize("page", ["chromium"], indirect=True)
+"""test_browsers.py sees what differs between browsers."""
 
 VITE = Path(__file__).parent / "vite"
 TUTORIAL = WEB / "tutorial.md"
@@ -64,6 +66,7 @@ export const status: Promise<Status> = telemetry.status();
     node(WEB / "node_modules" / "typescript" / "bin" / "tsc", *options, "", "app.ts", cwd=tmp_path)
 
 
+@IN_ONE_BROWSER
 def test_a_plain_page_loads_it_as_it_is(package: Path, page: AnyPage, tmp_path: Path) -> None:
     pages, reaches = tmp_path / "site", list[str]()
     pages.mkdir()
@@ -86,6 +89,7 @@ def test_a_plain_page_loads_it_as_it_is(package: Path, page: AnyPage, tmp_path: 
         assert sum(row.accepted for row in to.service.store.ledger()) == 1
 
 
+@IN_ONE_BROWSER
 def test_an_app_of_react_and_vite_records_by_the_hook_of_the_tutorial(
     package: Path, page: AnyPage, tmp_path: Path
 ) -> None:

@@ -1,4 +1,8 @@
-/** The device's rules, a step at a time: days, periods, budgets, memos, hidden presence, uploads, choices. */
+/**
+ * The device's rules, a step at a time: days, periods, budgets, memos, hidden presence, uploads, choices.
+ *
+ * Those that both SDKs have are played by the scenes of `tests/vectors/devices.json`, and are not here again.
+ */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -11,38 +15,12 @@ const outcome = (step: Outcome["step"], more: Partial<Outcome> = {}): Outcome =>
 
 // When a metric is silent.
 
-test("a new device says nothing on its quiet days", () => {
-  const bench = new Bench(registryOf([{}], { quiet: 1 }));
-  assert.equal(bench.record(), "quiet");
-  assert.equal(bench.do((device) => device.decide(bench.metric())).until, DAY + 1);
-  bench.days(1);
-  assert.equal(bench.record(), "");
-});
-
-test("the first answer of a period counts", () => {
-  const bench = new Bench(registryOf([{}]));
-  assert.equal(bench.record("dark", 1), "");
-  assert.equal(bench.record("dark", 0), "answered");
-  assert.equal(bench.state.metrics.dark!.slot!.report, 1);
-  bench.deliver();
-  assert.equal(bench.record(), "answered", "also once it was sent");
-});
-
 test("an answer that is not taken writes nothing", () => {
   const bench = new Bench(registryOf([{}]));
   bench.record();
   const before = JSON.stringify(bench.state);
   assert.equal(bench.record(), "answered");
   assert.equal(JSON.stringify(bench.state), before);
-});
-
-test("periods of seven days begin on Thursdays", () => {
-  const bench = new Bench(registryOf([{ period: 7 }]));
-  bench.days(6); // Wednesday
-  assert.equal(bench.record(), "");
-  bench.deliver();
-  bench.days(1);
-  assert.equal(bench.record(), "");
 });
 
 test("a metric is silent from the day on which it expires", () => {
@@ -91,27 +69,6 @@ test("an upgrade keeps only periods that have not begun, as many as reports rema
 
 // The budget.
 
-test("a report is charged when it is made ready to leave, and not before", () => {
-  const bench = new Bench(registryOf([{}]));
-  bench.record();
-  assert.equal(bench.spent(), 0);
-  bench.do((device) => device.arm());
-  assert.equal(bench.spent(), 1_000_000);
-});
-
-test("a metric sends no more reports than it reserves, whatever becomes of them", () => {
-  const bench = new Bench(registryOf([{ charges: 2 }]));
-  const said: string[] = [];
-  for (let day = 0; day < 5; day++) {
-    said.push(bench.record());
-    const upload = bench.send();
-    if (upload) bench.do((device) => device.settle(upload.id, outcome("dropped")));
-    bench.days(1);
-  }
-  assert.deepEqual(said, ["", "", "spent", "spent", "spent"]);
-  assert.equal(bench.spent(), 2_000_000);
-});
-
 test("no sum of all metrics passes what the person agreed to", () => {
   const bench = new Bench(registryOf([{ name: "a" }, { name: "b" }], { epsilon: 5e6 }));
   assert.equal(bench.record("a"), "");
@@ -139,16 +96,6 @@ test("a slot whose budget was spent meanwhile does not leave", () => {
 // Memos.
 
 const MEMO = { name: "home", permanent: 2_000_000, charges: 2 };
-
-test("a memoized answer is charged once, however often it is repeated", () => {
-  const bench = new Bench(registryOf([MEMO]));
-  for (let day = 0; day < 4; day++) {
-    assert.equal(bench.record("home", 1, "x"), "");
-    assert.equal(bench.deliver(), 1);
-    bench.days(1);
-  }
-  assert.equal(bench.spent("home"), 2_000_000);
-});
 
 test("after the last answer that is reserved, that one is repeated", () => {
   const bench = new Bench(registryOf([MEMO]));
@@ -278,16 +225,6 @@ test("the moment is drawn within two minutes and kept", () => {
   bench.now += 1_000;
   bench.record("other");
   assert.equal(bench.look().planned, planned);
-});
-
-test("an upload has the same bytes and id until it is answered for", () => {
-  const bench = new Bench(registryOf([{}, { name: "other" }]));
-  bench.record();
-  const first = bodyOf(bench.send()!, KEY);
-  bench.do((device) => device.settle(device.arm().upload!.id, outcome("kept")));
-  bench.record("other");
-  bench.days(1);
-  assert.equal(bodyOf(bench.send()!, KEY), first);
 });
 
 test("an upload that certainly has not left takes in what was made since, under a new id", () => {
@@ -423,33 +360,6 @@ test("the aggregator's day counts, as far as its latest receipt was ahead of the
   assert.equal(bench.send(), undefined);
 });
 
-test("an upload is given up six days after it may first have left", () => {
-  const bench = new Bench(registryOf([{}]));
-  bench.record();
-  bench.send();
-  bench.now += 6 * DAY_MS - HOUR;
-  bench.do((device) => device.arm());
-  assert.equal(bench.state.uploads.length, 1);
-  bench.now += 2 * HOUR;
-  bench.do((device) => device.arm());
-  assert.equal(bench.state.uploads.length, 0);
-  assert.equal(bench.state.counts["given-up"], 1);
-  assert.equal(bench.spent(), 1_000_000, "it stays charged");
-});
-
-test("an upload is given up where the clock reads earlier than it was seen to", () => {
-  const bench = new Bench(registryOf([{}]));
-  bench.record();
-  bench.send();
-  bench.now += 3 * HOUR;
-  bench.look();
-  bench.now -= HOUR;
-  bench.look();
-  bench.now += 2 * HOUR; // the clock may have caught up
-  bench.do((device) => device.arm());
-  assert.equal(bench.state.counts["given-up"], 1);
-});
-
 test("an upload that was taken back does not leave", () => {
   const bench = new Bench(registryOf([{}]));
   bench.record();
@@ -462,22 +372,6 @@ test("an upload that was taken back does not leave", () => {
 });
 
 // Answers of a server.
-
-test("an upload that is too large is halved if it cannot have been stored", () => {
-  for (const [first, uploads] of [
-    [true, 2],
-    [false, 0],
-  ] as const) {
-    const bench = new Bench(registryOf([{}, { name: "other" }]));
-    bench.record();
-    bench.record("other");
-    const { id } = bench.do((device) => device.arm()).upload!;
-    bench.do((device) => device.attempt(id, first ? { unsent: id } : {}));
-    bench.do((device) => device.settle(id, outcome("too-large")));
-    assert.equal(bench.state.uploads.length, uploads);
-    assert.ok(bench.state.uploads.every((upload) => upload.id != id && upload.groups.length == 1));
-  }
-});
 
 test("a plan that was refused as retired is silent for thirty days, or until there is another", () => {
   const bench = new Bench(registryOf([{}]));
@@ -498,18 +392,6 @@ test("a plan that was refused as retired is silent for thirty days, or until the
   assert.equal(bench.why(), "");
   bench.upgrade(registryOf([{}]));
   assert.equal(bench.why(), "", "it was replaced meanwhile");
-});
-
-test("a wrong key lets answers wait until the next start", () => {
-  const bench = new Bench(registryOf([{}, { name: "other" }]));
-  bench.record();
-  const { id } = bench.send()!;
-  bench.do((device) => device.settle(id, outcome("stopped")));
-  assert.equal(bench.record("other"), "");
-  assert.equal(bench.send(), undefined);
-  assert.equal(bench.do((device) => device.nothingLeaves(bench.metric())).silent, "wrong-key");
-  bench.do((device) => device.tryKey());
-  assert.equal(bench.send()!.id, id);
 });
 
 test("a wait that a server asks for holds flushes, too, unless the clock was set back", () => {
@@ -536,39 +418,6 @@ test("there is one warning after an hour of failures of one kind", () => {
 });
 
 // A clock that strays.
-
-test("a device whose clock is behind says nothing until it falls back on the thirtieth day", () => {
-  const bench = new Bench(registryOf([{}]));
-  bench.days(40);
-  bench.record();
-  bench.days(-40);
-  bench.look();
-  assert.equal(bench.record(), "clock-behind");
-  bench.days(29);
-  bench.look();
-  assert.equal(bench.record(), "clock-behind");
-  bench.days(1);
-  bench.look();
-  assert.notEqual(bench.record(), "clock-behind");
-});
-
-test("a receipt whose date agrees with the clock ends a false future at once, and no other answer does", () => {
-  for (const [step, date, why] of [
-    ["accepted", 0, ""],
-    ["accepted", 3, "clock-behind"],
-    ["dropped", undefined, "clock-behind"],
-  ] as const) {
-    const bench = new Bench(registryOf([{ name: "a" }, { name: "b" }]));
-    bench.days(40);
-    bench.record("a");
-    const { id } = bench.send()!;
-    bench.days(-40);
-    bench.do((device) =>
-      device.settle(id, outcome(step, { date: date === undefined ? undefined : NOON + date * DAY_MS })),
-    );
-    assert.equal(bench.record("b"), why, `${step} ${date}`);
-  }
-});
 
 test("no period is used twice, whichever way the clock goes", () => {
   const bench = new Bench(registryOf([{ charges: 9 }]));
@@ -669,31 +518,6 @@ test("a consent of the app's agrees once, at the first start", () => {
   bench.registry = registryOf([{}, { name: "new" }]);
   bench.do((device) => device.begin(true));
   assert.equal(bench.why("new"), "not-agreed");
-});
-
-test("refusing drops what waits, keeps charges, and refreshes nothing", () => {
-  const bench = new Bench(registryOf([{ charges: 2 }, { name: "other" }]));
-  bench.record();
-  bench.record("other");
-  bench.send();
-  bench.do((device) => device.refuse());
-  assert.equal(
-    bench.do((device) => device.waiting),
-    0,
-  );
-  assert.equal(bench.record(), "refused");
-  bench.do((device) => device.agree());
-  assert.equal(bench.record(), "answered", "its period stays over");
-  assert.equal(bench.spent(), 1_000_000);
-});
-
-test("refusing one metric takes the upload that holds it, and the others go on", () => {
-  const bench = new Bench(registryOf([{}, { name: "other" }]));
-  bench.record();
-  bench.send();
-  bench.record("other");
-  bench.do((device) => device.refuse("dark"));
-  assert.deepEqual([bench.state.uploads.length, bench.why(), bench.why("other")], [0, "refused", "answered"]);
 });
 
 test("a refusal before anything was agreed keeps nothing but itself", () => {

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.benchmarks import attacks, steady, watching
+from tests.benchmarks import attacks, outcomes, steady, watching
 from tests.benchmarks.attackers import ADMINS, APART, ATTACKERS
 from tests.benchmarks.attacks import ATTACKS, Attack, measure, seed
 from tests.benchmarks.outcomes import Outcome
@@ -20,7 +20,7 @@ from tests.support.soaking import MEMORY, SOAK, thinned
 
 pytestmark = pytest.mark.slow
 
-PLANTED_S = (1.0, 8.0)
+PLANTED_S = (0.5, 8.0)
 """A server without a bound shows it in the shorter attack, or in the longer one where the machine has little time."""
 QUIET = ("slow", "idle")
 """Attackers that take a second to do what they do, and little of a core; the others take one whole."""
@@ -62,7 +62,7 @@ def seeded() -> Iterator[Path]:
 SURVIVED = [attack for attack in ATTACKS if attack.attackers not in ADMINS]
 
 
-@pytest.mark.parametrize("attack", thinned(SURVIVED, 0, 1, 2, 4, 5, 6, 7), ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", thinned(SURVIVED, 0, 1, 2, 4, 6), ids=lambda attack: attack.name)
 def test_an_attack_is_survived(attack: Attack, seeded: Path) -> None:
     outcome = measure(attack, seconds_of(attack), seeded)
     _check_attacked(attack, outcome)
@@ -120,6 +120,7 @@ def test_a_server_without_a_bound_is_caught(fault: str, seeded: Path, monkeypatc
     monkeypatch.setattr(attacks, "RECOVERY_S", 1.0)
     monkeypatch.setattr(steady, "SETTLED_WITHIN_S", 1.0)
     monkeypatch.setattr(watching, "HEALTH_WITHIN_S", 1.0)
+    monkeypatch.setattr(outcomes, "MEMORY_MAX_MIB", 128)  # a server that does so little has a third of it
     name, words = FAULTS[fault]
     attack = next(each for each in ATTACKS if each.attackers == name)
     bad = [sys.executable, "-m", "tests.faults.aggregator.unbounded", fault]

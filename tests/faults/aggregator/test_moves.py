@@ -115,11 +115,8 @@ CUTS = [
     Fault(step, when)
     for step, when in [
         ("fill_seen", WITHIN),
-        ("fill_segments", AFTER),
-        ("fill_final", BEFORE),
         ("mark_moved", BEFORE),
         ("mark_moved", WITHIN),
-        ("mark_moved", AFTER),
         ("finish", WITHIN),
         ("finish", AFTER),
     ]

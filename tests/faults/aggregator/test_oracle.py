@@ -57,13 +57,6 @@ def ledger(store: Store) -> list[dict[str, object]]:
     return [vars(row) for row in store.ledger()]
 
 
-def test_the_same_seed_draws_the_same_uploads() -> None:
-    one, same, other = (Uploads(seed, [REGISTRY]) for seed in (1, 1, 2))
-    drawn = [one.draw() for _ in range(30)]
-    assert drawn == [same.draw() for _ in range(30)]
-    assert drawn != [other.draw() for _ in range(30)]
-
-
 def test_uploads_have_every_shape_fault_and_number_of_groups() -> None:
     uploads = Uploads(1, [REGISTRY])
     drawn = [uploads.draw() for _ in range(200)]
@@ -95,15 +88,6 @@ def test_damaged_groups_are_not_countable_for_anybody() -> None:
         if len(group.packed) == group.n * shape.width:
             with pytest.raises(ValueError, match=r"lies beyond|must name"):
                 fold_cells(cells, {group.cell: group.packed})
-
-
-def test_what_was_acknowledged_is_there_pending_and_folded(store: Store, oracle: Oracle) -> None:
-    for _ in range(20):
-        send(store, oracle, oracle.upload()[0])
-        oracle.check(store)
-        oracle.check_ledger(ledger(store))
-        if store.backlog() > 3:
-            store.fold(0)
 
 
 @pytest.mark.parametrize("stored", [True, False])

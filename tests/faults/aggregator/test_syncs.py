@@ -22,7 +22,7 @@ from tests.support.tracing import SYNCS, Call, calls, slow_syncs, tracing, wrapp
 
 pytestmark = pytest.mark.slow
 
-UPLOADS = scaled(20, 500)
+UPLOADS = scaled(8, 500)
 ALONE = {"ingest.service.FOLD_EVERY_S": 3600.0, "ingest.service.MAINTAIN_EVERY_S": 3600.0}
 """So that nothing but uploads is written."""
 
