@@ -173,7 +173,7 @@ def test_a_process_that_is_killed_loses_one_reading_and_the_next_goes_on_until_a
                 killed.add(pid)
         wait_until(lambda: store.merged() == store.sealed() and not any(unmade(store)), PATIENT_S)
         assert before <= kept(home)
-        assert checks._readings.find(Observed(asked=store)).value == "0 being computed"
+        wait_until(lambda: checks._readings.find(Observed(asked=store)).value == "0 being computed", PATIENT_S)
         wait_until(lambda: computing(served) is None, PATIENT_S)  # its memory is given back
     with serve(home / "metrics.toml", home / "data") as served:
         for path in ("/", "/changes", "/metrics/color", "/metrics/color/time", "/compare?metric=color"):
