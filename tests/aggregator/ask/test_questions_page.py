@@ -356,7 +356,7 @@ def test_any_text_is_asked_or_refused_with_its_place(tmp_path: Path) -> None:
     asked = 0
     with sqlite_store(Registry.parse(metrics_text(KINDS, device_epsilon=400)), tmp_path) as store:
         asking = Asking(store)
-        for number in range(scaled(400, 60_000)):
+        for number in range(scaled(1_000, 60_000)):
             text = rng.choice(good)
             if number % 3 == 0:
                 text = "".join(rng.choices(PIECES, k=rng.randrange(1, 14)))
