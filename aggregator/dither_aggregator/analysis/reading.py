@@ -118,13 +118,14 @@ def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Windo
 # equally many reports and normal noise. It holds whatever days and laws are, so it stays.
 
 
-def offered_windows(store: Store, stored: StoredPlan) -> list[Window]:
-    """Return the windows that pages offer, the one that they open with first: these were not chosen for what they show.
+def is_offered(store: Store, stored: StoredPlan, window: Window) -> bool:
+    """Tell whether pages offer a window of sealed days: those that they open with were not chosen for what they show.
 
     A metric's page also has today, a single day.
     """
-    ends = [Window.ending(store.sealed(), days) for days in WINDOWS]
-    return [default_window(store, stored), *ends]
+    if window.last == store.sealed() and window.days in WINDOWS:
+        return True
+    return window == default_window(store, stored)
 
 
 def days_to_choose(store: Store, stored: StoredPlan) -> int:
@@ -135,7 +136,7 @@ def days_to_choose(store: Store, stored: StoredPlan) -> int:
 
 def windows_together(store: Store, stored: StoredPlan, window: Window) -> int:
     """Return for how many windows the intervals of one hold at once: 1 for a single day, or one that is offered."""
-    if window.days == 1 or window in offered_windows(store, stored):
+    if window.days == 1 or is_offered(store, stored, window):
         return 1
     days = days_to_choose(store, stored)
     return days * (days + 1) // 2
