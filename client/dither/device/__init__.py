@@ -185,8 +185,10 @@ class Device:
             reason = self._slots.record(metric, answer)
             if reason is None:
                 self._send_schedule.planned(delay)
-            reason_now = reason or Silence.ANSWERED
-            self._file.learn(metric.name, reason_now, all_day=reason_now is Silence.ANSWERED)
+            known = reason or Silence.ANSWERED
+            # In a false future a receipt that another process gets may bring the device back to a day without answers.
+            holds = known is Silence.ANSWERED and self._days.today() == self._file.day
+            self._file.learn(metric.name, known, all_day=holds)
         return reason
 
     def use(self, delay: Callable[[], float] = _at_once) -> bool:

@@ -107,6 +107,18 @@ def test_the_next_day_is_noticed_without_a_look(tmp_path: Path) -> None:
     assert [record(device, asked) for _ in range(2)] == ["", "answered"]
 
 
+def test_a_receipt_of_another_process_brings_a_device_back_to_a_day_without_answers(tmp_path: Path) -> None:
+    clock = Clock()
+    device, asked = make(clock, tmp_path)
+    other, _ = make(clock, tmp_path, seed=2)
+    clock.travel(1)
+    assert record(device, asked) == ""
+    clock.travel(-1)
+    assert record(device, asked) == "answered"
+    other.settle("none that there is", "accepted", date=clock())
+    assert record(device, asked) == ""
+
+
 def test_an_answer_that_is_taken_is_one_transaction(statements: tuple[Device, Registry, list[str]]) -> None:
     device, asked, seen = statements
     assert device.record(asked.metrics["color"], "red", lambda: 5.0) == ""
