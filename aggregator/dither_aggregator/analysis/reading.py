@@ -107,15 +107,12 @@ def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Windo
     return Window(min(max(first, kept_from), window.last), window.last)
 
 
-# Windows that a reader chooses. Days that are picked because of what they show are no sample of all days: of the
-# windows of 32 days of pure noise, one lies outside its own 95 % interval in 94 % of the cases. So a window of several
-# days that no page offers pays for all windows of whole days that can be chosen (Bonferroni). That is N (N + 1) / 2
-# for the N days from the first with reports that are kept to today, and for a comparison C(N + 2, 4) pairs of windows
-# without a common day. N is rounded up to a power of two: an interval is the same tomorrow, and what is kept of it
-# serves.
+# Windows that a reader chooses. Days that are picked because of what they show are no sample of all days. So a window
+# of several days that no page offers has intervals that hold for all windows together (Bonferroni). N days have
+# N (N + 1) / 2 windows, and C(N + 2, 4) pairs of windows without a common day. They are the days from the first with
+# reports that are kept to today. N is rounded up to a power of two, so an interval is the same tomorrow.
 #
-# Windows overlap, so Bonferroni says too much: of 32 days it has z = 3.90 for one value, where 3.49 holds for days of
-# equally many reports and normal noise. It holds whatever days and laws are, so it stays.
+# Windows overlap, so Bonferroni says too much. It holds whatever days and laws are, so it stays.
 
 
 def is_offered(store: Store, stored: StoredPlan, window: Window) -> bool:
