@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
+from playwright.sync_api import Browser
 
 from dither_aggregator.analysis.reading_cache import Kept
 from dither_aggregator.store.records import KeptReading
+from dither_aggregator.web.problems import REFRESH_S
 from tests.aggregator.test_reading_cache import computing, counted, keeper
-from tests.support.browsing import Tab, check_state, served
+from tests.support.browsing import Tab, a_tab, check_state, served
 from tests.support.registries import registry
 from tests.support.sites import EXPIRES, Site, site_of
 
@@ -71,15 +73,21 @@ def test_what_could_not_be_computed_is_said_and_the_page_does_not_ask_again(one:
     one.store.keep_readings([entry._replace(content=b"") for entry in kept])
 
 
-def test_a_page_shows_what_was_computed_meanwhile_by_itself_but_not_while_somebody_types(one: Site, tab: Tab) -> None:
-    with patch("dither_aggregator.web.pages.REFRESH_S", 0.2), waiting(one) as url:
+def test_a_page_shows_what_was_computed_meanwhile_by_itself_but_not_while_somebody_types(
+    one: Site, browser: Browser
+) -> None:
+    with waiting(one) as url, a_tab(browser) as tab:
+        # The test moves the page's clock: by itself the page could go between what is typed and what is asked of it.
+        tab.page.clock.install()
         page = tab.visit(url + "/metrics/color")
-        page.locator("input[name=search]").fill("re")
         page.evaluate("window.same = true")
-        page.wait_for_timeout(600)
+        page.locator("input[name=search]").fill("re")
+        page.locator("h1").click()
+        page.clock.run_for(3000 * REFRESH_S)
         assert page.evaluate("window.same")
         page = tab.visit(url + "/metrics/color")
         with keeper(one.store, computing(one.store)):
             one.client.get("/metrics/color")
+        page.clock.run_for(1000 * REFRESH_S)
         page.get_by_text("stand out from the noise").wait_for()
         assert page.locator("[data-refresh]").count() == 0
