@@ -12,7 +12,8 @@ from select import select
 
 import pytest
 
-from dither_aggregator.web import http_connection, http_messages, in_words
+from dither_aggregator.web import http_connection, http_messages
+from dither_aggregator.web.app import in_words
 from dither_aggregator.web.http_messages import App, HttpAnswer, Scope
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.process_messages import ReadAnswer, ReadRequest

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from dither_aggregator.web import http_connection, in_words, server
+from dither_aggregator.web import http_connection, server
+from dither_aggregator.web.app import in_words
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
 from dither_shared.wire.reading import Problem
 from tests.support.aggregators import http_server

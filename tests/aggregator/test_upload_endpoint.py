@@ -13,7 +13,8 @@ import pytest
 from dither_aggregator.ingest.service import Submitted
 from dither_aggregator.store import Receipt
 from dither_aggregator.store.document_kinds import Keys
-from dither_aggregator.web import create_app, upload_endpoint
+from dither_aggregator.web import upload_endpoint
+from dither_aggregator.web.app import create_app
 from dither_aggregator.web.authentication import shown_key
 from dither_aggregator.web.http_messages import HttpAnswer, Scope, headers_of
 from dither_shared.wire import PATH, PROBLEM_PREFIX, WIRE_BYTES_MAX

@@ -25,7 +25,7 @@ from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.document_kinds import Dashboard, DayMark
-from dither_aggregator.web import create_app
+from dither_aggregator.web.app import create_app
 from dither_aggregator.web.flask_apps import in_threads
 from dither_aggregator.web.request_admission import Admission
 from dither_aggregator.web.request_limits import Limits

@@ -17,7 +17,7 @@ from flask import Flask
 from dither.cli import main
 from dither_aggregator.ingest.service import Service, WholeService
 from dither_aggregator.store import SQLiteStore, Store
-from dither_aggregator.web import create_app
+from dither_aggregator.web.app import create_app
 from dither_aggregator.web.flask_apps import in_threads, reading_app
 from dither_aggregator.web.http_messages import App
 from dither_aggregator.web.listeners import Admitting, Listener

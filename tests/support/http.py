@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dither_aggregator.web import in_words
+from dither_aggregator.web.app import in_words
 from dither_aggregator.web.http_messages import HttpAnswer, Scope
 from dither_aggregator.web.listeners import HEALTH, Admitting
 from dither_aggregator.web.server import HttpServer

@@ -25,7 +25,7 @@ from dither_aggregator.simulate.populations import Population, browsers, census
 from dither_aggregator.store import SQLiteStore, Store
 from dither_aggregator.store.document_kinds import WRITE
 from dither_aggregator.store.records import DAY_S, Counted, total_of
-from dither_aggregator.web import create_app
+from dither_aggregator.web.app import create_app
 from dither_aggregator.web.flask_apps import in_threads
 from dither_aggregator.web.listeners import Listener
 from dither_aggregator.web.server import HttpServer

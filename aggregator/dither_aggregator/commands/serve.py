@@ -33,7 +33,7 @@ from dither_aggregator.operations.signal_handling import answer_signals, set_up_
 from dither_aggregator.store import SQLiteStore
 from dither_aggregator.store.documents import Offered
 from dither_aggregator.store.sqlite import KEY_NAME, exclusive, kept_key
-from dither_aggregator.web import create_app
+from dither_aggregator.web.app import create_app
 from dither_aggregator.web.page_requests import ReadingApp
 from dither_aggregator.web.public_site import PublicSite
 from dither_aggregator.web.reader_pool import Readers

@@ -21,7 +21,8 @@ from dither_aggregator.health.checks import HealthFinding, Observed, Teller, fin
 from dither_aggregator.health.status import Audit, StoreStatus
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.ingest.service import Service
-from dither_aggregator.web.http_messages import JSON, HttpAnswer, Scope, refusal
+from dither_aggregator.web.http_messages import JSON, HttpAnswer, Scope
+from dither_aggregator.web.problems import refusal
 from dither_shared.wire import REASONS
 from dither_shared.wire.reading import Problem
 

@@ -21,8 +21,9 @@ from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrad
 
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.web import problems
-from dither_aggregator.web.http_messages import App, HttpAnswer, Peers, Scope, peers_of, refusal
+from dither_aggregator.web.http_messages import App, HttpAnswer, Peers, Scope, peers_of
 from dither_aggregator.web.listeners import HEALTH, Admitting, Door
+from dither_aggregator.web.problems import refusal
 from dither_shared.wire import PATH, WIRE_BYTES_MAX
 from dither_shared.wire.reading import Problem
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from dither_aggregator.web import problems
-from dither_shared.wire.reading import Problem
-
 Scope = Mapping[str, Any]
 """The head of a request, under the names of ASGI. `over` is an event that is set when its client has left."""
 
@@ -32,12 +29,6 @@ class HttpAnswer:
 
 App = Callable[[Scope, bytes], Awaitable[HttpAnswer]]
 """Answers a request, given its head and its body."""
-
-
-def refusal(problem: Problem) -> HttpAnswer:
-    """Return the answer to a request that is refused."""
-    headers = [(name.lower().encode(), value.encode()) for name, value in problems.headers_of(problem)]
-    return HttpAnswer(problem.status, headers, problems.render(problem))
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

@@ -12,6 +12,7 @@ from dither_aggregator.analysis.reading_cache import NotReady
 from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.store import StoreError
+from dither_aggregator.web.http_messages import HttpAnswer
 from dither_shared.wire.reading import Problem
 
 CONTENT_TYPE = "application/problem+json"
@@ -68,6 +69,12 @@ _log = logging.getLogger("dither_aggregator")
 def render(problem: Problem) -> bytes:
     """Return the document's bytes."""
     return json.dumps(problem.to_document()).encode("ascii") + b"\n"
+
+
+def refusal(problem: Problem) -> HttpAnswer:
+    """Return the answer to a request that is refused."""
+    headers = [(name.lower().encode(), value.encode()) for name, value in headers_of(problem)]
+    return HttpAnswer(problem.status, headers, render(problem))
 
 
 def note_refused(problem: Problem) -> None:

@@ -28,7 +28,7 @@ from dither_aggregator.ingest.service import Service
 from dither_aggregator.operations.computing_process import Address, Computer
 from dither_aggregator.operations.signal_handling import say_stacks_on_sigusr1, set_up_logging
 from dither_aggregator.store import StoreError, open_store
-from dither_aggregator.web import create_app
+from dither_aggregator.web.app import create_app
 from dither_aggregator.web.http_messages import App
 from dither_aggregator.web.listeners import Admitting, Listener
 from dither_aggregator.web.page_requests import ReadingApp

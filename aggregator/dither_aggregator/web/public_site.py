@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dither_aggregator.web import http_messages
-from dither_aggregator.web.http_messages import Bound, HttpAnswer, Scope, headers_of, list_of, peers_of, refusal
-from dither_aggregator.web.problems import NOSNIFF, PAGE_HEADERS
+from dither_aggregator.web.http_messages import Bound, HttpAnswer, Scope, headers_of, list_of, peers_of
+from dither_aggregator.web.problems import NOSNIFF, PAGE_HEADERS, refusal
 from dither_shared.wire.reading import Problem
 
 # The names of a site's files: known without all that makes them.

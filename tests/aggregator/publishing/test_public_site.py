@@ -17,7 +17,7 @@ from dither_aggregator.ingest.service import WholeService
 from dither_aggregator.publishing.site import about, render, write
 from dither_aggregator.store.document_kinds import READ
 from dither_aggregator.store.release_ledger import seal
-from dither_aggregator.web import create_app
+from dither_aggregator.web.app import create_app
 from dither_aggregator.web.flask_apps import in_threads
 from dither_aggregator.web.public_site import PublicSite
 from dither_aggregator.web.request_admission import Admission

@@ -1,4 +1,4 @@
-"""The aggregator over HTTP: reports in, estimates out, as JSON, CSV and pages."""
+"""The application around a running service: who may come in, and who answers."""
 
 import asyncio
 from collections.abc import Collection
@@ -9,8 +9,9 @@ from dither_aggregator.web.admin_requests import changing_app
 from dither_aggregator.web.allowed_hosts import PREFLIGHT, check_monitor, check_reader, is_preflight
 from dither_aggregator.web.authentication import ADMINISTRATION, Authentication, unstored
 from dither_aggregator.web.health_endpoints import answer_health
-from dither_aggregator.web.http_messages import App, HttpAnswer, Scope, refusal
+from dither_aggregator.web.http_messages import App, HttpAnswer, Scope
 from dither_aggregator.web.listeners import HEALTH
+from dither_aggregator.web.problems import refusal
 from dither_aggregator.web.process_messages import ACTOR
 from dither_aggregator.web.public_site import PublicSite
 from dither_aggregator.web.upload_endpoint import Ingest
