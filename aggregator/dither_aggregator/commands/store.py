@@ -9,7 +9,7 @@ from pathlib import Path
 from dither_aggregator.arguments.data import add_data_argument, add_lossy_argument, opened
 from dither_aggregator.arguments.settings import CLUSTER_SCHEMES, day, store_name, with_replicas
 from dither_aggregator.store import Store, StoreError
-from dither_aggregator.store.clock import foresee, reset
+from dither_aggregator.store.day_reset import foresee, reset
 from dither_aggregator.store.document_kinds import Retention
 from dither_aggregator.store.opening import SHARDS, is_redis
 from dither_aggregator.store.records import total_of

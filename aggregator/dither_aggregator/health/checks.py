@@ -19,7 +19,7 @@ from dither_aggregator.health.status import Audit, Ids, StoreStatus
 from dither_aggregator.ingest import process_counters
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Store
-from dither_aggregator.store.day_reset import EXPIRES_WITHIN
+from dither_aggregator.store.clock import EXPIRES_WITHIN
 from dither_aggregator.store.records import DAY_S, Counted, day_at
 
 LAG_MAX_S = 120.0

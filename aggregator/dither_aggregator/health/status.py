@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from dither_aggregator.analysis.reading_cache import kept_figure
 from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store import Store, StoredPlan
-from dither_aggregator.store.day_reset import WrongClock
+from dither_aggregator.store.clock import WrongClock
 from dither_aggregator.store.records import Counted, ShardStatus, TallyKey, total_of
 
 # Which metrics of the registry have expired, and which will soon: their devices fall silent, and nothing else says so.

@@ -37,7 +37,7 @@ import numpy as np
 
 from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.health.capacity import FreeSpace, Trouble
-from dither_aggregator.store.day_reset import DayReset, WrongClock, is_behind, judge
+from dither_aggregator.store.clock import DayReset, WrongClock, is_behind, judge
 from dither_aggregator.store.documents import Documents
 from dither_aggregator.store.dump import DocumentsRecord, FinalRecord, Identity, Record, SeenRecord, ShardRecord
 from dither_aggregator.store.records import (
@@ -662,7 +662,7 @@ class Store(Documents):
     def _erase(self, merged: date) -> str:
         """Erase the days up to one, or do a part of it; return why it cannot be done."""
 
-    # Resetting: a day that leapt ahead with the machine's clock is brought back, by `store/clock.py`.
+    # Resetting: a day that leapt ahead with the machine's clock is brought back, by `store/day_reset.py`.
 
     def wrong_clock(self, status: Sequence[ShardStatus]) -> WrongClock | None:
         """Return which clock is wrong; None where they agree, or differ by a day, which passes by itself.

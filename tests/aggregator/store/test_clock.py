@@ -22,8 +22,8 @@ from dither_aggregator.health.checks import HealthFinding, Observed
 from dither_aggregator.health.status import StoreStatus
 from dither_aggregator.operations import maintenance
 from dither_aggregator.store import Receipt, SQLiteStore, Store, StoreError, StoreUnavailable, dump
-from dither_aggregator.store.clock import reset
-from dither_aggregator.store.day_reset import DayReset, judge
+from dither_aggregator.store.clock import DayReset, judge
+from dither_aggregator.store.day_reset import reset
 from dither_aggregator.store.document_kinds import Key, Retention, ToldMoves
 from dither_aggregator.store.dump import SeenRecord
 from dither_aggregator.store.invariants import check

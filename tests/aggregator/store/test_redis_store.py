@@ -16,7 +16,7 @@ import pytest
 from dither_aggregator.health.capacity import Trouble
 from dither_aggregator.ingest.service import Service, Submitted
 from dither_aggregator.store import Receipt, Store, StoreError, StoreUnavailable, create_store, open_store
-from dither_aggregator.store.day_reset import DayReset
+from dither_aggregator.store.clock import DayReset
 from dither_aggregator.store.document_kinds import DayMark, Retention, ToldMoves
 from dither_aggregator.store.dump import ShardRecord
 from dither_aggregator.store.invariants import check

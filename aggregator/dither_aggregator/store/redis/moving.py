@@ -22,8 +22,8 @@ from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
+from dither_aggregator.store.clock import DayReset
 from dither_aggregator.store.contract import READ_UPLOADS_MAX, REFUSED_DAYS
-from dither_aggregator.store.day_reset import DayReset
 from dither_aggregator.store.documents import KINDS, StoredPlan
 from dither_aggregator.store.dump import (
     BatchesRecord,

@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from dither_aggregator.store.clock import DayReset
 from dither_aggregator.store.contract import READ_BYTES_MAX, READ_UPLOADS_MAX
-from dither_aggregator.store.day_reset import DayReset
 from dither_aggregator.store.documents import KINDS
 from dither_aggregator.store.dump import (
     BatchesRecord,
