@@ -24,7 +24,8 @@ STEPS = ("record", "append", "fold", "page")
 CAST = re.compile(r"\bcast\(")
 TOUCHES = {
     "a kind, as that of tables": re.compile(r"tables?$|Tables?(?![a-z])|_tables?(?![a-z])"),
-    "a stored document, as marks": re.compile(r"DayMark$"),
+    "a stored document, as what reports told": re.compile(r"ToldMoves$"),
+    "a stored document that API, pages and commands show, as marks": re.compile(r"DayMark$"),
 }
 """Names of what is there already: a new one of its sort has to be named where this one is."""
 
