@@ -120,6 +120,19 @@ def test_a_page_opens_with_what_goes_together_and_what_differs_by_the_public_col
     )
 
 
+@pytest.mark.parametrize("version_first", [False, True])
+def test_what_happened_is_told_by_what_it_happened_to(tmp_path: Path, version_first: bool) -> None:
+    """Crashes by version, whichever column the registry has first, and whichever of the two tests is the clearer."""
+    columns = ['columns.crashed = ["no", "yes"]', 'columns.version = ["157", "158"]']
+    shares = np.array([[0.3, 0.6, 0.0], [0.07, 0.03, 0.0], [0.0, 0.0, 0.0]])
+    columns, shares = (columns[::-1], shares.T) if version_first else (columns, shares)
+    with table_site(tmp_path, {"crash": "\n".join(columns)}) as made:
+        plan = made.store.plans("crash")[0].plan
+        made.hold(plan, draw_table(plan, (shares,), (40_000,), np.random.default_rng(8)), 1)
+        headline = made.page(metric="crash").headline
+    assert re.match(r"“crashed” is (less|more) often “yes” with version “15[78]”: [\d.]+ % against [\d.]+ %", headline)
+
+
 def test_a_card_writes_a_mean_in_its_unit_beside_its_arm(one: Site) -> None:
     html = one.client.get("/").text
     assert re.search(r"<bdi>arm treatment</bdi><svg.*?</svg><b>\d\.\d+\N{NO-BREAK SPACE}s</b>", html)

@@ -29,6 +29,7 @@ from dither_aggregator.web.pages.presentation import (
     reach_in_words,
 )
 from dither_aggregator.web.query_parameters import Parameters, QueryParameters, about
+from dither_shared.domains import OTHER, Values
 from dither_shared.safe_output import visible
 from dither_shared.wire.reading import Problem
 
@@ -46,6 +47,8 @@ CLEAREST_MAX = 10
 """Pairs of columns that are named beside the matrix."""
 QUIET = ("no", *UNLISTED)
 """Labels that say less than the others of their column."""
+YES_OR_NO = frozenset(("no", "yes", OTHER))
+"""The values of a column that says whether something happened."""
 LABEL_EM = 24.0
 """How wide a label in the table may be; CSV has it whole."""
 
@@ -181,10 +184,12 @@ def _measure_of(reading: TablesReading, rate: TableRow) -> Measure:
 def _clearest(reading: TablesReading) -> list[tuple[TableRow, TableRow]]:
     """Return the clearest difference whose interval does not hold zero, with its rate; none where there is none.
 
-    Differences by the public column come first, and then there may be one of each of a few columns. Intervals hold at
-    once over all pairs of columns, so they may be chosen by a look at all.
+    Differences by the public column come first, and then there may be one of each of a few columns. Of two others, one
+    that says yes or no is told by the other: crashes by version, not versions by crash. Intervals hold at once over all
+    pairs of columns, so they may be chosen by a look at all.
     """
-    public = columns_of(reading.stored.plan).public[:1]
+    columns = columns_of(reading.stored.plan)
+    public = columns.public[:1]
     rated = [*reading.of("rate"), *reading.of("mean")]
     rates = {(row.column, row.label, row.group_column, row.group): row for row in rated}
     told = [
@@ -200,7 +205,13 @@ def _clearest(reading: TablesReading) -> list[tuple[TableRow, TableRow]]:
     told.sort(key=order)
     by_public = [pair for pair in told if pair[0].group_column in public]
     of_each = list({pair[0].column: pair for pair in reversed(by_public)}.values())
-    return sorted(of_each, key=order)[:DIFFERENCES_TOLD] or told[:1]
+    if of_each or not told:
+        return sorted(of_each, key=order)[:DIFFERENCES_TOLD]
+    two = {told[0][0].column, told[0][0].group_column}
+    domains = dict(zip(columns.names, columns.domains, strict=True))
+    events = {name for name, each in domains.items() if isinstance(each, Values) and {*each.values} == YES_OR_NO}
+    of_two = [pair for pair in told if {pair[0].column, pair[0].group_column} == two]
+    return sorted(of_two, key=lambda pair: (pair[0].group_column in events, pair[0].column not in events))[:1]
 
 
 def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) -> str:
@@ -303,7 +314,7 @@ def _multiples(
 
     shown: list[str] = []
     left = DRAWN_MAX
-    for outcome in sorted(outcomes, key=clearest):
+    for outcome in sorted(outcomes, key=lambda outcome: (clearest(outcome), outcome in QUIET)):
         left -= min(len(outcomes[outcome]), GROUPS_MAX)
         if left < 0:
             break
