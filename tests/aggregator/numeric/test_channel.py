@@ -1,6 +1,7 @@
 """The laws of reports as matrices, against the randomizers' own code; and what a channel makes of counts."""
 
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from dither_aggregator.analysis.numeric import channel as channel_module
 from dither_aggregator.analysis.numeric.channel import NumberChannel, channel_of
 from dither_aggregator.analysis.numeric.fit import fit
 from dither_aggregator.analysis.numeric.laws import law_matrix
+from dither_aggregator.analysis.numeric.ranges import BARS_LEAST, blocks_for
 from dither_aggregator.store import StoredPlan
+from dither_shared.domains import Buckets
 from dither_shared.mechanisms import GRR, OUE, PGR, Mechanism, MemoizedTwoLevel, SquareWave
 from tests.support.drawn_numbers import Floats, cell_laws, draw_numbers, places_of, stored_number, tally_of, weights_of
 from tests.support.laws import law_of_class
@@ -101,3 +104,19 @@ def test_columns_in_the_wrong_order_would_be_caught(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(channel_module, "law_by_place", lambda plan, mechanism, cell: right(plan, mechanism, 7 - cell))
     monkeypatch.setattr(channel_module, "_kept", channel_module._kept.__wrapped__)
     assert np.abs(fit(expected(MEMO, truth)).raw - truth).max() > 0.01
+
+
+@pytest.mark.parametrize("ranges", [6, 7, 8, 10, 16, 20, 31, 50, 62, 75])
+def test_bars_join_as_many_ranges_each_and_more_reports_never_join_more(ranges: int) -> None:
+    """Whatever the number of ranges: a bar that joins more than its neighbour would be higher for that alone."""
+    plan = stored_number(f"low = 0\nhigh = {ranges}\nbuckets = {ranges}").plan
+    told = [blocks_for(Buckets.of(plan.domain), plan.cells, n) for n in (100, 1_000, 3_000, 10_000, 100_000, 10**7)]
+    assert [len(cuts) for cuts in told] == sorted(len(cuts) for cuts in told)
+    assert len(told[-1]) == ranges + 1
+    for cuts in filter(None, told):
+        *joined, last = (end - begin for begin, end in pairwise(cuts))
+        assert len({*joined}) == 1
+        assert last <= joined[0]
+        assert cuts[0] == 0
+        assert cuts[-1] == ranges
+        assert len(cuts) > BARS_LEAST

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from math import floor, log, sqrt
 from typing import Literal
 
@@ -59,17 +59,22 @@ def _of_buckets(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
 def blocks_for(domain: Buckets, cells: Cells, n: int) -> Sequence[int]:
     """Return the edges, by number, between which neighbouring ranges are one bar: as many bars as n reports can tell.
 
-    Bars are equal parts of the ranges: the most, of 2, 4, 8 ... and all, with 2 z SE <= 1 / (2 bars) for numbers that
-    are spread evenly. It is a rule of the plan and of n, rounded down to a grid: bars that data chose would mislead.
-    The two open ranges belong to the first and the last bar. Empty where fewer than BARS_LEAST can be told.
+    Each bar joins as many ranges: the most bars with 2 z SE <= 1 / (2 bars) for numbers that are spread evenly. It is a
+    rule of the plan and of n, rounded down to a grid: bars that data chose would mislead, and so would one that is
+    higher because it joins more. The last bar may join fewer where no such number divides the ranges. The two open
+    ranges belong to the first and the last bar. Empty where fewer than BARS_LEAST can be told.
     """
     n = int(GRID ** floor(log(max(n, 1), GRID) + 1e-9))
     ranges = len(domain.edges) - 1
     evenly, rows = even_information(domain, cells)
     shares, inverse = np.array(evenly), np.linalg.inv(np.array(rows))
     told: Sequence[int] = ()
-    for bars in [*takewhile(lambda bars: bars < ranges, (2**power for power in range(1, 20))), ranges]:
-        cuts = [round(bar * ranges / bars) for bar in range(bars + 1)]
+    widths = [width for width in range(ranges // BARS_LEAST, 1, -1) if ranges % width == 0]
+    if not widths or ranges // widths[0] >= 2 * BARS_LEAST:
+        widths = [2**power for power in range(ranges.bit_length(), 0, -1) if ranges > (BARS_LEAST - 1) * 2**power]
+    for width in (*widths, 1):
+        cuts = [*range(0, ranges, width), ranges]
+        bars = len(cuts) - 1
         blocks = together(cuts, len(shares))
         ratios = blocks - (blocks @ shares)[:, np.newaxis] * together([0, ranges], len(shares))
         error = sqrt(float(((ratios @ inverse) * ratios).sum(axis=1).mean()) / n)
