@@ -61,7 +61,7 @@ A, B, C, D, E = (
         ([A, C, B, D], 0.1, "a leads with 45 % (40 to 50); c and b follow, not told apart."),
         ([A, C, B, D], 0.3, "a leads with 45 % (40 to 50); 3 more stand out from the noise."),
         ([A, E, D], 0.1, "a and e lead, not told apart, with 45 % (40 to 50) and 43 % (40 to 46)."),
-        ([A, E, D], 0.41, "3 values stand out, none told to lead: a has 45 % (40 to 50)."),
+        ([A, E, D], 0.41, "Which value leads cannot be told: 3 stand out, a with 45 % (40 to 50)."),
         ([A] * 7, 0.1, "7 values lead, not told apart: a has 45 % (40 to 50)."),
         ([A, E, A, E], 0.1, "a, e and 2 more lead, not told apart: a has 45 % (40 to 50)."),
     ],
@@ -284,7 +284,7 @@ EFFECTS = (
     alone((0.7, 0.29, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
     alone((0.8, 0.19, 0.01), (0.5, 0.49, 0.01), (0.2, 0.79, 0.01)),
 )
-DIFFERENCE = r"“(\S+)” is (more|less) often “(\S+)” with arm “(\d)”: .*? \(by (\S+) to (\S+) points\)"
+DIFFERENCE = r"With arm “(\d)”, “(\S+)” is “(\S+)” in .*? \((\S+) to (\S+) points (more|less)\)"
 
 
 def an_effect(seed: int, confidence: float) -> bool:
@@ -300,7 +300,7 @@ def an_effect(seed: int, confidence: float) -> bool:
     assert {frozenset(pair) for pair in combinations("abc", 2)} <= found
     if any("arm" not in pair for pair in told):
         return True
-    for column, way, label, arm, lower, upper in re.findall(DIFFERENCE, says(reading)):
+    for arm, column, label, lower, upper, way in re.findall(DIFFERENCE, says(reading)):
         truth = {("n", "1"): -10.0, ("y", "1"): 10.0, ("n", "2"): 10.0, ("y", "2"): -10.0}[label, arm]
         least, most = sorted(float(end) for end in (lower, upper))
         if column != "a" or (truth > 0) != (way == "more") or not least <= abs(truth) <= most:

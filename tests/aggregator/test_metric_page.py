@@ -311,7 +311,7 @@ def test_a_few_values_that_do_not_stand_out_are_named(tmp_path: Path) -> None:
         ((200, 1_800, 0), r"model 0 fell from 90 % \(\d+ to \d+\) on {first} to 10 % \(\d+ to \d+\) on {last}\."),
         (
             (1_790, 210, 0),
-            r"model 0: 90 % .* on {first}, 90 % .* on {last}\. Two days alone do not tell that it moved\.",
+            r"model 0: 90 % .* on {first}, 90 % .* on {last}\. By these two days it cannot be told to have moved\.",
         ),
     ],
 )

@@ -78,7 +78,7 @@ def test_what_moved_is_told_on_page_and_in_the_api(one: Site) -> None:
 def test_the_changes_are_those_of_the_metrics_that_moved(one: Site) -> None:
     html = one.client.get("/changes").text
     meta, rows = ask(one, "/v1/changes")
-    assert headline(html).startswith("Something moved in 1 of 2 metrics, most surely in “")
+    assert headline(html).startswith("Something moved in 1 of 2 metrics, in “")
     assert (meta["metrics_moved"], meta["metrics_compared"]) == (1, 2)
     assert [(row["metric"], row["value"], row["verdict"]) for row in rows] == [
         ("color", row[0].rpartition(" ")[0], row[0].rpartition(" ")[2]) for row in table(html)
@@ -280,14 +280,14 @@ def test_damaged_counts_are_said_and_the_others_compared(one: Site) -> None:
         one.tallies[key] = Tally(whole.n, whole.counts + 10**6)
         one.forget()
         html = client.get("/changes").text
-        assert headline(html).startswith("Something moved in 1 of 1 metric, most surely in “")
+        assert headline(html).startswith("Something moved in 1 of 1 metric, in “")
         assert "The counts of 1 metric are damaged, the first: <code>dark</code>" in html
         assert "Its counts are damaged" in client.get("/").text
         assert client.get("/v1/changes").get_json()["meta"]["metrics_damaged"] == 1
     finally:
         one.tallies[key] = whole
         one.forget()
-    assert headline(client.get("/changes").text).startswith("Something moved in 1 of 2 metrics, most surely in “")
+    assert headline(client.get("/changes").text).startswith("Something moved in 1 of 2 metrics, in “")
     assert "damaged" not in client.get("/").text
 
 

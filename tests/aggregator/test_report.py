@@ -50,7 +50,7 @@ def test_a_report_says_what_the_first_page_says(one: Site) -> None:
     for said in map(unescape, cards):
         assert f"  {said}\n" in report.text
         assert said in unescape(report.html)
-    assert report.headline == "2 metrics, 1 of which could be compared: 1 moved."
+    assert report.headline == "1 of 2 metrics moved: “Which colour do people choose?” 1 could not be compared."
     assert report.title == f"example, {one.day(7)} to {one.day(1)}"
     assert 'href="https://example.org/telemetry/metrics/color"' in report.html
     assert "https://example.org/telemetry/metrics/color" in report.text

@@ -108,7 +108,7 @@ def test_columns_in_the_wrong_order_would_be_caught(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("ranges", [6, 7, 8, 10, 16, 20, 31, 50, 62, 75])
 def test_bars_join_as_many_ranges_each_and_more_reports_never_join_more(ranges: int) -> None:
-    """Whatever the number of ranges: a bar that joins more than its neighbour would be higher for that alone."""
+    """A bar that joined more ranges than its neighbour would be higher for that alone."""
     plan = stored_number(f"low = 0\nhigh = {ranges}\nbuckets = {ranges}").plan
     told = [blocks_for(Buckets.of(plan.domain), plan.cells, n) for n in (100, 1_000, 3_000, 10_000, 100_000, 10**7)]
     assert [len(cuts) for cuts in told] == sorted(len(cuts) for cuts in told)

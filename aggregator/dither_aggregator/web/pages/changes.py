@@ -17,6 +17,8 @@ from dither_shared.safe_output import visible
 
 VALUES_SHOWN = 5
 METRICS_SHOWN = 100
+MOVES_TOLD = 2
+"""Values of the metric that moved most surely, in the headline."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,7 @@ def headline(found: Changes) -> str:
         return "Nothing can be compared yet: no metric has reports of both windows."
     if not found.moved:
         return f"Nothing can be told to have moved, in any of {count(compared, 'metric')}."
-    surest = found.moved[0]
-    stored, (row, *_) = surest.after.stored, surest.moved
-    return (
-        f"Something moved in {len(found.moved):,} of {count(compared, 'metric')}, most surely in "
-        f"“{visible(stored.question)}”: {presentation_of(stored.plan).move(row)}."
-    )
+    stored, rows = found.moved[0].after.stored, found.moved[0].moved
+    moves = ", ".join(presentation_of(stored.plan).move(row) for row in rows[:MOVES_TOLD])
+    where = f"{'most surely ' * (len(found.moved) > 1)}in “{visible(stored.question)}”"
+    return f"Something moved in {len(found.moved):,} of {count(compared, 'metric')}, {where}: {moves}."

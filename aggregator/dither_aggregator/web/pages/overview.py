@@ -41,6 +41,7 @@ from dither_aggregator.web.pages.presentation import (
 from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.queries import changed
 from dither_aggregator.web.query_parameters import Parameters, Value, Whole, about, one_of, query_parameters, too_long
+from dither_shared.safe_output import visible
 from dither_shared.wire.reading import Problem
 
 CARDS_A_PAGE = 200
@@ -331,10 +332,11 @@ def headline(lines: Sequence[Line], changes: Changes) -> str:
     moved = sum(line.moved is not None for line in lines)
     if not moved:
         return f"{metrics}. None can be told to have moved.{rest}"
-    compared = len(changes.moved) + len(changes.still)
-    if compared < len(lines):
-        return f"{metrics}, {compared:,} of which could be compared: {moved:,} moved.{rest}"
-    return f"{metrics}, {moved:,} of which moved.{rest}"
+    question = visible(changes.moved[0].after.stored.question)
+    which = f"{', most surely' if moved > 1 else ':'} “{question}”{'.' * (question[-1:] not in '?!.')}"
+    apart = len(lines) - len(changes.moved) - len(changes.still)
+    others = f" {apart:,} could not be compared." if apart > 0 else ""
+    return f"{moved:,} of {metrics} moved{which}{others}{rest}"
 
 
 def _answer(store: Store, stored: StoredPlan, window: Window, confidence: float = CONFIDENCE) -> ReadingAnswer:

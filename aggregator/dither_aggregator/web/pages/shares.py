@@ -264,7 +264,7 @@ def leaders_in_words(out: Sequence[Row], ceiling: float, noun: str = "value") ->
     if not first:
         if len(out) == 1:
             return f"{_called(out[0])} has {_about(out[0])}; no other {noun} can be told from zero."
-        return f"{len(out):,} {noun}s stand out, none told to lead: {_called(out[0])} has {_about(out[0])}."
+        return f"Which {noun} leads cannot be told: {len(out):,} stand out, {_called(out[0])} with {_about(out[0])}."
     if len(first) > COUNTED_MAX:
         return f"{len(first):,} {noun}s lead, not told apart: {_called(first[0])} has {_about(first[0])}."
     if len(first) > NAMED_MAX:

@@ -169,7 +169,8 @@ def answer_of_tables(reading: TablesReading) -> ReadingAnswer:
     public = columns_of(reading.stored.plan).public[:1]
     if public and not (clearest and clearest[0][0].group_column == public[0]):
         sentences.append(f"No column can be told to differ by “{visible(public[0])}”.")
-    sentences.append(_together(reading.of("association"), _associated(reading), public=bool(public)))
+    if public or not clearest or len(reading.of("association")) > 1:  # a difference of the only two says that they are
+        sentences.append(_together(reading.of("association"), _associated(reading), public=bool(public)))
     if not clearest:
         return ReadingAnswer(reading.n, " ".join(sentences))
     _, rate = clearest[0]
@@ -184,9 +185,9 @@ def _measure_of(reading: TablesReading, rate: TableRow) -> Measure:
 def _clearest(reading: TablesReading) -> list[tuple[TableRow, TableRow]]:
     """Return the clearest difference whose interval does not hold zero, with its rate; none where there is none.
 
-    Differences by the public column come first, and then there may be one of each of a few columns. Of two others, one
-    that says yes or no is told by the other: crashes by version, not versions by crash. Intervals hold at once over all
-    pairs of columns, so they may be chosen by a look at all.
+    Differences by the public column come first, and then there may be one of each of a few columns. A column that says
+    yes or no is told by the other of its pair, as crashes by version, and of the group that has more. Intervals hold at
+    once over all pairs of columns, so they may be chosen by a look at all.
     """
     columns = columns_of(reading.stored.plan)
     public = columns.public[:1]
@@ -199,8 +200,9 @@ def _clearest(reading: TablesReading) -> list[tuple[TableRow, TableRow]]:
     ]
 
     def order(pair: tuple[TableRow, TableRow]) -> tuple[object, ...]:
-        less, _ = pair  # a yes or no differs in both, and two groups differ alike: yes is said, and the smaller one
-        return less.group_column not in public, less.p_value, less.label in QUIET, less.estimate > 0
+        less, _ = pair  # a yes or no differs in both, and two groups differ alike: yes is said, and not of the control
+        control = less.group == columns.public[1] if less.group_column in public else less.estimate > 0
+        return less.group_column not in public, less.p_value, less.label in QUIET, control
 
     told.sort(key=order)
     by_public = [pair for pair in told if pair[0].group_column in public]
@@ -210,8 +212,12 @@ def _clearest(reading: TablesReading) -> list[tuple[TableRow, TableRow]]:
     two = {told[0][0].column, told[0][0].group_column}
     domains = dict(zip(columns.names, columns.domains, strict=True))
     events = {name for name, each in domains.items() if isinstance(each, Values) and {*each.values} == YES_OR_NO}
-    of_two = [pair for pair in told if {pair[0].column, pair[0].group_column} == two]
-    return sorted(of_two, key=lambda pair: (pair[0].group_column in events, pair[0].column not in events))[:1]
+
+    def reads(pair: tuple[TableRow, TableRow]) -> tuple[object, ...]:
+        more, is_event = pair[0], pair[0].column in events
+        return more.group_column in events, not is_event, is_event and (more.label in QUIET or more.estimate < 0)
+
+    return sorted((pair for pair in told if {pair[0].column, pair[0].group_column} == two), key=reads)[:1]
 
 
 def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) -> str:
@@ -224,12 +230,12 @@ def difference_in_words(reading: TablesReading, less: TableRow, rate: TableRow) 
     )
     least, most = sorted((abs(less.lower), abs(less.upper)))
     by = measure.ends(least, most)
-    figures = f"{ours} against {theirs} {_others(reading, less)} (by {by})"
+    against = f"against {theirs} {_others(reading, less)}"
     if rate.label is None:
-        other = "higher" if less.estimate > 0 else "lower"
-        return f"The mean of “{column}” is {other} with {group}: {figures}."
+        way = "higher" if less.estimate > 0 else "lower"
+        return f"With {group} the mean of “{column}” is {ours}, {against} ({by} {way})."
     way = "more" if less.estimate > 0 else "less"
-    return f"“{column}” is {way} often “{_cut(rate.label)}” with {group}: {figures}."
+    return f"With {group}, “{column}” is “{_cut(rate.label)}” in {ours}, {against} ({by} {way})."
 
 
 def _others(reading: TablesReading, less: TableRow) -> str:

@@ -175,19 +175,26 @@ def _headline(
     if way:
         level = measure.level(first.value)
         return f"{level[0].upper() + level[1:] if level else name} {way} from {before} to {after}."
-    weeks = _move(store, stored, first.value) if compared else ""
-    return f"{name}: {before}, {after}. Two days alone do not tell that it moved{weeks}."
+    moved, weeks = _move(store, stored, first.value) if compared else ("", "")
+    if moved:
+        return f"{name} {moved} in {weeks}. Single days: {before}, {after}."
+    nor = f", nor by {weeks}" if weeks else ""
+    return f"{name}: {before}, {after}. By these two days it cannot be told to have moved{nor}."
 
 
-def _move(store: Store, stored: StoredPlan, value: str) -> str:
-    """Return how a value moved between the windows of all changes, in words that go on; "" where it is not told to."""
+def _move(store: Store, stored: StoredPlan, value: str) -> tuple[str, str]:
+    """Return how a value moved between the windows of all changes, "" where it cannot be told to have, and the windows.
+
+    Both are empty where the metric was not compared, or no more than days were.
+    """
     found, _ = changed(store)
+    days = found.after.days
+    if days == 1 or stored.id not in {*(one.after.stored.id for one in found.moved), *(one.id for one in found.still)}:
+        return "", ""
     rows = (row for one in found.moved if one.after.stored.id == stored.id for row in one.moved)
     row = next((row for row in rows if row.value == value), None)
-    if row is None or found.after.days == 1:
-        return ""
-    by = presentation_of(stored.plan).moved_by(row)
-    return f"; the last {found.after.days} days against as many before do: it {by}"
+    by = presentation_of(stored.plan).moved_by(row) if row else ""
+    return by, f"the last {days} days against the {days} before"
 
 
 def _about(measure: Measure, point: Point, finer: int) -> str:
