@@ -5,8 +5,22 @@
  */
 
 import { readFileSync, rmSync } from "node:fs";
+import { resolve } from "node:path";
 import { gzipSync } from "node:zlib";
-import { build, type BuildOptions, type Metafile } from "esbuild";
+import { build, type BuildOptions, type Metafile, type Plugin } from "esbuild";
+
+/** What loads later and needs some of the core needs all of it: so the core is one file, not a file for each need. */
+const ONE_CORE = /src\/(memo|sending|status|uploads|domains\/(bloom|coded))\.ts$/;
+const oneCore = (entrance: string): Plugin => ({
+  name: "one-core",
+  setup({ onLoad, onResolve }) {
+    onResolve({ filter: /^the-core$/ }, () => ({ path: resolve(entrance), sideEffects: true }));
+    onLoad({ filter: ONE_CORE }, ({ path }) => ({
+      contents: `${readFileSync(path, "utf8")}\nimport "the-core";`,
+      loader: "ts",
+    }));
+  },
+});
 
 const bundled: BuildOptions & { metafile: true } = {
   outdir: "dist",
@@ -20,12 +34,13 @@ const bundled: BuildOptions & { metafile: true } = {
   sourcesContent: false,
   metafile: true,
   legalComments: "none",
+  mangleProps: /^_[a-z]/,
 };
 
 /** The modules that a page loads for each set of kinds, beside those that all load. */
 const SETS: Readonly<Record<string, RegExp>> = {
-  "core with flag and choice": /domains\/values|mechanisms\/symbols/,
-  "the same, and status()": /domains\/values|mechanisms\/symbols|src\/(status|consent)/,
+  "core with flag and choice": /^$/,
+  "the same, and status()": /src\/(status|consent)/,
   "all kinds": /domains\/|mechanisms\//,
 };
 
@@ -67,6 +82,6 @@ function sizes(outputs: Metafile["outputs"]): void {
 }
 
 rmSync("dist", { recursive: true, force: true });
-const { metafile } = await build({ ...bundled, entryPoints: ["src/index.ts"] });
-await build({ ...bundled, entryPoints: ["src/testing.ts"] }); // apart: what pages load has no seam because of tests
+const { metafile } = await build({ ...bundled, entryPoints: ["src/index.ts"], plugins: [oneCore("src/index.ts")] });
+await build({ ...bundled, entryPoints: ["src/testing.ts"], plugins: [oneCore("src/testing.ts")] }); // apart: what pages load has no seam because of tests
 if (process.argv.includes("--sizes")) sizes(metafile.outputs);

@@ -7,18 +7,15 @@
  * comes, so that nothing that is fetched depends on one.
  */
 
-import { bitsOf, Coins } from "./coins.ts";
+import type { Coins } from "./coins.ts";
+import { values } from "./domains/values.ts";
+import { grr } from "./mechanisms/grr.ts";
 import type { Alphabet, CompiledMetric, Domain, Part } from "./registry.ts";
 
 /** Whatever a page says. All that its domain does not ask for is "other", or what stands for it. */
 export type Answer = unknown;
 /** The answer of a device with nothing to report, where presence is hidden. */
 export const NOTHING: unique symbol = Symbol("nothing");
-
-/** What memos are drawn from: 32 random bytes that never leave the device. */
-export interface Memo {
-  readonly secret: Uint8Array;
-}
 
 /** All that a mechanism sees of an answer: a symbol, a set in ascending order, or that it has no place. */
 export type Value = number | readonly number[] | undefined;
@@ -87,7 +84,7 @@ type Modules = Readonly<Record<string, () => Promise<unknown>>>;
 const numbers = () => import("./domains/numbers.ts");
 const texts = () => import("./domains/texts.ts");
 const DOMAINS: Modules = {
-  values: () => import("./domains/values.ts"),
+  values: async () => ({ values }),
   buckets: numbers,
   range: numbers,
   thresholds: numbers,
@@ -99,7 +96,7 @@ const DOMAINS: Modules = {
 const symbols = () => import("./mechanisms/symbols.ts");
 const sets = () => import("./mechanisms/sets.ts");
 const MECHANISMS: Modules = {
-  grr: symbols,
+  grr: async () => ({ grr }),
   pgr: symbols,
   window: symbols,
   ss: sets,
@@ -108,7 +105,6 @@ const MECHANISMS: Modules = {
   sue: sets,
   rappor: sets,
 };
-const keyed = () => import("./sha256.ts");
 
 interface Loaded {
   readonly domains: Readonly<Record<string, ValueOf>>;
@@ -138,7 +134,7 @@ async function fetchParts({ plan, memo_key }: CompiledMetric): Promise<Loaded> {
   const [domains, mechanisms] = await Promise.all([
     entries<ValueOf>(DOMAINS, asked.map((one) => one.domain)),
     entries<Mechanism>(MECHANISMS, plan.cells.parts.map((part) => part.mechanism)),
-    memo_key && keyed(),
+    memo_key && import("./memo.ts"),
   ]);
   // A list without a value beyond ASCII has none in a form that needs the table of Unicode 14.
   const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || "characters_max" in plan.domain;
@@ -232,53 +228,14 @@ export async function valueIn(
   }
 }
 
-/** Return a report of an answer, as on the wire; of a memoized metric a report of the answer's memo. */
+/** Return a report of an answer with fresh noise, as on the wire. */
 export async function makeReport(
   metric: CompiledMetric,
   cell: number | undefined,
   answer: Answer,
   coins: Coins,
-  memo: Memo,
 ): Promise<number | string> {
-  if (metric.memo_key) return reportOfClass(metric, cell, await classOf(metric, cell, answer, memo), coins, memo);
   const { mechanism, integers } = await madeBy(metric, cell ?? 0);
   const value = await valueIn(metric, cell ?? 0, answer, coins, () => 0n);
   return mechanism.write(mechanism.randomize(integers, value, coins), integers);
-}
-
-/** Return what a memoized metric is charged for: all that the memo sees of an answer, as a text. */
-export async function classOf(
-  metric: CompiledMetric,
-  cell: number | undefined,
-  answer: Answer,
-  memo: Memo,
-): Promise<string> {
-  const coins = await keyedCoins(memo, `${metric.memo_key} class`);
-  return JSON.stringify(await valueIn(metric, cell ?? 0, answer, coins, () => coins.bits64()));
-}
-
-/** Return a report of the memo of a class, as on the wire. */
-export async function reportOfClass(
-  metric: CompiledMetric,
-  cell: number | undefined,
-  memoClass: string,
-  coins: Coins,
-  memo: Memo,
-): Promise<number | string> {
-  const made = await madeBy(metric, cell ?? 0);
-  const lasting = await keyedCoins(memo, `${metric.memo_key} ${cell ?? 0} ${memoClass}`);
-  const permanent = made.mechanism.randomize(made.integers, JSON.parse(memoClass) as Value, lasting);
-  return made.mechanism.write(repeat(made, permanent, coins), made.integers);
-}
-
-/** @internal Draw a report of a memo. Any report is drawn beside it, whether it is kept or not. */
-export function repeat({ mechanism, integers, parameters }: Made, memo: Report, coins: Coins): Report {
-  if (mechanism.repeat) return mechanism.repeat(integers, parameters, memo, coins);
-  const kept = coins.coin(parameters.threshold_keep);
-  const other = mechanism.any!(integers, coins);
-  return kept ? memo : other;
-}
-
-async function keyedCoins({ secret }: Memo, context: string): Promise<Coins> {
-  return new Coins(bitsOf((await keyed()).keyedBlocks(secret, context)));
 }

@@ -7,8 +7,12 @@
  * metric whose presence is hidden.
  */
 
-import { type Armed, bodyOf, type Device, type Look, type Outcome, type Upload } from "./device.ts";
+import type { Armed, Look, Outcome, Upload } from "./device.ts";
 import { DAY_MS } from "./days.ts";
+import { nameOf, TAKEN_BACK, timeout } from "./telemetry.ts";
+import { bodyOf, Uploads } from "./uploads.ts";
+
+export { Uploads };
 
 /** Answers that came within so long a time are armed together. */
 const ARM_AFTER_MS = 1_000;
@@ -22,8 +26,8 @@ const RETRY_AFTER_STEPS_MS = [60_000, 600_000, 3_600_000, 21_600_000, 86_400_000
 const DROP = [400, 409, 410, 411, 414, 415, 422, 431];
 const REASONS = ["malformed", "unknown-metric", "unknown-plan", "retired", "expired", "bad-report"];
 const PROBLEM = /^urn:dither:problem:([a-z][a-z-]{0,39})$/;
-/** What pages say to the one that sends: something waits; what waited was taken back. */
-const [WAITS, TAKEN_BACK] = [0, 1];
+/** What a page says to the one that sends: something waits. */
+const WAITS = 0;
 const NO_ANSWER_YET = "no answer yet";
 const ANOTHER_DAY = "a report of the metric has left today: the next one waits for another day";
 const ELSEWHERE = "another page of this app is sending";
@@ -47,22 +51,27 @@ export interface Route {
   fetch: typeof fetch;
 }
 
-/** What the sender asks of the telemetry object. */
+/** The settings of telemetry that sending asks for. */
 export interface Situation {
   /** The name of the app's storage, which pages share; undefined in memory. */
   shared: string | undefined;
   route: Route;
   now: () => number;
+  warn: (message: string) => void;
+}
+
+/** What the sender asks of the telemetry object. */
+export interface Host {
   /** Take a step of the device in one transaction. */
-  step: <T>(step: (device: Device) => T, strict?: boolean) => Promise<T>;
+  step: <T>(step: (device: Uploads) => T, strict?: boolean) => Promise<T>;
   /** Open and close periods. */
   look: () => Promise<Look>;
-  warn: (message: string) => void;
 }
 
 /** Sends what a device has armed, one upload at a time. */
 export class Sender {
   readonly #it: Situation;
+  readonly #host: Host;
   #leads = false;
   #endLead: (() => void) | undefined;
   #waitsForLead: AbortController | undefined;
@@ -75,13 +84,14 @@ export class Sender {
   #sent = 0;
   #detail = "";
 
-  constructor(situation: Situation) {
+  constructor(situation: Situation, host: Host) {
     this.#it = situation;
+    this.#host = host;
   }
 
   // Which page sends.
 
-  /** Begin: send if no other page does, else as soon as that one ends. Resolve when what waited is armed. */
+  /** Begin: send if no other page does, else as soon as that one ends. */
   async start(): Promise<void> {
     if (this.#on) return;
     this.#on = true;
@@ -105,8 +115,6 @@ export class Sender {
       if (!this.#on) return; // it was stopped meanwhile
       if (!this.#leads) this.#queueForLead(shared);
     }
-    await this.#inTurn(() => this.#arm());
-    this.#tick(0);
   }
 
   #queueForLead(shared: string): void {
@@ -144,15 +152,16 @@ export class Sender {
   }
 
   /** Arm what waits now, as when the page is hidden: it may go away next. */
-  armNow(): void {
+  async armNow(): Promise<void> {
     clearTimeout(this.#arming);
     this.#arming = undefined;
-    if (this.#leads) this.#inTurn(() => this.#arm()).then(() => this.#tick(0));
+    await this.#inTurn(() => this.#arm());
+    this.#tick(0);
   }
 
   #inTurn<T>(action: () => Promise<T>): Promise<T | undefined> {
     const turn = this.#turn.then(action).catch((error: unknown): undefined => {
-      this.#detail = describe(error);
+      this.#detail = `failed (${nameOf(error)})`;
     });
     this.#turn = turn;
     return turn;
@@ -174,7 +183,7 @@ export class Sender {
   /** Arm what is due, look, send what it is time for, and return after how long to look again. */
   async #look(): Promise<number> {
     await this.#arm();
-    const { due, idle, planned = Infinity, heldUntil } = await this.#it.look();
+    const { due, idle, planned = Infinity, heldUntil } = await this.#host.look();
     if (idle) return Infinity;
     if (!this.#leads || !due) return LOOK_EVERY_MS;
     const when = Math.max(planned, heldUntil) - this.#it.now();
@@ -185,24 +194,19 @@ export class Sender {
   /** Arm what is due. An armed upload may leave with the page until the transaction makes another one of it. */
   async #arm(): Promise<void> {
     if (!this.#leads) return;
-    const arming = (device: Device): Armed => {
+    const arming = (device: Uploads): Armed => {
       if (!this.#leads) return {}; // the page went away meanwhile, with what was armed
       const armed = device.arm(this.#armed);
       if (armed.upload?.id != this.#armed.upload?.id) this.#armed = {};
       return armed;
     };
-    const armed = await this.#it.step(arming, true);
+    const armed = await this.#host.step(arming, true);
     if (this.#leads) this.#armed = armed;
   }
 
-  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
+  /** Let nothing leave that was armed: the person takes it back. */
   takeBack(): void {
     this.#armed = {};
-    const { shared } = this.#it;
-    if (shared === undefined) return;
-    const channel = this.#channel ?? new BroadcastChannel(shared);
-    channel.postMessage(TAKEN_BACK);
-    if (channel != this.#channel) channel.close();
   }
 
   // Sending.
@@ -241,11 +245,11 @@ export class Sender {
   async #send(): Promise<Outcome["step"] | undefined> {
     const id = this.#armed.upload?.id;
     if (!id) return undefined;
-    const upload = await this.#it.step((device) => device.attempt(id, this.#armed), true);
+    const upload = await this.#host.step((device) => device.attempt(id, this.#armed), true);
     if (!upload || this.#armed.upload?.id != id) return undefined; // it was taken back, or left with the page
     this.#armed = {};
     const outcome = await this.#outcome(upload);
-    const { accepted, warn } = await this.#it.step((device) => device.settle(id, outcome), true);
+    const { accepted, warn } = await this.#host.step((device) => device.settle(id, outcome), true);
     this.#sent += accepted;
     this.#detail = outcome.step == "accepted" && !outcome.rejected ? "" : outcome.detail;
     if (warn) this.#it.warn(`telemetry could not send for an hour: ${outcome.detail}`);
@@ -258,7 +262,7 @@ export class Sender {
       const response = await this.#request(this.#body(upload), AbortSignal.timeout(ATTEMPT_WITHIN_MS));
       return readAnswer(response.status, response.headers, await read(response), upload.id, this.#it.now());
     } catch (error) {
-      const name = error instanceof Error ? error.name : "Error";
+      const name = nameOf(error);
       const unreachable = name == "TypeError"; // a browser does not say which of the two it was
       const why = unreachable ? "not reached, or it does not allow this page's origin" : name;
       return { step: "kept", detail: `no answer (${why})`, unreachable };
@@ -272,28 +276,28 @@ export class Sender {
     this.#detail = "";
     const over = new Promise<boolean>((resolve) => timeout(() => resolve(false), within));
     const done = await Promise.race([over, this.#inTurn(() => this.#sendAll(until)).then(() => true)]);
-    const waiting = await Promise.race([over.then(() => 0), this.#it.step((device) => device.waiting)]);
+    const waiting = await Promise.race([over.then(() => 0), this.#host.step((device) => device.waiting)]);
     return { sent: this.#sent - before, waiting, detail: this.#detail || (done ? "" : NO_ANSWER_YET) };
   }
 
   async #sendAll(until: number): Promise<void> {
-    await this.#it.look();
-    await this.#it.step((device) => device.planNow());
+    await this.#host.look();
+    await this.#host.step((device) => device.planNow());
     while (this.#on && performance.now() < until) {
       if (!this.#leads) {
         this.#channel?.postMessage(WAITS);
         this.#detail = ELSEWHERE;
-        if (!(await this.#it.look()).due) return void (this.#detail = "");
+        if (!(await this.#host.look()).due) return void (this.#detail = "");
         await new Promise((resolve) => timeout(() => resolve(0), 250));
         continue;
       }
-      const { due, heldUntil } = await this.#it.look();
+      const { due, heldUntil } = await this.#host.look();
       if (!due) {
-        if (await this.#it.step((device) => device.anotherDay)) this.#detail ||= ANOTHER_DAY;
+        if (await this.#host.step((device) => device.anotherDay)) this.#detail ||= ANOTHER_DAY;
         return;
       }
       if (heldUntil > this.#it.now()) {
-        this.#detail ||= await this.#it.step((device) => device.outcome);
+        this.#detail ||= await this.#host.step((device) => device.outcome);
         return;
       }
       await this.#arm();
@@ -301,17 +305,6 @@ export class Sender {
       if (!step || step == "stopped" || step == "kept") return;
     }
   }
-}
-
-/** Start a timer that keeps no program of Node's alive. */
-export function timeout(action: () => void, delay: number): ReturnType<typeof setTimeout> {
-  const timer = setTimeout(action, delay);
-  (timer as { unref?: () => void }).unref?.();
-  return timer;
-}
-
-export function describe(error: unknown): string {
-  return `failed (${error instanceof Error ? error.name : "Error"})`;
 }
 
 // Answers.

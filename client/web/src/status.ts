@@ -1,7 +1,10 @@
 /** The state of telemetry that an app can see, loaded where it asks. Nothing here is sent. */
 
-import type { Decision, Device, Silence, State } from "./device.ts";
+import type { Decision, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
+import { Uploads } from "./uploads.ts";
+
+export { Uploads };
 
 /** Whether a metric takes an answer now. */
 export interface MetricStatus {
@@ -45,7 +48,7 @@ export interface Told {
 }
 
 /** Return the status of a device, or of none where nothing was ever kept. */
-export function statusOf(registry: CompiledRegistry, told: Told, device?: Device, state?: State): Status {
+export function statusOf(registry: CompiledRegistry, told: Told, device?: Uploads, state?: State): Status {
   const { silent, word, noted, development } = told;
   const rows = Object.entries(state?.metrics ?? {});
   const counts = { ...noted };

@@ -3,12 +3,13 @@
 import { systemCoins } from "./coins.ts";
 import type * as Consent from "./consent.ts";
 import type { Draw } from "./days.ts";
-import { bodyOf, Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
+import { Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry, TermsSentence } from "./registry.ts";
-import { classOf, drawCell, load, makeReport, NOTHING, reportOfClass } from "./report.ts";
-import { describe, type FlushResult, type Route, Sender, timeout } from "./sending.ts";
+import { drawCell, load, makeReport, NOTHING } from "./report.ts";
+import type { FlushResult, Route, Sender } from "./sending.ts";
 import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
+import type { Uploads } from "./uploads.ts";
 
 /** Answers that wait for the storage; more are lost. */
 const QUEUE_MAX = 1_000;
@@ -17,6 +18,8 @@ const CATCH_UP_EVERY_MS = 1_000;
 const NOT_ASKED = "the person was not asked yet: setConsent(true) when they agree";
 const REFUSED = "the person refused";
 const CLOSED = "closed";
+/** What a page says to the others that send: what waited was taken back. */
+export const TAKEN_BACK = 1;
 
 /** The answers of an app's metrics by name, for its types: `start<{ theme: "dark" | "light" }>(...)`. */
 export type Answers = object;
@@ -78,7 +81,11 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   readonly #metrics: ReadonlyMap<string, CompiledMetric>;
   #consent: typeof Consent | undefined;
   readonly #coins = systemCoins();
-  readonly #sender: Sender;
+  /** What a device may do: with uploads, once something waits. */
+  #Device = Device;
+  #sender: Sender | undefined;
+  /** The page went away, and may come back. */
+  #away = false;
   readonly #noted: Record<string, number> = {};
   readonly #unknown = new Set<string>();
   readonly #listeners: [EventTarget, string, (event: Event) => void][] = [];
@@ -95,20 +102,11 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   constructor(settings: Settings) {
     this.#settings = settings;
-    const { registry, route, now, warn, shared } = settings;
-    this.#metrics = new Map(registry.metrics.map((metric) => [metric.plan.metric, metric]));
+    this.#metrics = new Map(settings.registry.metrics.map((metric) => [metric.plan.metric, metric]));
     for (const name of this.#metrics.keys()) {
       if (!(name in this))
         Object.defineProperty(this, name, { value: { record: (answer: unknown) => this.#enqueue(name, answer) } });
     }
-    this.#sender = new Sender({
-      route,
-      now,
-      warn,
-      shared,
-      look: () => this.look(),
-      step: (step, strict) => this.#step(step, strict),
-    });
     this.#queue = this.#begin().catch((error: unknown) => this.#fail(error));
     this.#listen();
   }
@@ -163,13 +161,31 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       if (parts.status == "rejected") this.#settings.warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
     this.#speaks = !this.#closed && !this.#refused;
     if (!this.#speaks) return;
-    await this.#sender.start();
-    await this.look();
+    await this.#wake();
     if (persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
   }
 
+  /** Look. If something waits, or a hidden period is to be closed, begin to send. */
+  async #wake(): Promise<void> {
+    const waits = await this.#peek((device) => device.waiting);
+    if (waits || this.#settings.registry.metrics.some(isHidden)) await (await this.#sends()).armNow();
+    await this.look();
+  }
+
+  /** Fetch what sends, and begin with it: this page, if no other one of the app does. */
+  async #sends(): Promise<Sender> {
+    const { Sender, Uploads } = await import("./sending.ts");
+    this.#Device = Uploads;
+    this.#sender ??= new Sender(this.#settings, {
+      look: () => this.look(),
+      step: (step, strict) => this.#step(step, strict),
+    });
+    if (this.#speaks && !this.#away && !this.#closing) await this.#sender.start();
+    return this.#sender;
+  }
+
   /** Take a step of the device in one transaction. */
-  async #step<T>(step: (device: Device) => T, strict = false, create = false): Promise<T> {
+  async #step<T>(step: (device: Uploads) => T, strict = false, create = false): Promise<T> {
     const { storage } = this.#settings;
     const taken = storage.change((state) => step(this.#device(state)), { strict, create });
     return taken.catch((error: unknown) => {
@@ -178,20 +194,22 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     });
   }
 
-  async #peek<T>(look: (device: Device, state: State) => T): Promise<T | undefined> {
+  async #peek<T>(look: (device: Uploads, state: State) => T): Promise<T | undefined> {
     const seen = await this.#settings.storage.peek((state) => ({ value: look(this.#device(state), state) }));
     if (!seen) this.#silence();
     return seen?.value;
   }
 
-  #device(state: State): Device {
+  /** Return the device of a state. What it does with uploads is asked of it only once that is loaded. */
+  #device(state: State): Uploads {
     const { registry, shared, draw, now } = this.#settings;
-    return new Device(registry, shared === undefined ? 0 : registry.quiet_days, draw, state, now(), this.#consent);
+    const quiet = shared === undefined ? 0 : registry.quiet_days;
+    return new this.#Device(registry, quiet, draw, state, now(), this.#consent) as Uploads;
   }
 
   #silence(): void {
     this.#speaks = false;
-    this.#sender.stop();
+    this.#sender?.stop();
   }
 
   #fail(error: unknown): void {
@@ -205,23 +223,25 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       target.addEventListener(type, listener);
     };
     listen(globalThis, "pagehide", () => {
-      this.#sender.pageGoesAway();
+      this.#away = true;
+      this.#sender?.pageGoesAway();
       // A page that holds neither lock nor database may be shown again as it was.
-      this.#sender.stop();
+      this.#sender?.stop();
       this.#settings.storage.close();
     });
     listen(globalThis, "pageshow", (event) => {
-      if (!(event as PageTransitionEvent).persisted || !this.#speaks) return;
-      void this.#then(() => this.#sender.start().then(() => this.look()));
+      if (!(event as PageTransitionEvent).persisted) return;
+      this.#away = false;
+      if (this.#speaks) void this.#then(() => this.#wake());
     });
-    listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#sender.hides());
+    listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#sender?.hides());
   }
 
   /** Stop, without waiting for the network. The next start sends what waits. Resolves when all answers are kept. */
   async close(): Promise<void> {
     this.#closing = true;
     for (const [target, type, listener] of this.#listeners) target.removeEventListener(type, listener);
-    this.#sender.stop();
+    this.#sender?.stop();
     await this.#queue;
     this.#closed = true;
     this.#silence();
@@ -283,13 +303,21 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     this.#settings.note?.(metric.plan.metric, answer, silent);
     if (hidden) return;
     if (silent) this.#note(silent);
-    else this.#sender.soon();
+    else
+      this.#sends().then(
+        (sender) => sender.soon(),
+        () => {}, // the next answer, or the next visit, tries it again
+      );
   }
 
   async #take(metric: CompiledMetric, answer: unknown): Promise<string> {
     if (!this.#speaks && !isHidden(metric)) await this.#catchUp(CATCH_UP_EVERY_MS);
     if (!this.#speaks) return "not-agreed";
-    const ground = await this.#peek((device) => device.ground(metric));
+    let ground = await this.#peek((device) => device.ground(metric));
+    if (ground == "waiting" && !isHidden(metric)) {
+      await this.#sends(); // what is in the slot may leave first
+      ground = await this.#peek((device) => device.ground(metric));
+    }
     if (!ground) throw new Gone();
     if (typeof ground == "string") return ground;
     const made = await this.#make(metric, answer, ground);
@@ -299,9 +327,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
   async #make(metric: CompiledMetric, answer: unknown, { secret, cohort, cell: given }: Ground): Promise<Made> {
     const coins = this.#coins;
-    const memo = { secret: Uint8Array.from(secret.match(/../g)!, (byte) => parseInt(byte, 16)) };
     const cell = given ?? drawCell(metric, cohort, this.#settings.place, coins);
-    if (!metric.memo_key) return { secret, cell, report: await makeReport(metric, cell, answer, coins, memo) };
+    if (!metric.memo_key) return { secret, cell, report: await makeReport(metric, cell, answer, coins) };
+    const { classOf, memoOf, reportOfClass } = await import("./memo.ts");
+    const memo = memoOf(secret);
     const wanted = await classOf(metric, cell, answer, memo);
     const answered = (await this.#peek((device) => device.classFor(metric, wanted))) ?? wanted;
     return { secret, cell, class: answered, report: await reportOfClass(metric, cell, answered, coins, memo) };
@@ -331,8 +360,10 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       this.#then(() => this.#catchUp()).then(() => this.#whySilent()),
     );
     if (detail !== "") return { sent: 0, waiting: 0, detail: detail ?? "no answer yet" };
-    const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: describe(error) });
-    const flushed = await this.#sender.flush(within).catch(failed);
+    const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: `failed (${nameOf(error)})` });
+    const flushed = await this.#sends()
+      .then((sender) => sender.flush(within))
+      .catch(failed);
     if (flushed.sent || flushed.waiting || flushed.detail) return flushed;
     return { ...flushed, detail: await this.#whyNothing() };
   }
@@ -371,8 +402,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     });
     const modules = await Promise.all([import("./status.ts"), import("./consent.ts")]).catch(messageOf);
     if (typeof modules == "string") return this.#statusWithout(modules);
-    const [{ statusOf }, consent] = modules;
+    const [{ statusOf, Uploads }, consent] = modules;
     this.#consent = consent;
+    this.#Device = Uploads;
     const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
     const told = { silent, word: word ?? "off", noted: this.#noted, development } as const;
     const seen = off
@@ -404,6 +436,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   async preview(): Promise<Preview> {
     await this.#queue;
     const { simple, key } = this.#settings.route;
+    const { bodyOf, Uploads } = await import("./uploads.ts");
+    this.#Device = Uploads;
     const upload = this.#speaks ? await this.#peek((device) => device.arm().upload).catch(() => undefined) : undefined;
     if (!upload) return { body: "", cost: {} };
     const cost = Object.fromEntries(Object.entries(upload.costs).map(([metric, micro]) => [metric, micro / 1e6]));
@@ -435,7 +469,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       return false;
     }
     if (!given) {
-      this.#sender.takeBack();
+      this.#takeBack();
       if (metric === undefined) {
         this.#refused = true;
         this.#silence();
@@ -453,11 +487,33 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     return kept ?? false;
   }
 
+  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
+  #takeBack(): void {
+    this.#sender?.takeBack();
+    const { shared } = this.#settings;
+    if (shared === undefined) return;
+    const channel = new BroadcastChannel(shared);
+    channel.postMessage(TAKEN_BACK);
+    channel.close();
+  }
+
   /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
   async forget(): Promise<void> {
-    this.#sender.takeBack();
+    this.#takeBack();
     await this.#then(() => this.#step((device) => device.forget(), true));
   }
+}
+
+/** Start a timer that keeps no program of Node's alive. */
+export function timeout(action: () => void, delay: number): ReturnType<typeof setTimeout> {
+  const timer = setTimeout(action, delay);
+  (timer as { unref?: () => void }).unref?.();
+  return timer;
+}
+
+/** Return the name of an error: unlike its message it holds nothing of what was recorded. */
+export function nameOf(error: unknown): string {
+  return error instanceof Error ? error.name : "Error";
 }
 
 function messageOf(error: unknown): string {
