@@ -1,32 +1,44 @@
 /**
  * Build the package into `dist/`, or with `--sizes` print what a page loads of it.
  *
- * A module of a kind or mechanism is a file of its own, which a page fetches only where its registry asks for it.
+ * A module of a kind or mechanism is a file of its own, which a page fetches only where its registry asks for it; so is
+ * what sends, which it fetches once something waits.
  */
 
-import { readFileSync, rmSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { resolve } from "node:path";
 import { gzipSync } from "node:zlib";
 import { build, type BuildOptions, type Metafile, type Plugin } from "esbuild";
 
 /** What loads later and needs some of the core needs all of it: so the core is one file, not a file for each need. */
-const ONE_CORE = /src\/(memo|sending|status|uploads|domains\/(bloom|coded))\.ts$/;
-const oneCore = (entrance: string): Plugin => ({
+const oneCore: Plugin = {
   name: "one-core",
   setup({ onLoad, onResolve }) {
-    onResolve({ filter: /^the-core$/ }, () => ({ path: resolve(entrance), sideEffects: true }));
-    onLoad({ filter: ONE_CORE }, ({ path }) => ({
+    onResolve({ filter: /^the-core$/ }, () => ({ path: resolve("src/index.ts") }));
+    onLoad({ filter: /src\/(memo|sending|status|uploads)\.ts$/ }, ({ path }) => ({
       contents: `${readFileSync(path, "utf8")}\nimport "the-core";`,
       loader: "ts",
     }));
   },
-});
+};
+
+/** Short names for what begins with an underscore. Capitals are no metric's name, so that each metric has a handle. */
+const uses: Record<string, number> = {};
+for (const file of readdirSync("src").filter((name) => name.endsWith(".ts")))
+  for (const name of readFileSync(`src/${file}`, "utf8").match(/\b_[a-z]\w*/g) ?? []) uses[name] = (uses[name] ?? 0) + 1;
+const letter = (place: number) => String.fromCharCode(65 + place);
+const mangleCache = Object.fromEntries(
+  Object.keys(uses)
+    .sort((a, b) => uses[b]! - uses[a]! || (a < b ? -1 : 1))
+    .map((name, place) => [name, (place < 26 ? "" : letter(place / 26 - 1)) + letter(place % 26)]),
+);
 
 const bundled: BuildOptions & { metafile: true } = {
   outdir: "dist",
   bundle: true,
-  splitting: true,
   minify: true,
+  mangleProps: /^_[a-z]/,
+  mangleCache,
   format: "esm",
   target: "es2022",
   chunkNames: "[name]-[hash]",
@@ -34,15 +46,20 @@ const bundled: BuildOptions & { metafile: true } = {
   sourcesContent: false,
   metafile: true,
   legalComments: "none",
-  mangleProps: /^_[a-z]/,
+  logOverride: { "ignored-bare-import": "silent" },
 };
 
-/** The modules that a page loads for each set of kinds, beside those that all load. */
-const SETS: Readonly<Record<string, RegExp>> = {
-  "core with flag and choice": /^$/,
-  "the same, and status()": /src\/(status|consent)/,
-  "all kinds": /domains\/|mechanisms\//,
-};
+/** What a page has loaded: the entrances, beside index.js, of all that it asks for. */
+const SENDS = /src\/sending/;
+const KINDS = /domains\/|mechanisms\/|src\/(memo|alphabets)/;
+const SETS: readonly [name: string, ...entrances: RegExp[]][] = [
+  ["flag and choice, recording"],
+  ["flag and choice, sending", SENDS],
+  ["the same, and status()", SENDS, /src\/(status|consent)/],
+  ["all kinds, recording", KINDS],
+  ["all kinds, sending", KINDS, SENDS],
+  ["everything", /./],
+];
 
 /** Return the files that an entrance loads at once: it and all that it imports, one way or another. */
 function loadedBy(file: string, outputs: Metafile["outputs"], found = new Set<string>()): Set<string> {
@@ -55,16 +72,18 @@ function loadedBy(file: string, outputs: Metafile["outputs"], found = new Set<st
 function sizes(outputs: Metafile["outputs"]): void {
   const modules = Object.keys(outputs).filter((file) => file.endsWith(".js"));
   const core = loadedBy("dist/index.js", outputs);
-  const rows: [string, Set<string>][] = [["core alone", core]];
-  for (const [name, pattern] of Object.entries(SETS)) {
+  const rows = SETS.map(([name, ...entrances]): [string, Set<string>] => {
     const loaded = new Set(core);
-    for (const file of modules) if (pattern.test(outputs[file]!.entryPoint ?? "")) loadedBy(file, outputs, loaded);
-    rows.push([name, loaded]);
-  }
-  for (const file of modules)
-    if (/domains\/|mechanisms\//.test(outputs[file]!.entryPoint ?? "")) {
-      rows.push([`  ${outputs[file]!.entryPoint!.replace("src/", "")}`, new Set([file])]);
+    for (const file of modules) {
+      const { entryPoint } = outputs[file]!;
+      if (entryPoint && entrances.some((one) => one.test(entryPoint))) loadedBy(file, outputs, loaded);
     }
+    return [name, loaded];
+  });
+  for (const file of modules) {
+    const source = outputs[file]!.entryPoint ?? Object.keys(outputs[file]!.inputs).join(" ");
+    rows.push([`  ${source.replaceAll("src/", "").slice(0, 28)}`, new Set([file])]);
+  }
   const bytes = (files: Iterable<string>, size: (file: string) => number) =>
     [...files].reduce((sum, file) => sum + size(file), 0);
   console.log(`${"loaded".padEnd(32)}${"files".padStart(6)}${"minified".padStart(10)}${"gzip".padStart(8)}`);
@@ -75,13 +94,12 @@ function sizes(outputs: Metafile["outputs"]): void {
       `${name.padEnd(32)}${`${files.size}`.padStart(6)}${`${minified}`.padStart(10)}${`${zipped}`.padStart(8)}`,
     );
   }
-  const sources = Object.entries(outputs["dist/index.js"]!.inputs);
-  for (const [source, { bytesInOutput }] of sources.sort(([, a], [, b]) => b.bytesInOutput - a.bytesInOutput)) {
-    console.log(`  in the core: ${source.replace("src/", "")}`.padEnd(38) + `${bytesInOutput}`.padStart(10));
-  }
 }
 
 rmSync("dist", { recursive: true, force: true });
-const { metafile } = await build({ ...bundled, entryPoints: ["src/index.ts"], plugins: [oneCore("src/index.ts")] });
-await build({ ...bundled, entryPoints: ["src/testing.ts"], plugins: [oneCore("src/testing.ts")] }); // apart: what pages load has no seam because of tests
+const pages = { splitting: true, plugins: [oneCore], define: { "globalThis.process": "undefined" } };
+const { metafile } = await build({ ...bundled, ...pages, entryPoints: ["src/index.ts"] });
+// Apart, and each in one file: what pages load has no seam because of Node or of tests.
+await build({ ...bundled, entryPoints: [{ in: "src/index.ts", out: "node" }] });
+await build({ ...bundled, entryPoints: ["src/testing.ts"] });
 if (process.argv.includes("--sizes")) sizes(metafile.outputs);

@@ -79,6 +79,7 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
   }) as Telemetry<M> & Handles<M>;
 }
 
+// The package's file for pages has no `process`: build.ts.
 const environment = (globalThis as { process?: { env?: Record<string, string>; versions?: { node?: string } } })
   .process;
 const isNode = !!environment?.versions?.node;
@@ -135,25 +136,18 @@ function inFrameOfAnotherSite(): boolean {
 
 /** Return the address that uploads go to; throw for one, or a key, that cannot work. */
 function addressOf(endpoint: string, key: string, development: boolean): string {
-  const { protocol, hostname, username, search, hash, href } = parsed(endpoint);
-  const here = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);
-  if (protocol != "https:" && !(protocol == "http:" && here)) {
-    throw new TypeError("endpoint must be https beyond this machine");
-  }
-  if (username || search || hash) throw new TypeError("endpoint must be scheme, host, port and perhaps a path");
-  if (development && !here)
-    throw new TypeError("endpoint must be on this machine in development, like http://127.0.0.1:8080");
-  if (!/^[!#-[\]-~]{1,200}$/.test(key))
-    throw new TypeError("key must be the one that the aggregator printed: ASCII, without spaces");
-  return `${href.replace(/\/+$/, "")}/v1/reports`;
-}
-
-function parsed(endpoint: string): URL {
+  let url: URL | undefined;
   try {
-    return new URL(endpoint);
-  } catch {
-    throw new TypeError("endpoint must be an address like https://telemetry.example.org");
+    url = new URL(endpoint);
+  } catch {}
+  const here = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url?.hostname ?? "");
+  const safe = url?.protocol == "https:" || (url?.protocol == "http:" && here);
+  if (!url || !safe || url.username || url.search || url.hash) {
+    throw new TypeError("endpoint must be an https address, like https://telemetry.example.org; http on this machine alone");
   }
+  if (development && !here) throw new TypeError("endpoint must be on this machine in development");
+  if (!/^[!#-[\]-~]{1,200}$/.test(key)) throw new TypeError("key must be the one that the aggregator printed");
+  return `${url.href.replace(/\/+$/, "")}/v1/reports`;
 }
 
 /** Return the place of the device's public value. */

@@ -1,10 +1,11 @@
-/** The state of telemetry that an app can see, loaded where it asks. Nothing here is sent. */
+/** What an app can see of telemetry, and a flush, loaded where it asks. */
 
+import * as consent from "./consent.ts";
 import type { Decision, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
-import { Uploads } from "./uploads.ts";
-
-export { Uploads };
+import type { FlushResult } from "./sending.ts";
+import { CLOSED, nameOf, NOT_ASKED, type Preview, REFUSED, type Telemetry, timeout } from "./telemetry.ts";
+import { bodyOf, Uploads } from "./uploads.ts";
 
 /** Whether a metric takes an answer now. */
 export interface MetricStatus {
@@ -37,7 +38,7 @@ export interface Status {
 }
 
 /** What the telemetry object knows beside its device. */
-export interface Told {
+interface Told {
   /** Why nothing is recorded or sent at all; "" while something is. */
   silent: string;
   /** The word for that, for each metric. */
@@ -47,8 +48,66 @@ export interface Told {
   development: boolean;
 }
 
+/** Return `Telemetry.status()`. */
+export async function status(telemetry: Telemetry): Promise<Status> {
+  const { registry, silent: off, storage, development } = telemetry._settings;
+  await telemetry._then(() => telemetry._catchUp().catch((error: unknown) => telemetry._fail(error)));
+  const silent = await whySilent(telemetry).catch((error: unknown) => {
+    telemetry._fail(error);
+    return telemetry._fault;
+  });
+  [telemetry._consent, telemetry._rules] = [consent, Uploads];
+  const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
+  const told = { silent, word: word ?? "off", noted: telemetry._noted, development } as const;
+  const seen = off
+    ? undefined
+    : await telemetry._peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
+  if (!telemetry._speaks) storage.close();
+  return seen ?? statusOf(registry, told);
+}
+
+/** Return why nothing is recorded or sent at all; "" while something is. */
+async function whySilent(telemetry: Telemetry): Promise<string> {
+  const { silent, consent: given } = telemetry._settings;
+  if (silent) return silent;
+  if (telemetry._closed) return CLOSED;
+  if (telemetry._fault) return telemetry._fault;
+  const choice = telemetry._refused ? false : ((await telemetry._peek((_, state) => state.consent)) ?? given);
+  if (choice === false) return REFUSED;
+  return telemetry._speaks ? "" : NOT_ASKED;
+}
+
+/** Return `Telemetry.flush()`. */
+export async function flush(telemetry: Telemetry, seconds: number): Promise<FlushResult> {
+  const within = Math.min(Math.max(Number(seconds) || 0, 0), 3_600) * 1_000;
+  const asked = telemetry._then(() => telemetry._catchUp()).then(() => whySilent(telemetry));
+  const late = new Promise<undefined>((resolve) => timeout(() => resolve(undefined), within + 250));
+  const silent = await Promise.race([asked, late]);
+  if (silent !== "") return { sent: 0, waiting: 0, detail: silent ?? "no answer yet" };
+  const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: `failed (${nameOf(error)})` });
+  const flushed = await telemetry
+    ._sends()
+    .then((sender) => sender.flush(within))
+    .catch(failed);
+  if (flushed.sent || flushed.waiting || flushed.detail) return flushed;
+  const seen = await status(telemetry);
+  return { ...flushed, detail: seen.silent || nothingSent(telemetry._settings.registry, seen.metrics) };
+}
+
+/** Return `Telemetry.preview()`. */
+export async function preview(telemetry: Telemetry): Promise<Preview> {
+  await telemetry._queue;
+  telemetry._rules = Uploads;
+  const { simple, key } = telemetry._settings.route;
+  const seen = telemetry._speaks ? telemetry._peek((device) => device.arm().upload) : undefined;
+  const upload = await seen?.catch(() => undefined);
+  if (!upload) return { body: "", cost: {} };
+  const cost = Object.fromEntries(Object.entries(upload.costs).map(([metric, micro]) => [metric, micro / 1e6]));
+  return { body: bodyOf(upload, simple ? key : undefined), cost };
+}
+
 /** Return the status of a device, or of none where nothing was ever kept. */
-export function statusOf(registry: CompiledRegistry, told: Told, device?: Uploads, state?: State): Status {
+function statusOf(registry: CompiledRegistry, told: Told, device?: Uploads, state?: State): Status {
   const { silent, word, noted, development } = told;
   const rows = Object.entries(state?.metrics ?? {});
   const counts = { ...noted };
@@ -77,7 +136,7 @@ export function statusOf(registry: CompiledRegistry, told: Told, device?: Upload
 }
 
 /** Return why a flush has sent nothing, by metric: of a hidden one the same whether it was answered or not. */
-export function nothingSent(registry: CompiledRegistry, metrics: Status["metrics"]): string {
+function nothingSent(registry: CompiledRegistry, metrics: Status["metrics"]): string {
   const parts = registry.metrics.map(({ plan, terms }) => {
     const { silent, until } = metrics[plan.metric]!;
     const isOpen = ["", "answered", "unopened", "waiting"].includes(silent);

@@ -3,10 +3,11 @@
 import { systemCoins } from "./coins.ts";
 import type * as Consent from "./consent.ts";
 import type { Draw } from "./days.ts";
-import { Device, type Ground, isHidden, type Look, type Made, type Silence, type State } from "./device.ts";
+import { Device, type Ground, isHidden, type Look, type Made, type State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry, TermsSentence } from "./registry.ts";
 import { drawCell, load, makeReport, NOTHING } from "./report.ts";
 import type { FlushResult, Route, Sender } from "./sending.ts";
+import type * as Looking from "./status.ts";
 import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
 import type { Uploads } from "./uploads.ts";
@@ -15,9 +16,9 @@ import type { Uploads } from "./uploads.ts";
 const QUEUE_MAX = 1_000;
 /** An answer looks for a choice that was made in another page at most so often. */
 const CATCH_UP_EVERY_MS = 1_000;
-const NOT_ASKED = "the person was not asked yet: setConsent(true) when they agree";
-const REFUSED = "the person refused";
-const CLOSED = "closed";
+export const NOT_ASKED = "the person was not asked yet: setConsent(true) when they agree";
+export const REFUSED = "the person refused";
+export const CLOSED = "closed";
 /** What a page says to the others that send: what waited was taken back. */
 export const TAKEN_BACK = 1;
 
@@ -77,76 +78,83 @@ export function systemDraw(): Draw {
 
 /** An app's telemetry. Made by `start()`. */
 export class Telemetry<M extends Answers = Record<string, unknown>> {
-  readonly #settings: Settings;
+  /** @internal */
+  readonly _settings: Settings;
   readonly #metrics: ReadonlyMap<string, CompiledMetric>;
-  #consent: typeof Consent | undefined;
+  /** @internal */
+  _consent: typeof Consent | undefined;
   readonly #coins = systemCoins();
-  /** What a device may do: with uploads, once something waits. */
-  #Device = Device;
+  /** @internal What a device may do: with uploads, once something waits. */
+  _rules = Device;
   #sender: Sender | undefined;
   /** The page went away, and may come back. */
   #away = false;
-  readonly #noted: Record<string, number> = {};
+  /** @internal */
+  readonly _noted: Record<string, number> = {};
   readonly #unknown = new Set<string>();
   readonly #listeners: [EventTarget, string, (event: Event) => void][] = [];
-  #queue: Promise<unknown>;
+  /** @internal */
+  _queue: Promise<unknown>;
   #queued = 0;
-  #speaks = false;
+  /** @internal */
+  _speaks = false;
   /** No answer is taken any more; those before are still being kept. */
   #closing = false;
-  #closed = false;
-  /** A refusal that the storage did not take: it holds in this page. */
-  #refused = false;
-  #fault = "";
+  /** @internal */
+  _closed = false;
+  /** @internal A refusal that the storage did not take: it holds in this page. */
+  _refused = false;
+  /** @internal */
+  _fault = "";
   #caughtUp = -Infinity;
 
   constructor(settings: Settings) {
-    this.#settings = settings;
+    this._settings = settings;
     this.#metrics = new Map(settings.registry.metrics.map((metric) => [metric.plan.metric, metric]));
     for (const name of this.#metrics.keys()) {
       if (!(name in this))
         Object.defineProperty(this, name, { value: { record: (answer: unknown) => this.#enqueue(name, answer) } });
     }
-    this.#queue = this.#begin().catch((error: unknown) => this.#fail(error));
+    this._queue = this.#begin().catch((error: unknown) => this._fail(error));
     this.#listen();
   }
 
   // Beginning and ending.
 
   async #begin(): Promise<void> {
-    const { storage, consent } = this.#settings;
-    const whole = await this.#settings.whole?.catch(() => false);
+    const { storage, consent } = this._settings;
+    const whole = await this._settings.whole?.catch(() => false);
     if (whole === false) this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
-    if (this.#settings.silent) {
+    if (this._settings.silent) {
       // No look comes: until the next start nothing else would hide which periods were answered.
       await this.#step((device) => device.endPeriods()).catch(() => {});
       return;
     }
-    await this.#catchUp();
-    if (consent === false && !this.#speaks) await this.#step((device) => device.drop("refused"), true).catch(() => {});
-    if (!this.#speaks) storage.close();
+    await this._catchUp();
+    if (consent === false && !this._speaks) await this.#step((device) => device.drop("refused"), true).catch(() => {});
+    if (!this._speaks) storage.close();
   }
 
   #turnOff(why: string): void {
-    if (this.#settings.silent) return;
-    this.#settings.silent = why;
-    this.#settings.warn(`telemetry is off: ${why}`);
+    if (this._settings.silent) return;
+    this._settings.silent = why;
+    this._settings.warn(`telemetry is off: ${why}`);
   }
 
-  /** Speak, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
-  async #catchUp(every = 0): Promise<void> {
-    const { settings, now } = { settings: this.#settings, now: performance.now() };
-    if (this.#speaks || this.#closed || this.#refused || settings.silent || now < this.#caughtUp + every) return;
+  /** @internal Speak, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
+  async _catchUp(every = 0): Promise<void> {
+    const { settings, now } = { settings: this._settings, now: performance.now() };
+    if (this._speaks || this._closed || this._refused || settings.silent || now < this.#caughtUp + every) return;
     this.#caughtUp = now;
     const kept = await settings.storage.peek(({ app, consent }) => ({ app, consent }));
     const { app } = settings.registry;
     if (kept?.app !== undefined && kept.app != app) throw new Error(`the storage belongs to the app ${kept.app}`);
-    this.#fault = "";
+    this._fault = "";
     if ((kept?.consent ?? settings.consent) === true) await this.#speak();
   }
 
   async #speak(): Promise<void> {
-    const { registry, consent, persist } = this.#settings;
+    const { registry, consent, persist } = this._settings;
     await this.#step(
       (device) => {
         device.begin(consent);
@@ -155,38 +163,38 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       true,
       true,
     );
-    if ((await this.#peek((device) => device.otherTerms))?.length) this.#consent = await import("./consent.ts");
+    if ((await this._peek((device) => device.otherTerms))?.length) this._consent = await import("./consent.ts");
     // Before any answer: nothing that is fetched depends on one.
     for (const parts of await Promise.allSettled(registry.metrics.map(load)))
-      if (parts.status == "rejected") this.#settings.warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
-    this.#speaks = !this.#closed && !this.#refused;
-    if (!this.#speaks) return;
+      if (parts.status == "rejected") this._settings.warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
+    this._speaks = !this._closed && !this._refused;
+    if (!this._speaks) return;
     await this.#wake();
     if (persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
   }
 
   /** Look. If something waits, or a hidden period is to be closed, begin to send. */
   async #wake(): Promise<void> {
-    const waits = await this.#peek((device) => device.waiting);
-    if (waits || this.#settings.registry.metrics.some(isHidden)) await (await this.#sends()).armNow();
+    const waits = await this._peek((device) => device.waiting);
+    if (waits || this._settings.registry.metrics.some(isHidden)) await (await this._sends()).armNow();
     await this.look();
   }
 
-  /** Fetch what sends, and begin with it: this page, if no other one of the app does. */
-  async #sends(): Promise<Sender> {
+  /** @internal Fetch what sends, and begin with it: this page, if no other one of the app does. */
+  async _sends(): Promise<Sender> {
     const { Sender, Uploads } = await import("./sending.ts");
-    this.#Device = Uploads;
-    this.#sender ??= new Sender(this.#settings, {
+    this._rules = Uploads;
+    this.#sender ??= new Sender(this._settings, {
       look: () => this.look(),
       step: (step, strict) => this.#step(step, strict),
     });
-    if (this.#speaks && !this.#away && !this.#closing) await this.#sender.start();
+    if (this._speaks && !this.#away && !this.#closing) await this.#sender.start();
     return this.#sender;
   }
 
   /** Take a step of the device in one transaction. */
   async #step<T>(step: (device: Uploads) => T, strict = false, create = false): Promise<T> {
-    const { storage } = this.#settings;
+    const { storage } = this._settings;
     const taken = storage.change((state) => step(this.#device(state)), { strict, create });
     return taken.catch((error: unknown) => {
       if (error instanceof Gone) this.#silence(); // the person has cleared it: a new device asks anew
@@ -194,26 +202,28 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     });
   }
 
-  async #peek<T>(look: (device: Uploads, state: State) => T): Promise<T | undefined> {
-    const seen = await this.#settings.storage.peek((state) => ({ value: look(this.#device(state), state) }));
+  /** @internal */
+  async _peek<T>(look: (device: Uploads, state: State) => T): Promise<T | undefined> {
+    const seen = await this._settings.storage.peek((state) => ({ value: look(this.#device(state), state) }));
     if (!seen) this.#silence();
     return seen?.value;
   }
 
   /** Return the device of a state. What it does with uploads is asked of it only once that is loaded. */
   #device(state: State): Uploads {
-    const { registry, shared, draw, now } = this.#settings;
+    const { registry, shared, draw, now } = this._settings;
     const quiet = shared === undefined ? 0 : registry.quiet_days;
-    return new this.#Device(registry, quiet, draw, state, now(), this.#consent) as Uploads;
+    return new this._rules(registry, quiet, draw, state, now(), this._consent) as Uploads;
   }
 
   #silence(): void {
-    this.#speaks = false;
+    this._speaks = false;
     this.#sender?.stop();
   }
 
-  #fail(error: unknown): void {
-    this.#fault = `what this page keeps cannot be used now: ${messageOf(error)}`;
+  /** @internal */
+  _fail(error: unknown): void {
+    this._fault = `what this page keeps cannot be used now: ${messageOf(error)}`;
   }
 
   #listen(): void {
@@ -227,12 +237,12 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       this.#sender?.pageGoesAway();
       // A page that holds neither lock nor database may be shown again as it was.
       this.#sender?.stop();
-      this.#settings.storage.close();
+      this._settings.storage.close();
     });
     listen(globalThis, "pageshow", (event) => {
       if (!(event as PageTransitionEvent).persisted) return;
       this.#away = false;
-      if (this.#speaks) void this.#then(() => this.#wake());
+      if (this._speaks) void this._then(() => this.#wake());
     });
     listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#sender?.hides());
   }
@@ -242,28 +252,28 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     this.#closing = true;
     for (const [target, type, listener] of this.#listeners) target.removeEventListener(type, listener);
     this.#sender?.stop();
-    await this.#queue;
-    this.#closed = true;
+    await this._queue;
+    this._closed = true;
     this.#silence();
-    this.#settings.storage.close();
+    this._settings.storage.close();
   }
 
-  /** Do one thing after the other: answers are kept in the order in which they come. */
-  #then<T>(action: () => Promise<T>): Promise<T | undefined> {
-    const turn = this.#queue.then(action).catch((error: unknown): undefined => {
+  /** @internal Do one thing after the other: answers are kept in the order in which they come. */
+  _then<T>(action: () => Promise<T>): Promise<T | undefined> {
+    const turn = this._queue.then(action).catch((error: unknown): undefined => {
       if (!(error instanceof Gone)) this.#note("failed");
     });
-    this.#queue = turn;
+    this._queue = turn;
     return turn;
   }
 
   /** Resolve when all answers that were recorded so far are kept, or why not is known. */
   protected async settled(): Promise<void> {
-    await this.#queue;
+    await this._queue;
   }
 
   #note(reason: string): void {
-    this.#noted[reason] = (this.#noted[reason] ?? 0) + 1;
+    this._noted[reason] = (this._noted[reason] ?? 0) + 1;
   }
 
   // Recording and sending.
@@ -276,17 +286,17 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   #enqueue(name: string, answer: unknown): void {
     const metric = this.#metrics.get(name);
     if (!metric) {
-      if (!this.#unknown.has(name)) this.#settings.warn(`the registry has no metric ${name}`);
+      if (!this.#unknown.has(name)) this._settings.warn(`the registry has no metric ${name}`);
       this.#unknown.add(name);
       return;
     }
     try {
-      if (this.#closing || this.#settings.silent) return;
+      if (this.#closing || this._settings.silent) return;
       else if (this.#queued >= QUEUE_MAX) this.#note("failed");
       else {
         const copy = copyOf(answer); // the app may go on to change what it gave
         this.#queued++;
-        void this.#then(() => this.#record(metric, copy)).finally(() => this.#queued--);
+        void this._then(() => this.#record(metric, copy)).finally(() => this.#queued--);
       }
     } catch {
       if (!isHidden(metric)) this.#note("failed");
@@ -300,23 +310,23 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       if (error instanceof Gone) return "not-agreed";
       return "failed";
     });
-    this.#settings.note?.(metric.plan.metric, answer, silent);
+    this._settings.note?.(metric.plan.metric, answer, silent);
     if (hidden) return;
     if (silent) this.#note(silent);
     else
-      this.#sends().then(
+      this._sends().then(
         (sender) => sender.soon(),
         () => {}, // the next answer, or the next visit, tries it again
       );
   }
 
   async #take(metric: CompiledMetric, answer: unknown): Promise<string> {
-    if (!this.#speaks && !isHidden(metric)) await this.#catchUp(CATCH_UP_EVERY_MS);
-    if (!this.#speaks) return "not-agreed";
-    let ground = await this.#peek((device) => device.ground(metric));
+    if (!this._speaks && !isHidden(metric)) await this._catchUp(CATCH_UP_EVERY_MS);
+    if (!this._speaks) return "not-agreed";
+    let ground = await this._peek((device) => device.ground(metric));
     if (ground == "waiting" && !isHidden(metric)) {
-      await this.#sends(); // what is in the slot may leave first
-      ground = await this.#peek((device) => device.ground(metric));
+      await this._sends(); // what is in the slot may leave first
+      ground = await this._peek((device) => device.ground(metric));
     }
     if (!ground) throw new Gone();
     if (typeof ground == "string") return ground;
@@ -327,19 +337,19 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
   async #make(metric: CompiledMetric, answer: unknown, { secret, cohort, cell: given }: Ground): Promise<Made> {
     const coins = this.#coins;
-    const cell = given ?? drawCell(metric, cohort, this.#settings.place, coins);
+    const cell = given ?? drawCell(metric, cohort, this._settings.place, coins);
     if (!metric.memo_key) return { secret, cell, report: await makeReport(metric, cell, answer, coins) };
     const { classOf, memoOf, reportOfClass } = await import("./memo.ts");
     const memo = memoOf(secret);
     const wanted = await classOf(metric, cell, answer, memo);
-    const answered = (await this.#peek((device) => device.classFor(metric, wanted))) ?? wanted;
+    const answered = (await this._peek((device) => device.classFor(metric, wanted))) ?? wanted;
     return { secret, cell, class: answered, report: await reportOfClass(metric, cell, answered, coins, memo) };
   }
 
   /** Open and close the periods of hidden metrics, and say what waits. */
   protected async look(): Promise<Look> {
     const nothings = new Map<CompiledMetric, Made>();
-    for (const [metric, ground] of (await this.#peek((device) => device.unopened())) ?? []) {
+    for (const [metric, ground] of (await this._peek((device) => device.unopened())) ?? []) {
       await this.#make(metric, NOTHING, ground).then(
         (made) => nothings.set(metric, made),
         () => {},
@@ -353,102 +363,47 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    *
    * For tests, trials and short programs. An app need not call it.
    */
-  async flush(seconds = 10): Promise<FlushResult> {
-    const within = Math.min(Math.max(Number(seconds) || 0, 0), 3_600) * 1_000;
-    const detail = await this.#waitFor(
-      within,
-      this.#then(() => this.#catchUp()).then(() => this.#whySilent()),
-    );
-    if (detail !== "") return { sent: 0, waiting: 0, detail: detail ?? "no answer yet" };
-    const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: `failed (${nameOf(error)})` });
-    const flushed = await this.#sends()
-      .then((sender) => sender.flush(within))
-      .catch(failed);
-    if (flushed.sent || flushed.waiting || flushed.detail) return flushed;
-    return { ...flushed, detail: await this.#whyNothing() };
-  }
-
-  async #whyNothing(): Promise<string> {
-    const { silent, metrics } = await this.status();
-    return silent || (await import("./status.ts")).nothingSent(this.#settings.registry, metrics);
-  }
-
-  #waitFor<T>(within: number, promise: Promise<T>): Promise<T | undefined> {
-    return Promise.race([
-      promise,
-      new Promise<undefined>((resolve) => timeout(() => resolve(undefined), within + 250)),
-    ]);
-  }
-
-  // Looking.
-
-  /** Return why nothing is recorded or sent at all; "" while something is. */
-  async #whySilent(): Promise<string> {
-    if (this.#settings.silent) return this.#settings.silent;
-    if (this.#closed) return CLOSED;
-    if (this.#fault) return this.#fault;
-    const choice = this.#refused ? false : ((await this.#peek((_, state) => state.consent)) ?? this.#settings.consent);
-    if (choice === false) return REFUSED;
-    return this.#speaks ? "" : NOT_ASKED;
+  flush(seconds = 10): Promise<FlushResult> {
+    const without = (why: string) => ({ sent: 0, waiting: 0, detail: why });
+    return this.#looking((looking) => looking.flush(this as Telemetry, seconds), without);
   }
 
   /** Return what this device has done, why each metric is silent if it is, and what became of sending. */
-  async status(): Promise<Status> {
-    const { registry, silent: off, storage, development } = this.#settings;
-    await this.#then(() => this.#catchUp().catch((error: unknown) => this.#fail(error)));
-    const silent = await this.#whySilent().catch((error: unknown) => {
-      this.#fail(error);
-      return this.#fault;
-    });
-    const modules = await Promise.all([import("./status.ts"), import("./consent.ts")]).catch(messageOf);
-    if (typeof modules == "string") return this.#statusWithout(modules);
-    const [{ statusOf, Uploads }, consent] = modules;
-    this.#consent = consent;
-    this.#Device = Uploads;
-    const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
-    const told = { silent, word: word ?? "off", noted: this.#noted, development } as const;
-    const seen = off
-      ? undefined
-      : await this.#peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
-    if (!this.#speaks) storage.close();
-    return seen ?? statusOf(registry, told);
-  }
-
-  /** Return a status where the modules that tell more cannot be fetched. */
-  #statusWithout(why: string): Status {
-    const { silent, development } = this.#settings;
+  status(): Promise<Status> {
+    const { silent, development } = this._settings;
     const off = { silent: "off", until: undefined } as const;
-    return {
-      silent: silent || `modules of dither-web cannot be loaded here: ${why}`,
+    const without = (why: string): Status => ({
+      silent: silent || why,
       waiting: 0,
       spent: {},
-      counts: { ...this.#noted },
+      counts: { ...this._noted },
       asks: {},
       refused: [],
       metrics: Object.fromEntries([...this.#metrics.keys()].map((name) => [name, off])),
       sending: { outcome: "", last: undefined, next: undefined, heldUntil: undefined },
       development,
       ask: false,
-    };
+    });
+    return this.#looking((looking) => looking.status(this as Telemetry), without);
   }
 
   /** Return the upload that is sent next and what it costs, without building or charging it. */
-  async preview(): Promise<Preview> {
-    await this.#queue;
-    const { simple, key } = this.#settings.route;
-    const { bodyOf, Uploads } = await import("./uploads.ts");
-    this.#Device = Uploads;
-    const upload = this.#speaks ? await this.#peek((device) => device.arm().upload).catch(() => undefined) : undefined;
-    if (!upload) return { body: "", cost: {} };
-    const cost = Object.fromEntries(Object.entries(upload.costs).map(([metric, micro]) => [metric, micro / 1e6]));
-    return { body: bodyOf(upload, simple ? key : undefined), cost };
+  preview(): Promise<Preview> {
+    return this.#looking((looking) => looking.preview(this as Telemetry), () => ({ body: "", cost: {} }));
+  }
+
+  /** Look by what is loaded for that; where it cannot be loaded, return what is known `without`. */
+  #looking<T>(look: (looking: typeof Looking) => Promise<T>, without: (why: string) => T): Promise<T> {
+    return import("./status.ts").then(look, (error) =>
+      without(`modules of dither-web cannot be loaded here: ${messageOf(error)}`),
+    );
   }
 
   // The person's choices.
 
   /** Return what the person is asked to agree to, a short sentence each: for a dialog, before `setConsent`. */
   terms(): Sentence[] {
-    return this.#settings.registry.sentences.map((sentence) => ({
+    return this._settings.registry.sentences.map((sentence) => ({
       ...sentence,
       text: sentence.template.replace(/\{\{|\}\}|\{(\w+)\}/g, (brace: string, fact: string) =>
         fact ? `${sentence.facts[fact]}` : brace.charAt(0),
@@ -463,7 +418,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    * drops what waits and holds at once; what was charged stays charged. Only true and false are choices.
    */
   async setConsent(given: boolean, metric?: string): Promise<boolean> {
-    const { settings } = { settings: this.#settings };
+    const { settings } = { settings: this._settings };
     if ((given !== true && given !== false) || (metric !== undefined && !this.#metrics.has(metric))) {
       settings.warn("setConsent takes true or false, and the name of a metric or none: nothing has changed");
       return false;
@@ -471,26 +426,26 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (!given) {
       this.#takeBack();
       if (metric === undefined) {
-        this.#refused = true;
+        this._refused = true;
         this.#silence();
       }
     }
-    const kept = await this.#then(async () => {
+    const kept = await this._then(async () => {
       if (given && settings.silent) return false;
       await this.#step((device) => (given ? device.agree(metric) : device.refuse(metric)), true, true);
-      if (metric === undefined) this.#refused = false;
-      this.#fault = "";
-      if (given && metric === undefined && !this.#closed) await this.#speak();
+      if (metric === undefined) this._refused = false;
+      this._fault = "";
+      if (given && metric === undefined && !this._closed) await this.#speak();
       return true;
     });
-    if (!this.#speaks) settings.storage.close();
+    if (!this._speaks) settings.storage.close();
     return kept ?? false;
   }
 
   /** Let nothing leave that was armed, here or by another page: the person takes it back. */
   #takeBack(): void {
     this.#sender?.takeBack();
-    const { shared } = this.#settings;
+    const { shared } = this._settings;
     if (shared === undefined) return;
     const channel = new BroadcastChannel(shared);
     channel.postMessage(TAKEN_BACK);
@@ -500,7 +455,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
   async forget(): Promise<void> {
     this.#takeBack();
-    await this.#then(() => this.#step((device) => device.forget(), true));
+    await this._then(() => this.#step((device) => device.forget(), true));
   }
 }
 
@@ -516,7 +471,7 @@ export function nameOf(error: unknown): string {
   return error instanceof Error ? error.name : "Error";
 }
 
-function messageOf(error: unknown): string {
+export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message || error.name : "failed";
 }
 
