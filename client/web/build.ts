@@ -51,7 +51,7 @@ const bundled: BuildOptions & { metafile: true } = {
 
 /** What a page has loaded: the entrances, beside index.js, of all that it asks for. */
 const SENDS = /src\/sending/;
-const KINDS = /domains\/|mechanisms\/|src\/(memo|alphabets)/;
+const KINDS = /domains\/|mechanisms\/|src\/(memo|cells|alphabets)/;
 const SETS: readonly [name: string, ...entrances: RegExp[]][] = [
   ["flag and choice, recording"],
   ["flag and choice, sending", SENDS],
@@ -97,7 +97,7 @@ function sizes(outputs: Metafile["outputs"]): void {
 }
 
 rmSync("dist", { recursive: true, force: true });
-const pages = { splitting: true, plugins: [oneCore], define: { "globalThis.process": "undefined" } };
+const pages = { splitting: true, plugins: [oneCore], define: { process: "undefined" } };
 const { metafile } = await build({ ...bundled, ...pages, entryPoints: ["src/index.ts"] });
 // Apart, and each in one file: what pages load has no seam because of Node or of tests.
 await build({ ...bundled, entryPoints: [{ in: "src/index.ts", out: "node" }] });

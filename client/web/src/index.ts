@@ -1,7 +1,6 @@
 /** The entrance: `start()`, and the types of what it returns. Importing it does nothing. */
 
-import { type CompiledRegistry, isWhole, registryIn, withoutWaiting } from "./registry.ts";
-import type { Route } from "./sending.ts";
+import { isWhole, registryIn, withoutWaiting } from "./registry.ts";
 import { BrowserStorage, MemoryStorage, type Storage } from "./storage.ts";
 import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
 
@@ -51,26 +50,18 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
   const warn = (message: string) => console.warn(`dither: ${message}`);
   const inMemory = options.storage == MEMORY || (!globalThis.indexedDB && isNode);
   const name = `dither:${options.storage ?? registry.app}${development ? ":development" : ""}`;
-  const route: Route = { url: "", key: options.key, simple: !isNode, fetch: globalThis.fetch };
-  let [silent, place] = [forbiddenHere(inMemory, options.forbidden), 0];
-  try {
-    place = placeOf(options.public, registry);
-    route.url = addressOf(options.endpoint, options.key, development);
-  } catch (error) {
-    silent ||= (error as Error).message;
-    warn(`telemetry is off: ${silent}`);
-  }
+  const { endpoint, key } = options;
   if (development) warn("telemetry is in development: nothing reaches an aggregator beyond this machine");
   const storage: Storage = inMemory ? new MemoryStorage() : new BrowserStorage(name);
   return new Telemetry<M>({
     registry: development ? withoutWaiting(registry) : registry,
     whole: isWhole(registry),
-    route,
+    route: { endpoint, key, development, simple: !isNode, fetch: globalThis.fetch },
     storage,
     shared: inMemory ? undefined : name,
     consent,
-    silent,
-    place,
+    silent: forbiddenHere(inMemory, options.forbidden),
+    public: options.public,
     development,
     persist,
     now: Date.now,
@@ -79,10 +70,9 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
   }) as Telemetry<M> & Handles<M>;
 }
 
-// The package's file for pages has no `process`: build.ts.
-const environment = (globalThis as { process?: { env?: Record<string, string>; versions?: { node?: string } } })
-  .process;
-const isNode = !!environment?.versions?.node;
+// The package's file for pages is built without `process`.
+declare const process: { env?: Record<string, string>; versions?: { node?: string } } | undefined;
+const isNode = typeof process != "undefined" && !!process.versions?.node;
 
 /**
  * Return why nothing may be recorded, kept or sent on this page, whatever the person chose; "" if nothing forbids it.
@@ -102,7 +92,7 @@ function forbiddenHere(inMemory: boolean, onPage: string | undefined): string {
   if (globalPrivacyControl) return "Global Privacy Control is set";
   if (doNotTrack == "1" || doNotTrack == "yes") return "Do Not Track is set";
   if (inFrameOfAnotherSite()) return "the page is in a frame of another site";
-  if (isNode) return forbiddenByEnvironment(environment?.env ?? {});
+  if (isNode) return forbiddenByEnvironment(process.env ?? {});
   if (onPage) return onPage;
   if (onPage === undefined && !isPage()) return "a worker is not told what forbids telemetry: start({ forbidden })";
   if (isSecureContext === false) return "the page is not secure: it must come by https, or from this machine";
@@ -132,31 +122,4 @@ function inFrameOfAnotherSite(): boolean {
   } catch {
     return true;
   }
-}
-
-/** Return the address that uploads go to; throw for one, or a key, that cannot work. */
-function addressOf(endpoint: string, key: string, development: boolean): string {
-  let url: URL | undefined;
-  try {
-    url = new URL(endpoint);
-  } catch {}
-  const here = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url?.hostname ?? "");
-  const safe = url?.protocol == "https:" || (url?.protocol == "http:" && here);
-  if (!url || !safe || url.username || url.search || url.hash) {
-    throw new TypeError("endpoint must be an https address, like https://telemetry.example.org; http on this machine alone");
-  }
-  if (development && !here) throw new TypeError("endpoint must be on this machine in development");
-  if (!/^[!#-[\]-~]{1,200}$/.test(key)) throw new TypeError("key must be the one that the aggregator printed");
-  return `${url.href.replace(/\/+$/, "")}/v1/reports`;
-}
-
-/** Return the place of the device's public value. */
-function placeOf(value: Options["public"], { public: column }: CompiledRegistry): number {
-  if (!column) {
-    if (value) throw new TypeError("the registry has no public column: leave public out");
-    return 0;
-  }
-  const place = column.values.indexOf(`${value?.[column.name]}`.normalize());
-  if (place < 0) throw new TypeError(`public must have ${column.name}: one of ${column.values.join(", ")}`);
-  return place;
 }

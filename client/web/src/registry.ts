@@ -139,7 +139,7 @@ export function registryIn(document: unknown): CompiledRegistry {
   }
   const measured = (document as CompiledRegistry).metrics?.find((metric) => metric.measures);
   if (measured) {
-    throw new TypeError(`${measured.plan.metric} measures ${measured.measures}, which a page cannot: leave it out`);
+    throw new TypeError(`${measured.plan.metric} measures ${measured.measures}: a page cannot`);
   }
   return document as CompiledRegistry;
 }

@@ -7,6 +7,7 @@
  * comes, so that nothing that is fetched depends on one.
  */
 
+import type * as Cells from "./cells.ts";
 import type { Coins } from "./coins.ts";
 import { values } from "./domains/values.ts";
 import { grr } from "./mechanisms/grr.ts";
@@ -110,6 +111,8 @@ interface Loaded {
   readonly domains: Readonly<Record<string, ValueOf>>;
   readonly mechanisms: Readonly<Record<string, Mechanism>>;
   readonly normal: (text: string) => string;
+  /** What draws cells; undefined in a plan with one. */
+  readonly cells: typeof Cells | undefined;
 }
 
 const loaded = new WeakMap<CompiledMetric, Promise<Loaded>>();
@@ -131,15 +134,17 @@ function partsOf(metric: CompiledMetric): Promise<Loaded> {
 async function fetchParts({ plan, memo_key }: CompiledMetric): Promise<Loaded> {
   if (!KINDS.includes(plan.kind)) throw new Error(`${plan.metric}: unknown kind ${plan.kind}`);
   const asked = [plan.domain, ...((plan.domain["domains"] as readonly Domain[] | undefined) ?? [])];
-  const [domains, mechanisms] = await Promise.all([
+  const [{ cells: each }, another] = plan.cells.parts as [Part, ...Part[]];
+  const [domains, mechanisms, cells] = await Promise.all([
     entries<ValueOf>(DOMAINS, asked.map((one) => one.domain)),
     entries<Mechanism>(MECHANISMS, plan.cells.parts.map((part) => part.mechanism)),
+    another || each > 1 || plan.cells.public ? import("./cells.ts") : undefined,
     memo_key && import("./memo.ts"),
   ]);
   // A list without a value beyond ASCII has none in a form that needs the table of Unicode 14.
   const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || "characters_max" in plan.domain;
   const normal = wide ? (await texts()).normal : (text: string) => text.normalize();
-  return { domains, mechanisms, normal };
+  return { domains, mechanisms, normal, cells };
 }
 
 async function entries<T>(modules: Modules, names: readonly string[]): Promise<Record<string, T>> {
@@ -150,35 +155,9 @@ async function entries<T>(modules: Modules, names: readonly string[]): Promise<R
   return Object.fromEntries(await Promise.all(names.map(one)));
 }
 
-/**
- * Draw the cell of a report before its answer is looked at; undefined in a plan with one cell, which names none.
- *
- * `cohort` is the device's number below 128, and `publicIndex` the place of its value of the public column.
- */
-export function drawCell(
-  { plan }: CompiledMetric,
-  cohort: number,
-  publicIndex: number,
-  coins: Coins,
-): number | undefined {
-  const { drawn, parts, public: values } = plan.cells;
-  const each = parts.reduce((sum, part) => sum + part.cells, 0);
-  if (each * (values ?? 1) === 1) return undefined;
-  if (drawn === "device") return cohort % each;
-  let left = Number(coins.below(parts.reduce((sum, part) => sum + part.cells * part.weight, 0)));
-  let cell = values ? publicIndex * each : 0;
-  for (const { cells, weight } of parts) {
-    if (left < cells * weight) return cell + Math.floor(left / weight);
-    left -= cells * weight;
-    cell += cells;
-  }
-  throw new Error("there is no such cell");
-}
-
-/** Return the part of a cell. */
-function partOf({ plan }: CompiledMetric, cell: number): Part {
-  let place = cell % plan.cells.parts.reduce((sum, part) => sum + part.cells, 0);
-  return plan.cells.parts.find((part) => (place -= part.cells) < 0)!;
+/** Return the cell of a report, drawn before its answer is looked at; undefined in a plan with one cell. */
+export async function cellOf(metric: CompiledMetric, cohort: number, place: number, coins: Coins): Promise<number | undefined> {
+  return (await partsOf(metric)).cells?.drawCell(metric, cohort, place, coins);
 }
 
 function integersOf(texts: Readonly<Record<string, string>>): Integers {
@@ -198,8 +177,8 @@ export interface Made {
 
 /** @internal Return what the reports of a cell are made by. */
 export async function madeBy(metric: CompiledMetric, cell: number): Promise<Made> {
-  const { mechanism: name, parameters, memo } = partOf(metric, cell);
-  const { mechanisms } = await partsOf(metric);
+  const { mechanisms, cells } = await partsOf(metric);
+  const { mechanism: name, parameters, memo } = cells?.partOf(metric, cell) ?? metric.plan.cells.parts[0]!;
   const fresh = integersOf(parameters);
   return { name, mechanism: mechanisms[name]!, integers: memo ? integersOf(memo) : fresh, parameters: fresh };
 }

@@ -10,7 +10,7 @@
 import type { Armed, Look, Outcome, Upload } from "./device.ts";
 import { DAY_MS } from "./days.ts";
 import { nameOf, TAKEN_BACK, timeout } from "./telemetry.ts";
-import { bodyOf, Uploads } from "./uploads.ts";
+import { addressOf, bodyOf, type Route, Uploads } from "./uploads.ts";
 
 export { Uploads };
 
@@ -42,15 +42,6 @@ export interface FlushResult {
   detail: string;
 }
 
-/** The way to one aggregator. */
-export interface Route {
-  url: string;
-  key: string;
-  /** Whether the key goes in the body: a page asks no leave for such a request. Else it goes in a header. */
-  simple: boolean;
-  fetch: typeof fetch;
-}
-
 /** The settings of telemetry that sending asks for. */
 export interface Situation {
   /** The name of the app's storage, which pages share; undefined in memory. */
@@ -72,6 +63,7 @@ export interface Host {
 export class Sender {
   readonly #it: Situation;
   readonly #host: Host;
+  readonly #url: string;
   #leads = false;
   #endLead: (() => void) | undefined;
   #waitsForLead: AbortController | undefined;
@@ -84,8 +76,10 @@ export class Sender {
   #sent = 0;
   #detail = "";
 
+  /** Throws for an endpoint or a key that cannot work. */
   constructor(situation: Situation, host: Host) {
     this.#it = situation;
+    this.#url = addressOf(situation.route);
     this.#host = host;
   }
 
@@ -225,8 +219,8 @@ export class Sender {
   }
 
   #request(body: string, signal: AbortSignal | null): Promise<Response> {
-    const { url, key, simple, fetch } = this.#it.route;
-    return fetch(url, {
+    const { key, simple, fetch } = this.#it.route;
+    return fetch(this.#url, {
       method: "POST",
       body,
       signal,

@@ -5,7 +5,7 @@ import type { Decision, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
 import type { FlushResult } from "./sending.ts";
 import { CLOSED, nameOf, NOT_ASKED, type Preview, REFUSED, type Telemetry, timeout } from "./telemetry.ts";
-import { bodyOf, Uploads } from "./uploads.ts";
+import { addressOf, bodyOf, Uploads } from "./uploads.ts";
 
 /** Whether a metric takes an answer now. */
 export interface MetricStatus {
@@ -50,8 +50,9 @@ interface Told {
 
 /** Return `Telemetry.status()`. */
 export async function status(telemetry: Telemetry): Promise<Status> {
-  const { registry, silent: off, storage, development } = telemetry._settings;
+  const { registry, storage, development } = telemetry._settings;
   await telemetry._then(() => telemetry._catchUp().catch((error: unknown) => telemetry._fail(error)));
+  const { silent: off } = telemetry._settings;
   const silent = await whySilent(telemetry).catch((error: unknown) => {
     telemetry._fail(error);
     return telemetry._fault;
@@ -68,11 +69,14 @@ export async function status(telemetry: Telemetry): Promise<Status> {
 
 /** Return why nothing is recorded or sent at all; "" while something is. */
 async function whySilent(telemetry: Telemetry): Promise<string> {
-  const { silent, consent: given } = telemetry._settings;
-  if (silent) return silent;
+  const settings = telemetry._settings;
+  try {
+    if (!settings.silent) telemetry._orOff(() => addressOf(settings.route));
+  } catch {} // it says why below
+  if (settings.silent) return settings.silent;
   if (telemetry._closed) return CLOSED;
   if (telemetry._fault) return telemetry._fault;
-  const choice = telemetry._refused ? false : ((await telemetry._peek((_, state) => state.consent)) ?? given);
+  const choice = telemetry._refused ? false : ((await telemetry._peek((_, state) => state.consent)) ?? settings.consent);
   if (choice === false) return REFUSED;
   return telemetry._speaks ? "" : NOT_ASKED;
 }

@@ -5,12 +5,12 @@ import type * as Consent from "./consent.ts";
 import type { Draw } from "./days.ts";
 import { Device, type Ground, isHidden, type Look, type Made, type State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry, TermsSentence } from "./registry.ts";
-import { drawCell, load, makeReport, NOTHING } from "./report.ts";
-import type { FlushResult, Route, Sender } from "./sending.ts";
+import { cellOf, load, makeReport, NOTHING } from "./report.ts";
+import type { FlushResult, Sender } from "./sending.ts";
 import type * as Looking from "./status.ts";
 import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
-import type { Uploads } from "./uploads.ts";
+import type { Route, Uploads } from "./uploads.ts";
 
 /** Answers that wait for the storage; more are lost. */
 const QUEUE_MAX = 1_000;
@@ -59,8 +59,8 @@ export interface Settings {
   consent: boolean | undefined;
   /** Why nothing may be recorded, kept or sent, whatever the person chose; "" if nothing forbids it. */
   silent: string;
-  /** The place of the device's value in the registry's public column. */
-  place: number;
+  /** The device's value of the registry's public column. */
+  public?: Readonly<Record<string, string>> | undefined;
   development: boolean;
   persist: boolean;
   now: () => number;
@@ -107,6 +107,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** @internal */
   _fault = "";
   #caughtUp = -Infinity;
+  /** The place of the device's value in the public column. */
+  #place = 0;
 
   constructor(settings: Settings) {
     this._settings = settings;
@@ -139,6 +141,17 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     if (this._settings.silent) return;
     this._settings.silent = why;
     this._settings.warn(`telemetry is off: ${why}`);
+    this.#silence();
+  }
+
+  /** @internal Return a value; turn telemetry off where there is none: what the app has set cannot work. */
+  _orOff<T>(value: () => T): T {
+    try {
+      return value();
+    } catch (error) {
+      this.#turnOff(messageOf(error));
+      throw error;
+    }
   }
 
   /** @internal Speak, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
@@ -154,7 +167,11 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   async #speak(): Promise<void> {
-    const { registry, consent, persist } = this._settings;
+    const { registry, consent, persist, public: value } = this._settings;
+    if (value || registry.public) {
+      const { placeOf } = await import("./cells.ts");
+      this.#place = this._orOff(() => placeOf(value, registry));
+    }
     await this.#step(
       (device) => {
         device.begin(consent);
@@ -184,10 +201,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   async _sends(): Promise<Sender> {
     const { Sender, Uploads } = await import("./sending.ts");
     this._rules = Uploads;
-    this.#sender ??= new Sender(this._settings, {
-      look: () => this.look(),
-      step: (step, strict) => this.#step(step, strict),
-    });
+    const host = { look: () => this.look(), step: this.#step.bind(this) };
+    this.#sender ??= this._orOff(() => new Sender(this._settings, host));
     if (this._speaks && !this.#away && !this.#closing) await this.#sender.start();
     return this.#sender;
   }
@@ -337,7 +352,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
   async #make(metric: CompiledMetric, answer: unknown, { secret, cohort, cell: given }: Ground): Promise<Made> {
     const coins = this.#coins;
-    const cell = given ?? drawCell(metric, cohort, this._settings.place, coins);
+    const cell = given ?? (await cellOf(metric, cohort, this.#place, coins));
     if (!metric.memo_key) return { secret, cell, report: await makeReport(metric, cell, answer, coins) };
     const { classOf, memoOf, reportOfClass } = await import("./memo.ts");
     const memo = memoOf(secret);

@@ -24,8 +24,9 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
     super({
       registry: withoutWaiting(registryIn(registry)),
       route: {
-        url: "",
-        key: "",
+        endpoint: "https://nowhere.example",
+        key: "none",
+        development: false,
         simple: false,
         fetch: () => Promise.reject(new Error("the network is refused in tests")),
       },
@@ -33,7 +34,6 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
       shared: undefined,
       consent,
       silent: "",
-      place: 0,
       development: false,
       persist: false,
       now: () => clock.now,

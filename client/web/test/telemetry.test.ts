@@ -39,12 +39,11 @@ afterEach(async () => {
 function page(more: Partial<Settings> & { registry?: CompiledRegistry } = {}): Telemetry {
   const telemetry = new Telemetry({
     registry: PLAIN,
-    route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch },
+    route: { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch },
     storage: new BrowserStorage(name),
     shared: name,
     consent: true,
     silent: "",
-    place: 0,
     development: false,
     persist: false,
     now: () => clock,
@@ -149,7 +148,7 @@ test("it is charged, by a strict transaction that is complete, before the first 
     seen.push(state!.metrics.dark!.spent, state!.uploads.length, strict >= 0);
     return fetch(...args);
   };
-  const telemetry = page({ route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: looks } });
+  const telemetry = page({ route: { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch: looks } });
   telemetry.record("dark", true);
   await telemetry.flush();
   assert.deepEqual(seen, [1_000_000, 1, true]);
@@ -408,7 +407,7 @@ test("a page that goes away sends what was armed, outliving it, and later the sa
   const noted: typeof fetch = (url, init) => (requests.push(init!), fetch(url, init));
   const telemetry = page({
     draw: LATE,
-    route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted },
+    route: { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch: noted },
   });
   telemetry.record("dark", true);
   window.fire("pagehide");
@@ -510,7 +509,7 @@ async function leavesWhileArming(when: "before" | "after"): Promise<string[]> {
   const window = inWindow();
   const bodies: string[] = [];
   const noted: typeof fetch = (url, init) => (bodies.push(String(init!.body)), fetch(url, init));
-  const route = { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted };
+  const route = { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch: noted };
   const storage = new Gated(name);
   const telemetry = page({ draw: LATE, storage, route });
   telemetry.record("dark", true);
@@ -657,7 +656,7 @@ test("an upload that is too large is halved when first sent, and dropped when it
 
 test("a flush ends in time where a server does not answer", async () => {
   const never: typeof fetch = () => new Promise(() => {});
-  const telemetry = page({ route: { url: server.endpoint, key: KEY, simple: true, fetch: never } });
+  const telemetry = page({ route: { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch: never } });
   telemetry.record("dark", true);
   const began = performance.now();
   assert.equal((await telemetry.flush(0.3)).detail, "no answer yet");
