@@ -15,7 +15,7 @@ const oneCore: Plugin = {
   name: "one-core",
   setup({ onLoad, onResolve }) {
     onResolve({ filter: /^the-core$/ }, () => ({ path: resolve("src/index.ts") }));
-    onLoad({ filter: /src\/(memo|sending|status|uploads)\.ts$/ }, ({ path }) => ({
+    onLoad({ filter: /src\/(kinds|memo|sending|status|uploads)\.ts$/ }, ({ path }) => ({
       contents: `${readFileSync(path, "utf8")}\nimport "the-core";`,
       loader: "ts",
     }));
@@ -51,7 +51,7 @@ const bundled: BuildOptions & { metafile: true } = {
 
 /** What a page has loaded: the entrances, beside index.js, of all that it asks for. */
 const SENDS = /src\/sending/;
-const KINDS = /domains\/|mechanisms\/|src\/(memo|cells|alphabets)/;
+const KINDS = /domains\/|mechanisms\/|src\/(memo|cells|kinds|alphabets)/;
 const SETS: readonly [name: string, ...entrances: RegExp[]][] = [
   ["flag and choice, recording"],
   ["flag and choice, sending", SENDS],

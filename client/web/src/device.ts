@@ -315,13 +315,9 @@ export class Device {
 
   protected _asks(metric: CompiledMetric): string[] {
     const agreed = this._state.metrics[metric.plan.metric]?.agreed;
-    const evicted = this._newlyEvicted;
-    if (!evicted && JSON.stringify(agreed) == JSON.stringify(metric.terms)) return [];
-    if (!this._consent) return ["its terms are not those that were agreed to"];
-    const asks = this._consent.asksOf(metric.terms, agreed);
-    if (evicted && agreed) asks.push(this._consent.EVICTED);
-    const linksMore = agreed && metric.terms.linked > agreed.linked;
-    return linksMore && !asks.length ? this._consent.linkAsks(this._whole, this._agreedWhole) : asks;
+    if (!this._newlyEvicted && JSON.stringify(agreed) == JSON.stringify(metric.terms)) return [];
+    if (!this._consent) return ["?"];
+    return this._consent.metricAsks(metric.terms, agreed, this._whole, this._agreedWhole);
   }
 
   protected get _whole(): DeviceTerms {

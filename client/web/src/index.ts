@@ -10,6 +10,10 @@ export type { FlushResult } from "./sending.ts";
 export type { MetricStatus, Status } from "./status.ts";
 export type { Answers, Handle, Handles, Preview, Sentence, Telemetry } from "./telemetry.ts";
 
+// The package's file for pages is built without `process`.
+declare const process: { env?: Record<string, string>; versions?: { node?: string } } | undefined;
+const isNode = typeof process != "undefined" && !!process.versions?.node;
+
 /** The name of a storage that ends with the program. */
 const MEMORY = ":memory:";
 
@@ -44,7 +48,7 @@ export interface Options {
 export function start<M extends Answers = Record<string, unknown>>(options: Options): Telemetry<M> & Handles<M> {
   const { consent, development = false, persist = false } = options;
   if (consent !== undefined && consent !== true && consent !== false) {
-    throw new TypeError("consent must be true, false or undefined (not asked)");
+    throw new TypeError("consent must be true, false or undefined");
   }
   const registry = registryIn(options.registry);
   const warn = (message: string) => console.warn(`dither: ${message}`);
@@ -70,12 +74,8 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
   }) as Telemetry<M> & Handles<M>;
 }
 
-// The package's file for pages is built without `process`.
-declare const process: { env?: Record<string, string>; versions?: { node?: string } } | undefined;
-const isNode = typeof process != "undefined" && !!process.versions?.node;
-
 /**
- * Return why nothing may be recorded, kept or sent on this page, whatever the person chose; "" if nothing forbids it.
+ * Return what forbids to record, keep or send on this page, whatever the person chose, in a word; "" if nothing does.
  *
  * A page hands it to its workers, for their `start()`: they see neither Do Not Track nor the frame that a page is in.
  */
@@ -89,16 +89,15 @@ function forbiddenHere(inMemory: boolean, onPage: string | undefined): string {
     doNotTrack?: string;
     globalPrivacyControl?: boolean;
   };
-  if (globalPrivacyControl) return "Global Privacy Control is set";
-  if (doNotTrack == "1" || doNotTrack == "yes") return "Do Not Track is set";
-  if (inFrameOfAnotherSite()) return "the page is in a frame of another site";
-  if (isNode) return forbiddenByEnvironment(process.env ?? {});
+  if (globalPrivacyControl) return "gpc";
+  if (doNotTrack == "1" || doNotTrack == "yes") return "dnt";
+  if (inFrameOfAnotherSite()) return "frame";
+  if (typeof process != "undefined" && isNode) return forbiddenByEnvironment(process.env ?? {});
   if (onPage) return onPage;
-  if (onPage === undefined && !isPage()) return "a worker is not told what forbids telemetry: start({ forbidden })";
-  if (isSecureContext === false) return "the page is not secure: it must come by https, or from this machine";
-  if (inMemory) return "";
-  if (!indexedDB || !navigator?.locks || !globalThis.BroadcastChannel) return "this browser keeps nothing for the page";
-  return "";
+  if (onPage === undefined && !isPage()) return "worker";
+  if (isSecureContext === false) return "insecure";
+  const keeps = inMemory || (indexedDB && navigator?.locks && globalThis.BroadcastChannel);
+  return keeps ? "" : "no-storage";
 }
 
 /** As in Python: `DO_NOT_TRACK`, `DITHER_TELEMETRY`, and CI, which is no person's device. */

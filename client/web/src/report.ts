@@ -79,35 +79,8 @@ export interface Question {
 /** Return the value of an answer. What is read of an answer may throw whatever its own methods do. */
 export type ValueOf = (answer: Answer, question: Question) => Value;
 
-const KINDS = ["flag", "choice", "choices", "text", "number", "words", "table"];
-
-type Modules = Readonly<Record<string, () => Promise<unknown>>>;
-const numbers = () => import("./domains/numbers.ts");
-const texts = () => import("./domains/texts.ts");
-const DOMAINS: Modules = {
-  values: async () => ({ values }),
-  buckets: numbers,
-  range: numbers,
-  thresholds: numbers,
-  hashed: texts,
-  words: () => import("./domains/bloom.ts"),
-  coded: () => import("./domains/coded.ts"),
-  columns: () => import("./domains/columns.ts"),
-};
-const symbols = () => import("./mechanisms/symbols.ts");
-const sets = () => import("./mechanisms/sets.ts");
-const MECHANISMS: Modules = {
-  grr: async () => ({ grr }),
-  pgr: symbols,
-  window: symbols,
-  ss: sets,
-  privset: sets,
-  oue: sets,
-  sue: sets,
-  rappor: sets,
-};
-
-interface Loaded {
+/** What reports of a metric are made with. */
+export interface Loaded {
   readonly domains: Readonly<Record<string, ValueOf>>;
   readonly mechanisms: Readonly<Record<string, Mechanism>>;
   readonly normal: (text: string) => string;
@@ -116,6 +89,12 @@ interface Loaded {
 }
 
 const loaded = new WeakMap<CompiledMetric, Promise<Loaded>>();
+const PLAIN: Loaded = {
+  domains: { values },
+  mechanisms: { grr },
+  normal: (text) => text.normalize(),
+  cells: undefined,
+};
 
 /** Fetch all that reports of a metric need. Throw for a kind, domain or mechanism that is not known. */
 export async function load(metric: CompiledMetric): Promise<void> {
@@ -131,28 +110,13 @@ function partsOf(metric: CompiledMetric): Promise<Loaded> {
   return parts;
 }
 
-async function fetchParts({ plan, memo_key }: CompiledMetric): Promise<Loaded> {
-  if (!KINDS.includes(plan.kind)) throw new Error(`${plan.metric}: unknown kind ${plan.kind}`);
-  const asked = [plan.domain, ...((plan.domain["domains"] as readonly Domain[] | undefined) ?? [])];
-  const [{ cells: each }, another] = plan.cells.parts as [Part, ...Part[]];
-  const [domains, mechanisms, cells] = await Promise.all([
-    entries<ValueOf>(DOMAINS, asked.map((one) => one.domain)),
-    entries<Mechanism>(MECHANISMS, plan.cells.parts.map((part) => part.mechanism)),
-    another || each > 1 || plan.cells.public ? import("./cells.ts") : undefined,
-    memo_key && import("./memo.ts"),
-  ]);
-  // A list without a value beyond ASCII has none in a form that needs the table of Unicode 14.
-  const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || "characters_max" in plan.domain;
-  const normal = wide ? (await texts()).normal : (text: string) => text.normalize();
-  return { domains, mechanisms, normal, cells };
-}
-
-async function entries<T>(modules: Modules, names: readonly string[]): Promise<Record<string, T>> {
-  const one = async (name: string): Promise<[string, T]> => {
-    if (!Object.hasOwn(modules, name)) throw new Error(`unknown ${name}`);
-    return [name, ((await modules[name]!()) as Record<string, T>)[name]!];
-  };
-  return Object.fromEntries(await Promise.all(names.map(one)));
+/** A flag, or a choice of listed values in ASCII, by GRR with fresh noise needs nothing else. */
+async function fetchParts(metric: CompiledMetric): Promise<Loaded> {
+  const { kind, domain, cells } = metric.plan;
+  const [{ mechanism, cells: each }, another] = cells.parts as [Part, ...Part[]];
+  const named = `${kind} ${domain.domain} ${mechanism} ${each} ${cells.public} ${another} ${metric.memo_key}`;
+  const isPlain = /^(flag|choice) values grr 1 undefined undefined $/.test(named) && !/[^\0-\x7f]/.test(`${domain["values"]}`);
+  return isPlain ? PLAIN : (await import("./kinds.ts")).fetchParts(metric);
 }
 
 /** Return the cell of a report, drawn before its answer is looked at; undefined in a plan with one cell. */

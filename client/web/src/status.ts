@@ -1,11 +1,22 @@
 /** What an app can see of telemetry, and a flush, loaded where it asks. */
 
-import * as consent from "./consent.ts";
 import type { Decision, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
 import type { FlushResult } from "./sending.ts";
-import { CLOSED, nameOf, NOT_ASKED, type Preview, REFUSED, type Telemetry, timeout } from "./telemetry.ts";
+import { nameOf, type Preview, type Telemetry, timeout } from "./telemetry.ts";
 import { addressOf, bodyOf, Uploads } from "./uploads.ts";
+
+const NOT_ASKED = "the person was not asked yet: setConsent(true) when they agree";
+const REFUSED = "the person refused";
+/** The sentences for what forbids telemetry on a page. */
+const FORBIDS: Readonly<Record<string, string>> = {
+  gpc: "Global Privacy Control is set",
+  dnt: "Do Not Track is set",
+  frame: "the page is in a frame of another site",
+  worker: "a worker is not told what forbids telemetry: start({ forbidden })",
+  insecure: "the page is not secure: it must come by https, or from this machine",
+  "no-storage": "this browser keeps nothing for the page",
+};
 
 /** Whether a metric takes an answer now. */
 export interface MetricStatus {
@@ -57,7 +68,7 @@ export async function status(telemetry: Telemetry): Promise<Status> {
     telemetry._fail(error);
     return telemetry._fault;
   });
-  [telemetry._consent, telemetry._rules] = [consent, Uploads];
+  telemetry._rules = Uploads;
   const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
   const told = { silent, word: word ?? "off", noted: telemetry._noted, development } as const;
   const seen = off
@@ -73,8 +84,8 @@ async function whySilent(telemetry: Telemetry): Promise<string> {
   try {
     if (!settings.silent) telemetry._orOff(() => addressOf(settings.route));
   } catch {} // it says why below
-  if (settings.silent) return settings.silent;
-  if (telemetry._closed) return CLOSED;
+  if (settings.silent) return FORBIDS[settings.silent] ?? settings.silent;
+  if (telemetry._closed) return "closed";
   if (telemetry._fault) return telemetry._fault;
   const choice = telemetry._refused ? false : ((await telemetry._peek((_, state) => state.consent)) ?? settings.consent);
   if (choice === false) return REFUSED;

@@ -16,9 +16,6 @@ import type { Route, Uploads } from "./uploads.ts";
 const QUEUE_MAX = 1_000;
 /** An answer looks for a choice that was made in another page at most so often. */
 const CATCH_UP_EVERY_MS = 1_000;
-export const NOT_ASKED = "the person was not asked yet: setConsent(true) when they agree";
-export const REFUSED = "the person refused";
-export const CLOSED = "closed";
 /** What a page says to the others that send: what waited was taken back. */
 export const TAKEN_BACK = 1;
 
@@ -409,8 +406,13 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Look by what is loaded for that; where it cannot be loaded, return what is known `without`. */
   #looking<T>(look: (looking: typeof Looking) => Promise<T>, without: (why: string) => T): Promise<T> {
-    return import("./status.ts").then(look, (error) =>
-      without(`modules of dither-web cannot be loaded here: ${messageOf(error)}`),
+    const loaded = Promise.all([import("./status.ts"), import("./consent.ts")]);
+    return loaded.then(
+      ([looking, consent]) => {
+        this._consent = consent;
+        return look(looking);
+      },
+      (error) => without(`modules of dither-web cannot be loaded here: ${messageOf(error)}`),
     );
   }
 
@@ -435,7 +437,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   async setConsent(given: boolean, metric?: string): Promise<boolean> {
     const { settings } = { settings: this._settings };
     if ((given !== true && given !== false) || (metric !== undefined && !this.#metrics.has(metric))) {
-      settings.warn("setConsent takes true or false, and the name of a metric or none: nothing has changed");
+      settings.warn("setConsent takes true or false, and a metric's name or none");
       return false;
     }
     if (!given) {

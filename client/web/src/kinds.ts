@@ -1,0 +1,62 @@
+/**
+ * What each kind of metric needs: domains and mechanisms, each a module. A page loads this where its registry asks for
+ * more than flags and choices by generalised randomised response.
+ */
+
+import { values } from "./domains/values.ts";
+import { grr } from "./mechanisms/grr.ts";
+import type { CompiledMetric, Domain, Part } from "./registry.ts";
+import type { Loaded, Mechanism, ValueOf } from "./report.ts";
+
+const KINDS = ["flag", "choice", "choices", "text", "number", "words", "table"];
+
+type Modules = Readonly<Record<string, () => Promise<unknown>>>;
+const numbers = () => import("./domains/numbers.ts");
+const texts = () => import("./domains/texts.ts");
+const DOMAINS: Modules = {
+  values: async () => ({ values }),
+  buckets: numbers,
+  range: numbers,
+  thresholds: numbers,
+  hashed: texts,
+  words: () => import("./domains/bloom.ts"),
+  coded: () => import("./domains/coded.ts"),
+  columns: () => import("./domains/columns.ts"),
+};
+const symbols = () => import("./mechanisms/symbols.ts");
+const sets = () => import("./mechanisms/sets.ts");
+const MECHANISMS: Modules = {
+  grr: async () => ({ grr }),
+  pgr: symbols,
+  window: symbols,
+  ss: sets,
+  privset: sets,
+  oue: sets,
+  sue: sets,
+  rappor: sets,
+};
+
+/** Fetch all that reports of a metric need. Throw for a kind, domain or mechanism that is not known. */
+export async function fetchParts({ plan, memo_key }: CompiledMetric): Promise<Loaded> {
+  if (!KINDS.includes(plan.kind)) throw new Error(`${plan.metric}: unknown kind ${plan.kind}`);
+  const asked = [plan.domain, ...((plan.domain["domains"] as readonly Domain[] | undefined) ?? [])];
+  const [{ cells: each }, another] = plan.cells.parts as [Part, ...Part[]];
+  const [domains, mechanisms, cells] = await Promise.all([
+    entries<ValueOf>(DOMAINS, asked.map((one) => one.domain)),
+    entries<Mechanism>(MECHANISMS, plan.cells.parts.map((part) => part.mechanism)),
+    another || each > 1 || plan.cells.public ? import("./cells.ts") : undefined,
+    memo_key && import("./memo.ts"),
+  ]);
+  // A list without a value beyond ASCII has none in a form that needs the table of Unicode 14.
+  const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || "characters_max" in plan.domain;
+  const normal = wide ? (await texts()).normal : (text: string) => text.normalize();
+  return { domains, mechanisms, normal, cells };
+}
+
+async function entries<T>(modules: Modules, names: readonly string[]): Promise<Record<string, T>> {
+  const one = async (name: string): Promise<[string, T]> => {
+    if (!Object.hasOwn(modules, name)) throw new Error(`unknown ${name}`);
+    return [name, ((await modules[name]!()) as Record<string, T>)[name]!];
+  };
+  return Object.fromEntries(await Promise.all(names.map(one)));
+}
