@@ -5,18 +5,21 @@
  * what sends, which it fetches once something waits.
  */
 
-import { readdirSync, readFileSync, rmSync } from "node:fs";
-import { resolve } from "node:path";
+import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { basename, resolve } from "node:path";
 import { gzipSync } from "node:zlib";
 import { build, type BuildOptions, type Metafile, type Plugin } from "esbuild";
 
-/** What loads later and needs some of the core needs all of it: so the core is one file, not a file for each need. */
-const oneCore: Plugin = {
-  name: "one-core",
+/**
+ * What loads later and needs some of the front, or of what speaks, needs all of it: so each of both is one file, and not
+ * a file for each need.
+ */
+const whole: Plugin = {
+  name: "whole",
   setup({ onLoad, onResolve }) {
-    onResolve({ filter: /^the-core$/ }, () => ({ path: resolve("src/index.ts") }));
-    onLoad({ filter: /src\/(kinds|memo|sending|status|uploads)\.ts$/ }, ({ path }) => ({
-      contents: `${readFileSync(path, "utf8")}\nimport "the-core";`,
+    onResolve({ filter: /^needed:/ }, ({ path }) => ({ path: resolve("src", path.slice(7)) }));
+    onLoad({ filter: /src\/(kinds|memo|sending|speaking|status|uploads)\.ts$/ }, ({ path }) => ({
+      contents: `${readFileSync(path, "utf8")}\nimport "needed:index.ts"; import "needed:speaking.ts";`,
       loader: "ts",
     }));
   },
@@ -50,14 +53,16 @@ const bundled: BuildOptions & { metafile: true } = {
 };
 
 /** What a page has loaded: the entrances, beside index.js, of all that it asks for. */
+const SPEAKS = /src\/speaking/;
 const SENDS = /src\/sending/;
-const KINDS = /domains\/|mechanisms\/|src\/(memo|cells|kinds|alphabets)/;
+const KINDS = /domains\/|mechanisms\/|src\/(memo|kinds)/;
 const SETS: readonly [name: string, ...entrances: RegExp[]][] = [
-  ["flag and choice, recording"],
-  ["flag and choice, sending", SENDS],
-  ["the same, and status()", SENDS, /src\/(status|consent)/],
-  ["all kinds, recording", KINDS],
-  ["all kinds, sending", KINDS, SENDS],
+  ["start()"],
+  ["flag and choice, recording", SPEAKS],
+  ["flag and choice, sending", SPEAKS, SENDS],
+  ["the same, and status()", SPEAKS, SENDS, /src\/(status|consent)/],
+  ["all kinds, recording", SPEAKS, KINDS],
+  ["all kinds, sending", SPEAKS, SENDS, KINDS],
   ["everything", /./],
 ];
 
@@ -67,6 +72,33 @@ function loadedBy(file: string, outputs: Metafile["outputs"], found = new Set<st
   found.add(file);
   for (const { path, kind } of outputs[file]!.imports) if (kind == "import-statement") loadedBy(path, outputs, found);
   return found;
+}
+
+/**
+ * Let an entrance hold its code. What others need of it esbuild puts into a file beside it, of which the entrance is but
+ * a sign: a page would load two files for one.
+ */
+function join(entrance: string, outputs: Metafile["outputs"]): void {
+  const [file, { entryPoint }] = Object.entries(outputs).find(([, one]) => one.entryPoint == entrance)!;
+  const sign = readFileSync(file, "utf8");
+  const [, names, chunk] = /^import\{([^}]*)\}from"\.\/([^"]*)"/.exec(sign)!;
+  const inChunk = new Map(names!.split(",").map((one) => one.split(" as ").reverse() as [string, string]));
+  const exported = /export\{([^}]*)\};/.exec(sign)![1]!.split(",").map((one) => one.split(" as "));
+  const added = exported.map(([own, name]) => [inChunk.get(own!) ?? own, name]);
+  const code = readFileSync(`dist/${chunk}`, "utf8").replace(/export\{([^}]*)\};(?=\n)/, (_, held: string) => {
+    const locals = new Map(held.split(",").map((one) => (one.includes(" as ") ? one.split(" as ").reverse() : [one, one]) as [string, string]));
+    return `export{${held},${added.map(([own, name]) => `${locals.get(own!)} as ${name}`)}};`;
+  });
+  writeFileSync(file, code.replace(/chunk-\w+\.js\.map/, `${basename(file)}.map`));
+  renameSync(`dist/${chunk}.map`, `${file}.map`);
+  rmSync(`dist/${chunk}`);
+  outputs[file] = { ...outputs[`dist/${chunk}`]!, entryPoint: entryPoint! };
+  delete outputs[`dist/${chunk}`];
+  for (const [other, output] of Object.entries(outputs)) {
+    for (const one of output.imports) if (one.path == `dist/${chunk}`) one.path = file;
+    if (!other.endsWith(".js")) continue;
+    writeFileSync(other, readFileSync(other, "utf8").replaceAll(`"./${chunk}"`, `"./${basename(file)}"`));
+  }
 }
 
 function sizes(outputs: Metafile["outputs"]): void {
@@ -97,8 +129,9 @@ function sizes(outputs: Metafile["outputs"]): void {
 }
 
 rmSync("dist", { recursive: true, force: true });
-const pages = { splitting: true, plugins: [oneCore], define: { process: "undefined" } };
+const pages = { splitting: true, plugins: [whole], define: { process: "undefined" } };
 const { metafile } = await build({ ...bundled, ...pages, entryPoints: ["src/index.ts"] });
+for (const entrance of ["src/index.ts", "src/speaking.ts", "src/sending.ts", "src/domains/texts.ts"]) join(entrance, metafile.outputs);
 // Apart, and each in one file: what pages load has no seam because of Node or of tests.
 await build({ ...bundled, entryPoints: [{ in: "src/index.ts", out: "node" }] });
 await build({ ...bundled, entryPoints: ["src/testing.ts"] });

@@ -11,7 +11,7 @@ import type { CompiledMetric } from "../../client/web/src/registry.ts";
 import { bitsOf, Coins, systemCoins } from "../../client/web/src/coins.ts";
 import { folded, isSeen, normal, trimmed } from "../../client/web/src/domains/texts.ts";
 import { classOf, repeat, reportOfClass } from "../../client/web/src/memo.ts";
-import { drawCell } from "../../client/web/src/cells.ts";
+import { drawCell } from "../../client/web/src/kinds.ts";
 import { load, madeBy, makeReport, NOTHING, type Report, valueIn } from "../../client/web/src/report.ts";
 import { keyedBlocks } from "../../client/web/src/sha256.ts";
 

@@ -9,7 +9,7 @@ import { Coins, systemCoins } from "../../client/web/src/coins.ts";
 import { bloomBits } from "../../client/web/src/domains/bloom.ts";
 import { folded, isSeen, normal } from "../../client/web/src/domains/texts.ts";
 import { numberOf, pointOf } from "../../client/web/src/mechanisms/symbols.ts";
-import { drawCell } from "../../client/web/src/cells.ts";
+import { drawCell } from "../../client/web/src/kinds.ts";
 import { load, madeBy, makeReport, NOTHING, type Report, valueIn } from "../../client/web/src/report.ts";
 import { sha256, utf8 } from "../../client/web/src/sha256.ts";
 import { playScene, type Scenes, scenesOf } from "../../client/web/test/scenes.ts";

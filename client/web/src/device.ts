@@ -14,7 +14,7 @@
 import type * as Consent from "./consent.ts";
 import { answersAlways, Days, drawPeriods, periodEnd, periodStart, silentFrom, withSpan } from "./days.ts";
 import type { Draw, KeptDays, Span } from "./days.ts";
-import type { CompiledMetric, CompiledRegistry, DeviceTerms, Terms } from "./registry.ts";
+import { type CompiledMetric, type CompiledRegistry, type DeviceTerms, isHidden, type Terms } from "./registry.ts";
 
 /** For so long a plan is silent that the aggregator refused as retired. */
 export const RETIRED_DAYS = 30;
@@ -114,11 +114,6 @@ export interface State extends KeptDays {
   failingSince?: number;
   warned?: boolean | undefined;
   keyRefused?: boolean | undefined;
-}
-
-/** Return the state of a device that has kept nothing. */
-export function emptyState(): State {
-  return { v: 1, metrics: {}, uploads: [], counts: {} };
 }
 
 /** Why a metric is silent, in a word of client/device.md. */
@@ -669,11 +664,6 @@ export class Device {
       uploads.reduce((sum, { groups }) => sum + groups.length, 0)
     );
   }
-}
-
-/** Tell whether the presence of a metric's answers is hidden. */
-export function isHidden(metric: CompiledMetric): boolean {
-  return metric.terms.presence == "hidden";
 }
 
 /** Return what a report costs; of a memoized metric, what one answer costs with all its reports. */

@@ -1,8 +1,8 @@
 /** The entrance: `start()`, and the types of what it returns. Importing it does nothing. */
 
-import { isWhole, registryIn, withoutWaiting } from "./registry.ts";
+import { registryIn, withoutWaiting } from "./registry.ts";
 import { BrowserStorage, MemoryStorage, type Storage } from "./storage.ts";
-import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
+import { type Answers, type Handles, Telemetry } from "./telemetry.ts";
 
 export type { Silence } from "./device.ts";
 export type { CompiledRegistry } from "./registry.ts";
@@ -59,7 +59,7 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
   const storage: Storage = inMemory ? new MemoryStorage() : new BrowserStorage(name);
   return new Telemetry<M>({
     registry: development ? withoutWaiting(registry) : registry,
-    whole: isWhole(registry),
+    checks: registry,
     route: { endpoint, key, development, simple: !isNode, fetch: globalThis.fetch },
     storage,
     shared: inMemory ? undefined : name,
@@ -69,7 +69,6 @@ export function start<M extends Answers = Record<string, unknown>>(options: Opti
     development,
     persist,
     now: Date.now,
-    draw: systemDraw(),
     warn,
   }) as Telemetry<M> & Handles<M>;
 }

@@ -1,5 +1,5 @@
 /**
- * The compiled registry, as `dither metrics compile` writes it: its types, and the check that it is whole.
+ * The compiled registry, as `dither metrics compile` writes it: its types.
  *
  * shared/compiled.md describes the document. Integers that may be above 2^53 are texts in it, so that JSON.parse rounds
  * none of them.
@@ -117,21 +117,6 @@ export interface CompiledRegistry {
   readonly metrics: readonly CompiledMetric[];
 }
 
-/**
- * Return a document as canonical JSON (shared/wire.md): sorted keys, no spaces, ASCII. Its numbers are integers, and its
- * keys ASCII names.
- */
-export function canonical(document: unknown): string {
-  const sorted = (_key: string, value: unknown) =>
-    value && typeof value == "object" && !Array.isArray(value)
-      ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
-      : value;
-  return JSON.stringify(document, sorted).replace(
-    /[\x7f-\uffff]/g,
-    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
-}
-
 /** Return the registry; throw for a document that is none. Whether it is whole is a further question. */
 export function registryIn(document: unknown): CompiledRegistry {
   if ((document as CompiledRegistry)?.dither_registry !== 1) {
@@ -144,27 +129,13 @@ export function registryIn(document: unknown): CompiledRegistry {
   return document as CompiledRegistry;
 }
 
-/**
- * Tell whether a document is what its digest says: not damaged, and not changed by hand; and its alphabets what its
- * plans name, by which each text has a code.
- */
-export async function isWhole(registry: CompiledRegistry): Promise<boolean> {
-  const { digest, ...rest } = registry;
-  let whole = digest == (await digestOf(rest));
-  for (const { plan, alphabet } of registry.metrics) {
-    const named = plan.domain["alphabet"];
-    if (named) whole &&= named == (await digestOf(alphabet)) && (await import("./alphabets.ts")).isCode(alphabet!);
-  }
-  return whole;
-}
-
-async function digestOf(document: unknown): Promise<string> {
-  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(document)));
-  return Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
 /** Return a registry whose metrics are answered from a new device's first period on. */
 export function withoutWaiting(registry: CompiledRegistry): CompiledRegistry {
   const metrics = registry.metrics.map((metric) => ({ ...metric, schedule: "early" as const }));
   return { ...registry, quiet_days: 0, metrics };
+}
+
+/** Tell whether the presence of a metric's answers is hidden. */
+export function isHidden(metric: CompiledMetric): boolean {
+  return metric.terms.presence == "hidden";
 }

@@ -7,9 +7,9 @@
  * comes, so that nothing that is fetched depends on one.
  */
 
-import type * as Cells from "./cells.ts";
 import type { Coins } from "./coins.ts";
 import { values } from "./domains/values.ts";
+import type * as Kinds from "./kinds.ts";
 import { grr } from "./mechanisms/grr.ts";
 import type { Alphabet, CompiledMetric, Domain, Part } from "./registry.ts";
 
@@ -84,8 +84,9 @@ export interface Loaded {
   readonly domains: Readonly<Record<string, ValueOf>>;
   readonly mechanisms: Readonly<Record<string, Mechanism>>;
   readonly normal: (text: string) => string;
-  /** What draws cells; undefined in a plan with one. */
-  readonly cells: typeof Cells | undefined;
+  /** What draws and tells cells; not there in the plainest plans, which have one. */
+  readonly drawCell?: typeof Kinds.drawCell;
+  readonly partOf?: typeof Kinds.partOf;
 }
 
 const loaded = new WeakMap<CompiledMetric, Promise<Loaded>>();
@@ -93,7 +94,6 @@ const PLAIN: Loaded = {
   domains: { values },
   mechanisms: { grr },
   normal: (text) => text.normalize(),
-  cells: undefined,
 };
 
 /** Fetch all that reports of a metric need. Throw for a kind, domain or mechanism that is not known. */
@@ -121,7 +121,7 @@ async function fetchParts(metric: CompiledMetric): Promise<Loaded> {
 
 /** Return the cell of a report, drawn before its answer is looked at; undefined in a plan with one cell. */
 export async function cellOf(metric: CompiledMetric, cohort: number, place: number, coins: Coins): Promise<number | undefined> {
-  return (await partsOf(metric)).cells?.drawCell(metric, cohort, place, coins);
+  return (await partsOf(metric)).drawCell?.(metric, cohort, place, coins);
 }
 
 function integersOf(texts: Readonly<Record<string, string>>): Integers {
@@ -141,8 +141,8 @@ export interface Made {
 
 /** @internal Return what the reports of a cell are made by. */
 export async function madeBy(metric: CompiledMetric, cell: number): Promise<Made> {
-  const { mechanisms, cells } = await partsOf(metric);
-  const { mechanism: name, parameters, memo } = cells?.partOf(metric, cell) ?? metric.plan.cells.parts[0]!;
+  const { mechanisms, partOf } = await partsOf(metric);
+  const { mechanism: name, parameters, memo } = partOf?.(metric, cell) ?? metric.plan.cells.parts[0]!;
   const fresh = integersOf(parameters);
   return { name, mechanism: mechanisms[name]!, integers: memo ? integersOf(memo) : fresh, parameters: fresh };
 }

@@ -12,7 +12,7 @@ import { DAY_MS } from "./days.ts";
 import { nameOf, TAKEN_BACK, timeout } from "./telemetry.ts";
 import { addressOf, bodyOf, type Route, Uploads } from "./uploads.ts";
 
-export { Uploads };
+export { addressOf, bodyOf, Uploads };
 
 /** Answers that came within so long a time are armed together. */
 const ARM_AFTER_MS = 1_000;
@@ -198,9 +198,11 @@ export class Sender {
     if (this.#leads) this.#armed = armed;
   }
 
-  /** Let nothing leave that was armed: the person takes it back. */
-  takeBack(): void {
+  /** Let nothing leave that was armed: the person takes it back. Return whether other pages were told. */
+  takeBack(): boolean {
     this.#armed = {};
+    this.#channel?.postMessage(TAKEN_BACK);
+    return !!this.#channel;
   }
 
   // Sending.

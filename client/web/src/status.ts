@@ -2,9 +2,9 @@
 
 import type { Decision, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
-import type { FlushResult } from "./sending.ts";
+import { addressOf, bodyOf, type FlushResult, Uploads } from "./sending.ts";
+import type { Speaking } from "./speaking.ts";
 import { nameOf, type Preview, type Telemetry, timeout } from "./telemetry.ts";
-import { addressOf, bodyOf, Uploads } from "./uploads.ts";
 
 const NOT_ASKED = "the person was not asked yet: setConsent(true) when they agree";
 const REFUSED = "the person refused";
@@ -62,32 +62,32 @@ interface Told {
 /** Return `Telemetry.status()`. */
 export async function status(telemetry: Telemetry): Promise<Status> {
   const { registry, storage, development } = telemetry._settings;
+  const speaking = await telemetry._load();
+  speaking.rules = Uploads;
   await telemetry._then(() => telemetry._catchUp().catch((error: unknown) => telemetry._fail(error)));
   const { silent: off } = telemetry._settings;
-  const silent = await whySilent(telemetry).catch((error: unknown) => {
+  const silent = await whySilent(telemetry, speaking).catch((error: unknown) => {
     telemetry._fail(error);
     return telemetry._fault;
   });
-  telemetry._rules = Uploads;
   const word = { [NOT_ASKED]: "not-agreed", [REFUSED]: "refused" }[silent] as Silence | undefined;
   const told = { silent, word: word ?? "off", noted: telemetry._noted, development } as const;
   const seen = off
     ? undefined
-    : await telemetry._peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
+    : await speaking.peek((device, state) => statusOf(registry, told, device, state)).catch(() => undefined);
   if (!telemetry._speaks) storage.close();
   return seen ?? statusOf(registry, told);
 }
 
 /** Return why nothing is recorded or sent at all; "" while something is. */
-async function whySilent(telemetry: Telemetry): Promise<string> {
-  const settings = telemetry._settings;
-  try {
-    if (!settings.silent) telemetry._orOff(() => addressOf(settings.route));
-  } catch {} // it says why below
+async function whySilent(telemetry: Telemetry, speaking: Speaking): Promise<string> {
+  const { _settings: settings } = telemetry;
+  if (!settings.silent) speaking.orOff(() => addressOf(settings.route));
   if (settings.silent) return FORBIDS[settings.silent] ?? settings.silent;
   if (telemetry._closed) return "closed";
   if (telemetry._fault) return telemetry._fault;
-  const choice = telemetry._refused ? false : ((await telemetry._peek((_, state) => state.consent)) ?? settings.consent);
+  const kept = await speaking.peek((_, state) => state.consent);
+  const choice = telemetry._refused ? false : (kept ?? settings.consent);
   if (choice === false) return REFUSED;
   return telemetry._speaks ? "" : NOT_ASKED;
 }
@@ -95,14 +95,15 @@ async function whySilent(telemetry: Telemetry): Promise<string> {
 /** Return `Telemetry.flush()`. */
 export async function flush(telemetry: Telemetry, seconds: number): Promise<FlushResult> {
   const within = Math.min(Math.max(Number(seconds) || 0, 0), 3_600) * 1_000;
-  const asked = telemetry._then(() => telemetry._catchUp()).then(() => whySilent(telemetry));
+  const speaking = await telemetry._load();
+  const asked = telemetry._then(() => telemetry._catchUp()).then(() => whySilent(telemetry, speaking));
   const late = new Promise<undefined>((resolve) => timeout(() => resolve(undefined), within + 250));
   const silent = await Promise.race([asked, late]);
   if (silent !== "") return { sent: 0, waiting: 0, detail: silent ?? "no answer yet" };
   const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: `failed (${nameOf(error)})` });
-  const flushed = await telemetry
-    ._sends()
-    .then((sender) => sender.flush(within))
+  const flushed = await speaking
+    .sends()
+    .then((sender) => sender!.flush(within))
     .catch(failed);
   if (flushed.sent || flushed.waiting || flushed.detail) return flushed;
   const seen = await status(telemetry);
@@ -112,9 +113,10 @@ export async function flush(telemetry: Telemetry, seconds: number): Promise<Flus
 /** Return `Telemetry.preview()`. */
 export async function preview(telemetry: Telemetry): Promise<Preview> {
   await telemetry._queue;
-  telemetry._rules = Uploads;
+  const speaking = await telemetry._load();
+  speaking.rules = Uploads;
   const { simple, key } = telemetry._settings.route;
-  const seen = telemetry._speaks ? telemetry._peek((device) => device.arm().upload) : undefined;
+  const seen = telemetry._speaks ? speaking.peek((device) => device.arm().upload) : undefined;
   const upload = await seen?.catch(() => undefined);
   if (!upload) return { body: "", cost: {} };
   const cost = Object.fromEntries(Object.entries(upload.costs).map(([metric, micro]) => [metric, micro / 1e6]));

@@ -1,12 +1,10 @@
 /** The telemetry object that an app holds. Nothing that goes wrong here reaches the app. */
 
-import { systemCoins } from "./coins.ts";
-import type * as Consent from "./consent.ts";
 import type { Draw } from "./days.ts";
-import { Device, type Ground, isHidden, type Look, type Made, type State } from "./device.ts";
-import type { CompiledMetric, CompiledRegistry, TermsSentence } from "./registry.ts";
-import { cellOf, load, makeReport, NOTHING } from "./report.ts";
-import type { FlushResult, Sender } from "./sending.ts";
+import type { Look, State } from "./device.ts";
+import { type CompiledMetric, type CompiledRegistry, isHidden, type TermsSentence } from "./registry.ts";
+import type { FlushResult } from "./sending.ts";
+import type { Speaking } from "./speaking.ts";
 import type * as Looking from "./status.ts";
 import type { Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
@@ -47,8 +45,8 @@ export interface Preview {
 /** The arguments of `start()`, after the browser had its say. */
 export interface Settings {
   registry: CompiledRegistry;
-  /** Whether the registry is what its digest says. */
-  whole?: Promise<boolean>;
+  /** The registry as it was given, to be held against its digest. */
+  checks?: CompiledRegistry;
   route: Route;
   storage: Storage;
   /** The name that pages share; undefined in memory. */
@@ -61,31 +59,20 @@ export interface Settings {
   development: boolean;
   persist: boolean;
   now: () => number;
-  draw: Draw;
+  /** Where what is drawn beside reports comes from: by default the system. */
+  draw?: Draw | undefined;
   warn: (message: string) => void;
   /** Told of each answer and why it was not taken: for a test double. */
   note?: (metric: string, answer: unknown, silent: string) => void;
 }
 
-/** Return randomness of the system's for what a device draws beside its reports. */
-export function systemDraw(): Draw {
-  const coins = systemCoins();
-  return (_, n) => coins.below(n);
-}
-
-/** An app's telemetry. Made by `start()`. */
+/** An app's telemetry. Made by `start()`. What only speaks once the person has agreed is loaded then. */
 export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** @internal */
   readonly _settings: Settings;
   readonly #metrics: ReadonlyMap<string, CompiledMetric>;
-  /** @internal */
-  _consent: typeof Consent | undefined;
-  readonly #coins = systemCoins();
-  /** @internal What a device may do: with uploads, once something waits. */
-  _rules = Device;
-  #sender: Sender | undefined;
-  /** The page went away, and may come back. */
-  #away = false;
+  #loading: Promise<Speaking> | undefined;
+  #speaking: Speaking | undefined;
   /** @internal */
   readonly _noted: Record<string, number> = {};
   readonly #unknown = new Set<string>();
@@ -93,10 +80,12 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** @internal */
   _queue: Promise<unknown>;
   #queued = 0;
-  /** @internal */
+  /** @internal Whether answers are taken: the person has agreed. */
   _speaks = false;
-  /** No answer is taken any more; those before are still being kept. */
-  #closing = false;
+  /** @internal The page went away, and may come back. */
+  _away = false;
+  /** @internal No answer is taken any more; those before are still being kept. */
+  _closing = false;
   /** @internal */
   _closed = false;
   /** @internal A refusal that the storage did not take: it holds in this page. */
@@ -104,8 +93,6 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** @internal */
   _fault = "";
   #caughtUp = -Infinity;
-  /** The place of the device's value in the public column. */
-  #place = 0;
 
   constructor(settings: Settings) {
     this._settings = settings;
@@ -121,34 +108,19 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   // Beginning and ending.
 
   async #begin(): Promise<void> {
-    const { storage, consent } = this._settings;
-    const whole = await this._settings.whole?.catch(() => false);
-    if (whole === false) this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
-    if (this._settings.silent) {
+    const { settings } = { settings: this._settings };
+    const waits = ({ uploads, metrics }: State) => uploads.length > 0 || Object.values(metrics).some(({ slot }) => slot);
+    if (settings.silent) {
       // No look comes: until the next start nothing else would hide which periods were answered.
-      await this.#step((device) => device.endPeriods()).catch(() => {});
+      const kept = await settings.storage.peek(waits).catch(() => false);
+      if (kept) await this.#step((device) => device.endPeriods()).catch(() => {});
       return;
     }
     await this._catchUp();
-    if (consent === false && !this._speaks) await this.#step((device) => device.drop("refused"), true).catch(() => {});
-    if (!this._speaks) storage.close();
-  }
-
-  #turnOff(why: string): void {
-    if (this._settings.silent) return;
-    this._settings.silent = why;
-    this._settings.warn(`telemetry is off: ${why}`);
-    this.#silence();
-  }
-
-  /** @internal Return a value; turn telemetry off where there is none: what the app has set cannot work. */
-  _orOff<T>(value: () => T): T {
-    try {
-      return value();
-    } catch (error) {
-      this.#turnOff(messageOf(error));
-      throw error;
-    }
+    if (this._speaks) return;
+    const refused = await settings.storage.peek((state) => (state.consent ?? settings.consent) === false && waits(state));
+    if (refused) await this.#step((device) => device.drop("refused"), true).catch(() => {});
+    settings.storage.close();
   }
 
   /** @internal Speak, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
@@ -160,77 +132,30 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     const { app } = settings.registry;
     if (kept?.app !== undefined && kept.app != app) throw new Error(`the storage belongs to the app ${kept.app}`);
     this._fault = "";
-    if ((kept?.consent ?? settings.consent) === true) await this.#speak();
+    if ((kept?.consent ?? settings.consent) !== true) return;
+    const speaking = await this._load();
+    if (await speaking.works()) await speaking.begin();
   }
 
-  async #speak(): Promise<void> {
-    const { registry, consent, persist, public: value } = this._settings;
-    if (value || registry.public) {
-      const { placeOf } = await import("./cells.ts");
-      this.#place = this._orOff(() => placeOf(value, registry));
-    }
-    await this.#step(
-      (device) => {
-        device.begin(consent);
-        device.tryKey();
+  /** @internal Load the rules of a device: of when something is said, and what it costs. */
+  _load(): Promise<Speaking> {
+    return (this.#loading ??= import("./speaking.ts").then(
+      ({ Speaking }) => (this.#speaking = new Speaking(this as Telemetry)),
+      (error) => {
+        this.#loading = undefined; // it is tried again
+        throw error;
       },
-      true,
-      true,
-    );
-    if ((await this._peek((device) => device.otherTerms))?.length) this._consent = await import("./consent.ts");
-    // Before any answer: nothing that is fetched depends on one.
-    for (const parts of await Promise.allSettled(registry.metrics.map(load)))
-      if (parts.status == "rejected") this._settings.warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
-    this._speaks = !this._closed && !this._refused;
-    if (!this._speaks) return;
-    await this.#wake();
-    if (persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
+    ));
   }
 
-  /** Look. If something waits, or a hidden period is to be closed, begin to send. */
-  async #wake(): Promise<void> {
-    const waits = await this._peek((device) => device.waiting);
-    if (waits || this._settings.registry.metrics.some(isHidden)) await (await this._sends()).armNow();
-    await this.look();
-  }
-
-  /** @internal Fetch what sends, and begin with it: this page, if no other one of the app does. */
-  async _sends(): Promise<Sender> {
-    const { Sender, Uploads } = await import("./sending.ts");
-    this._rules = Uploads;
-    const host = { look: () => this.look(), step: this.#step.bind(this) };
-    this.#sender ??= this._orOff(() => new Sender(this._settings, host));
-    if (this._speaks && !this.#away && !this.#closing) await this.#sender.start();
-    return this.#sender;
-  }
-
-  /** Take a step of the device in one transaction. */
   async #step<T>(step: (device: Uploads) => T, strict = false, create = false): Promise<T> {
-    const { storage } = this._settings;
-    const taken = storage.change((state) => step(this.#device(state)), { strict, create });
-    return taken.catch((error: unknown) => {
-      if (error instanceof Gone) this.#silence(); // the person has cleared it: a new device asks anew
-      throw error;
-    });
+    return (await this._load()).step(step, strict, create);
   }
 
-  /** @internal */
-  async _peek<T>(look: (device: Uploads, state: State) => T): Promise<T | undefined> {
-    const seen = await this._settings.storage.peek((state) => ({ value: look(this.#device(state), state) }));
-    if (!seen) this.#silence();
-    return seen?.value;
-  }
-
-  /** Return the device of a state. What it does with uploads is asked of it only once that is loaded. */
-  #device(state: State): Uploads {
-    const { registry, shared, draw, now } = this._settings;
-    const quiet = shared === undefined ? 0 : registry.quiet_days;
-    return new this._rules(registry, quiet, draw, state, now(), this._consent) as Uploads;
-  }
-
-  #silence(): void {
+  /** @internal Say no more: the person has not agreed, or no longer. */
+  _silence(): void {
     this._speaks = false;
-    this.#sender?.stop();
+    this.#speaking?.sender?.stop();
   }
 
   /** @internal */
@@ -245,28 +170,29 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       target.addEventListener(type, listener);
     };
     listen(globalThis, "pagehide", () => {
-      this.#away = true;
-      this.#sender?.pageGoesAway();
+      this._away = true;
+      const sender = this.#speaking?.sender;
+      sender?.pageGoesAway();
       // A page that holds neither lock nor database may be shown again as it was.
-      this.#sender?.stop();
+      sender?.stop();
       this._settings.storage.close();
     });
     listen(globalThis, "pageshow", (event) => {
       if (!(event as PageTransitionEvent).persisted) return;
-      this.#away = false;
-      if (this._speaks) void this._then(() => this.#wake());
+      this._away = false;
+      if (this._speaks) void this._then(async () => (await this._load()).wake());
     });
-    listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#sender?.hides());
+    listen(document, "visibilitychange", () => document.visibilityState == "hidden" && this.#speaking?.sender?.hides());
   }
 
   /** Stop, without waiting for the network. The next start sends what waits. Resolves when all answers are kept. */
   async close(): Promise<void> {
-    this.#closing = true;
+    this._closing = true;
     for (const [target, type, listener] of this.#listeners) target.removeEventListener(type, listener);
-    this.#sender?.stop();
+    this.#speaking?.sender?.stop();
     await this._queue;
     this._closed = true;
-    this.#silence();
+    this._silence();
     this._settings.storage.close();
   }
 
@@ -284,11 +210,16 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     await this._queue;
   }
 
+  /** Open and close the periods of hidden metrics, and say what waits. */
+  protected async look(): Promise<Look> {
+    return (await this._load()).look();
+  }
+
   #note(reason: string): void {
     this._noted[reason] = (this._noted[reason] ?? 0) + 1;
   }
 
-  // Recording and sending.
+  // Recording.
 
   /** Randomize an answer and keep the report to send. Returns at once and never throws. */
   record<K extends keyof M & string>(name: K, answer: M[K]): void {
@@ -303,7 +234,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       return;
     }
     try {
-      if (this.#closing || this._settings.silent) return;
+      if (this._closing || this._settings.silent) return;
       else if (this.#queued >= QUEUE_MAX) this.#note("failed");
       else {
         const copy = copyOf(answer); // the app may go on to change what it gave
@@ -318,57 +249,21 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** Record an answer. Of a hidden metric nothing is counted, and telemetry does not begin because of it. */
   async #record(metric: CompiledMetric, answer: unknown): Promise<void> {
     const hidden = isHidden(metric);
-    const silent = await this.#take(metric, answer).catch((error: unknown): string => {
-      if (error instanceof Gone) return "not-agreed";
-      return "failed";
-    });
+    const silent = await this.#take(metric, answer).catch((error: unknown): string =>
+      error instanceof Gone ? "not-agreed" : "failed",
+    );
     this._settings.note?.(metric.plan.metric, answer, silent);
     if (hidden) return;
     if (silent) this.#note(silent);
-    else
-      this._sends().then(
-        (sender) => sender.soon(),
-        () => {}, // the next answer, or the next visit, tries it again
-      );
+    else this.#speaking?.sendsSoon();
   }
 
   async #take(metric: CompiledMetric, answer: unknown): Promise<string> {
     if (!this._speaks && !isHidden(metric)) await this._catchUp(CATCH_UP_EVERY_MS);
-    if (!this._speaks) return "not-agreed";
-    let ground = await this._peek((device) => device.ground(metric));
-    if (ground == "waiting" && !isHidden(metric)) {
-      await this._sends(); // what is in the slot may leave first
-      ground = await this._peek((device) => device.ground(metric));
-    }
-    if (!ground) throw new Gone();
-    if (typeof ground == "string") return ground;
-    const made = await this.#make(metric, answer, ground);
-    return this.#step((device) => device.record(metric, made), true); // strict: it may charge what was in the slot
+    return this._speaks ? (await this._load()).take(metric, answer) : "not-agreed";
   }
 
-  /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
-  async #make(metric: CompiledMetric, answer: unknown, { secret, cohort, cell: given }: Ground): Promise<Made> {
-    const coins = this.#coins;
-    const cell = given ?? (await cellOf(metric, cohort, this.#place, coins));
-    if (!metric.memo_key) return { secret, cell, report: await makeReport(metric, cell, answer, coins) };
-    const { classOf, memoOf, reportOfClass } = await import("./memo.ts");
-    const memo = memoOf(secret);
-    const wanted = await classOf(metric, cell, answer, memo);
-    const answered = (await this._peek((device) => device.classFor(metric, wanted))) ?? wanted;
-    return { secret, cell, class: answered, report: await reportOfClass(metric, cell, answered, coins, memo) };
-  }
-
-  /** Open and close the periods of hidden metrics, and say what waits. */
-  protected async look(): Promise<Look> {
-    const nothings = new Map<CompiledMetric, Made>();
-    for (const [metric, ground] of (await this._peek((device) => device.unopened())) ?? []) {
-      await this.#make(metric, NOTHING, ground).then(
-        (made) => nothings.set(metric, made),
-        () => {},
-      );
-    }
-    return this.#step((device) => device.look(nothings));
-  }
+  // Sending and looking.
 
   /**
    * Send what waits now instead of at its random moment; wait for at most so many seconds.
@@ -408,8 +303,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   #looking<T>(look: (looking: typeof Looking) => Promise<T>, without: (why: string) => T): Promise<T> {
     const loaded = Promise.all([import("./status.ts"), import("./consent.ts")]);
     return loaded.then(
-      ([looking, consent]) => {
-        this._consent = consent;
+      async ([looking, consent]) => {
+        (await this._load()).consent = consent;
         return look(looking);
       },
       (error) => without(`modules of dither-web cannot be loaded here: ${messageOf(error)}`),
@@ -444,35 +339,55 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       this.#takeBack();
       if (metric === undefined) {
         this._refused = true;
-        this.#silence();
+        this._silence();
       }
     }
-    const kept = await this._then(async () => {
-      if (given && settings.silent) return false;
-      await this.#step((device) => (given ? device.agree(metric) : device.refuse(metric)), true, true);
-      if (metric === undefined) this._refused = false;
-      this._fault = "";
-      if (given && metric === undefined && !this._closed) await this.#speak();
-      return true;
-    });
+    const kept = await this._then(() => (given ? this.#agree(metric) : this.#refuse(metric)));
     if (!this._speaks) settings.storage.close();
     return kept ?? false;
   }
 
-  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
-  #takeBack(): void {
-    this.#sender?.takeBack();
-    const { shared } = this._settings;
-    if (shared === undefined) return;
-    const channel = new BroadcastChannel(shared);
-    channel.postMessage(TAKEN_BACK);
-    channel.close();
+  async #agree(metric: string | undefined): Promise<boolean> {
+    if (this._settings.silent) return false;
+    const speaking = await this._load();
+    if (!(await speaking.works())) return false;
+    await speaking.step((device) => device.agree(metric), true, true);
+    if (metric !== undefined) return true;
+    this._refused = false;
+    this._fault = "";
+    if (!this._closed) await speaking.begin();
+    return true;
+  }
+
+  /** Keep that the person refuses: by itself first, because nothing that is yet to be loaded may keep it from holding. */
+  async #refuse(metric: string | undefined): Promise<boolean> {
+    let known = true;
+    if (metric === undefined) {
+      const refuse = (state: State) => {
+        state.consent = false;
+        return Object.keys(state.metrics).length > 0;
+      };
+      known = await this._settings.storage.change(refuse, { strict: true, create: true });
+      this._refused = false;
+    }
+    this._fault = "";
+    if (known) await this.#step((device) => device.refuse(metric), true, true);
+    return true;
   }
 
   /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
   async forget(): Promise<void> {
     this.#takeBack();
     await this._then(() => this.#step((device) => device.forget(), true));
+  }
+
+  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
+  #takeBack(): void {
+    const { shared } = this._settings;
+    if (this.#speaking?.sender?.takeBack() || shared === undefined) return;
+    const channel = new BroadcastChannel(shared);
+    channel.postMessage(TAKEN_BACK);
+    channel.close();
   }
 }
 

@@ -3,7 +3,7 @@
 import { registryIn, withoutWaiting } from "./registry.ts";
 import { DAY_MS } from "./days.ts";
 import { MemoryStorage } from "./storage.ts";
-import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
+import { type Answers, type Handles, Telemetry } from "./telemetry.ts";
 
 /** One answer that the app recorded. */
 export interface Recorded {
@@ -37,7 +37,6 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
       development: false,
       persist: false,
       now: () => clock.now,
-      draw: systemDraw(),
       warn: (message) => {
         throw new Error(message); // a metric that does not exist, a choice that is none
       },

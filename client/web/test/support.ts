@@ -2,10 +2,12 @@
 
 import { DAY_MS, type Draw } from "../src/days.ts";
 import * as consent from "../src/consent.ts";
-import { emptyState, type Made, type State } from "../src/device.ts";
-import { canonical, type CompiledMetric, type CompiledRegistry } from "../src/registry.ts";
+import type { Made, State } from "../src/device.ts";
+import type { CompiledMetric, CompiledRegistry } from "../src/registry.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
+import { emptyState } from "../src/storage.ts";
 import { Uploads } from "../src/uploads.ts";
+import { canonical } from "../src/whole.ts";
 
 /** Noon of a Thursday, which is divisible by 7 in days since 1970. */
 export const DAY = 20_601;

@@ -6,11 +6,13 @@ import { after, afterEach, beforeEach, test } from "node:test";
 import { DAY_MS } from "../src/days.ts";
 import type { State } from "../src/device.ts";
 import { start } from "../src/index.ts";
-import { type Alphabet, canonical, type CompiledMetric, type CompiledRegistry } from "../src/registry.ts";
+import type { Alphabet, CompiledMetric, CompiledRegistry } from "../src/registry.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
 import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
-import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
+import { systemDraw } from "../src/speaking.ts";
+import { type Settings, Telemetry } from "../src/telemetry.ts";
 import { startForTests } from "../src/testing.ts";
+import { canonical } from "../src/whole.ts";
 import { problem, ScriptedServer } from "./server.ts";
 import { DAY, hex, isoDay, KEY, NOON, registryOf, waitUntil } from "./support.ts";
 
