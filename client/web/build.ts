@@ -1,14 +1,13 @@
 /**
- * Build the package into `dist/`, or with `--sizes` print what a page loads of it.
+ * Build the package into `dist/`.
  *
- * A module of a kind or mechanism is a file of its own, which a page fetches only where its registry asks for it; so is
- * what sends, which it fetches once something waits.
+ * A page loads `index.js` at its start, and more of it when that is needed: what speaks once the person has agreed, what
+ * sends once something waits, a kind or mechanism where its registry asks for it.
  */
 
 import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, resolve } from "node:path";
-import { gzipSync } from "node:zlib";
-import { build, type BuildOptions, type Metafile, type Plugin } from "esbuild";
+import { build, type BuildOptions, type Plugin } from "esbuild";
 
 /**
  * What loads later and needs some of the front, or of what speaks, needs all of it: so each of both is one file, and not
@@ -52,33 +51,11 @@ const bundled: BuildOptions & { metafile: true } = {
   logOverride: { "ignored-bare-import": "silent" },
 };
 
-/** What a page has loaded: the entrances, beside index.js, of all that it asks for. */
-const SPEAKS = /src\/speaking/;
-const SENDS = /src\/sending/;
-const KINDS = /domains\/|mechanisms\/|src\/(memo|kinds)/;
-const SETS: readonly [name: string, ...entrances: RegExp[]][] = [
-  ["start()"],
-  ["flag and choice, recording", SPEAKS],
-  ["flag and choice, sending", SPEAKS, SENDS],
-  ["the same, and status()", SPEAKS, SENDS, /src\/(status|consent)/],
-  ["all kinds, recording", SPEAKS, KINDS],
-  ["all kinds, sending", SPEAKS, SENDS, KINDS],
-  ["everything", /./],
-];
-
-/** Return the files that an entrance loads at once: it and all that it imports, one way or another. */
-function loadedBy(file: string, outputs: Metafile["outputs"], found = new Set<string>()): Set<string> {
-  if (found.has(file)) return found;
-  found.add(file);
-  for (const { path, kind } of outputs[file]!.imports) if (kind == "import-statement") loadedBy(path, outputs, found);
-  return found;
-}
-
 /**
  * Let an entrance hold its code. What others need of it esbuild puts into a file beside it, of which the entrance is but
  * a sign: a page would load two files for one.
  */
-function join(entrance: string, outputs: Metafile["outputs"]): void {
+function join(entrance: string): void {
   const [file, { entryPoint }] = Object.entries(outputs).find(([, one]) => one.entryPoint == entrance)!;
   const sign = readFileSync(file, "utf8");
   const [, names, chunk] = /^import\{([^}]*)\}from"\.\/([^"]*)"/.exec(sign)!;
@@ -101,38 +78,12 @@ function join(entrance: string, outputs: Metafile["outputs"]): void {
   }
 }
 
-function sizes(outputs: Metafile["outputs"]): void {
-  const modules = Object.keys(outputs).filter((file) => file.endsWith(".js"));
-  const core = loadedBy("dist/index.js", outputs);
-  const rows = SETS.map(([name, ...entrances]): [string, Set<string>] => {
-    const loaded = new Set(core);
-    for (const file of modules) {
-      const { entryPoint } = outputs[file]!;
-      if (entryPoint && entrances.some((one) => one.test(entryPoint))) loadedBy(file, outputs, loaded);
-    }
-    return [name, loaded];
-  });
-  for (const file of modules) {
-    const source = outputs[file]!.entryPoint ?? Object.keys(outputs[file]!.inputs).join(" ");
-    rows.push([`  ${source.replaceAll("src/", "").slice(0, 28)}`, new Set([file])]);
-  }
-  const bytes = (files: Iterable<string>, size: (file: string) => number) =>
-    [...files].reduce((sum, file) => sum + size(file), 0);
-  console.log(`${"loaded".padEnd(32)}${"files".padStart(6)}${"minified".padStart(10)}${"gzip".padStart(8)}`);
-  for (const [name, files] of rows) {
-    const minified = bytes(files, (file) => readFileSync(file).length);
-    const zipped = bytes(files, (file) => gzipSync(readFileSync(file), { level: 9 }).length);
-    console.log(
-      `${name.padEnd(32)}${`${files.size}`.padStart(6)}${`${minified}`.padStart(10)}${`${zipped}`.padStart(8)}`,
-    );
-  }
-}
-
 rmSync("dist", { recursive: true, force: true });
 const pages = { splitting: true, plugins: [whole], define: { process: "undefined" } };
 const { metafile } = await build({ ...bundled, ...pages, entryPoints: ["src/index.ts"] });
-for (const entrance of ["src/index.ts", "src/speaking.ts", "src/sending.ts", "src/domains/texts.ts"]) join(entrance, metafile.outputs);
+/** The files that pages load, for `sizes.ts`. */
+export const { outputs } = metafile;
+for (const entrance of ["src/index.ts", "src/speaking.ts", "src/sending.ts", "src/domains/texts.ts"]) join(entrance);
 // Apart, and each in one file: what pages load has no seam because of Node or of tests.
 await build({ ...bundled, entryPoints: [{ in: "src/index.ts", out: "node" }] });
 await build({ ...bundled, entryPoints: ["src/testing.ts"] });
-if (process.argv.includes("--sizes")) sizes(metafile.outputs);
