@@ -35,7 +35,7 @@ const mangleCache = Object.fromEntries(
     .map((name, place) => [name, (place < 26 ? "" : letter(place / 26 - 1)) + letter(place % 26)]),
 );
 
-const bundled: BuildOptions & { metafile: true } = {
+export const bundled: BuildOptions & { metafile: true } = {
   outdir: "dist",
   bundle: true,
   minify: true,

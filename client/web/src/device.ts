@@ -301,11 +301,11 @@ export class Device {
     return this._asks(metric).length ? "not-agreed" : "";
   }
 
-  /** Return the metrics whose terms are not to the letter what was agreed to: what they ask is yet to be compared. */
-  get otherTerms(): CompiledMetric[] {
-    const agreed = (name: string) => JSON.stringify(this._state.metrics[name]?.agreed);
-    const other = this._newlyEvicted;
-    return this._registry.metrics.filter(({ plan, terms }) => other || agreed(plan.metric) != JSON.stringify(terms));
+  /** Whether a term is not to the letter what was agreed to: what is asked is yet to be compared. */
+  get asksOther(): boolean {
+    const agreed = this._registry.metrics.map(({ plan }) => this._state.metrics[plan.metric]?.agreed);
+    const asked = this._registry.metrics.map(({ terms }) => terms);
+    return JSON.stringify([this._agreedWhole, ...agreed]) != JSON.stringify([this._whole, ...asked]);
   }
 
   protected _asks(metric: CompiledMetric): string[] {
@@ -619,6 +619,7 @@ export class Device {
   agree(metric?: string): void {
     if (metric !== undefined) delete this._row(metric).refused;
     else {
+      if (this._state.consent === false) this.drop("refused"); // a refusal that was kept by itself
       this._agreeTerms();
       this._state.consent = true;
     }

@@ -6,8 +6,7 @@ import { type Answers, type Handles, Telemetry } from "./telemetry.ts";
 
 export type { Silence } from "./device.ts";
 export type { CompiledRegistry } from "./registry.ts";
-export type { FlushResult } from "./sending.ts";
-export type { MetricStatus, Status } from "./status.ts";
+export type { FlushResult, MetricStatus, Status } from "./status.ts";
 export type { Answers, Handle, Handles, Preview, Sentence, Telemetry } from "./telemetry.ts";
 
 // The package's file for pages is built without `process`.

@@ -27,20 +27,7 @@ const DROP = [400, 409, 410, 411, 414, 415, 422, 431];
 const REASONS = ["malformed", "unknown-metric", "unknown-plan", "retired", "expired", "bad-report"];
 const PROBLEM = /^urn:dither:problem:([a-z][a-z-]{0,39})$/;
 /** What a page says to the one that sends: something waits. */
-const WAITS = 0;
-const NO_ANSWER_YET = "no answer yet";
-const ANOTHER_DAY = "a report of the metric has left today: the next one waits for another day";
-const ELSEWHERE = "another page of this app is sending";
-
-/** The outcome for the reports that waited. */
-export interface FlushResult {
-  /** Reports that the aggregator has acknowledged. */
-  sent: number;
-  /** Reports that still wait. */
-  waiting: number;
-  /** Why not all was sent; "" if it was. */
-  detail: string;
-}
+export const WAITS = 0;
 
 /** The settings of telemetry that sending asks for. */
 export interface Situation {
@@ -64,17 +51,22 @@ export class Sender {
   readonly #it: Situation;
   readonly #host: Host;
   readonly #url: string;
-  #leads = false;
+  /** @internal */
+  _leads = false;
   #endLead: (() => void) | undefined;
   #waitsForLead: AbortController | undefined;
-  #channel: BroadcastChannel | undefined;
+  /** @internal */
+  _channel: BroadcastChannel | undefined;
   #armed: Armed = {};
   #arming: ReturnType<typeof setTimeout> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #turn: Promise<unknown> = Promise.resolve();
-  #on = false;
-  #sent = 0;
-  #detail = "";
+  /** @internal */
+  _on = false;
+  /** @internal */
+  _sent = 0;
+  /** @internal */
+  _detail = "";
 
   /** Throws for an endpoint or a key that cannot work. */
   constructor(situation: Situation, host: Host) {
@@ -87,27 +79,27 @@ export class Sender {
 
   /** Begin: send if no other page does, else as soon as that one ends. */
   async start(): Promise<void> {
-    if (this.#on) return;
-    this.#on = true;
+    if (this._on) return;
+    this._on = true;
     const { shared } = this.#it;
-    if (shared === undefined) this.#leads = true;
+    if (shared === undefined) this._leads = true;
     else {
-      this.#channel = new BroadcastChannel(shared);
-      this.#channel.onmessage = ({ data }) => {
+      this._channel = new BroadcastChannel(shared);
+      this._channel.onmessage = ({ data }) => {
         if (data == TAKEN_BACK) this.#armed = {};
-        if (this.#leads) this.soon();
+        if (this._leads) this.soon();
       };
       await new Promise<void>((known) => {
         const lead = (lock: Lock | null): Promise<void> | undefined => {
           known();
-          if (!lock || !this.#on) return undefined;
-          this.#leads = true;
+          if (!lock || !this._on) return undefined;
+          this._leads = true;
           return new Promise((end) => (this.#endLead = end));
         };
         navigator.locks.request(shared, { ifAvailable: true }, lead).catch(() => known());
       });
-      if (!this.#on) return; // it was stopped meanwhile
-      if (!this.#leads) this.#queueForLead(shared);
+      if (!this._on) return; // it was stopped meanwhile
+      if (!this._leads) this.#queueForLead(shared);
     }
   }
 
@@ -115,7 +107,7 @@ export class Sender {
     const { signal } = (this.#waitsForLead = new AbortController());
     const lead = (): Promise<void> | undefined => {
       if (signal.aborted) return undefined;
-      this.#leads = true;
+      this._leads = true;
       this.soon();
       return new Promise((end) => (this.#endLead = end));
     };
@@ -124,7 +116,7 @@ export class Sender {
 
   /** End: another page may send. A request that is on its way goes on. */
   stop(): void {
-    this.#on = this.#leads = false;
+    this._on = this._leads = false;
     clearTimeout(this.#arming);
     clearTimeout(this.#timer);
     this.#arming = undefined;
@@ -132,16 +124,16 @@ export class Sender {
     this.#waitsForLead?.abort();
     this.#endLead?.();
     this.#endLead = undefined;
-    this.#channel?.close();
-    this.#channel = undefined;
+    this._channel?.close();
+    this._channel = undefined;
   }
 
   // When.
 
   /** Arm what waits soon: an answer to a public metric was taken. */
   soon(): void {
-    if (!this.#on) return;
-    if (!this.#leads) this.#channel?.postMessage(WAITS);
+    if (!this._on) return;
+    if (!this._leads) this._channel?.postMessage(WAITS);
     else this.#arming ??= timeout(() => this.armNow(), ARM_AFTER_MS);
   }
 
@@ -149,13 +141,14 @@ export class Sender {
   async armNow(): Promise<void> {
     clearTimeout(this.#arming);
     this.#arming = undefined;
-    await this.#inTurn(() => this.#arm());
+    await this._inTurn(() => this._arm());
     this.#tick(0);
   }
 
-  #inTurn<T>(action: () => Promise<T>): Promise<T | undefined> {
+  /** @internal */
+  _inTurn<T>(action: () => Promise<T>): Promise<T | undefined> {
     const turn = this.#turn.then(action).catch((error: unknown): undefined => {
-      this.#detail = `failed (${nameOf(error)})`;
+      this._detail = `failed (${nameOf(error)})`;
     });
     this.#turn = turn;
     return turn;
@@ -168,41 +161,41 @@ export class Sender {
 
   #tick(delay: number): void {
     clearTimeout(this.#timer);
-    if (!this.#on || delay == Infinity) return;
+    if (!this._on || delay == Infinity) return;
     this.#timer = timeout(() => {
-      void this.#inTurn(() => this.#look()).then((wait) => this.#tick(wait ?? LOOK_EVERY_MS));
+      void this._inTurn(() => this.#look()).then((wait) => this.#tick(wait ?? LOOK_EVERY_MS));
     }, delay);
   }
 
   /** Arm what is due, look, send what it is time for, and return after how long to look again. */
   async #look(): Promise<number> {
-    await this.#arm();
+    await this._arm();
     const { due, idle, planned = Infinity, heldUntil } = await this.#host.look();
     if (idle) return Infinity;
-    if (!this.#leads || !due) return LOOK_EVERY_MS;
+    if (!this._leads || !due) return LOOK_EVERY_MS;
     const when = Math.max(planned, heldUntil) - this.#it.now();
     if (when > 0) return Math.min(when, LOOK_EVERY_MS);
-    return (await this.#send()) ? 0 : LOOK_EVERY_MS;
+    return (await this._send()) ? 0 : LOOK_EVERY_MS;
   }
 
-  /** Arm what is due. An armed upload may leave with the page until the transaction makes another one of it. */
-  async #arm(): Promise<void> {
-    if (!this.#leads) return;
+  /** @internal Arm what is due. An armed upload may leave with the page until the transaction makes another one of it. */
+  async _arm(): Promise<void> {
+    if (!this._leads) return;
     const arming = (device: Uploads): Armed => {
-      if (!this.#leads) return {}; // the page went away meanwhile, with what was armed
+      if (!this._leads) return {}; // the page went away meanwhile, with what was armed
       const armed = device.arm(this.#armed);
       if (armed.upload?.id != this.#armed.upload?.id) this.#armed = {};
       return armed;
     };
     const armed = await this.#host.step(arming, true);
-    if (this.#leads) this.#armed = armed;
+    if (this._leads) this.#armed = armed;
   }
 
   /** Let nothing leave that was armed: the person takes it back. Return whether other pages were told. */
   takeBack(): boolean {
     this.#armed = {};
-    this.#channel?.postMessage(TAKEN_BACK);
-    return !!this.#channel;
+    this._channel?.postMessage(TAKEN_BACK);
+    return !!this._channel;
   }
 
   // Sending.
@@ -237,8 +230,8 @@ export class Sender {
     });
   }
 
-  /** Send what is armed, and act on the answer; return its step, or undefined where nothing was sent. */
-  async #send(): Promise<Outcome["step"] | undefined> {
+  /** @internal Send what is armed, and act on the answer; return its step, or undefined where nothing was sent. */
+  async _send(): Promise<Outcome["step"] | undefined> {
     const id = this.#armed.upload?.id;
     if (!id) return undefined;
     const upload = await this.#host.step((device) => device.attempt(id, this.#armed), true);
@@ -246,8 +239,8 @@ export class Sender {
     this.#armed = {};
     const outcome = await this.#outcome(upload);
     const { accepted, warn } = await this.#host.step((device) => device.settle(id, outcome), true);
-    this.#sent += accepted;
-    this.#detail = outcome.step == "accepted" && !outcome.rejected ? "" : outcome.detail;
+    this._sent += accepted;
+    this._detail = outcome.step == "accepted" && !outcome.rejected ? "" : outcome.detail;
     if (warn) this.#it.warn(`telemetry could not send for an hour: ${outcome.detail}`);
     if (outcome.step == "stopped") this.#it.warn(`telemetry stopped sending: ${outcome.detail}`);
     return outcome.step;
@@ -262,43 +255,6 @@ export class Sender {
       const unreachable = name == "TypeError"; // a browser does not say which of the two it was
       const why = unreachable ? "not reached, or it does not allow this page's origin" : name;
       return { step: "kept", detail: `no answer (${why})`, unreachable };
-    }
-  }
-
-  /** Send what waits now; resolve when all of it is answered for, it stops, or `timeout` ms are up. */
-  async flush(within: number): Promise<FlushResult> {
-    const before = this.#sent;
-    const until = performance.now() + within;
-    this.#detail = "";
-    const over = new Promise<boolean>((resolve) => timeout(() => resolve(false), within));
-    const done = await Promise.race([over, this.#inTurn(() => this.#sendAll(until)).then(() => true)]);
-    const waiting = await Promise.race([over.then(() => 0), this.#host.step((device) => device.waiting)]);
-    return { sent: this.#sent - before, waiting, detail: this.#detail || (done ? "" : NO_ANSWER_YET) };
-  }
-
-  async #sendAll(until: number): Promise<void> {
-    await this.#host.look();
-    await this.#host.step((device) => device.planNow());
-    while (this.#on && performance.now() < until) {
-      if (!this.#leads) {
-        this.#channel?.postMessage(WAITS);
-        this.#detail = ELSEWHERE;
-        if (!(await this.#host.look()).due) return void (this.#detail = "");
-        await new Promise((resolve) => timeout(() => resolve(0), 250));
-        continue;
-      }
-      const { due, heldUntil } = await this.#host.look();
-      if (!due) {
-        if (await this.#host.step((device) => device.anotherDay)) this.#detail ||= ANOTHER_DAY;
-        return;
-      }
-      if (heldUntil > this.#it.now()) {
-        this.#detail ||= await this.#host.step((device) => device.outcome);
-        return;
-      }
-      await this.#arm();
-      const step = await this.#send();
-      if (!step || step == "stopped" || step == "kept") return;
     }
   }
 }

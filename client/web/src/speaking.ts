@@ -23,7 +23,7 @@ export class Speaking {
   readonly #telemetry: Telemetry;
   readonly #coins: Coins = systemCoins();
   readonly #draw: Draw;
-  /** What a device may do: with uploads, once something waits. */
+  /** What a device may do: with uploads once something waits, and to be seen once an app looks. */
   rules = Device;
   /** What compares terms, once that is needed. */
   consent: typeof Consent | undefined;
@@ -77,7 +77,7 @@ export class Speaking {
       true,
       true,
     );
-    if ((await this.peek((device) => device.otherTerms))?.length) this.consent = await import("./consent.ts");
+    if (await this.asks()) this.consent = await import("./consent.ts");
     // Before any answer: nothing that is fetched depends on one.
     for (const parts of await Promise.allSettled(registry.metrics.map(load)))
       if (parts.status == "rejected") warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
@@ -85,6 +85,11 @@ export class Speaking {
     if (!telemetry._speaks) return;
     await this.wake();
     if (persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
+  }
+
+  /** Tell whether the registry's terms are others than those that were agreed to: they may ask for more. */
+  async asks(): Promise<boolean> {
+    return (await this.peek((device) => device.asksOther)) ?? true;
   }
 
   /** Look. If something waits, or a hidden period is to be closed, begin to send. */
@@ -98,7 +103,7 @@ export class Speaking {
   async sends(): Promise<Sender | undefined> {
     const telemetry = this.#telemetry;
     const { Sender, Uploads } = await import("./sending.ts");
-    this.rules = Uploads;
+    if (this.rules == Device) this.rules = Uploads;
     const host = { look: () => this.look(), step: this.step.bind(this) };
     this.sender ??= this.orOff(() => new Sender(telemetry._settings, host));
     if (telemetry._speaks && !telemetry._away && !telemetry._closing) await this.sender?.start();
@@ -114,8 +119,8 @@ export class Speaking {
   }
 
   /** Take a step of the device in one transaction. */
-  async step<T>(step: (device: Uploads) => T, strict = false, create = false): Promise<T> {
-    const taken = this.#telemetry._settings.storage.change((state) => step(this.#device(state)), { strict, create });
+  async step<T, D extends Device = Uploads>(step: (device: D) => T, strict = false, create = false): Promise<T> {
+    const taken = this.#telemetry._settings.storage.change((state) => step(this.#device(state) as D), { strict, create });
     return taken.catch((error: unknown) => {
       if (error instanceof Gone) this.#telemetry._silence(); // the person has cleared it: a new device asks anew
       throw error;
@@ -123,18 +128,18 @@ export class Speaking {
   }
 
   /** Look at the device, and change nothing; undefined where nothing is kept. */
-  async peek<T>(look: (device: Uploads, state: State) => T): Promise<T | undefined> {
+  async peek<T, D extends Device = Uploads>(look: (device: D, state: State) => T): Promise<T | undefined> {
     const { storage } = this.#telemetry._settings;
-    const seen = await storage.peek((state) => ({ value: look(this.#device(state), state) }));
+    const seen = await storage.peek((state) => ({ value: look(this.#device(state) as D, state) }));
     if (!seen) this.#telemetry._silence();
     return seen?.value;
   }
 
-  /** Return the device of a state. What it does with uploads is asked of it only once that is loaded. */
-  #device(state: State): Uploads {
+  /** Return the device of a state. A step asks of it only what is loaded by then: `rules`. */
+  #device(state: State): Device {
     const { registry, shared, now } = this.#telemetry._settings;
     const quiet = shared === undefined ? 0 : registry.quiet_days;
-    return new this.rules(registry, quiet, this.#draw, state, now(), this.consent) as Uploads;
+    return new this.rules(registry, quiet, this.#draw, state, now(), this.consent);
   }
 
   /** Take an answer; return "", or why it is not taken. */

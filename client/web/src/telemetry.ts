@@ -3,10 +3,9 @@
 import type { Draw } from "./days.ts";
 import type { Look, State } from "./device.ts";
 import { type CompiledMetric, type CompiledRegistry, isHidden, type TermsSentence } from "./registry.ts";
-import type { FlushResult } from "./sending.ts";
 import type { Speaking } from "./speaking.ts";
 import type * as Looking from "./status.ts";
-import type { Status } from "./status.ts";
+import type { FlushResult, Status } from "./status.ts";
 import { Gone, type Storage } from "./storage.ts";
 import type { Route, Uploads } from "./uploads.ts";
 
@@ -299,6 +298,23 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     return this.#looking((looking) => looking.preview(this as Telemetry), () => ({ body: "", cost: {} }));
   }
 
+  /**
+   * Tell whether to ask the person: they have not chosen yet, or not agreed to all that the registry asks. The same as
+   * `status().ask`, for which nothing more is loaded where the person has not agreed, or to the same terms.
+   */
+  async ask(): Promise<boolean> {
+    const { settings } = { settings: this._settings };
+    const asks = await this._then(async () => {
+      await this._catchUp().catch((error: unknown) => this._fail(error));
+      if (settings.silent || this._closed || this._fault || this._refused) return false;
+      const kept = await settings.storage.peek(({ consent }) => ({ consent }));
+      const choice = kept?.consent ?? settings.consent;
+      if (!this._speaks) settings.storage.close();
+      return choice && this._speaks ? (await this._load()).asks() : choice !== false;
+    });
+    return (asks ?? false) && (!this._speaks || (await this.status()).ask);
+  }
+
   /** Look by what is loaded for that; where it cannot be loaded, return what is known `without`. */
   #looking<T>(look: (looking: typeof Looking) => Promise<T>, without: (why: string) => T): Promise<T> {
     const loaded = Promise.all([import("./status.ts"), import("./consent.ts")]);
@@ -371,7 +387,11 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       this._refused = false;
     }
     this._fault = "";
-    if (known) await this.#step((device) => device.refuse(metric), true, true);
+    if (known) {
+      await this.#step((device) => device.refuse(metric), true, true).catch((error: unknown) => {
+        if (metric !== undefined) throw error; // else it is kept, and the next visit drops what waits
+      });
+    }
     return true;
   }
 

@@ -8,7 +8,6 @@
 import { DAY_MS } from "./days.ts";
 import {
   type Armed,
-  type Decision,
   Device,
   type Group,
   type Outcome,
@@ -18,7 +17,6 @@ import {
   type Upload,
   WARN_AFTER_MS,
 } from "./device.ts";
-import type { CompiledMetric } from "./registry.ts";
 
 /** A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice. */
 const GIVE_UP_MS = 6 * DAY_MS;
@@ -35,18 +33,6 @@ const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 export class Uploads extends Device {
   protected override _makeRoom(): void {
     this._build({});
-  }
-
-  /** Send now: a flush is waited for. */
-  planNow(): void {
-    if (this._anythingDue) this._planAt(this._now);
-  }
-
-  /** Whether a report waits because another one of its metric has left today. */
-  get anotherDay(): boolean {
-    const { metrics, uploads } = this._state;
-    const waits = Object.keys(metrics).filter((name) => (metrics[name]!.slot?.leaves ?? Infinity) <= this._days.today);
-    return (uploads.length > 0 && !this._next) || waits.some((name) => !this._isFree(name));
   }
 
   /**
@@ -204,33 +190,6 @@ export class Uploads extends Device {
       row.retired = [plan, this._days.today + RETIRED_DAYS];
       if (row.slot?.plan == plan) this._dropSlot(metric, "dropped");
     });
-  }
-
-  // Looking at it, without changing anything.
-
-  /** Return what each metric and the whole device asks beyond what was agreed to. */
-  asks(): Record<string, string[]> {
-    const found = this._registry.metrics.map((metric): [string, string[]] => [metric.plan.metric, this._asks(metric)]);
-    const all: [string, string[]][] = [...found, ["", this._consent?.deviceAsks(this._whole, this._agreedWhole) ?? []]];
-    return Object.fromEntries(all.filter(([, asks]) => asks.length));
-  }
-
-  /** Return why a metric is silent, or why what it takes does not leave. */
-  nothingLeaves(metric: CompiledMetric): Decision {
-    const decision = this.taken(metric);
-    const waits = ["", "answered", "unopened", "waiting"].includes(decision.silent);
-    return waits && this._state.keyRefused ? { silent: "wrong-key" } : decision;
-  }
-
-  /** What came of the latest attempt, in a few words. */
-  get outcome(): string {
-    return this._state.outcome ?? "";
-  }
-
-  /** When the next attempt is, and until when not even a flush makes one; 0 where there is none. */
-  get next(): [planned: number, heldUntil: number] {
-    const { planned = 0, keyRefused } = this._state;
-    return [planned && !keyRefused ? Math.max(planned, this._heldUntil) : 0, this._heldUntil];
   }
 }
 

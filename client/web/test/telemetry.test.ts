@@ -253,6 +253,33 @@ test("an agreement is kept, and reaches a page that is silent", async () => {
   assert.equal((await page({ consent: undefined }).status()).ask, false);
 });
 
+test("whether to ask is told as status tells it, at any time", async () => {
+  const asks = async (telemetry: Telemetry) => {
+    const asked = await telemetry.ask();
+    assert.equal(asked, (await telemetry.status()).ask);
+    return asked;
+  };
+  const telemetry = page({ consent: undefined });
+  assert.equal(await asks(telemetry), true);
+  await telemetry.setConsent(true);
+  assert.equal(await asks(telemetry), false);
+  assert.equal(await asks(page({ consent: undefined })), false);
+  for (const more of [
+    registryOf([{ name: "dark" }, { name: "other", charges: 9 }]),
+    registryOf([{ name: "dark" }, { name: "other" }], { epsilon: 200e6 }),
+  ]) {
+    const upgraded = page({ consent: undefined, registry: more });
+    assert.equal(await asks(upgraded), true);
+  }
+  assert.equal(await asks(page({ consent: undefined, registry: registryOf([{ name: "dark" }]) })), false);
+  await telemetry.setConsent(false);
+  assert.equal(await asks(telemetry), false);
+  assert.equal(await asks(page({ consent: undefined })), false);
+  assert.equal(await asks(page({ consent: undefined, silent: "gpc" })), false);
+  await telemetry.close();
+  assert.equal(await asks(telemetry), false);
+});
+
 test("an agreement that is kept goes before what the app says", async () => {
   await page({ consent: undefined }).setConsent(true);
   const telemetry = page({ consent: false });
@@ -729,6 +756,21 @@ test("the browser is asked to keep the storage where the app wants it, after con
   await telemetry.setConsent(true);
   assert.equal(asked, 1);
   Reflect.deleteProperty(navigator, "storage");
+});
+
+test("a refusal is kept where what is loaded later cannot be", async () => {
+  const telemetry = page();
+  telemetry.record("dark", true);
+  await telemetry.status();
+  await telemetry.close();
+  const offline = page({ consent: undefined, silent: "gpc" });
+  offline._load = () => Promise.reject(new TypeError("Failed to fetch"));
+  assert.equal(await offline.setConsent(false), true);
+  assert.equal(await offline.setConsent(false, "dark"), false);
+  assert.equal((await kept())!.consent, false);
+  assert.notEqual((await kept())!.metrics.dark!.slot ?? (await kept())!.uploads[0], undefined);
+  await page({ consent: undefined }).status(); // the next visit drops what waits
+  assert.deepEqual([(await kept())!.metrics.dark!.slot, (await kept())!.uploads], [undefined, []]);
 });
 
 test("a storage that the browser refuses makes telemetry silent, and status says so", async () => {
