@@ -1,8 +1,8 @@
 /**
  * Build the package into `dist/`.
  *
- * A page loads `index.js` at its start, and more of it when that is needed: what speaks once the person has agreed, what
- * sends once something waits, a kind or mechanism where its registry asks for it.
+ * A page loads `index.js` at its start, and more when that is needed: what speaks once the person has agreed, what sends
+ * once something waits, a kind or mechanism where its registry asks for it.
  */
 
 import { readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -10,8 +10,8 @@ import { basename, resolve } from "node:path";
 import { build, type BuildOptions, type Plugin } from "esbuild";
 
 /**
- * What loads later and needs some of the front, or of what speaks, needs all of it: so each of both is one file, and not
- * a file for each need.
+ * Let what loads later and needs some of index.ts or speaking.ts need all of it. Else esbuild makes a file for each set
+ * of needs, and a page loads several for one.
  */
 const whole: Plugin = {
   name: "whole",
@@ -26,8 +26,10 @@ const whole: Plugin = {
 
 /** Short names for what begins with an underscore. Capitals are no metric's name, so that each metric has a handle. */
 const uses: Record<string, number> = {};
-for (const file of readdirSync("src").filter((name) => name.endsWith(".ts")))
-  for (const name of readFileSync(`src/${file}`, "utf8").match(/\b_[a-z]\w*/g) ?? []) uses[name] = (uses[name] ?? 0) + 1;
+for (const file of readdirSync("src").filter((one) => one.endsWith(".ts"))) {
+  const names = readFileSync(`src/${file}`, "utf8").match(/\b_[a-z]\w*/g) ?? [];
+  for (const name of names) uses[name] = (uses[name] ?? 0) + 1;
+}
 const letter = (place: number) => String.fromCharCode(65 + place);
 const mangleCache = Object.fromEntries(
   Object.keys(uses)
@@ -35,6 +37,7 @@ const mangleCache = Object.fromEntries(
     .map((name, place) => [name, (place < 26 ? "" : letter(place / 26 - 1)) + letter(place % 26)]),
 );
 
+/** How each file is made. */
 export const bundled: BuildOptions & { metafile: true } = {
   outdir: "dist",
   bundle: true,
@@ -51,20 +54,24 @@ export const bundled: BuildOptions & { metafile: true } = {
   logOverride: { "ignored-bare-import": "silent" },
 };
 
+/** Return the pairs of `{own as name, ...}` in an import or export. */
+function pairsOf(names: string): [own: string, name: string][] {
+  return names.split(",").map((one) => [one.split(" as ")[0]!, one.split(" as ").at(-1)!]);
+}
+
 /**
- * Let an entrance hold its code. What others need of it esbuild puts into a file beside it, of which the entrance is but
- * a sign: a page would load two files for one.
+ * Let an entrance hold its code. What others need of it esbuild puts into a file beside it, which the entrance only
+ * imports and exports: a page would load two files for one.
  */
 function join(entrance: string): void {
   const [file, { entryPoint }] = Object.entries(outputs).find(([, one]) => one.entryPoint == entrance)!;
   const sign = readFileSync(file, "utf8");
-  const [, names, chunk] = /^import\{([^}]*)\}from"\.\/([^"]*)"/.exec(sign)!;
-  const inChunk = new Map(names!.split(",").map((one) => one.split(" as ").reverse() as [string, string]));
-  const exported = /export\{([^}]*)\};/.exec(sign)![1]!.split(",").map((one) => one.split(" as "));
-  const added = exported.map(([own, name]) => [inChunk.get(own!) ?? own, name]);
-  const code = readFileSync(`dist/${chunk}`, "utf8").replace(/export\{([^}]*)\};(?=\n)/, (_, held: string) => {
-    const locals = new Map(held.split(",").map((one) => (one.includes(" as ") ? one.split(" as ").reverse() : [one, one]) as [string, string]));
-    return `export{${held},${added.map(([own, name]) => `${locals.get(own!)} as ${name}`)}};`;
+  const [, imported, chunk, exported] = /^import\{(.*?)\}from"\.\/(.*?)".*export\{(.*?)\};/.exec(sign)!;
+  const inChunk = new Map(pairsOf(imported!).map(([own, name]) => [name, own]));
+  const code = readFileSync(`dist/${chunk}`, "utf8").replace(/export\{(.*?)\};(?=\n)/, (_, names: string) => {
+    const locals = new Map(pairsOf(names).map(([own, name]) => [name, own]));
+    const more = pairsOf(exported!).map(([own, name]) => `${locals.get(inChunk.get(own)!)} as ${name}`);
+    return `export{${names},${more.join(",")}};`;
   });
   writeFileSync(file, code.replace(/chunk-\w+\.js\.map/, `${basename(file)}.map`));
   renameSync(`dist/${chunk}.map`, `${file}.map`);

@@ -29,7 +29,8 @@ const RULES: readonly [name: string, where: RegExp][] = [
   ["budgets", /(_bears|_fits|_epsilon|_affords|_charge|costOf)$/],
   ["a clock that strays", /Days\b|_noticeClock$/],
   ["periods and their draw", /days\.ts|(_prepare|_prepareAll|begin|_ground|decide)$/],
-  ["consent, refusal, forgetting", /([aA]sks|[tT]erms|[aA]gree\w*|[rR]efuse|drop|_drop\w+|forget|setConsent|_catchUp|takeBack|[wW]hole|Evicted)$/],
+  ["consent and refusal", /(asks\w*|_asks|terms|agree|_agree\w+|setConsent|_catchUp|takeBack|\w*[wW]hole|\w+Evicted)$/],
+  ["what refusing and forgetting drop", /(refuse|\w*[rR]efusedOr\w+|drop|_drop\w+|forget)$/],
   ["a moment within the visit", /(_plan|_planAt|planNow|_heldUntil|_putOff|tick|hides|soon|armNow|pageGoesAway)$/],
   ["one page that sends", /Sender\.#?(start|queueForLead|stop|inTurn|constructor)$/],
   ["uploads: frozen, charged, padded", /uploads/],
@@ -38,7 +39,7 @@ const RULES: readonly [name: string, where: RegExp][] = [
   ["other rules", /./],
 ];
 const FUNCTION =
-  /^(?:export )?(?:async )?function (\w+)|^(?:export )?class (\w+)|^ {2}(?:protected |override |async |get )*(#?\w+)(?:<.*?>)?\(.*[{(,]$/;
+  /^(?:export )?(?:async )?(?:function|class) (\w+)|^ {2}(?:protected |override |async |get )*(#?\w+)(?:<.*?>)?\(.*[{(,]$/;
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 const zipped = (code: string) => gzipSync(code, { level: 9 }).length;
@@ -64,8 +65,8 @@ function functionsOf(source: string): string[] {
   return readFileSync(source, "utf8")
     .split("\n")
     .map((line) => {
-      const [, own, named, method] = FUNCTION.exec(line) ?? [];
-      if (own ?? named) [inClass, inFunction] = [named ?? "", own ?? named!];
+      const [, own, method] = FUNCTION.exec(line) ?? [];
+      if (own) inClass = inFunction = own;
       else if (method) inFunction = `${inClass}.${method}`;
       return `${source} ${inFunction}`;
     });
@@ -109,13 +110,14 @@ function numbersOf(mapping: string): number[] {
 
 const print = (name: string, ...figures: (number | string)[]) =>
   console.log(name.padEnd(46) + figures.map((figure) => `${figure}`.padStart(10)).join(""));
-const sum = (files: readonly string[], size: (file: string) => number) =>
-  files.reduce((all, file) => all + size(file), 0);
+const sum = (files: readonly string[], size: (code: string) => number) =>
+  files.reduce((all, code) => all + size(code), 0);
 
 print("a page that has loaded", "files", "minified", "gzip");
 for (const [name, ...sources] of SETS) {
   const files = filesOf(sources);
-  print(name, files.length, sum(files, (file) => readFileSync(file).length), sum(files, (file) => zipped(readFileSync(file, "utf8"))));
+  const code = files.map((file) => readFileSync(file, "utf8"));
+  print(name, files.length, sum(code, (one) => one.length), sum(code, zipped));
 }
 // A bundler that parts nothing makes one file of it.
 const later = ["kinds", "memo", "status", "consent", "domains/coded"].map((name) => `./${name}.ts`);

@@ -21,7 +21,6 @@ export const RETIRED_DAYS = 30;
 
 /** A report leaves at a random moment of so long a time after it was made. */
 const SEND_WITHIN_MS = 120_000;
-export const WARN_AFTER_MS = 3_600_000;
 
 /** A class that a memoized metric has answered with, and whether it was charged. */
 type Class = [key: string, charged: boolean];
@@ -496,22 +495,14 @@ export class Device {
     return step == "fill" || step == "make room";
   }
 
-  /** Look: close periods, open those whose "none" was made, and say what comes next. */
-  look(nothings: ReadonlyMap<CompiledMetric, Made>): Look {
-    const { state, now } = { state: this._state, now: this._now };
+  /** Look: close periods, and open those whose "none" was made. */
+  look(nothings: ReadonlyMap<CompiledMetric, Made>): void {
     this._days.notice();
-    this._noticeClock();
     this._ground();
-    for (const upload of state.uploads) if (upload.seen < now - WARN_AFTER_MS) upload.seen = now;
     this._closePeriods();
     for (const [metric, made] of nothings) {
-      if (made.secret == state.secret && this._opens(metric)) this._fill(metric, made);
+      if (made.secret == this._state.secret && this._opens(metric)) this._fill(metric, made);
     }
-    const due = this._anythingDue;
-    if (due) this._plan();
-    else [state.planned, state.plannedAt] = [undefined, undefined];
-    const idle = !this.waiting && !this._registry.metrics.some(isHidden);
-    return { due, idle, planned: state.planned, heldUntil: this._heldUntil };
   }
 
   /**
@@ -535,15 +526,6 @@ export class Device {
     this._closePeriods();
   }
 
-  /** Let what would last longer than it was made for be over, where the clock was set back. */
-  protected _noticeClock(): void {
-    const { uploads, heldUntil, outcomeAt = 0 } = this._state;
-    for (const upload of uploads) if (upload.seen > this._now) upload.first = 0;
-    const [, last] = this._days.ofAggregator; // a day that is further ahead was another clock's
-    for (const row of Object.values(this._state.metrics)) if ((row.left ?? 0) > last) row.left = last + 1;
-    if (heldUntil && this._now < outcomeAt) this._state.heldUntil = undefined;
-  }
-
   // Sending.
 
   /** Plan an attempt at a random moment, if none is. */
@@ -559,30 +541,8 @@ export class Device {
     Object.assign(this._state, { planned, plannedAt: this._now });
   }
 
-  protected get _heldUntil(): number {
-    const { heldUntil = 0, outcomeAt = 0 } = this._state;
-    return outcomeAt <= this._now && this._now < heldUntil ? heldUntil : 0;
-  }
-
-  /** Return the slots that may leave: of a metric one a day of the aggregator's, so that its reports are devices. */
-  protected _due(): [string, Slot][] {
-    const { today } = this._days;
-    return Object.entries(this._state.metrics).flatMap(([name, { slot }]): [string, Slot][] =>
-      slot && slot.leaves <= today && this._isFree(name) ? [[name, slot]] : [],
-    );
-  }
-
   protected _isFree(name: string): boolean {
     return (this._row(name).left ?? 0) < this._days.ofAggregator[0];
-  }
-
-  /** The first upload that may leave today. */
-  protected get _next(): Upload | undefined {
-    return this._state.uploads.find(({ groups }) => groups.every(({ metric }) => this._isFree(metric)));
-  }
-
-  protected get _anythingDue(): boolean {
-    return this._state.uploads.length ? !!this._next : this._due().length > 0;
   }
 
   /** Forget an upload and count its reports; keep on which day its metrics may have been counted. */

@@ -92,7 +92,10 @@ export function partOf({ plan }: CompiledMetric, cell: number): Part {
 }
 
 /** Return the place of the device's public value; throw for one that the registry does not have. */
-export function placeOf(value: Readonly<Record<string, string>> | undefined, { public: column }: CompiledRegistry): number {
+export function placeOf(
+  value: Readonly<Record<string, string>> | undefined,
+  { public: column }: CompiledRegistry,
+): number {
   if (!column) {
     if (value) throw new TypeError("the registry has no public column: leave public out");
     return 0;

@@ -115,12 +115,18 @@ async function fetchParts(metric: CompiledMetric): Promise<Loaded> {
   const { kind, domain, cells } = metric.plan;
   const [{ mechanism, cells: each }, another] = cells.parts as [Part, ...Part[]];
   const named = `${kind} ${domain.domain} ${mechanism} ${each} ${cells.public} ${another} ${metric.memo_key}`;
-  const isPlain = /^(flag|choice) values grr 1 undefined undefined $/.test(named) && !/[^\0-\x7f]/.test(`${domain["values"]}`);
+  const isAscii = !/[^\0-\x7f]/.test(`${domain["values"]}`);
+  const isPlain = isAscii && /^(flag|choice) values grr 1 undefined undefined $/.test(named);
   return isPlain ? PLAIN : (await import("./kinds.ts")).fetchParts(metric);
 }
 
 /** Return the cell of a report, drawn before its answer is looked at; undefined in a plan with one cell. */
-export async function cellOf(metric: CompiledMetric, cohort: number, place: number, coins: Coins): Promise<number | undefined> {
+export async function cellOf(
+  metric: CompiledMetric,
+  cohort: number,
+  place: number,
+  coins: Coins,
+): Promise<number | undefined> {
   return (await partsOf(metric)).drawCell?.(metric, cohort, place, coins);
 }
 

@@ -154,7 +154,7 @@ export class Sender {
     return turn;
   }
 
-  /** Arm at once what waits to be armed: the page may go away. An upload that is armed already stays so, and may leave with it. */
+  /** Arm at once what waits to be armed: the page may go away. What is armed already stays so, and may leave with it. */
   hides(): void {
     if (this.#arming) this.armNow();
   }
@@ -178,7 +178,7 @@ export class Sender {
     return (await this._send()) ? 0 : LOOK_EVERY_MS;
   }
 
-  /** @internal Arm what is due. An armed upload may leave with the page until the transaction makes another one of it. */
+  /** @internal Arm what is due. An armed upload may leave with the page until a transaction makes another one of it. */
   async _arm(): Promise<void> {
     if (!this._leads) return;
     const arming = (device: Uploads): Armed => {

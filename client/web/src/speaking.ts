@@ -95,7 +95,13 @@ export class Speaking {
   /** Look. If something waits, or a hidden period is to be closed, begin to send. */
   async wake(): Promise<void> {
     const waits = await this.peek((device) => device.waiting);
-    if (waits || this.#telemetry._settings.registry.metrics.some(isHidden)) await (await this.sends())?.armNow();
+    if (waits || this.#telemetry._settings.registry.metrics.some(isHidden)) {
+      // Where that cannot be loaded, the next visit sends what waits.
+      await this.sends().then(
+        (sender) => sender?.armNow(),
+        () => {},
+      );
+    }
     await this.look();
   }
 
@@ -120,7 +126,8 @@ export class Speaking {
 
   /** Take a step of the device in one transaction. */
   async step<T, D extends Device = Uploads>(step: (device: D) => T, strict = false, create = false): Promise<T> {
-    const taken = this.#telemetry._settings.storage.change((state) => step(this.#device(state) as D), { strict, create });
+    const { storage } = this.#telemetry._settings;
+    const taken = storage.change((state) => step(this.#device(state) as D), { strict, create });
     return taken.catch((error: unknown) => {
       if (error instanceof Gone) this.#telemetry._silence(); // the person has cleared it: a new device asks anew
       throw error;
@@ -167,7 +174,7 @@ export class Speaking {
     return { secret, cell, class: answered, report: await reportOfClass(metric, cell, answered, coins, memo) };
   }
 
-  /** Open and close the periods of hidden metrics, and say what waits. */
+  /** Open and close the periods of hidden metrics. Say what waits, if what sends is loaded: it alone asks for that. */
   async look(): Promise<Look> {
     const nothings = new Map<CompiledMetric, Made>();
     for (const [metric, ground] of (await this.peek((device) => device.unopened())) ?? []) {

@@ -175,12 +175,18 @@ async function sendNow(
   const until = performance.now() + within;
   sender._detail = "";
   const over = new Promise<boolean>((resolve) => timeout(() => resolve(false), within));
-  const done = await Promise.race([over, sender._inTurn(() => sendAll(sender, telemetry, speaking, until)).then(() => true)]);
+  const sending = sender._inTurn(() => sendAll(sender, telemetry, speaking, until));
+  const done = await Promise.race([over, sending.then(() => true)]);
   const waiting = await Promise.race([over.then(() => 0), speaking.step((device) => device.waiting)]);
   return { sent: sender._sent - before, waiting, detail: sender._detail || (done ? "" : NO_ANSWER_YET) };
 }
 
-async function sendAll(sender: Sender, telemetry: Telemetry, speaking: Speaking, until: number): Promise<void> {
+async function sendAll(
+  sender: Sender,
+  telemetry: Telemetry,
+  speaking: Speaking,
+  until: number,
+): Promise<void> {
   await speaking.look();
   await speaking.step((device: Shown) => device.planNow());
   while (sender._on && performance.now() < until) {

@@ -108,7 +108,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   async #begin(): Promise<void> {
     const { settings } = { settings: this._settings };
-    const waits = ({ uploads, metrics }: State) => uploads.length > 0 || Object.values(metrics).some(({ slot }) => slot);
+    const waits = ({ uploads, metrics }: State) =>
+      uploads.length > 0 || Object.values(metrics).some(({ slot }) => slot);
     if (settings.silent) {
       // No look comes: until the next start nothing else would hide which periods were answered.
       const kept = await settings.storage.peek(waits).catch(() => false);
@@ -117,8 +118,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     }
     await this._catchUp();
     if (this._speaks) return;
-    const refused = await settings.storage.peek((state) => (state.consent ?? settings.consent) === false && waits(state));
-    if (refused) await this.#step((device) => device.drop("refused"), true).catch(() => {});
+    const isRefused = (state: State) => (state.consent ?? settings.consent) === false;
+    if (await settings.storage.peek((state) => isRefused(state) && waits(state)))
+      await this.#step((device) => device.drop("refused"), true).catch(() => {});
     settings.storage.close();
   }
 
@@ -375,7 +377,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     return true;
   }
 
-  /** Keep that the person refuses: by itself first, because nothing that is yet to be loaded may keep it from holding. */
+  /** Keep that the person refuses: by itself first, so that it holds even where nothing more can be loaded. */
   async #refuse(metric: string | undefined): Promise<boolean> {
     let known = true;
     if (metric === undefined) {

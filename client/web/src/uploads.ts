@@ -2,21 +2,24 @@
  * Uploads: what a device makes of the reports that wait, what they are charged, and what an answer means for them. A
  * page loads this once something waits.
  *
- * `arm` moves what slots hold into an upload, freezes its id and charges it, `attempt` lets it leave, `settle` forgets it.
+ * `arm` moves what slots hold into an upload, freezes its id and charges it; `attempt` lets it leave; `settle` forgets
+ * it.
  */
 
-import { DAY_MS } from "./days.ts";
+import { AGREES_MS, DAY_MS } from "./days.ts";
 import {
   type Armed,
   Device,
   type Group,
+  type Look,
+  type Made,
   type Outcome,
   RETIRED_DAYS,
   type Row,
   type Slot,
   type Upload,
-  WARN_AFTER_MS,
 } from "./device.ts";
+import { type CompiledMetric, isHidden } from "./registry.ts";
 
 /** A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice. */
 const GIVE_UP_MS = 6 * DAY_MS;
@@ -27,12 +30,71 @@ const ROOM_MAX = 32_768;
 const SYMBOL_DIGITS = 7;
 const CELL_DIGITS = 5;
 const PADDED_MIN = 512;
+const WARN_AFTER_MS = 3_600_000;
 const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /** A device with all of its rules: those of uploads, too. */
 export class Uploads extends Device {
   protected override _makeRoom(): void {
     this._build({});
+  }
+
+  /** Look as a device does, and say what comes next. */
+  override look(nothings: ReadonlyMap<CompiledMetric, Made>): Look {
+    const { state, now } = { state: this._state, now: this._now };
+    this._noticeClock();
+    for (const upload of state.uploads) if (upload.seen < now - WARN_AFTER_MS) upload.seen = now;
+    super.look(nothings);
+    const due = this._anythingDue;
+    if (due) this._plan();
+    else [state.planned, state.plannedAt] = [undefined, undefined];
+    const idle = !this.waiting && !this._registry.metrics.some(isHidden);
+    return { due, idle, planned: state.planned, heldUntil: this._heldUntil };
+  }
+
+  /** Let what would last longer than it was made for be over, where the clock was set back. */
+  protected _noticeClock(): void {
+    const { uploads, heldUntil, outcomeAt = 0 } = this._state;
+    for (const upload of uploads) if (upload.seen > this._now) upload.first = 0;
+    const [, last] = this._days.ofAggregator; // a day that is further ahead was another clock's
+    for (const row of Object.values(this._state.metrics)) if ((row.left ?? 0) > last) row.left = last + 1;
+    if (heldUntil && this._now < outcomeAt) this._state.heldUntil = undefined;
+  }
+
+  /** Return the slots that may leave: of a metric one a day of the aggregator's, so that its reports are devices. */
+  protected _due(): [string, Slot][] {
+    const { today } = this._days;
+    return Object.entries(this._state.metrics).flatMap(([name, { slot }]): [string, Slot][] =>
+      slot && slot.leaves <= today && this._isFree(name) ? [[name, slot]] : [],
+    );
+  }
+
+  /** The first upload that may leave today. */
+  protected get _next(): Upload | undefined {
+    return this._state.uploads.find(({ groups }) => groups.every(({ metric }) => this._isFree(metric)));
+  }
+
+  protected get _anythingDue(): boolean {
+    return this._state.uploads.length ? !!this._next : this._due().length > 0;
+  }
+
+  protected get _heldUntil(): number {
+    const { heldUntil = 0, outcomeAt = 0 } = this._state;
+    return outcomeAt <= this._now && this._now < heldUntil ? heldUntil : 0;
+  }
+
+  /** Until when the aggregator's last day stays what it is, by the device's clock. */
+  protected get _untilNextDay(): number {
+    return this._now + DAY_MS - ((this._now + (this._state.ahead ?? 0) + AGREES_MS) % DAY_MS);
+  }
+
+  /** Keep how far a receipt's Date is ahead of the clock; fall back at once if they agree within a day. */
+  protected _agreeClocks(date: number | undefined): void {
+    if (date === undefined) return;
+    const ahead = date - this._now;
+    if (Math.abs(ahead) > AGREES_MS / 2) this._state.ahead = ahead;
+    else delete this._state.ahead;
+    if (Math.abs(ahead) <= DAY_MS) this._days.fallBack();
   }
 
   /**
@@ -53,7 +115,7 @@ export class Uploads extends Device {
   protected _build({ unsent }: Armed): Armed {
     const state = this._state;
     const growing = state.uploads.find(({ id }) => id == unsent);
-    const until = this._days.untilNextOfAggregator;
+    const until = this._untilNextDay;
     if (state.uploads.length && !growing) {
       const upload = this._next;
       if (!upload) return {};
@@ -150,7 +212,7 @@ export class Uploads extends Device {
     if (step == "stopped") state.keyRefused = true;
     else if (upload && step == "too-large" && upload.attempts < 2 && upload.groups.length > 1) this._split(upload);
     else {
-      this._days.agree(outcome.date);
+      this._agreeClocks(outcome.date);
       this._closePeriods();
       this._retire(upload, outcome.retired);
       if (step == "accepted") state.warned = undefined;
@@ -239,7 +301,7 @@ export function addressOf({ endpoint, key, development }: Route): string {
   const here = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url?.hostname ?? "");
   const safe = url?.protocol == "https:" || (url?.protocol == "http:" && here);
   if (!url || !safe || url.username || url.search || url.hash) {
-    throw new TypeError("endpoint must be an https address, like https://telemetry.example.org; http on this machine alone");
+    throw new TypeError("endpoint must be like https://telemetry.example.org; http is for this machine alone");
   }
   if (development && !here) throw new TypeError("endpoint must be on this machine in development");
   if (!/^[!#-[\]-~]{1,200}$/.test(key)) throw new TypeError("key must be the one that the aggregator printed");

@@ -3,8 +3,8 @@
 import type { CompiledRegistry } from "./registry.ts";
 
 /**
- * Return a document as canonical JSON (shared/wire.md): sorted keys, no spaces, ASCII. Its numbers are integers, and its
- * keys ASCII names.
+ * Return a document as canonical JSON (shared/wire.md): sorted keys, no spaces, ASCII. Its numbers are integers, and
+ * its keys ASCII names.
  */
 export function canonical(document: unknown): string {
   const sorted = (_key: string, value: unknown) =>
