@@ -1,7 +1,7 @@
 /**
  * Build the package into `dist/`.
  *
- * A page loads `index.js` at its start, and more when that is needed: what speaks once the person has agreed, what sends
+ * A page loads `index.js` at its start, and more when it needs it: what speaks once the person has agreed, what sends
  * once something waits, a kind or mechanism where its registry asks for it.
  */
 

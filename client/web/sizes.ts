@@ -39,7 +39,7 @@ const RULES: readonly [name: string, where: RegExp][] = [
   ["other rules", /./],
 ];
 const FUNCTION =
-  /^(?:export )?(?:async )?(?:function|class) (\w+)|^ {2}(?:protected |override |async |get )*(#?\w+)(?:<.*?>)?\(.*[{(,]$/;
+  /^(?:export )?(?:async )?(?:function|class) (\w+)|^ {2}(?:[a-z]+ )*(#?\w+)(<.*?>)?\(.*[{(,]$/;
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 const zipped = (code: string) => gzipSync(code, { level: 9 }).length;

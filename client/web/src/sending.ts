@@ -154,7 +154,7 @@ export class Sender {
     return turn;
   }
 
-  /** Arm at once what waits to be armed: the page may go away. What is armed already stays so, and may leave with it. */
+  /** Arm at once what waits to be armed: the page may go away. What is armed stays so, and may leave with it. */
   hides(): void {
     if (this.#arming) this.armNow();
   }

@@ -40,28 +40,30 @@ export class Speaking {
   async works(): Promise<boolean> {
     const { registry, checks, public: value } = this.#telemetry._settings;
     if (checks && !(await isWhole(checks).catch(() => false)))
-      this.turnOff("registry was damaged or changed by hand: compile metrics.toml again");
+      await this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
     if (value || registry.public) {
       const { placeOf } = await import("./kinds.ts");
-      this.orOff(() => (this.#place = placeOf(value, registry)));
+      await this.orOff(() => (this.#place = placeOf(value, registry)));
     }
     return !this.#telemetry._settings.silent;
   }
 
-  turnOff(why: string): void {
+  /** Say no more. No look comes, so that nothing else would hide which periods were answered. */
+  async #turnOff(why: string): Promise<void> {
     const { _settings: settings } = this.#telemetry;
     if (settings.silent) return;
     settings.silent = why;
     settings.warn(`telemetry is off: ${why}`);
     this.#telemetry._silence();
+    await this.step((device) => device.endPeriods()).catch(() => {});
   }
 
   /** Return a value; turn telemetry off where there is none: what the app has set cannot work. */
-  orOff<T>(value: () => T): T | undefined {
+  async orOff<T>(value: () => T): Promise<T | undefined> {
     try {
       return value();
     } catch (error) {
-      return void this.turnOff(messageOf(error));
+      return void (await this.#turnOff(messageOf(error)));
     }
   }
 
@@ -102,7 +104,7 @@ export class Speaking {
         () => {},
       );
     }
-    await this.look();
+    if (this.#telemetry._speaks) await this.look();
   }
 
   /** Load what sends, and begin with it: this page, if no other one of the app does. */
@@ -111,7 +113,7 @@ export class Speaking {
     const { Sender, Uploads } = await import("./sending.ts");
     if (this.rules == Device) this.rules = Uploads;
     const host = { look: () => this.look(), step: this.step.bind(this) };
-    this.sender ??= this.orOff(() => new Sender(telemetry._settings, host));
+    this.sender ??= await this.orOff(() => new Sender(telemetry._settings, host));
     if (telemetry._speaks && !telemetry._away && !telemetry._closing) await this.sender?.start();
     return this.sender;
   }

@@ -135,7 +135,7 @@ export async function status(telemetry: Telemetry): Promise<Status> {
 /** Return why nothing is recorded or sent at all; "" while something is. */
 async function whySilent(telemetry: Telemetry, speaking: Speaking): Promise<string> {
   const { _settings: settings } = telemetry;
-  if (!settings.silent) speaking.orOff(() => addressOf(settings.route));
+  if (!settings.silent) await speaking.orOff(() => addressOf(settings.route));
   if (settings.silent) return FORBIDS[settings.silent] ?? settings.silent;
   if (telemetry._closed) return "closed";
   if (telemetry._fault) return telemetry._fault;

@@ -319,17 +319,14 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** Look by what is loaded for that; where it cannot be loaded, return what is known `without`. */
   #looking<T>(look: (looking: typeof Looking) => Promise<T>, without: (why: string) => T): Promise<T> {
-    const loaded = Promise.all([import("./status.ts"), import("./consent.ts")]);
-    return loaded.then(
-      async ([looking, consent]) => {
-        (await this._load()).consent = consent;
+    return Promise.all([import("./status.ts"), import("./consent.ts"), this._load()]).then(
+      ([looking, consent, speaking]) => {
+        speaking.consent = consent;
         return look(looking);
       },
       (error) => without(`modules of dither-web cannot be loaded here: ${messageOf(error)}`),
     );
   }
-
-  // The person's choices.
 
   /** Return what the person is asked to agree to, a short sentence each: for a dialog, before `setConsent`. */
   terms(): Sentence[] {

@@ -791,6 +791,32 @@ test("an address, a key, a public value that cannot work turn telemetry off and 
   assert.match(await silentWith({}, { endpoint: "https://telemetry.example.org", development: true }), /this machine/);
 });
 
+test("an address that cannot work ends the open period of a hidden metric, and nothing is recorded", async () => {
+  const telemetry = page({ registry: HIDDEN });
+  await telemetry.status();
+  await telemetry.close();
+  assert.equal((await kept())!.metrics.ill!.slot!.open, true);
+  const route = { endpoint: "http://telemetry.example.org", key: KEY, development: false, simple: true, fetch };
+  const off = page({ registry: HIDDEN, route });
+  off.record("ill", true);
+  assert.match((await off.status()).silent, /endpoint must be/);
+  assert.equal((await kept())!.metrics.ill!.slot!.open, false);
+  assert.match(warnings.join(), /^telemetry is off: endpoint must be [^,]*$/);
+});
+
+test("a page that cannot load what speaks says so, and does not throw", async () => {
+  const telemetry = page();
+  await telemetry.close();
+  const offline = page();
+  offline._load = () => Promise.reject(new TypeError("Failed to fetch"));
+  offline.record("dark", true);
+  assert.equal((await offline.status()).silent, "modules of dither-web cannot be loaded here: Failed to fetch");
+  assert.match((await offline.flush()).detail, /cannot be loaded here/);
+  assert.deepEqual(await offline.preview(), { body: "", cost: {} });
+  assert.equal(await offline.ask(), false);
+  assert.equal(await offline.setConsent(true), false);
+});
+
 test("development warns, has no quiet days, and a storage of its own", async (t) => {
   const warn = t.mock.method(console, "warn", () => {});
   const registry = registryOf([{ schedule: "spread" }], { quiet: 1, app: `app-${storages++}` });
