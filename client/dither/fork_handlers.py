@@ -4,14 +4,17 @@ Senders let their threads end before device files close their connections; after
 one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
 """
 
+from __future__ import annotations
+
 import logging  # noqa: F401 - before our hooks: its own then run after ours, and before them once the fork is over
 import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 from weakref import WeakSet
+
+from dither_shared.light_typing import Protocol
 
 
 class Forking(Protocol):
@@ -66,17 +69,17 @@ class Locks:
             lock.release()
 
 
-files: "WeakSet[Forking]" = WeakSet()
-senders: "WeakSet[Forking]" = WeakSet()
+files: WeakSet[Forking] = WeakSet()
+senders: WeakSet[Forking] = WeakSet()
 
 
-def _each(members: "WeakSet[Forking]", does: Callable[[Forking], None]) -> None:
+def _each(members: WeakSet[Forking], does: Callable[[Forking], None]) -> None:
     for member in _listed(members):
         with suppress(Exception):
             does(member)
 
 
-def _listed(members: "WeakSet[Forking]") -> list[Forking]:
+def _listed(members: WeakSet[Forking]) -> list[Forking]:
     while True:
         try:
             return list(members)

@@ -1,5 +1,7 @@
 """The logger `dither`. A message never holds an answer nor anything unseen, and sending it never fails."""
 
+from __future__ import annotations
+
 import logging
 from logging import DEBUG, INFO, WARNING
 

@@ -1,5 +1,7 @@
 """A device's randomness: it comes from the operating system, and from nowhere else."""
 
+from __future__ import annotations
+
 import os
 
 from dither_shared.rng import Rng

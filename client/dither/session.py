@@ -1,5 +1,7 @@
 """A telemetry object's settings, device and uploader: its session, opened and closed as the person chooses."""
 
+from __future__ import annotations
+
 import os
 import threading
 import time

@@ -1,5 +1,7 @@
 """The telemetry object that a host app holds, with a handle for each metric. No fault in here reaches the app."""
 
+from __future__ import annotations
+
 import os
 import sqlite3
 import threading
@@ -11,7 +13,6 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import wraps
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 from weakref import WeakSet
 
 from dither import fork_handlers
@@ -27,6 +28,7 @@ from dither_shared.errors import ConfigurationError, InvalidAnswer
 from dither_shared.exact import from_micro
 from dither_shared.frozen import replaced
 from dither_shared.installed import Installed
+from dither_shared.light_typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 from dither_shared.registry import Metric
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class Number(Handle):
         """Randomize the number and keep the report to send. Returns quickly and never raises."""
         self._record(self.metric, answer)
 
-    def timing(self) -> "Timing":
+    def timing(self) -> Timing:
         """Return a context manager, which also decorates functions, `async` ones too: it records how long they take.
 
             with telemetry.load_time.timing():
@@ -239,7 +241,7 @@ _started_in: str | None = None
 with suppress(OSError):  # there may be none
     _started_in = os.getcwd()
 
-_made: "WeakSet[Telemetry]" = WeakSet()
+_made: WeakSet[Telemetry] = WeakSet()
 """Those that there are: a test's own stands in for them."""
 
 
@@ -553,7 +555,7 @@ class Telemetry:
 
     # The person's choices.
 
-    def terms(self) -> "list[Sentence]":
+    def terms(self) -> list[Sentence]:
         """Return what the person is asked to agree to, a short sentence each: for a dialog, before `set_consent`.
 
         `str()` of each is English; `client/consent.md` says how to translate them.

@@ -1,11 +1,13 @@
 """Documents: the one byte string, and the one digest, that stand for what JSON can say."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from dither_shared.installed import load
+from dither_shared.light_typing import Any
 
 
 def canonical_json(document: object) -> bytes:

@@ -5,12 +5,13 @@ choice made: a start parses no TOML and chooses no mechanism. Integers that may 
 over all of it, so that a file which was damaged, or changed by hand, is refused.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
 
 from dither_shared import domains
 from dither_shared.canonical_json import sha256
@@ -20,6 +21,7 @@ from dither_shared.files import BYTE_ORDER_MARK, ITEMS_MAX, KEYS_MAX
 from dither_shared.frozen import as_dict
 from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Asked, PublicColumn
+from dither_shared.light_typing import Any
 from dither_shared.registry import Metric, Registry, prove_budget
 from dither_shared.terms import DeviceTerms, Terms
 

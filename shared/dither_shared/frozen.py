@@ -5,8 +5,11 @@ compiles for each class, would take a quarter of that time; here classes share t
 `@frozen` as they know `@dataclass(frozen=True)`.
 """
 
+from __future__ import annotations
+
 import sys
-from typing import Any, Literal, TypeVar, dataclass_transform
+
+from dither_shared.light_typing import Any, Literal, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 

@@ -8,6 +8,8 @@ metric and the row, never its rev or plan. Multiply-shift: Dietzfelbinger, Hager
 about privacy rests on a hash: it only spreads texts over buckets.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
 
 WORD_BITS = 64

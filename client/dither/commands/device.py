@@ -1,5 +1,7 @@
 """`dither device`: look at a device's file, see its budget, make it forget."""
 
+from __future__ import annotations
+
 import argparse
 import json
 from collections.abc import Iterator

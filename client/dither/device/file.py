@@ -8,6 +8,8 @@ SQLite waits by itself, whatever it was told: for ten seconds where locks cannot
 takes. Nothing can call it back, so a thread of ours enters it for the app's calls, which can so stop waiting.
 """
 
+from __future__ import annotations
+
 import _thread
 import atexit
 import os
@@ -21,7 +23,6 @@ from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from math import inf
 from time import monotonic
-from typing import Any, TypeVar
 from weakref import WeakSet
 
 from dither import fork_handlers
@@ -40,6 +41,7 @@ from dither.device.schema import (
 from dither.logger import WARNING, say
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath
+from dither_shared.light_typing import Any, TypeVar
 
 DAY_S = 86_400
 WAIT_S = 0.25
@@ -588,7 +590,7 @@ def _kind_of(error: Exception) -> type[DeviceUnusable]:
     return DeviceDamaged if isinstance(error, sqlite3.DatabaseError) else DeviceUnusable
 
 
-_open_files: "WeakSet[DeviceFile]" = WeakSet()
+_open_files: WeakSet[DeviceFile] = WeakSet()
 
 
 def _keep_all_forever() -> None:

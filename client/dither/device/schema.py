@@ -1,5 +1,7 @@
 """The tables of a device's file, and how it is made, brought to this version, and opened."""
 
+from __future__ import annotations
+
 import os
 import re
 import sqlite3

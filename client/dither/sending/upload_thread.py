@@ -8,6 +8,8 @@ its own, beside the device's: closing any descriptor of the database would take 
 system without locks a lease in the device's file stands in, which ends after two minutes.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import sqlite3

@@ -1,12 +1,14 @@
 """Domains: the answers that a plan tells apart. Every other answer is "other"."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from dither_shared.domains.domain import NONE, OTHER, Domain
 from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.installed import Installed, load
+from dither_shared.light_typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dither_shared.domains.coded_words import Coded

@@ -1,5 +1,7 @@
 """Texts by their code, of which each report tells a part: for words that the totals name by themselves."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import cached_property
 

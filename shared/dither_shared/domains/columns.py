@@ -9,6 +9,8 @@ An answer that was read has one integer a column: a symbol or, of a number that 
 2^64 and SCALE + 1 for "other". The answer of a device with nothing to report is empty.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from math import prod
 

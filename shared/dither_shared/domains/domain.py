@@ -1,10 +1,12 @@
 """The interface of a domain, and the two answers that any may have besides those that it tells apart."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Self
 
 from dither_shared.canonical_json import sha256
+from dither_shared.light_typing import Self
 
 OTHER = "other"
 NONE = "none"
@@ -28,7 +30,7 @@ class Domain(ABC):
     """The table that the document names by its digest, which a compiled registry carries; None where it names none."""
 
     @classmethod
-    def of(cls, domain: "Domain") -> Self:
+    def of(cls, domain: Domain) -> Self:
         """Return a domain that is one of this class; raise TypeError for any other."""
         if not isinstance(domain, cls):
             raise TypeError(f"the domain must be a {cls.__name__}, got {domain.name}")
@@ -40,7 +42,7 @@ class Domain(ABC):
         return len(self.values)
 
     @property
-    def columns(self) -> "Mapping[str, Domain]":
+    def columns(self) -> Mapping[str, Domain]:
         """The domain of each column, by its name; empty unless an answer has several."""
         return {}
 

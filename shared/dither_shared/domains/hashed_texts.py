@@ -1,5 +1,7 @@
 """Texts that nobody lists: told apart as they are, or by buckets of a public hash."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 
 from dither_shared.domains.domain import NONE, OTHER, Domain

@@ -1,5 +1,7 @@
 """Listed values."""
 
+from __future__ import annotations
+
 from functools import cached_property, lru_cache
 
 from dither_shared.canonical_json import sha256

@@ -1,14 +1,16 @@
 """A kind of metric: the keys of its table, how an answer is read, and the words that people are told of both."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from math import log, sqrt
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
@@ -124,7 +126,7 @@ class Kind(ABC, Generic[D, A]):
         """The reading of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
 
     @abstractmethod
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the kind's own keys of a table; files that they name are looked for in `directory`.
 
         `metric` is the metric's name, and `hidden` whether a device may have nothing to say.
@@ -173,7 +175,7 @@ class Kind(ABC, Generic[D, A]):
     def noise_variance(self, cells: Cells) -> Fraction:
         """Return the variance of an estimated share of zero, times n, of all cells' reports together."""
 
-    def poisoning(self, domain: D, cells: Cells) -> "tuple[Worth, ...]":
+    def poisoning(self, domain: D, cells: Cells) -> tuple[Worth, ...]:
         """Return what a made-up report is worth in what is read, the first of these in what is read first."""
         from dither_shared.accounting.poisoning import HONEST  # only for people and the aggregator
 
@@ -183,7 +185,7 @@ class Kind(ABC, Generic[D, A]):
         """Return the standard errors of what n reports tell besides shares, by its name: about, and for planning."""
         return {}
 
-    def tells(self, asked: Asked, n: int) -> "Told | None":
+    def tells(self, asked: Asked, n: int) -> Told | None:
         """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
         return None
 

@@ -11,19 +11,21 @@ Which cells a plan has depends on what is asked:
                               threshold within that step, as a flag in two stages
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from math import sqrt
 from operator import index
-from typing import TYPE_CHECKING, Any
 
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
 from dither_shared.kinds.kind import TAILS, Asked, CountNoise, Kind, Offer, with_tails
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.light_typing import TYPE_CHECKING, Any
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave
 from dither_shared.rng import Rng
 
@@ -70,7 +72,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
     estimand = "numbers"
     rounds = True
 
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the unit, the edges or what makes them, and what is asked."""
         unit = table.text("unit", 20)
         epsilon, memoize = read_epsilon(table), read_memoize(table)
@@ -86,7 +88,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
         domain = Range(*read_ends(table), unit) if mean_alone else Buckets(*read_edges(table), unit)
         return Asked(domain, self.cells_for(domain, epsilon, hidden=hidden))
 
-    def _memoized(self, table: "TomlTable", unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
+    def _memoized(self, table: TomlTable, unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
         if mean_alone:
             raise table.error("asks", "must be left out where a number is memoized: its one bit shows all there is")
         permanent = read_permanent(table, epsilon)
@@ -158,7 +160,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
         weights = sum(part.cells * part.weight for part in cells.parts)
         return PureMechanism.of(last.mechanism).noise_variance * weights / last.weight
 
-    def poisoning(self, domain: NumberDomain, cells: Cells) -> "tuple[Worth, ...]":
+    def poisoning(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known."""
         from dither_shared.kinds.number_precision import worths  # only for planning
 
@@ -170,7 +172,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
 
         return std_errors(NumberDomain.of(asked.domain), asked.cells, n)
 
-    def tells(self, asked: Asked, n: int) -> "Told":
+    def tells(self, asked: Asked, n: int) -> Told:
         """Return how wide the mean's or, where that is less, the median's interval is: the same one for every n."""
         from dither_shared.kinds.number_precision import told_best
 
@@ -277,7 +279,7 @@ def _ratio_of_decimal(answer: Decimal) -> tuple[int, int] | None:
     return answer.as_integer_ratio()
 
 
-def _asks_mean_alone(table: "TomlTable") -> bool:
+def _asks_mean_alone(table: TomlTable) -> bool:
     if not table.has("asks"):
         return False
     asks = table.texts("asks", len(ALL), max(map(len, ALL)))

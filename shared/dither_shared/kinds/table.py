@@ -10,12 +10,13 @@ since a margin of s_v cells adds up D / s_v cells of the product, and a pair get
 compared before any report. Reports are fresh: a memo for each pair would be as many memos.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from itertools import combinations, islice
 from math import prod
-from typing import TYPE_CHECKING
 
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import (
@@ -36,6 +37,7 @@ from dither_shared.kinds.edges import read_edges, read_ends
 from dither_shared.kinds.kind import Asked, CountNoise, Kind, Offer, PublicColumn, with_tails
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
@@ -71,7 +73,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
         each = [(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts]
         return min(noise.wider(mechanism, reports, 0.5) for mechanism, reports in each), with_tails(most)
 
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the columns, and choose what each report tells."""
         for key in ("memoize", "epsilon_permanent", "answers"):
             if table.has(key):
@@ -139,7 +141,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
         variances = (PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
         return cells.each * max(variances)
 
-    def poisoning(self, domain: Columns, cells: Cells) -> "tuple[Worth, ...]":
+    def poisoning(self, domain: Columns, cells: Cells) -> tuple[Worth, ...]:
         """Return that of a cell of two columns, of those that made-up reports move most."""
         from dither_shared.kinds.table_precision import cell_worth  # only for planning
 
@@ -151,7 +153,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
 
         return std_errors(Columns.of(asked.domain), asked.cells, n)
 
-    def tells(self, asked: Asked, n: int) -> "Told":
+    def tells(self, asked: Asked, n: int) -> Told:
         """Return the width of a rate's interval."""
         from dither_shared.precision import SIDES, Told  # only for planning
 
@@ -231,7 +233,7 @@ def _read(domain: Columns, column: int, given: Mapping[str, object]) -> int:
 # Reading the registry.
 
 
-def _read_columns(table: "TomlTable") -> dict[str, Domain]:
+def _read_columns(table: TomlTable) -> dict[str, Domain]:
     inner = table.table("columns")
     names = inner.names()
     if not COLUMNS_MIN <= len(names) <= COLUMNS_MAX:
@@ -241,7 +243,7 @@ def _read_columns(table: "TomlTable") -> dict[str, Domain]:
     return columns
 
 
-def _read_column(inner: "TomlTable", name: str) -> Domain:
+def _read_column(inner: TomlTable, name: str) -> Domain:
     """Read a list of values or the name of one, or a table with the edges or the ends of a number."""
     if not inner.is_table(name):
         reserved = {OTHER: "it is always there, for what is missing or not listed"}

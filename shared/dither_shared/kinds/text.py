@@ -6,10 +6,11 @@ memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one buck
             in two stages, where fewer devices can be joined by it (`text_memo`)
 """
 
+from __future__ import annotations
+
 from decimal import Decimal
 from fractions import Fraction
 from math import sqrt
-from typing import TYPE_CHECKING
 
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
@@ -20,6 +21,7 @@ from dither_shared.exact import from_micro, to_micro
 from dither_shared.kinds.kind import CANDIDATES_MAX, Asked, CountNoise, Kind, Offer
 from dither_shared.kinds.listed import read_list
 from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
 from dither_shared.rng import Rng
 
@@ -44,7 +46,7 @@ class TextKind(Kind[TextDomain, Read]):
     published = True
     estimand = "texts"
 
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the candidates, and what the noise is made of."""
         expected, cells, other = _read_memo(table) if read_memoize(table) else self._read_rows(table)
         verbatim = isinstance(cells.mechanism, RAPPOR)
@@ -59,7 +61,7 @@ class TextKind(Kind[TextDomain, Read]):
         domain = Hashed(metric, PureMechanism.of(cells.mechanism).d, hidden)
         return Asked(domain, cells, candidates, expected, other)
 
-    def _read_rows(self, table: "TomlTable") -> tuple[int, Cells, None]:
+    def _read_rows(self, table: TomlTable) -> tuple[int, Cells, None]:
         """Return the expected candidates, and rows of fresh points."""
         for key in MEMOIZED_ONLY.keys() | {"parameter_set", "parameters"}:
             if table.has(key):
@@ -105,7 +107,7 @@ class TextKind(Kind[TextDomain, Read]):
         mechanism = cells.mechanism
         return (mechanism if isinstance(mechanism, RAPPOR) else PureMechanism.of(mechanism)).noise_variance
 
-    def poisoning(self, domain: TextDomain, cells: Cells) -> "tuple[Worth, ...]":
+    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of a text's share.
 
         Fresh, it is the mean of w = (S - U) / (p - q) where all rows are read: S is whether a report supports the
@@ -164,11 +166,11 @@ def memo_of(mechanism: Mechanism) -> RAPPOR | MemoizedTwoLevel:
     return mechanism if isinstance(mechanism, RAPPOR) else MemoizedTwoLevel.of(mechanism)
 
 
-def _read_expected(table: "TomlTable") -> int:
+def _read_expected(table: TomlTable) -> int:
     return table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
 
 
-def _read_memo(table: "TomlTable") -> tuple[int, Cells, Cells | None]:
+def _read_memo(table: TomlTable) -> tuple[int, Cells, Cells | None]:
     """Return the expected candidates, cohorts with a mechanism for them, and the other choice.
 
     Or 1 and RAPPOR with given parameters, for which there is no choice.
@@ -201,7 +203,7 @@ def _read_memo(table: "TomlTable") -> tuple[int, Cells, Cells | None]:
     return 1, cells, None
 
 
-def _read_parameters(table: "TomlTable") -> tuple[RAPPOR, Cells]:
+def _read_parameters(table: TomlTable) -> tuple[RAPPOR, Cells]:
     """Return RAPPOR with a published parameter set, or with sizes and probabilities of one's own; and its cohorts."""
     if table.has("parameter_set") and table.has("parameters"):
         raise table.error("parameters", "or parameter_set is needed, and not both")

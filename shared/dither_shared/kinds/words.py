@@ -6,9 +6,10 @@ sent as a point for the bucket (PGR). Groups have unequal shares of the reports:
 fresh: a memo of a hundred thousand points would be a fingerprint.
 """
 
+from __future__ import annotations
+
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
@@ -17,6 +18,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.kind import Asked, CountNoise, Offer
 from dither_shared.kinds.noise import read_epsilon
 from dither_shared.kinds.text import TextKind
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 from dither_shared.words.alphabets import ALPHABETS, load
@@ -43,7 +45,7 @@ class WordsKind(TextKind):
     searched = True
     estimand = "words"
 
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read how long the words are, and what is done to them before they are coded."""
         for keys, reason in (
             (("memoize", "epsilon_permanent", "answers"), FRESH),
@@ -100,14 +102,14 @@ class WordsKind(TextKind):
         noise = PureMechanism.of(last.mechanism).noise_variance
         return noise * Fraction(total, last.cells * last.weight)
 
-    def tells(self, asked: Asked, n: int) -> "Told":
+    def tells(self, asked: Asked, n: int) -> Told:
         """Return the share of a word of usual length that is named: its levels must propose it first."""
         from dither_shared.kinds.words_precision import told_named  # only for planning
 
         weights = tuple(part.weight for part in asked.cells.parts)
         return told_named(Layout(Coded.of(asked.domain).levels, weights), asked.cells, n)
 
-    def poisoning(self, domain: TextDomain, cells: Cells) -> "tuple[Worth, ...]":
+    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
         """Return that of the share of a text that is looked up: in the verification group, from all of its rows.
 
         With B buckets it is the mean of w = (B (S - q) / (p - q) - 1) / (B - 1). To be named the text must be proposed

@@ -1,5 +1,7 @@
 """`dither metrics compile`: write the one document that an app ships, with every choice made and every integer said."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 
