@@ -58,8 +58,8 @@ from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.installed import Installed
 from dither_shared.kinds import KINDS, Asked, Kind, Offer
+from dither_shared.kinds.kind import read_epsilon
 from dither_shared.kinds.listed import Listed
-from dither_shared.kinds.noise import read_epsilon
 from dither_shared.mechanisms import MECHANISMS, OUE, MechanismRequest, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today

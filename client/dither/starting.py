@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from os import PathLike
 
-from dither.logger import DEBUG, LOGGER, WARNING, say
+from dither.app_process import DEBUG, LOGGER, WARNING, say
 from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.session import Settings
 from dither.telemetry import Telemetry

@@ -15,11 +15,11 @@ from functools import wraps
 from time import perf_counter_ns
 from weakref import WeakSet
 
-from dither import fork_handlers
+from dither import app_process
+from dither.app_process import DEBUG, WARNING, say
 from dither.device import Device, DeviceBusy, DeviceUnusable
 from dither.device.file import WAIT_S, within
 from dither.device.recording import NEXT_STEPS, UNUSED
-from dither.logger import DEBUG, WARNING, say
 from dither.sending.upload_thread import FlushResult, Uploader, delay
 from dither.session import CATCH_UP_EVERY_S, Session, Settings
 from dither.status import Mode, Preview, Standing, Status, describe_error, nothing_sent, status_of
@@ -299,7 +299,7 @@ class Telemetry:
     def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
         """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
         try:
-            fork_handlers.notice()
+            app_process.notice()
             return action()
         except Exception as error:
             if self._settings.strict:
@@ -371,7 +371,7 @@ class Telemetry:
 
     def _speaking(self) -> tuple[Device, Uploader] | None:
         """Return the device and its uploader, or None where telemetry is silent."""
-        fork_handlers.notice()
+        app_process.notice()
         session = self._session
         if session.standing.mode is not Mode.SPEAKS or session.uploader is None:
             self._guarded(lambda: session.catch_up(CATCH_UP_EVERY_S), lambda error: None)

@@ -33,6 +33,6 @@ def bucket_of(number: int, factor: int, buckets: int) -> int:
 
 
 def _first_word(hashed: bytes) -> int:
-    import hashlib  # as in canonical_json.py
+    import hashlib  # as in frozen.py
 
     return int.from_bytes(hashlib.sha256(hashed).digest()[: WORD_BITS // 8], "big")

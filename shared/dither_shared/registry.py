@@ -15,17 +15,15 @@ from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 
-from dither_shared.canonical_json import sha256
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter, refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.files import BYTE_ORDER_MARK, StrPath, parse_toml, read_text
-from dither_shared.frozen import frozen
+from dither_shared.frozen import frozen, sha256
 from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
-from dither_shared.kinds.kind import CANDIDATES_MAX
-from dither_shared.kinds.noise import read_epsilon, read_memoize
+from dither_shared.kinds.kind import CANDIDATES_MAX, read_epsilon, read_memoize
 from dither_shared.light_typing import TYPE_CHECKING, Any, Final
 from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan

@@ -9,7 +9,7 @@ import time
 from contextlib import closing
 from functools import cache
 
-from dither.logger import WARNING, say
+from dither.app_process import WARNING, say
 from dither_shared import file_permissions
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath

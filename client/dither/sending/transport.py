@@ -12,8 +12,7 @@ from enum import Enum
 from math import inf
 from os import PathLike
 
-from dither.fork_handlers import IMPORTING
-from dither.logger import INFO, say
+from dither.app_process import IMPORTING, INFO, say
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen, replaced

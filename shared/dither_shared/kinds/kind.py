@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from decimal import Decimal
 from fractions import Fraction
 from math import log, sqrt
 
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
+from dither_shared.exact import EPSILON_MAX
 from dither_shared.frozen import frozen
 from dither_shared.light_typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from dither_shared.mechanisms import PureMechanism
@@ -226,3 +228,30 @@ class Kind(ABC, Generic[D, A]):
             f"{chr(ord('a') + number % 26)}{number}" for number in range(EXAMPLES)
         ]
         return [listed[0], listed[-1], *listed[1:-1]] if len(listed) > 1 else listed
+
+
+# The keys of a metric's table that say how much noise its answers get, whatever its kind.
+
+
+def read_epsilon(table: TomlTable, most: Decimal = EPSILON_MAX) -> Decimal:
+    """Return the epsilon of a report, at most so much."""
+    return table.epsilon("epsilon", most)
+
+
+def read_memoize(table: TomlTable) -> bool:
+    """Tell whether answers are memoized."""
+    return table.boolean("memoize", default=False)
+
+
+def read_permanent(table: TomlTable, epsilon: Decimal) -> Decimal:
+    """Return epsilon_permanent, which is above the epsilon of a report."""
+    permanent = table.epsilon("epsilon_permanent")
+    if permanent <= epsilon:
+        raise table.error("epsilon_permanent", f"must be above epsilon, {epsilon}, got {permanent}")
+    return permanent
+
+
+FRESH_ONLY = {"reports": "must be left out where answers are memoized: repeating one costs nothing more"}
+MEMOIZED_ONLY = dict.fromkeys(
+    ("epsilon_permanent", "answers"), "is for memoized answers: add memoize = true and leave reports out"
+)

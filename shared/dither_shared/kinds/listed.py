@@ -9,8 +9,7 @@ from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import replaced
-from dither_shared.kinds.kind import Asked, Kind
-from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.kinds.kind import FRESH_ONLY, MEMOIZED_ONLY, Asked, Kind, read_epsilon, read_memoize, read_permanent
 from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng

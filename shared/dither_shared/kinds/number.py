@@ -23,8 +23,19 @@ from operator import index
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import TAILS, Asked, CountNoise, Kind, Offer, with_tails
-from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.kinds.kind import (
+    FRESH_ONLY,
+    MEMOIZED_ONLY,
+    TAILS,
+    Asked,
+    CountNoise,
+    Kind,
+    Offer,
+    read_epsilon,
+    read_memoize,
+    read_permanent,
+    with_tails,
+)
 from dither_shared.light_typing import TYPE_CHECKING, Any
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave
 from dither_shared.rng import Rng

@@ -34,8 +34,7 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
 from dither_shared.frozen import replaced
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Asked, CountNoise, Kind, Offer, PublicColumn, with_tails
-from dither_shared.kinds.noise import read_epsilon
+from dither_shared.kinds.kind import Asked, CountNoise, Kind, Offer, PublicColumn, read_epsilon, with_tails
 from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
 from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism

@@ -18,9 +18,19 @@ from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, Tex
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.kinds.kind import CANDIDATES_MAX, Asked, CountNoise, Kind, Offer
+from dither_shared.kinds.kind import (
+    CANDIDATES_MAX,
+    FRESH_ONLY,
+    MEMOIZED_ONLY,
+    Asked,
+    CountNoise,
+    Kind,
+    Offer,
+    read_epsilon,
+    read_memoize,
+    read_permanent,
+)
 from dither_shared.kinds.listed import read_list
-from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
 from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
 from dither_shared.rng import Rng

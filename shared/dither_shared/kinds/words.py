@@ -15,8 +15,7 @@ from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
-from dither_shared.kinds.kind import Asked, CountNoise, Offer
-from dither_shared.kinds.noise import read_epsilon
+from dither_shared.kinds.kind import Asked, CountNoise, Offer, read_epsilon
 from dither_shared.kinds.text import TextKind
 from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism

@@ -203,7 +203,7 @@ def load(name: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
 
 def know(document: Mapping[str, Any]) -> str:
     """Know an alphabet by its digest, and return that; raise InvalidParameter for a table by which no text is coded."""
-    from dither_shared.canonical_json import sha256
+    from dither_shared.frozen import sha256
 
     digest = sha256(document)
     if digest not in _known:

@@ -40,6 +40,6 @@ def prefix_of(typed: bytes, length: int, alphabet: Alphabet | None = None) -> in
 
 def checksum(typed: bytes, length: int) -> int:
     """Return the first `length` bits of SHA-256."""
-    import hashlib  # as in canonical_json.py
+    import hashlib  # as in frozen.py
 
     return int.from_bytes(hashlib.sha256(typed).digest()[: PREFIX_MAX // 8], "big") >> PREFIX_MAX - length
