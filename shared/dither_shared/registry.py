@@ -31,6 +31,7 @@ from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.kinds.precision import KindPrecision
     from dither_shared.precision import Told
     from dither_shared.releases import Publishing
     from dither_shared.toml_tables import Mistakes, TomlTable, ValueList
@@ -120,24 +121,30 @@ class Metric:
         return self.cells.mechanism
 
     @property
+    def _precision(self) -> KindPrecision[Any]:
+        from dither_shared.kinds.precision import precision_of  # dither-aggregator's: no device asks
+
+        return precision_of(self.kind)
+
+    @property
     def noise_variance(self) -> Fraction:
         """The variance of an estimated share of zero, times n."""
-        return self.kind.noise_variance(self.cells)
+        return self._precision.noise_variance(self.cells)
 
     def std_errors(self, n: int) -> Mapping[str, float]:
         """Return those of what n reports tell besides shares, in the unit of a number: about, and for planning."""
-        return self.kind.std_errors(self.asked, n)
+        return self._precision.std_errors(self.asked, n)
 
     def tells(self, n: int) -> Told:
         """Return the least that n reports tell of what the kind asks for: for planning."""
         from dither_shared.precision import DETECTABLE, Told, detectable_share
 
-        return self.kind.tells(self.asked, n) or Told(DETECTABLE, detectable_share(self, self.d, n))
+        return self._precision.tells(self.asked, n) or Told(DETECTABLE, detectable_share(self, self.d, n))
 
     @property
     def poisoning(self) -> Sequence[Worth]:
         """The worth of a made-up report in each estimate."""
-        return self.kind.poisoning(self.asked.domain, self.cells)
+        return self._precision.poisoning(self.asked.domain, self.cells)
 
     @property
     def unit(self) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from fractions import Fraction
 
 from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
-from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import FRESH_ONLY, MEMOIZED_ONLY, Asked, Kind, read_epsilon, read_memoize, read_permanent
 from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
     from dither_shared.toml_tables import TomlTable
 
 VALUES_MAX = 65_535
@@ -78,18 +75,6 @@ class Listed(Kind[Values, tuple[int, ...]]):
     def class_of(self, read: tuple[int, ...], domain: Values, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the class that the mechanism makes of the values."""
         return PureMechanism.of(cells.mechanism_of(cell)).class_of(read)
-
-    def noise_variance(self, cells: Cells) -> Fraction:
-        """Return that of a value which nobody has."""
-        return PureMechanism.of(cells.mechanism).noise_variance
-
-    def poisoning(self, domain: Values, cells: Cells) -> tuple[Worth, ...]:
-        """Return that of a value's share: whatever the mechanism, some reports support the value and some do not."""
-        from dither_shared.accounting.poisoning import of_support  # only for people and the aggregator
-
-        mechanism = PureMechanism.of(cells.mechanism)
-        worth = of_support("a value", mechanism.p, mechanism.q)
-        return (replaced(worth, at_once=mechanism.supported[1], stands_out=True),)
 
 
 def read_list(

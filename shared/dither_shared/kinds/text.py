@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from math import sqrt
 
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
@@ -23,7 +22,6 @@ from dither_shared.kinds.kind import (
     FRESH_ONLY,
     MEMOIZED_ONLY,
     Asked,
-    CountNoise,
     Kind,
     Offer,
     read_epsilon,
@@ -32,11 +30,10 @@ from dither_shared.kinds.kind import (
 )
 from dither_shared.kinds.listed import read_list
 from dither_shared.light_typing import TYPE_CHECKING
-from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
+from dither_shared.mechanisms import RAPPOR, PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
     from dither_shared.toml_tables import TomlTable
 
 ROWS = 4
@@ -112,53 +109,6 @@ class TextKind(Kind[TextDomain, Read]):
             return PureMechanism.of(mechanism).class_of([domain.bucket(read, cell)])
         return RAPPOR.of(mechanism).class_of(domain.name_of(read), cell)
 
-    def noise_variance(self, cells: Cells) -> Fraction:
-        """Return that of a text which nobody has: it is looked for in every row."""
-        mechanism = cells.mechanism
-        return (mechanism if isinstance(mechanism, RAPPOR) else PureMechanism.of(mechanism)).noise_variance
-
-    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
-        """Return that of a text's share.
-
-        Fresh, it is the mean of w = (S - U) / (p - q) where all rows are read: S is whether a report supports the
-        text's bucket, U which part of some buckets it does, by which the mean of all others is taken away. Which ones
-        these are depends on the counts, so no more is said of U than that it is from 0 to 1. Memoized, a text is found
-        by a regression: the reports that look like most honest ones are told by what randomizes.
-        """
-        from dither_shared.accounting.poisoning import Worth  # only for people and the aggregator
-
-        if cells.memoized:
-            up, down = memo_of(cells.mechanism).pushes
-            return (Worth("a text", up, down, known=False, stands_out=True),)
-        points = PureMechanism.of(cells.mechanism)
-        most = 1 / (points.p - points.q)
-        return (Worth("a text that all rows tell", most, most, stands_out=True),)
-
-    def unpublished(self, asked: Asked) -> str:
-        """Refuse texts without a list."""
-        if not asked.candidates:
-            return "needs candidates: the totals of a text are those of a list that the registry names"
-        return ""
-
-    def released_names(self, asked: Asked) -> tuple[str, ...]:
-        """Return the registry's candidates, and what is no text."""
-        untexts = TextDomain.of(asked.domain).untexts
-        return (*(name for name in asked.candidates if name not in untexts), *untexts)
-
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-        """Return that of a text which nobody has: it is looked for in every row, and n is counted in each as well.
-
-        For a memo it is that of its bucket in one cohort, of reports of different devices: at most, for texts that are
-        in the same bucket make its own error larger. `releases.widened` knows of repeats.
-        """
-        points = PureMechanism.of(cells.mechanism)
-        if cells.memoized:
-            wider = noise.wider(points, max(1, n // cells.count))
-            return wider, wider
-        q = float(points.q)
-        wider = sqrt(1 + noise.variance * cells.count * (1 + q**2) / (n * q * (1 - q)))
-        return wider, wider
-
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""
         length = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
@@ -169,11 +119,6 @@ class TextKind(Kind[TextDomain, Read]):
         return Offer(
             (length,), "The totals are searched for", listed, "text", ("They can be searched for any other text.",)
         )
-
-
-def memo_of(mechanism: Mechanism) -> RAPPOR | MemoizedTwoLevel:
-    """Return what randomizes a memoized text."""
-    return mechanism if isinstance(mechanism, RAPPOR) else MemoizedTwoLevel.of(mechanism)
 
 
 def _read_expected(table: TomlTable) -> int:
