@@ -60,7 +60,7 @@ from dither_shared.installed import Installed
 from dither_shared.kinds import KINDS, Asked, Kind, Offer
 from dither_shared.kinds.kind import read_epsilon
 from dither_shared.kinds.listed import Listed
-from dither_shared.kinds.precision import PRECISIONS, KindPrecision, ListedPrecision
+from dither_shared.kinds.precision import PRECISIONS, KindPrecision, ListedPrecision, precision_of
 from dither_shared.mechanisms import MECHANISMS, OUE, MechanismRequest, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
@@ -531,6 +531,11 @@ for _ in range(int(n)):
         telemetry.level.record(Fraction(2))
         assert telemetry.flush(timeout=20).sent == 2
 """
+
+
+def test_a_kind_whose_precision_nobody_brings_is_told_so() -> None:
+    with pytest.raises(ConfigurationError, match=r"the kind level needs a class in dither\.precisions"):
+        precision_of(Level())
 
 
 def install(place: Path, entry_points: str = ENTRY_POINTS) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain, TextDomain, Values
+from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import replaced
 from dither_shared.installed import Installed
 from dither_shared.kinds.kind import Asked, Kind
@@ -185,5 +186,10 @@ PRECISIONS = Installed[type[KindPrecision[Any]]](
 
 
 def precision_of(kind: Kind[Any, Any]) -> KindPrecision[Any]:
-    """Return the precision of a kind."""
-    return PRECISIONS[kind.name](kind)
+    """Return the precision of a kind; raise ConfigurationError where no class of it is listed."""
+    try:
+        precision = PRECISIONS[kind.name]
+    except KeyError:
+        needed = f"the kind {kind.name} needs a class in dither.precisions: aggregator/README.md"
+        raise ConfigurationError(needed) from None
+    return precision(kind)
