@@ -58,8 +58,9 @@ from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.installed import Installed
 from dither_shared.kinds import KINDS, Asked, Kind, Offer
+from dither_shared.kinds.kind import read_epsilon
 from dither_shared.kinds.listed import Listed
-from dither_shared.kinds.noise import read_epsilon
+from dither_shared.kinds.precision import PRECISIONS, KindPrecision, ListedPrecision, precision_of
 from dither_shared.mechanisms import MECHANISMS, OUE, MechanismRequest, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry, utc_today
@@ -196,15 +197,17 @@ class Level(Kind[Steps, tuple[int, int]]):
         step, rest = read
         return PureMechanism.of(cells.mechanism_of(cell)).class_of([step + rng.coin(rest)])
 
-    def noise_variance(self, cells: Cells) -> Fraction:
-        return max(PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
-
     def names(self, read: tuple[int, int], domain: Steps) -> tuple[str, ...]:
         step, rest = read
         return (f"{step + rest / SCALE:g}",)
 
     def offer(self, asked: Asked) -> Offer:
         return Offer(("A number.",))
+
+
+class LevelPrecision(KindPrecision[Steps]):
+    def noise_variance(self, cells: Cells) -> Fraction:
+        return max(PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
 
 
 class LevelHandle(Handle):
@@ -351,11 +354,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Registry:
     toys: list[tuple[object, str, object]] = [
         (KINDS, Weekday.name, Weekday()),
         (KINDS, Level.name, Level()),
+        (PRECISIONS, Weekday.name, ListedPrecision),
+        (PRECISIONS, Level.name, LevelPrecision),
         (HANDLES, Weekday.name, WeekdayHandle),
         (HANDLES, Level.name, LevelHandle),
         (MECHANISMS, Half.name, Half),
         (DOMAINS, Steps.name, Steps),
         (KINDS, BareLevel.name, BareLevel()),
+        (PRECISIONS, BareLevel.name, LevelPrecision),
         (HANDLES, BareLevel.name, LevelHandle),
         (ESTIMANDS, Mean.name, Mean()),
         (ESTIMANDS, BareMean.name, BareMean()),
@@ -498,6 +504,9 @@ ENTRY_POINTS = """\
 [dither.kinds]
 weekday = installed_toys:weekday
 level = installed_toys:level
+[dither.precisions]
+weekday = installed_toys:toys.ListedPrecision
+level = installed_toys:toys.LevelPrecision
 [dither.domains]
 steps = installed_toys:toys.Steps
 [dither.handles]
@@ -522,6 +531,11 @@ for _ in range(int(n)):
         telemetry.level.record(Fraction(2))
         assert telemetry.flush(timeout=20).sent == 2
 """
+
+
+def test_a_kind_whose_precision_nobody_brings_is_told_so() -> None:
+    with pytest.raises(ConfigurationError, match=r"the kind level needs a class in dither\.precisions"):
+        precision_of(Level())
 
 
 def install(place: Path, entry_points: str = ENTRY_POINTS) -> None:

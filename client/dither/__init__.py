@@ -4,7 +4,7 @@ Every answer is randomized on the device before anything leaves it. `start()` is
 explains what a device keeps, sends and never says.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from dither.device import Sending
 from dither.sending.upload_thread import FlushResult
@@ -12,6 +12,7 @@ from dither.starting import start
 from dither.status import MetricStatus, Preview, Status
 from dither.telemetry import Choice, Choices, Flag, Number, OwnUse, Table, Telemetry, Text
 from dither_shared.errors import ConfigurationError, DitherError, InvalidAnswer, InvalidParameter, RegistryError
+from dither_shared.light_typing import TYPE_CHECKING, Any
 from dither_shared.registry import Registry
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 Exit codes: 0 fine, 1 a finding, 2 bad input.
 """
 
+from __future__ import annotations
+
 import argparse
 import io
 import os

@@ -1,9 +1,12 @@
 """A process of its own that sends what a short program left behind: started by it, and outliving it."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+
+from dither_shared.light_typing import Any
 
 
 def this_program() -> list[str]:

@@ -4,6 +4,8 @@ A device in development has neither quiet days nor drawn periods, a file of its 
 whatever a developer tries reaches no real count, and an app that is shipped by mistake with it sends nothing.
 """
 
+from __future__ import annotations
+
 from types import MappingProxyType
 
 from dither.sending.route import is_loopback, split_endpoint

@@ -1,5 +1,7 @@
 """A telemetry object's settings, device and uploader: its session, opened and closed as the person chooses."""
 
+from __future__ import annotations
+
 import os
 import threading
 import time
@@ -7,10 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 
-from dither import fork_handlers
+from dither import app_process
+from dither.app_process import SYSTEM, WARNING, say
 from dither.device import FILE_NAME, REFUSED_NAME, Device, DeviceFault
-from dither.logger import WARNING, say
-from dither.randomness import SYSTEM
 from dither.sending.transport import Transport
 from dither.sending.upload_thread import Uploader, passes
 from dither.status import Mode, Standing
@@ -102,7 +103,7 @@ class Session:
         self.device = self.device or self.open_device()
         self.device.set_public(self.settings.public)
         self.uploader = self.uploader or self.make_uploader(self.device)
-        if self.device.hidden and fork_handlers.comes_untold():
+        if self.device.hidden and app_process.comes_untold():
             say(WARNING, "telemetry %s", LAZY_APPS)
         self.uploader.start()
 

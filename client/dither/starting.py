@@ -1,12 +1,14 @@
 """`start()`: a registry, what the app says and what the environment says become a telemetry object."""
 
+from __future__ import annotations
+
 import logging
 import os
 import sys
 from collections.abc import Mapping
 from os import PathLike
 
-from dither.logger import DEBUG, LOGGER, WARNING, say
+from dither.app_process import DEBUG, LOGGER, WARNING, say
 from dither.sending.transport import DryRun, HttpTransport, Transport
 from dither.session import Settings
 from dither.telemetry import Telemetry
@@ -43,7 +45,7 @@ class Environment:
     """DITHER_DRY_RUN: show on stderr what would be sent, send and keep nothing."""
 
     @classmethod
-    def read(cls, variables: Mapping[str, str] = os.environ) -> "Environment":
+    def read(cls, variables: Mapping[str, str] = os.environ) -> Environment:
         """Read the variables, in the order of their weight: DO_NOT_TRACK, DITHER_TELEMETRY, then CI and pytest."""
         mistake = _mistake(variables)
         refused, nobody = _refused(variables), _nobody(variables)

@@ -1,5 +1,7 @@
 """The state of telemetry that an app can see, for a settings page or a bug report. Nothing here is sent."""
 
+from __future__ import annotations
+
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

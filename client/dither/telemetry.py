@@ -1,5 +1,7 @@
 """The telemetry object that a host app holds, with a handle for each metric. No fault in here reaches the app."""
 
+from __future__ import annotations
+
 import os
 import sqlite3
 import threading
@@ -11,14 +13,13 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import wraps
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 from weakref import WeakSet
 
-from dither import fork_handlers
+from dither import app_process
+from dither.app_process import DEBUG, WARNING, say
 from dither.device import Device, DeviceBusy, DeviceUnusable
 from dither.device.file import WAIT_S, within
 from dither.device.recording import NEXT_STEPS, UNUSED
-from dither.logger import DEBUG, WARNING, say
 from dither.sending.upload_thread import FlushResult, Uploader, delay
 from dither.session import CATCH_UP_EVERY_S, Session, Settings
 from dither.status import Mode, Preview, Standing, Status, describe_error, nothing_sent, status_of
@@ -27,6 +28,7 @@ from dither_shared.errors import ConfigurationError, InvalidAnswer
 from dither_shared.exact import from_micro
 from dither_shared.frozen import replaced
 from dither_shared.installed import Installed
+from dither_shared.light_typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 from dither_shared.registry import Metric
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class Number(Handle):
         """Randomize the number and keep the report to send. Returns quickly and never raises."""
         self._record(self.metric, answer)
 
-    def timing(self) -> "Timing":
+    def timing(self) -> Timing:
         """Return a context manager, which also decorates functions, `async` ones too: it records how long they take.
 
             with telemetry.load_time.timing():
@@ -239,7 +241,7 @@ _started_in: str | None = None
 with suppress(OSError):  # there may be none
     _started_in = os.getcwd()
 
-_made: "WeakSet[Telemetry]" = WeakSet()
+_made: WeakSet[Telemetry] = WeakSet()
 """Those that there are: a test's own stands in for them."""
 
 
@@ -297,7 +299,7 @@ class Telemetry:
     def _guarded(self, action: Callable[[], T], failed: Callable[[Exception], T]) -> T:
         """Return what `action` returns, or what `failed` makes of its error: the app must not notice."""
         try:
-            fork_handlers.notice()
+            app_process.notice()
             return action()
         except Exception as error:
             if self._settings.strict:
@@ -369,7 +371,7 @@ class Telemetry:
 
     def _speaking(self) -> tuple[Device, Uploader] | None:
         """Return the device and its uploader, or None where telemetry is silent."""
-        fork_handlers.notice()
+        app_process.notice()
         session = self._session
         if session.standing.mode is not Mode.SPEAKS or session.uploader is None:
             self._guarded(lambda: session.catch_up(CATCH_UP_EVERY_S), lambda error: None)
@@ -553,7 +555,7 @@ class Telemetry:
 
     # The person's choices.
 
-    def terms(self) -> "list[Sentence]":
+    def terms(self) -> list[Sentence]:
         """Return what the person is asked to agree to, a short sentence each: for a dialog, before `set_consent`.
 
         `str()` of each is English; `client/consent.md` says how to translate them.

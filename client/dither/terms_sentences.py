@@ -3,6 +3,8 @@
 They say all that is agreed to (`dither_shared.terms`). `dither metrics docs` writes a page that explains it at length.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 

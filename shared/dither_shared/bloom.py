@@ -19,6 +19,8 @@ Which of the two clients made a report cannot be seen in it. The wrong one, like
 decodes to nothing. Chromium's RAPPOR hashes with CityHash and is a third format, which is not this one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from dither_shared.errors import InvalidParameter

@@ -14,13 +14,15 @@ A cell tells nothing of the answer, so the privacy loss of a report is that of i
 a plan is the largest of them. A tally has, cell after cell, the number of the cell's reports and then their counts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import Any
 from dither_shared.mechanisms import Mechanism, from_document
 from dither_shared.rng import Rng
 
@@ -55,7 +57,7 @@ class Part:
         return {**self.mechanism.to_document(), "cells": self.cells, "weight": self.weight}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Part":
+    def from_document(cls, document: Mapping[str, Any]) -> Part:
         """Make the part of a stored document."""
         return cls(from_document(document), document["cells"], document["weight"])
 
@@ -214,7 +216,7 @@ class Cells:
         return {"drawn": self.drawn, "parts": [part.to_document() for part in self.parts], **public}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Cells":
+    def from_document(cls, document: Mapping[str, Any]) -> Cells:
         """Make the cells of a stored document."""
         return cls(
             tuple(Part.from_document(part) for part in document["parts"]), document["drawn"], document.get("public", 1)

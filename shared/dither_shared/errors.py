@@ -1,5 +1,7 @@
 """The errors that dither raises. A message says what was needed, then what came, and never a private value."""
 
+from __future__ import annotations
+
 
 class DitherError(Exception):
     """The root of every error that dither raises on purpose."""

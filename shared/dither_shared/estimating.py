@@ -11,6 +11,8 @@ So few reports that no normal law holds are refused: the aggregator has exact in
 words and tables.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from math import ceil, sqrt
 from statistics import NormalDist

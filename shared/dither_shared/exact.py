@@ -4,6 +4,8 @@ Only `decimal` and `fractions`: its results are the same on every machine, which
 `Decimal.ln` are correctly rounded, so the neighbour of a result bounds the true number.
 """
 
+from __future__ import annotations
+
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import lru_cache

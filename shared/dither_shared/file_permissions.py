@@ -11,6 +11,8 @@ that the user or root made is followed, on the way to a directory. Windows has n
 file system that keeps none is used, and the caller is told.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 from collections.abc import Iterator, Sequence

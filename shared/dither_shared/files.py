@@ -1,12 +1,15 @@
 """Reading the files that a person names, which may be anything: a pipe, a device, a disk's image."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from decimal import Decimal
 from itertools import islice
 from os import PathLike
 from stat import S_ISDIR, S_ISREG
-from typing import Any
+
+from dither_shared.light_typing import Any
 
 StrPath = str | PathLike[str]
 """A path. A start does without `pathlib`, which takes as long as SQLite and JSON together."""

@@ -1,12 +1,19 @@
-"""Frozen records: the part of `dataclasses` that this project needs, for less.
+"""Frozen records: the part of `dataclasses` that this project needs, for less; and the JSON that stands for documents.
 
 The SDK is imported whenever an app starts. dataclasses, with the `inspect` that it imports and the methods that it
 compiles for each class, would take a quarter of that time; here classes share their methods. Type checkers know
 `@frozen` as they know `@dataclass(frozen=True)`.
 """
 
+from __future__ import annotations
+
+import json
 import sys
-from typing import Any, Literal, TypeVar, dataclass_transform
+from collections.abc import Callable
+from functools import cache
+
+from dither_shared.installed import load
+from dither_shared.light_typing import Any, Literal, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -112,3 +119,32 @@ _METHODS = {
     "__setattr__": _refuse_to_set,
     "__delattr__": _refuse_to_delete,
 }
+
+
+# Documents: the one byte string, and the one digest, that stand for what JSON can say.
+
+
+def canonical_json(document: object) -> bytes:
+    """Return the one byte string that stands for a document: sorted keys, no spaces, ASCII."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+
+
+def sha256(document: object) -> str:
+    """Return SHA-256, in hex, of a document's canonical JSON."""
+    digest: str = _sha256()(canonical_json(document)).hexdigest()
+    return digest
+
+
+@cache
+def _sha256() -> Callable[[bytes], Any]:
+    """Return SHA-256 by Python's own C, as `random` has it: `hashlib` loads OpenSSL, which takes as long as SQLite.
+
+    The first name is Python 3.12's and 3.13's, the second one 3.11's; neither is documented.
+    """
+    for module in ("_sha2", "_sha256", "hashlib"):
+        try:
+            found: Callable[[bytes], Any] = load(f"{module}:sha256")
+        except ImportError:
+            continue
+        return found
+    raise AssertionError("hashlib has SHA-256")

@@ -8,6 +8,8 @@ metric and the row, never its rev or plan. Multiply-shift: Dietzfelbinger, Hager
 about privacy rests on a hash: it only spreads texts over buckets.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
 
 WORD_BITS = 64
@@ -31,6 +33,6 @@ def bucket_of(number: int, factor: int, buckets: int) -> int:
 
 
 def _first_word(hashed: bytes) -> int:
-    import hashlib  # as in canonical_json.py
+    import hashlib  # as in frozen.py
 
     return int.from_bytes(hashlib.sha256(hashed).digest()[: WORD_BITS // 8], "big")

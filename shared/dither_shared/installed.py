@@ -7,10 +7,12 @@ A name that is here already is found at once. Only one that is not, or a walk ov
 that takes a few hundredths of a second, once a process, and an app whose registry names no such kind never pays it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from dither_shared.errors import ConfigurationError
+from dither_shared.light_typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -44,7 +46,7 @@ class Installed(MutableMapping[str, T]):
         self._own[name] = made
         return made
 
-    def _load(self, entry: "EntryPoint") -> T:
+    def _load(self, entry: EntryPoint) -> T:
         try:
             found: T = entry.load()
         except Exception as error:
@@ -70,7 +72,7 @@ class Installed(MutableMapping[str, T]):
     def __len__(self) -> int:
         return len({*self._own, *self._installed()})
 
-    def _installed(self) -> Mapping[str, "EntryPoint"]:
+    def _installed(self) -> Mapping[str, EntryPoint]:
         if self._others is None:
             from importlib.metadata import entry_points  # takes longer than all of ours: only where a name is unknown
 

@@ -14,14 +14,15 @@ the device is first used. A device that has not kept days since the beginning of
 is a month modulo 24, so that the list of values, and with it the plan, stays.
 """
 
+from __future__ import annotations
+
 from datetime import date
-from typing import TYPE_CHECKING, cast
 
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dither_shared.domains import Domain
-    from dither_shared.domains.number_ranges import NumberDomain
     from dither_shared.toml_tables import TomlTable
 
 DAYS_KEPT = 62
@@ -68,7 +69,7 @@ MEASURES = {
 }
 
 
-def check_kind(table: "TomlTable", kind: str) -> None:
+def check_kind(table: TomlTable, kind: str) -> None:
     """Refuse a metric that is of another kind than what it measures, before the keys of that kind are read."""
     for measure in MEASURES.values():
         if table.is_one_of("measures", (measure.name,)) and kind != measure.kind:
@@ -76,7 +77,7 @@ def check_kind(table: "TomlTable", kind: str) -> None:
 
 
 def read_measures(
-    table: "TomlTable", domain: "Domain", *, memoize: bool, charges: int, period_days: int, schedule: str
+    table: TomlTable, domain: Domain, *, memoize: bool, charges: int, period_days: int, schedule: str
 ) -> str:
     """Return the name of what a metric measures; refuse what it cannot be asked with.
 
@@ -109,7 +110,9 @@ def read_measures(
             why = f'{asks} and schedule = "early": devices would answer only when they are new'
             raise table.error("reports", f"must be more than 1 {why}")
     if measure.name == "active_days":
-        asked = cast("NumberDomain", domain)
+        from dither_shared.domains.number_ranges import NumberDomain  # loaded with every number
+
+        asked = NumberDomain.of(domain)
         if asked.edges[0] >= period_days * 10**asked.decimals:
             key = "edges" if table.has("edges") else "low"
             raise table.error(key, f"must begin below the {period_days} days of a period {asks}")

@@ -1,16 +1,17 @@
 """The plan: what a metric compiles to, and the digest that travels with every report."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 from dither_shared import domains
-from dither_shared.canonical_json import sha256
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
 from dither_shared.errors import InvalidParameter
-from dither_shared.frozen import frozen
+from dither_shared.frozen import frozen, sha256
 from dither_shared.kinds import KINDS, Kind
+from dither_shared.light_typing import Any
 from dither_shared.mechanisms import Mechanism
 
 DIGEST_CHARACTERS = 16
@@ -92,7 +93,7 @@ class Plan:
         return {"once_a_day": True} if self.once_a_day else {}
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Plan":
+    def from_document(cls, document: Mapping[str, Any]) -> Plan:
         """Make the plan of a stored document, as written by `to_document`."""
         if document["kind"] not in KINDS:
             raise InvalidParameter(f"the kind must be one of {', '.join(KINDS)}, got {document['kind']!r}")

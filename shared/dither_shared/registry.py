@@ -5,6 +5,8 @@ everything that does not depend on today's date; a mistake names the file, the m
 came. `shared/registry.md` lists the keys.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -12,25 +14,24 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
 
-from dither_shared.canonical_json import sha256
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.domains import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter, refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.files import BYTE_ORDER_MARK, StrPath, parse_toml, read_text
-from dither_shared.frozen import frozen
+from dither_shared.frozen import frozen, sha256
 from dither_shared.installed import load
 from dither_shared.kinds import KINDS, Answer, Asked, Kind, PublicColumn
-from dither_shared.kinds.kind import CANDIDATES_MAX
-from dither_shared.kinds.noise import read_epsilon, read_memoize
+from dither_shared.kinds.kind import CANDIDATES_MAX, read_epsilon, read_memoize
+from dither_shared.light_typing import TYPE_CHECKING, Any, Final
 from dither_shared.mechanisms import DEVICES, Mechanism
 from dither_shared.plan import Plan
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
     from dither_shared.accounting.poisoning import Worth
+    from dither_shared.kinds.precision import KindPrecision
     from dither_shared.precision import Told
     from dither_shared.releases import Publishing
     from dither_shared.toml_tables import Mistakes, TomlTable, ValueList
@@ -90,7 +91,7 @@ class Metric:
     owners: tuple[str, ...]
     sensitivity: str
     expires: date
-    publishing: "Publishing | None" = None
+    publishing: Publishing | None = None
     """How its totals are published; None where they are not, and in a registry that is compiled: no device asks."""
     measures: str = ""
     """The measure of its own use that the device answers with (`measures`); "" where the app records the answer."""
@@ -120,24 +121,30 @@ class Metric:
         return self.cells.mechanism
 
     @property
+    def _precision(self) -> KindPrecision[Any]:
+        from dither_shared.kinds.precision import precision_of  # dither-aggregator's: no device asks
+
+        return precision_of(self.kind)
+
+    @property
     def noise_variance(self) -> Fraction:
         """The variance of an estimated share of zero, times n."""
-        return self.kind.noise_variance(self.cells)
+        return self._precision.noise_variance(self.cells)
 
     def std_errors(self, n: int) -> Mapping[str, float]:
         """Return those of what n reports tell besides shares, in the unit of a number: about, and for planning."""
-        return self.kind.std_errors(self.asked, n)
+        return self._precision.std_errors(self.asked, n)
 
-    def tells(self, n: int) -> "Told":
+    def tells(self, n: int) -> Told:
         """Return the least that n reports tell of what the kind asks for: for planning."""
         from dither_shared.precision import DETECTABLE, Told, detectable_share
 
-        return self.kind.tells(self.asked, n) or Told(DETECTABLE, detectable_share(self, self.d, n))
+        return self._precision.tells(self.asked, n) or Told(DETECTABLE, detectable_share(self, self.d, n))
 
     @property
-    def poisoning(self) -> "Sequence[Worth]":
+    def poisoning(self) -> Sequence[Worth]:
         """The worth of a made-up report in each estimate."""
-        return self.kind.poisoning(self.asked.domain, self.cells)
+        return self._precision.poisoning(self.asked.domain, self.cells)
 
     @property
     def unit(self) -> str:
@@ -251,7 +258,7 @@ class Registry:
     """The delta at which that holds; None where it holds for certain, and where it is compiled."""
 
     @classmethod
-    def load(cls, path: StrPath) -> "Registry":
+    def load(cls, path: StrPath) -> Registry:
         """Read a registry, in TOML or compiled.
 
         Raises RegistryError with the file, the metric, the key and what was needed; for one that is compiled, with the
@@ -273,7 +280,7 @@ class Registry:
         return cls.parse(text, source, os.path.dirname(source))
 
     @classmethod
-    def parse(cls, text: str, source: str = "metrics.toml", directory: StrPath | None = None) -> "Registry":
+    def parse(cls, text: str, source: str = "metrics.toml", directory: StrPath | None = None) -> Registry:
         """Read a registry from its text. Files that it names are looked for in `directory`, and refused without one."""
         try:
             data = parse_toml(text)
@@ -310,7 +317,7 @@ class Registry:
         return cls._of_toml(data, text, "metrics.toml", directory).metrics[metric]
 
     @classmethod
-    def _of_toml(cls, data: dict[str, Any], text: str, source: str, directory: str | None) -> "Registry":
+    def _of_toml(cls, data: dict[str, Any], text: str, source: str, directory: str | None) -> Registry:
         from dither_shared.toml_tables import MISTAKES_MAX, Mistakes, TomlTable  # not for one that is compiled
 
         mistakes = Mistakes()
@@ -341,7 +348,7 @@ class Registry:
         return registry
 
     @property
-    def published(self) -> "Mapping[str, Publishing]":
+    def published(self) -> Mapping[str, Publishing]:
         """How totals are published, by metric; of those that are."""
         return {name: metric.publishing for name, metric in self.metrics.items() if metric.publishing}
 
@@ -404,7 +411,7 @@ def utc_today() -> date:
     return datetime.now(UTC).date()
 
 
-def _read_head(head: "TomlTable") -> dict[str, Any]:
+def _read_head(head: TomlTable) -> dict[str, Any]:
     """Return all that a registry says of the whole app."""
     read = {
         "app": head.name("app"),
@@ -423,7 +430,7 @@ def _read_head(head: "TomlTable") -> dict[str, Any]:
     return read
 
 
-def _read_public(head: "TomlTable") -> PublicColumn | None:
+def _read_public(head: TomlTable) -> PublicColumn | None:
     if not head.has("public"):
         return None
     inner = head.table("public")
@@ -437,7 +444,7 @@ def _read_public(head: "TomlTable") -> PublicColumn | None:
     return PublicColumn(names[0], values)
 
 
-def _read_lists(document: "TomlTable", directory: str | None) -> "Mapping[str, ValueList]":
+def _read_lists(document: TomlTable, directory: str | None) -> Mapping[str, ValueList]:
     """Return the lists [values.NAME], which any other list may name in its place."""
     if not document.has("values"):
         return {}
@@ -461,7 +468,7 @@ def _looked_for() -> str:
 
 
 def _read_metric(
-    name: str, table: "TomlTable", directory: str | None, public: PublicColumn | None, mistakes: "Mistakes"
+    name: str, table: TomlTable, directory: str | None, public: PublicColumn | None, mistakes: Mistakes
 ) -> Metric | None:
     """Return a metric; None, and its mistakes noted, where its kind's own keys make none."""
     table.check_metric_name(name, RESERVED_NAMES)
@@ -521,7 +528,7 @@ def _releases_are_there() -> bool:
     return find_spec("dither_shared.releases") is not None
 
 
-def _read_publishing(table: "TomlTable", kind: Kind[Any, Answer], asked: Asked | None) -> "Publishing | None":
+def _read_publishing(table: TomlTable, kind: Kind[Any, Answer], asked: Asked | None) -> Publishing | None:
     if not _releases_are_there():
         _ = [table.has(key) for key in PUBLISHED]  # or they would be keys that nobody knows
         return None
@@ -530,7 +537,7 @@ def _read_publishing(table: "TomlTable", kind: Kind[Any, Answer], asked: Asked |
     return read_publishing(table, kind, asked)
 
 
-def _beside(kind: Kind[Any, Answer], asked: Asked, public: PublicColumn, table: "TomlTable", presence: str) -> Asked:
+def _beside(kind: Kind[Any, Answer], asked: Asked, public: PublicColumn, table: TomlTable, presence: str) -> Asked:
     if presence == "hidden":
         raise table.error("presence", f'must be "public" beside the public column {public.name}')
     try:

@@ -48,6 +48,7 @@ from dither_shared.domains import TypedTexts
 from dither_shared.errors import refusal_of
 from dither_shared.exact import MICRO, from_micro, to_micro
 from dither_shared.frozen import frozen
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import PGR, PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
 
@@ -130,11 +131,11 @@ def unpublished(kind: "Kind[Any, Answer]", asked: "Asked") -> str:
             f"cannot be said of {asked.cells.name}: a report is many bits, and all of them could be one device's, so "
             f"the noise would hide the totals; name another mechanism, or memoize a text by a hash"
         )
-    if refused := kind.unpublished(asked):
+    if refused := precision_of(kind).unpublished(asked):
         return refused
     if kind.searched:  # no more than NAMES_MAX texts are named
         return ""
-    if (counts := counts_of(asked.cells, kind.released_names(asked))) > COUNTS_MAX:
+    if (counts := counts_of(asked.cells, precision_of(kind).released_names(asked))) > COUNTS_MAX:
         return f"cannot be said of more than {COUNTS_MAX:,} counts, got {counts:,}"
     return ""
 
@@ -452,7 +453,7 @@ def noise_of(registry: Any, name: str) -> ReleaseNoise:
 def _laws_of(registry: Any, name: str) -> tuple[ReleaseNoise, ...]:
     metric, publishing = registry.metrics[name], registry.published[name]
     reports = reports_in(WINDOW_DAYS[publishing.window], memoized=metric.memoized, reports=metric.charges)
-    names = metric.kind.released_names(metric.asked)
+    names = precision_of(metric.kind).released_names(metric.asked)
     return ReleaseNoise.laws(metric.plan, publishing.micro, reports, names, registry.publish_delta)
 
 
@@ -535,11 +536,11 @@ def widened(metric: Any, noise: ReleaseNoise, n: int) -> tuple[float, float]:
     cells: Cells = metric.cells
     kind: Kind[Any, Answer] = metric.kind
     if not metric.memoized:
-        return kind.widened(cells, noise, n)
+        return precision_of(kind).widened(cells, noise, n)
     repeats, memo = max(1, noise.reports // metric.period_days), PureMechanism.of(cells.mechanism)
     assert isinstance(memo, MemoizedPure)  # others are refused: `unpublished`
     alike = 1 + (repeats - 1) * float(memo.permanent.noise_variance / memo.noise_variance)
-    least, most = (sqrt(1 + (wider**2 - 1) / alike) for wider in kind.widened(cells, noise, n * repeats))
+    least, most = (sqrt(1 + (wider**2 - 1) / alike) for wider in precision_of(kind).widened(cells, noise, n * repeats))
     return least, most
 
 

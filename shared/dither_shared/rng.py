@@ -5,6 +5,8 @@ it. Nothing here knows where random bits come from: the device passes `secrets.r
 generator or one that enumerates every outcome, and a memo is drawn from the bits of a keyed function.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from dither_shared.frozen import frozen

@@ -4,10 +4,12 @@ Anybody may upload, so a word that the totals name may be meant for whoever read
 escapes, for the eye, which a direction turned round deceives, or for a spreadsheet, which runs formulas.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from dither_shared.light_typing import Any
 from dither_shared.text_normalization import is_visible as is_visible
 from dither_shared.text_normalization import visible as visible
 

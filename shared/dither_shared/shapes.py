@@ -11,15 +11,17 @@ checked and packed a column at once.
 A start writes and reads no bit string, so base64 is loaded when one is.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from operator import lt
-from typing import Any
 
 from dither_shared.errors import DitherError
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import Any
 
 
 class BadReport(DitherError, ValueError):

@@ -13,6 +13,8 @@ another rev or schedule, or the values in another order.
 Devices hold back what was not agreed to; `dither metrics diff` says it before a release.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from datetime import date
@@ -63,7 +65,7 @@ class Terms:
     """The measure of its own use that the device answers with; "" where the app records the answer."""
 
     @classmethod
-    def of(cls, metric: Metric) -> "Terms":
+    def of(cls, metric: Metric) -> Terms:
         """Return a metric's terms."""
         return cls(
             question=metric.question,
@@ -87,13 +89,13 @@ class Terms:
         """Whether a repeated answer costs nothing more."""
         return self.permanent > 0
 
-    def asks(self, agreed: "Terms | None") -> list[str]:
+    def asks(self, agreed: Terms | None) -> list[str]:
         """Return what of these terms goes beyond those that were agreed to, a phrase each; nothing if nothing does."""
         if agreed is None:
             return [f"it is new, and may cost {_shown(self.lifetime)}"]
         return [*self._replaces(agreed), *self._raises(agreed), *self._extends(agreed)]
 
-    def _replaces(self, agreed: "Terms") -> Iterator[str]:
+    def _replaces(self, agreed: Terms) -> Iterator[str]:
         if self.question != agreed.question:
             yield f'its question becomes "{self.question}"'
         if self.kind != agreed.kind:
@@ -107,7 +109,7 @@ class Terms:
         if self.memoized and not agreed.memoized:
             yield "its fresh answers become memoized ones, whose noise is a lasting mark"
 
-    def _raises(self, agreed: "Terms") -> Iterator[str]:
+    def _raises(self, agreed: Terms) -> Iterator[str]:
         if SENSITIVITIES.index(self.sensitivity) > SENSITIVITIES.index(agreed.sensitivity):
             yield f"its sensitivity rises from {agreed.sensitivity} to {self.sensitivity}"
         for epsilon, now, before in (
@@ -121,7 +123,7 @@ class Terms:
             charges = "different answers" if self.memoized else "reports"
             yield f"its number of {charges} rises from {agreed.charges} to {self.charges}"
 
-    def _extends(self, agreed: "Terms") -> Iterator[str]:
+    def _extends(self, agreed: Terms) -> Iterator[str]:
         if self.period_days < agreed.period_days:
             yield f"its period shortens from {agreed.period_days}d to {self.period_days}d"
         if date.fromisoformat(self.expires) > date.fromisoformat(agreed.expires):
@@ -145,7 +147,7 @@ class Terms:
         return {key: value for key, value in as_dict(self).items() if key != "measures" or value}
 
     @classmethod
-    def from_json(cls, text: str) -> "Terms":
+    def from_json(cls, text: str) -> Terms:
         """Read what `to_json` wrote."""
         return cls(**json.loads(text))
 
@@ -161,16 +163,16 @@ class DeviceTerms:
     linkable: bool = False
 
     @classmethod
-    def of(cls, registry: Registry) -> "DeviceTerms":
+    def of(cls, registry: Registry) -> DeviceTerms:
         """Return a registry's terms."""
         return cls(to_micro(registry.device_epsilon), _ten_thousandths(registry.linked), registry.linkable)
 
-    def asks(self, agreed: "DeviceTerms") -> list[str]:
+    def asks(self, agreed: DeviceTerms) -> list[str]:
         """Return what goes beyond the terms that were agreed to, a phrase each."""
         rise = f"the device's epsilon rises from {_shown(agreed.epsilon)} to {_shown(self.epsilon)}"
         return [*([rise] if self.epsilon > agreed.epsilon else []), *self.links(agreed)]
 
-    def links(self, agreed: "DeviceTerms") -> list[str]:
+    def links(self, agreed: DeviceTerms) -> list[str]:
         """Return whether more of a person's reports can be joined than was agreed to."""
         if self.linked > agreed.linked + LINKED_RISE_MAX:
             return [f"with all metrics together, {_links(self.linked, agreed.linked)}"]

@@ -5,6 +5,8 @@ the Python that runs make of it: it is a character of its own that joins no othe
 composed as in Unicode 14, since no later version changes that (Unicode Standard Annex 15, section 3).
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
 from functools import cache

@@ -1,5 +1,7 @@
 """Reading a TOML table key by key, so that every mistake names its place, what was needed and what came."""
 
+from __future__ import annotations
+
 import keyword
 import os
 import re
@@ -10,13 +12,13 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial, wraps
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
 
 from dither_shared.errors import InvalidParameter, RegistryError, refusal_of
 from dither_shared.exact import EPSILON_MAX, EPSILON_MIN, MICRO
 from dither_shared.files import BYTE_ORDER_MARK, line_of_item, read_text
 from dither_shared.frozen import frozen
 from dither_shared.installed import load
+from dither_shared.light_typing import Any, TypeVar, cast
 from dither_shared.text_normalization import ends_or_controls, normal, unseen
 
 METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -110,7 +112,7 @@ def _or_else(stand_in: Callable[..., object]) -> Callable[[Reader], Reader]:
 
     def decorate(read: Reader) -> Reader:
         @wraps(read)
-        def noting(table: "TomlTable", key: str, *args: Any, **kwargs: Any) -> object:
+        def noting(table: TomlTable, key: str, *args: Any, **kwargs: Any) -> object:
             try:
                 return read(table, key, *args, **kwargs)
             except RegistryError as error:
@@ -215,7 +217,7 @@ class TomlTable:
             hint = "; it belongs to [registry]"
         raise self.error(key, f"is not a key of this table{hint}")
 
-    def table(self, key: str) -> "TomlTable":
+    def table(self, key: str) -> TomlTable:
         """Return a table within this one."""
         value, where = self._get(key), f"{self._where}.{key}" if self._where else key
         if not isinstance(value, dict):
@@ -224,7 +226,7 @@ class TomlTable:
         inner.named = self.named
         return inner
 
-    def tables(self, key: str, most: int) -> dict[str, "TomlTable"]:
+    def tables(self, key: str, most: int) -> dict[str, TomlTable]:
         """Return the tables [key.NAME], of which there is at least one."""
         inner = self.table(key)
         if not 1 <= len(inner._data) <= most:

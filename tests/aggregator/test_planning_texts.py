@@ -131,7 +131,7 @@ def test_the_lines_compile_to_the_cells_that_are_shown(question: TextQuestion, t
     metric = compiled(planned, tmp_path)
     assert metric.cells == planned.cells
     assert metric.epsilon == planned.epsilon
-    assert planned.figures["noise_floor"] == pytest.approx(float(metric.kind.noise_variance(metric.cells) / N) ** 0.5)
+    assert planned.figures["noise_floor"] == pytest.approx(float(metric.noise_variance / N) ** 0.5)
 
 
 def test_what_the_registry_refuses_is_not_planned() -> None:

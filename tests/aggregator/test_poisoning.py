@@ -20,6 +20,7 @@ from dither_aggregator.counting.supports import hyperplane
 from dither_aggregator.store import StoredPlan, Tally
 from dither_shared.accounting.poisoning import Worth, of_support
 from dither_shared.domains import Coded, Hashed
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import RAPPOR, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.precision import critical_share
@@ -107,14 +108,14 @@ def test_the_mean_alone() -> None:
     tally = draw_numbers(one.plan, np.full(65, 1 / 65), 2_000, np.random.default_rng(2))
     size = one.plan.mechanism.shape.size
     found = weights(one, value(one, "mean"), tally, [0], [[symbol] for symbol in range(0, size, 16)])
-    (worth,) = one.plan.kind.poisoning(one.plan.domain, one.plan.cells)
+    (worth,) = precision_of(one.plan.kind).poisoning(one.plan.domain, one.plan.cells)
     check([w / 10 for w in found], worth)
 
 
 def test_a_memoized_number() -> None:
     one = stored_number("edges = [0, 1, 3, 10, 20]", memo="2")
     tally = draw_numbers(one.plan, np.array([0.1, 0.2, 0.3, 0.3, 0.1]), 20_000, np.random.default_rng(3))
-    mean, above = one.plan.kind.poisoning(one.plan.domain, one.plan.cells)
+    mean, above = precision_of(one.plan.kind).poisoning(one.plan.domain, one.plan.cells)
     (name,) = [row.value for row in estimate(one, DAY, tally).rows if row.value.startswith("above a point of 10")]
     check(weights(one, value(one, name), tally, [3], [[0], [1]]), above)
     everywhere = tally

@@ -33,7 +33,7 @@ from dither_aggregator.store.sqlite import FILE_NAME
 from dither_aggregator.web.charts.scale import precise
 from dither_aggregator.web.pages.snapshot import _agrees
 from dither_aggregator.web.query_parameters import LongList
-from dither_shared.canonical_json import canonical_json
+from dither_shared.frozen import canonical_json
 from dither_shared.registry import Registry
 from dither_shared.safe_output import visible
 from tests.support.aggregators import aggregator, operators_app, sqlite_store

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dither.commands.metrics.compiling import document_of
-from dither_shared.canonical_json import canonical_json
+from dither_shared.frozen import canonical_json
 from dither_shared.registry import Registry
 from tests.benchmarks.peers import HERE, PeerUnavailable
 from tests.support.servers import Reply, accepted, scripted

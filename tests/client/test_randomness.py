@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from dither.randomness import SYSTEM, jitter
+from dither.app_process import SYSTEM, jitter
 
 
 def test_bits_are_the_systems_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ import jsonschema_rs  # in no time, where jsonschema takes two seconds to import
 import pytest
 
 from dither.commands.metrics.compiling import document_of
-from dither_shared.canonical_json import canonical_json, sha256
 from dither_shared.compiled import FORMAT, read
 from dither_shared.errors import RegistryError
 from dither_shared.files import ITEMS_MAX, KEYS_MAX
+from dither_shared.frozen import canonical_json, sha256
 from dither_shared.registry import REGISTRY_BYTES_MAX, Registry
 from dither_shared.terms import DeviceTerms, Terms
 from tests.pinned.comparing import load

@@ -13,6 +13,7 @@ import pytest
 from dither_shared.accounting.composition import of_zcdp, tail_of_zcdp
 from dither_shared.compiled import to_document
 from dither_shared.errors import RegistryError
+from dither_shared.kinds.precision import precision_of
 from dither_shared.registry import Registry
 from dither_shared.releases import (
     IN_A_YEAR,
@@ -175,7 +176,7 @@ def test_the_better_law_is_taken() -> None:
     few, many = (text_registry(names=names) for names in (("a",), LONG))
     for asked, gaussian in ((few, False), (many, True)):
         metric = asked.metrics["color"]
-        names = metric.kind.released_names(metric.asked)
+        names = precision_of(metric.kind).released_names(metric.asked)
         without, with_it = (ReleaseNoise.of(metric.plan, 1_000_000, 3, names, delta) for delta in (None, DELTA))
         assert not without.rho
         assert bool(with_it.rho) == gaussian
@@ -260,7 +261,7 @@ def test_a_check_says_what_a_year_would_cost_by_the_other_law() -> None:
     costs = [Loss.of(law, 53).at(DELTA) / 1e6 for law in (laplace, gaussian)]
     assert f"color alone cost {costs[0]:.3g} with Laplace noise" in note
     assert f"with Gaussian noise they would cost {costs[1]:.3g}, and" in note
-    wider, _ = plan.kind.widened(plan.cells, gaussian, 20_000)
+    wider, _ = precision_of(plan.kind).widened(plan.cells, gaussian, 20_000)
     assert f"standard errors be {wider:.2f} times as wide" in note
 
 

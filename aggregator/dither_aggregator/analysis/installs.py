@@ -31,6 +31,7 @@ from dither_shared.accounting.odds import percent_exactly, sure
 from dither_shared.errors import DitherError
 from dither_shared.exact import exp_of_micro
 from dither_shared.frozen import frozen
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import DETECTABLE, SIDES, Told, percent
 from dither_shared.registry import Metric
@@ -284,7 +285,7 @@ def _shown(metric: Metric, installs: Installs, quiet_days: int, days: int) -> Sh
     n = int(reports * _effective(metric, repeats))
     if not n:
         return Shown(days, reports, None)
-    told, short = metric.tells(n), metric.kind.reports_min(metric.asked) * repeats / reports
+    told, short = metric.tells(n), precision_of(metric.kind).reports_min(metric.asked) * repeats / reports
     return Shown(
         days,
         reports,

@@ -40,6 +40,7 @@ from dither_shared.kinds import KINDS, PublicColumn, TableKind, TextKind
 from dither_shared.kinds.choices import TICKS_MAX
 from dither_shared.kinds.kind import CANDIDATES_MAX
 from dither_shared.kinds.listed import VALUES_MAX
+from dither_shared.kinds.precision import precision_of
 from dither_shared.kinds.table import FRESH
 from dither_shared.kinds.words import EPSILON_WORDS_MAX, WordsKind
 from dither_shared.kinds.words_precision import signal_needed, verification_line
@@ -541,7 +542,7 @@ class TextQuestion(Question):
         kind = KINDS[self.kind]
         assert isinstance(kind, TextKind)
         cells = kind.fresh_cells(epsilon, self.layout) if isinstance(kind, WordsKind) else kind.fresh_cells(epsilon)
-        floor, points = sqrt(kind.noise_variance(cells)), PureMechanism.of(cells.mechanism_of(0))
+        floor, points = sqrt(precision_of(kind).noise_variance(cells)), PureMechanism.of(cells.mechanism_of(0))
         if self.kind == WORDS:
             every = sqrt(points.noise_variance)
             return _Texts(self, cells, floor, verification_line() * floor, signal_needed(self.layout) * every)

@@ -33,6 +33,7 @@ from dither_shared.kinds import NumberKind
 from dither_shared.kinds.edges import BUCKETS_MAX
 from dither_shared.kinds.number import COHORTS_MAX, MEMO_ANSWERS
 from dither_shared.kinds.number_precision import share_error, std_errors
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import MemoizedTwoLevel
 from dither_shared.precision import MEANS_MIN, NUMBERS_MIN, SIDES
 
@@ -132,7 +133,7 @@ class _Numbers(Design["NumberQuestion"]):
         """The most reports with which the share of those with a number is unsure; about, where fewer tell nothing."""
         if self.question.all_numbers:
             return 0.0
-        by_points = float(SURE_OF_NUMBERS**2 * NumberKind().noise_variance(self.cells))
+        by_points = float(SURE_OF_NUMBERS**2 * precision_of(NumberKind()).noise_variance(self.cells))
         return by_points if by_points < self.question.n_min else (SURE_OF_NUMBERS * share_error(*self.ranges[0])) ** 2
 
 

@@ -40,7 +40,7 @@ from dither_aggregator.analysis.reading_cache import refuse_slow
 from dither_aggregator.store import Store, StoredPlan, StoreError, Tally
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.records import HEAD_BYTES, Final, add_plain, plain_counts
-from dither_shared.canonical_json import canonical_json
+from dither_shared.frozen import canonical_json
 from dither_shared.plan import Plan
 
 FORMAT = 1

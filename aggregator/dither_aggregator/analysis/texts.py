@@ -29,7 +29,7 @@ from dither_shared.bloom import DIGEST_BYTES, bloom_digests
 from dither_shared.domains import Hashed, TextDomain
 from dither_shared.errors import InvalidParameter
 from dither_shared.hashing import bucket_of
-from dither_shared.kinds.text import memo_of
+from dither_shared.kinds.precision import memo_of
 from dither_shared.mechanisms import PGR, RAPPOR, Mechanism, PureMechanism
 from dither_shared.plan import Plan
 from dither_shared.precision import ALPHA

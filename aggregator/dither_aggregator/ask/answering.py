@@ -66,6 +66,7 @@ from dither_aggregator.store.document_kinds import ValueGroup
 from dither_shared.domains import Buckets, Columns, Domain
 from dither_shared.domains.number_ranges import NumberDomain
 from dither_shared.kinds.kind import Asked as KindAsked
+from dither_shared.kinds.precision import precision_of
 from dither_shared.plan import Plan
 
 WINDOW_DAYS_MAX = 366
@@ -799,11 +800,13 @@ class Asking:
         """Return the term of a text that nobody has, if pages would tell it."""
         assert self.suppose
         bare = self.bare(at, self.suppose(stored).n)
-        least = stored.plan.kind.reports_min(KindAsked(stored.plan.domain, stored.plan.cells))
+        least = precision_of(stored.plan.kind).reports_min(KindAsked(stored.plan.domain, stored.plan.cells))
         if bare.devices < least:
             raise Untold(f"{least:,} devices are needed", bare)
         own = bare.devices if stored.plan.cells.memoized else bare.n
-        far = Guard("single", alpha).z * sqrt(stored.plan.kind.noise_variance(stored.plan.cells) / max(own, 1))
+        far = Guard("single", alpha).z * sqrt(
+            precision_of(stored.plan.kind).noise_variance(stored.plan.cells) / max(own, 1)
+        )
         return replace(bare, below=far, above=far)
 
     def _ratio(self, part: WeightedSum, whole: WeightedSum, window: Window | None, guard: Guard) -> Term:

@@ -22,6 +22,7 @@ from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells, one_cell
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import MICRO, exp_of_micro, from_micro
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import DEVICES, PureMechanism, choose
 from dither_shared.precision import critical_share, detectable_share, noise_floor
 from dither_shared.registry import Metric, Registry
@@ -158,7 +159,7 @@ def _passed_over(metric: Metric) -> dict[str, object] | None:
     return {
         "mechanism": cells.name,
         "bits_per_report": cells.report_bits,
-        "std_error_at_1e6": sqrt(metric.kind.noise_variance(cells) / REPORTS),
+        "std_error_at_1e6": sqrt(precision_of(metric.kind).noise_variance(cells) / REPORTS),
         f"linked_of_{DEVICES}": linked_share((cells,)),
     }
 
@@ -223,7 +224,7 @@ def _print_choices(metrics: list[Metric]) -> None:
 
 
 def _in_words(metric: Metric, cells: Cells) -> str:
-    error = sqrt(metric.kind.noise_variance(cells) / REPORTS)
+    error = sqrt(precision_of(metric.kind).noise_variance(cells) / REPORTS)
     linked = hundredths(linked_share((cells,)))
     return f"{cells.name}, std error {error:.4%}, {cells.report_bits} bits, R({DEVICES}) {linked}"
 

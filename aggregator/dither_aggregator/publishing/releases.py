@@ -46,6 +46,7 @@ from dither_aggregator.store.release_ledger import (
 )
 from dither_shared.domains import Columns, NumberDomain
 from dither_shared.exact import digits, to_micro
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry
 from dither_shared.releases import ReleaseNoise, last_window, name_of, reports_in, window_of
@@ -160,7 +161,11 @@ def _publish(store: Store, stored: StoredPlan, registry: Registry) -> None:
         return
     _check_loaded(asked, stored)
     days = (last - first).days + 1
-    metric, names, reports = stored.plan.metric, asked.kind.released_names(asked.asked), device_reports(stored, days)
+    metric, names, reports = (
+        stored.plan.metric,
+        precision_of(asked.kind).released_names(asked.asked),
+        device_reports(stored, days),
+    )
     noise = ReleaseNoise.of(stored.plan, publishing.micro, reports, names, delta)
     entry = Release(
         metric,

@@ -49,6 +49,7 @@ from dither_shared.accounting.odds import EVEN, percent_above, sure
 from dither_shared.domains import OTHER, Columns, NumberDomain
 from dither_shared.errors import ConfigurationError
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.registry import Metric, Registry
 from dither_shared.releases import YEAR_DAYS, Publishing, has_supports, losses_within, micro_year, name_of, scientific
@@ -221,7 +222,7 @@ def _facts_of(metric: Metric, publishing: Publishing, plans: Sequence[StoredPlan
         "values": list(metric.values),
         "domain": _domain(metric),
         "edges": _edges(metric),
-        "names": list(metric.kind.released_names(metric.asked)),
+        "names": list(precision_of(metric.kind).released_names(metric.asked)),
         "ticks": (PureMechanism.of(metric.mechanism).ticks or 0) if metric.kind.several else 0,
         "mechanism": metric.cells.name,
         "memoized": metric.memoized,

@@ -17,9 +17,9 @@ from typing import Any, Self
 from dither_aggregator.store.document_kinds import Document
 from dither_aggregator.store.records import StoreError
 from dither_shared.accounting.composition import of_zcdp
-from dither_shared.canonical_json import canonical_json
 from dither_shared.domains import TypedTexts
 from dither_shared.exact import MICRO, from_micro
+from dither_shared.frozen import canonical_json
 from dither_shared.plan import Plan
 from dither_shared.releases import (
     COUNTS_MAX,

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+from dither.app_process import SYSTEM
 from dither.auditing.bounds import least_share, least_share_of_paired, paired_interval, share_interval
 from dither.auditing.plans import NOTHING as SILENCE
 from dither.auditing.plans import inputs_of
 from dither.auditing.spreading import Spread, in_turn
-from dither.randomness import SYSTEM
 from dither_shared.accounting.odds import sure
 from dither_shared.exact import exp_of_micro
 from dither_shared.frozen import frozen

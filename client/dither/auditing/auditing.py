@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import inf, log
 
+from dither.app_process import SYSTEM
 from dither.auditing.black_box import EVENTS, Tested, log_of, tested
 from dither.auditing.bounds import Expected, expected_share, least_share, least_share_of_paired, share_p_value
 from dither.auditing.claims import Claim, Never, Repetition
 from dither.auditing.exactness import Exactly, exactly
 from dither.auditing.spreading import Spread, in_turn
-from dither.randomness import SYSTEM
 from dither_shared.frozen import frozen
 from dither_shared.rng import Rng
 

@@ -1,5 +1,7 @@
 """The commands for an app's registry and its devices' files; all others come with the aggregator's package."""
 
+from __future__ import annotations
+
 import argparse
 import importlib
 from types import ModuleType

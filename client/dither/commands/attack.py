@@ -7,13 +7,13 @@ import random
 from importlib.resources import files
 from pathlib import Path
 
+from dither.app_process import SYSTEM
 from dither.attacking.attacks import ATTACKS, attack, broken
 from dither.attacking.guessing import can_be_read
 from dither.attacking.page import page
 from dither.attacking.tables import document, table
 from dither.attacking.trials import Trial
 from dither.auditing.spreading import in_turn, over_cores
-from dither.randomness import SYSTEM
 from dither.writing.output import check_writable, progress, speak_utf8, write
 from dither.writing.page import to_html
 from dither_shared.errors import ConfigurationError

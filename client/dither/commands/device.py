@@ -1,5 +1,7 @@
 """`dither device`: look at a device's file, see its budget, make it forget."""
 
+from __future__ import annotations
+
 import argparse
 import json
 from collections.abc import Iterator
@@ -8,12 +10,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+from dither.app_process import SYSTEM
 from dither.device.agreement import EVERYTHING, Agreement, Refusals, agreed_metrics
 from dither.device.file import DeviceFile
 from dither.device.outbox import Outbox, SendSchedule
 from dither.device.recording import REASONS, SILENT_DAYS, Budget, Days, Silence, SkipReasons
 from dither.device.schema import FILE_NAME, DeviceUnusable
-from dither.randomness import SYSTEM
 from dither.starting import default_data_dir
 from dither.status import day_of
 from dither_shared.errors import DitherError

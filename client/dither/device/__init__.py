@@ -10,6 +10,8 @@ Each table has one object that writes it: `Agreement`, `Budget`, `Days`, `DaysOf
 They are told what they need, and reason about nothing else; `SkipReasons` asks them all why a metric is silent.
 """
 
+from __future__ import annotations
+
 import math
 import sqlite3
 import time
@@ -87,8 +89,8 @@ class Device:
         rng: Rng,
         clock: Callable[[], float] = time.time,
         *,
-        goes_on: "Device | None" = None,
-        follows: "Device | None" = None,
+        goes_on: Device | None = None,
+        follows: Device | None = None,
     ) -> None:
         """Make the parts. `goes_on` is a device in memory whose state goes on, as a file's does at another start.
 

@@ -12,6 +12,8 @@ A refusal that could not be written into the file, as on a full disk, is an empt
 most file systems. The next process that uses the device first writes the refusal into its file.
 """
 
+from __future__ import annotations
+
 import os
 from contextlib import suppress
 from datetime import date
@@ -160,7 +162,7 @@ class Agreement:
     """The agreement in a device's file: the table of that name, and some of the state."""
 
     def __init__(
-        self, file: DeviceFile, registry: Registry, refusals: Refusals, before: "Agreement | None" = None
+        self, file: DeviceFile, registry: Registry, refusals: Refusals, before: Agreement | None = None
     ) -> None:
         """Make it. `before` is another device's, whose terms are known if they are of the same registry."""
         self._file = file

@@ -8,6 +8,8 @@ SQLite waits by itself, whatever it was told: for ten seconds where locks cannot
 takes. Nothing can call it back, so a thread of ours enters it for the app's calls, which can so stop waiting.
 """
 
+from __future__ import annotations
+
 import _thread
 import atexit
 import os
@@ -21,10 +23,10 @@ from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
 from math import inf
 from time import monotonic
-from typing import Any, TypeVar
 from weakref import WeakSet
 
-from dither import fork_handlers
+from dither import app_process
+from dither.app_process import WARNING, say
 from dither.device.schema import (
     FILE_NAME,
     OPEN_WAIT_S,
@@ -37,9 +39,9 @@ from dither.device.schema import (
     empty,
     version_of,
 )
-from dither.logger import WARNING, say
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath
+from dither_shared.light_typing import Any, TypeVar
 
 DAY_S = 86_400
 WAIT_S = 0.25
@@ -79,7 +81,7 @@ class DeviceFile:
         self._create = create
         self._lock = threading.RLock()  # so that a call from a signal handler is refused, not stuck
         self._beside_lock = threading.Lock()
-        self._fork_locks = fork_handlers.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
+        self._fork_locks = app_process.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
         self._calls = 0  # of the thread that has the lock: within one another if a signal handler calls
         self._probe = probe_of_process()  # until a forked child has used SQLite
         self._process = os.getpid()
@@ -106,7 +108,7 @@ class DeviceFile:
         self.noted: Counter[str] = Counter()
         """Counts since the last transaction that wrote; the next one keeps them."""
         self._noting: dict[str, int] = {}  # of it, what the present transaction keeps
-        fork_handlers.files.add(self)
+        app_process.files.add(self)
         _open_files.add(self)
 
     # Transactions.
@@ -461,7 +463,7 @@ class DeviceFile:
             self._close()
         finally:
             self._give(lock)
-        fork_handlers.files.discard(self)
+        app_process.files.discard(self)
         _open_files.discard(self)
 
     def _close(self) -> None:
@@ -478,7 +480,7 @@ class DeviceFile:
         if sentinel is not None:
             sentinel.close()
 
-    def _take(self, wait_s: float) -> fork_handlers.Lock:
+    def _take(self, wait_s: float) -> app_process.Lock:
         """Take the lock and return it, for `_give`. Plain calls: each answer that is recorded comes by here."""
         if self._process != os.getpid():  # a fork that Python did not hear of
             self.after_fork_in_child()
@@ -488,10 +490,10 @@ class DeviceFile:
         self._calls += 1
         return lock
 
-    def _give(self, lock: fork_handlers.Lock) -> None:
+    def _give(self, lock: app_process.Lock) -> None:
         if lock is self._lock:
             self._calls -= 1
-            if not self._calls and self.directory and fork_handlers.comes_untold():
+            if not self._calls and self.directory and app_process.comes_untold():
                 self._close()
         lock.release()
 
@@ -551,7 +553,7 @@ class DeviceFile:
         """Start anew, or without a device where the connection is the parent's."""
         self._lock = threading.RLock()
         self._beside_lock = threading.Lock()
-        self._fork_locks = fork_handlers.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
+        self._fork_locks = app_process.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
         self._calls = 0
         self._probe = Probe()
         self._process = os.getpid()
@@ -569,7 +571,7 @@ class DeviceFile:
             self._lock = threading.RLock()
         if self._beside_lock.acquire(timeout=FORK_WAIT_S):
             self._beside_lock = threading.Lock()
-        self._fork_locks = fork_handlers.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
+        self._fork_locks = app_process.Locks(FORK_WAIT_S, self._lock, self._beside_lock)
 
 
 def _not_open(*_: object) -> sqlite3.Cursor:
@@ -588,7 +590,7 @@ def _kind_of(error: Exception) -> type[DeviceUnusable]:
     return DeviceDamaged if isinstance(error, sqlite3.DatabaseError) else DeviceUnusable
 
 
-_open_files: "WeakSet[DeviceFile]" = WeakSet()
+_open_files: WeakSet[DeviceFile] = WeakSet()
 
 
 def _keep_all_forever() -> None:

@@ -4,6 +4,8 @@ A step never refreshes a budget: what was spent stays spent, and what the next v
 with all that was reserved for it.
 """
 
+from __future__ import annotations
+
 import json
 import sqlite3
 from collections.abc import Callable

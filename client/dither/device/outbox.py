@@ -11,6 +11,8 @@ from then on the next waits for another day.
 restarts, and none depends on an answer to a metric whose presence is hidden.
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Callable, Mapping

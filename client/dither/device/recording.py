@@ -5,17 +5,19 @@ In the order in which an answer asks: on which day (`Days`), at what cost (`Budg
 memo its class, depends on the answer.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterable
 from datetime import date
 from enum import Enum, StrEnum
-from typing import Protocol
 
 from dither.device.agreement import Agreement, Asked
 from dither.device.file import DAY_S, DeviceFile
 from dither_shared.cells import DEVICE_CELLS_MAX
 from dither_shared.exact import to_micro
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import Protocol
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng, keyed_rng
 from dither_shared.wire import SYMBOL_DIGITS
@@ -363,12 +365,12 @@ class Budget:
         )
         return 0 if paid else charge
 
-    def commitments(self) -> "Commitments":
+    def commitments(self) -> Commitments:
         """Return what the device is committed to."""
         sql = "SELECT name, reserved FROM metric WHERE name IN (SELECT metric FROM class)"
         return Commitments(self._committed(), dict(self._file.execute(sql).fetchall()))
 
-    def affords(self, commitments: "Commitments", metric: str, charge: int, key: str | None) -> bool:
+    def affords(self, commitments: Commitments, metric: str, charge: int, key: str | None) -> bool:
         """Tell whether a report may be built into an upload, beside what the device is committed to.
 
         Every report was recorded within its metric's reservation, and is refused if it no longer is: this is where the

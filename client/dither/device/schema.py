@@ -1,5 +1,7 @@
 """The tables of a device's file, and how it is made, brought to this version, and opened."""
 
+from __future__ import annotations
+
 import os
 import re
 import sqlite3
@@ -7,7 +9,7 @@ import time
 from contextlib import closing
 from functools import cache
 
-from dither.logger import WARNING, say
+from dither.app_process import WARNING, say
 from dither_shared import file_permissions
 from dither_shared.errors import DitherError
 from dither_shared.files import StrPath

@@ -12,6 +12,8 @@ asked of the first use goes by the file's first day, if that is earlier, until e
 about the period before gets no answer until all its days were kept.
 """
 
+from __future__ import annotations
+
 from datetime import date
 
 from dither.device.file import DeviceFile
@@ -36,7 +38,7 @@ class Used:
     days: int
     """Bit k says whether the device was used k days before the latest."""
 
-    def on(self, today: int) -> "Used":
+    def on(self, today: int) -> Used:
         """Return the days of use with today among them, which nothing is after."""
         ahead = today - self.latest
         days = self.days << min(ahead, DAYS_KEPT) if ahead >= 0 else self.days >> -ahead

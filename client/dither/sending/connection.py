@@ -5,6 +5,8 @@ These are all the names here that their libraries do not document: a pool's `Con
 `http.client` reads an answer. Tried with requests 2.32.2 and 2.34.2, urllib3 1.26.17 and 2.8.0.
 """
 
+from __future__ import annotations
+
 import io
 import os
 import socket
@@ -14,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from dither.sending.route import Route, check_authorities
+from dither_shared.light_typing import Any
 
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
@@ -170,7 +172,7 @@ class _Exchange:
             raise _Refused(error) from error
 
 
-_exchange: "ContextVar[_Exchange]" = ContextVar("_exchange")
+_exchange: ContextVar[_Exchange] = ContextVar("_exchange")
 """The exchange that a thread is in, gevent's too."""
 
 

@@ -1,13 +1,15 @@
 """The way to the aggregator: its address, a proxy, the authorities whose certificates are trusted."""
 
+from __future__ import annotations
+
 import os
 from os import PathLike
-from typing import TYPE_CHECKING
 
 from dither_shared.errors import ConfigurationError
 from dither_shared.file_permissions import absolute
 from dither_shared.files import StrPath
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.wire import PATH
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def _is_plain(endpoint: str) -> bool:
     return scheme == "http" and host in ("127.0.0.1", "localhost")
 
 
-def split_endpoint(endpoint: str) -> "SplitResult":
+def split_endpoint(endpoint: str) -> SplitResult:
     """Return the parts of an aggregator's address; raise ConfigurationError for one that cannot be."""
     from urllib.parse import urlsplit
 

@@ -1,5 +1,7 @@
 """One HTTP request of an upload, and what its answer means."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -9,13 +11,12 @@ from datetime import UTC, datetime
 from enum import Enum
 from math import inf
 from os import PathLike
-from typing import TYPE_CHECKING, Protocol
 
-from dither.fork_handlers import IMPORTING
-from dither.logger import INFO, say
+from dither.app_process import IMPORTING, INFO, say
 from dither.sending.route import find_route
 from dither_shared.errors import ConfigurationError
 from dither_shared.frozen import frozen, replaced
+from dither_shared.light_typing import TYPE_CHECKING, Protocol
 from dither_shared.wire import GROUPS_MAX, PROBLEM_PREFIX, REASONS
 
 if TYPE_CHECKING:

@@ -8,6 +8,8 @@ its own, beside the device's: closing any descriptor of the database would take 
 system without locks a lease in the device's file stands in, which ends after two minutes.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import sqlite3
@@ -19,13 +21,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from enum import Enum
 from math import inf
 
-from dither import fork_handlers
+from dither import app_process
+from dither.app_process import DEBUG, WARNING, jitter, say
 from dither.device import DAY_S, ERASE_AGAIN_S, BuiltUpload, Device, DeviceFault, DeviceUnusable, Look
 from dither.device.file import DURABLE_WAIT_S, WAIT_S, left_s, within
 from dither.device.outbox import NO_ANSWER_YET
 from dither.device.schema import SENDER_NAME
-from dither.logger import DEBUG, WARNING, say
-from dither.randomness import jitter
 from dither.sending.transport import Answer, Outcome, Transport
 from dither.status import CLOSED
 from dither_shared.errors import DitherError
@@ -267,7 +268,7 @@ class SenderLock:
         self._path = f"{device.directory}/{SENDER_NAME}" if device.directory else ""
         self._descriptor = -1
         self._leased = False
-        fork_handlers.files.add(self)
+        app_process.files.add(self)
 
     def take(self) -> bool:
         """Take the lock and return True, or False if somebody else has it.
@@ -416,7 +417,7 @@ class Uploader:
         self._unmeasured = 0  # answers that were taken since the log was measured
         self.wakes = False
         """Whether a fork has ended the thread, or none could be started: the next call should start it."""
-        fork_handlers.senders.add(self)
+        app_process.senders.add(self)
 
     # Requests of the app.
 
@@ -528,7 +529,7 @@ class Uploader:
         if free:
             changed.notify_all()
             changed.release()
-        fork_handlers.senders.discard(self)
+        app_process.senders.discard(self)
 
     def _tidy_soon(self) -> None:
         """Have the log written into the file: by the thread, or beside it while it waits for a server's answer."""
@@ -550,7 +551,7 @@ class Uploader:
     def _start_thread(self) -> bool:
         """Start the thread, or let the one there is look again; return False where none can be started now."""
         ended = self._situation.closed or (self._situation.stopped and not self._situation.hidden)
-        if self._thread is None and not (ended or self._forks or fork_handlers.comes_untold()):
+        if self._thread is None and not (ended or self._forks or app_process.comes_untold()):
             thread = threading.Thread(target=self._run, name="dither-uploader", daemon=True)
             try:
                 thread.start()  # it waits for the lock that we hold

@@ -3,6 +3,8 @@
 It counts what it accepts and keeps no report. Other than the real one it forgets no id and takes no chunked body.
 """
 
+from __future__ import annotations
+
 import json
 import threading
 import time

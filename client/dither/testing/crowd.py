@@ -1,5 +1,7 @@
 """A crowd: simulated devices that answer one metric through the SDK, and what comes back out of their reports."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Iterator, Sequence
 from decimal import Decimal

@@ -1,5 +1,7 @@
 """An HTTP server on this machine's loopback, for tests: a function replies to each request."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable

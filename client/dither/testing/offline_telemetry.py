@@ -1,5 +1,7 @@
 """The telemetry object of a test: a device in memory, a clock that the test moves, nothing that leaves by itself."""
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -62,7 +64,7 @@ class TelemetryForTests(Telemetry):
     `consent` counts where the app says nothing else.
     """
 
-    _session: "_InMemory"
+    _session: _InMemory
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class TelemetryForTests(Telemetry):
             Settings(without_waiting(registry), transport or NoNetwork(), None, consent, strict=True, clock=self._clock)
         )
 
-    def _new_session(self, settings: Settings) -> "_InMemory":
+    def _new_session(self, settings: Settings) -> _InMemory:
         return _InMemory(settings, self._note)
 
     def recorded(self) -> list[Recorded]:
@@ -97,7 +99,7 @@ class TelemetryForTests(Telemetry):
 
     # Starting again, as an app does that closes its telemetry or that runs twice in a test.
 
-    def _start_again(self, settings: Settings) -> "TelemetryForTests":
+    def _start_again(self, settings: Settings) -> TelemetryForTests:
         """Return this object for what the app asks of `start`: open, and silent if it says that nobody agreed."""
         consent = self._consent if settings.consent is None else settings.consent
         self._session.reopen(replaced(self._settings, consent=consent, public=settings.public))

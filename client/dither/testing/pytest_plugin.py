@@ -3,6 +3,8 @@
 PYTEST_DONT_REWRITE: nothing is asserted here, so it may be imported beforehand.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,5 +1,7 @@
 """The output of a page or a stub: a file, or stdout. Both are UTF-8, whatever the locale says."""
 
+from __future__ import annotations
+
 import io
 import sys
 from pathlib import Path

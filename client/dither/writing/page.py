@@ -1,5 +1,7 @@
 """A page of headings, paragraphs and facts, as HTML or as Markdown. Its texts may hold anything: both escape."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass
 from html import escape

@@ -17,6 +17,8 @@ where a group holds equally likely symbols. It is what many reports come to; a f
 are drawn independently, and u is their tuple: masses and probabilities multiply.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache

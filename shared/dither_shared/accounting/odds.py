@@ -16,6 +16,8 @@ their epsilons; any number of reports of one memoized answer together enter with
 `accounting/scenarios.py`). Kasiviswanathan, Smith 2014.
 """
 
+from __future__ import annotations
+
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, isqrt

@@ -1,12 +1,13 @@
 """Domains: the answers that a plan tells apart. Every other answer is "other"."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from dither_shared.domains.domain import NONE, OTHER, Domain
-from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX, Values
+from collections.abc import Callable, Mapping
+
+from dither_shared.domains.domain import NONE, OTHER, VALUE_CHARACTERS_MAX, Domain, Values
 from dither_shared.errors import InvalidParameter
 from dither_shared.installed import Installed, load
+from dither_shared.light_typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dither_shared.domains.coded_words import Coded
@@ -38,7 +39,7 @@ __all__ = [
 _PLACES = {
     name: f"{__name__}.{module}:{name}"
     for name, module in {
-        "Values": "listed_values", "Verbatim": "hashed_texts", "Hashed": "hashed_texts", "Coded": "coded_words",
+        "Values": "domain", "Verbatim": "hashed_texts", "Hashed": "hashed_texts", "Coded": "coded_words",
         "Buckets": "number_ranges", "Range": "number_ranges", "Thresholds": "number_ranges", "Columns": "columns",
         "NumberDomain": "number_ranges", "TextDomain": "hashed_texts", "TypedTexts": "hashed_texts",
     }.items()

@@ -1,10 +1,12 @@
 """Texts by their code, of which each report tells a part: for words that the totals name by themselves."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import cached_property
 
+from dither_shared.domains.domain import VALUE_CHARACTERS_MAX
 from dither_shared.domains.hashed_texts import UNTEXTS, Read, TypedTexts
-from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.text_normalization import JOINERS, folded, normal, unseen

@@ -9,11 +9,12 @@ An answer that was read has one integer a column: a symbol or, of a number that 
 2^64 and SCALE + 1 for "other". The answer of a device with nothing to report is empty.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from dither_shared.domains.domain import NONE, OTHER, Domain
-from dither_shared.domains.listed_values import Values
+from dither_shared.domains.domain import NONE, OTHER, Domain, Values
 from dither_shared.domains.number_ranges import Buckets, Range
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen

@@ -1,9 +1,10 @@
 """Texts that nobody lists: told apart as they are, or by buckets of a public hash."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 
-from dither_shared.domains.domain import NONE, OTHER, Domain
-from dither_shared.domains.listed_values import VALUE_CHARACTERS_MAX
+from dither_shared.domains.domain import NONE, OTHER, VALUE_CHARACTERS_MAX, Domain
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import as_dict, frozen
 from dither_shared.hashing import bucket_of, multiplier, number_of

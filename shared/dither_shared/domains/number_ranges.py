@@ -8,6 +8,8 @@ numerator and a denominator, which is 0 for the two infinities, and are compared
     thresholds    in which step between edges it lies, and where in it: a device compares it with one threshold
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from bisect import bisect_right
 from decimal import Decimal

@@ -1,9 +1,10 @@
 """The kinds of metrics, by name: one file each. All other code asks a kind what it asks for."""
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
 from dither_shared.installed import Installed, load
 from dither_shared.kinds.kind import Answer, Asked, Kind, Offer, PublicColumn
+from dither_shared.light_typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dither_shared.kinds.choice import ChoiceKind

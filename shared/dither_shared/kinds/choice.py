@@ -1,10 +1,11 @@
 """A choice: one of several listed values."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
 from dither_shared.domains import NONE, OTHER
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed, read_list
+from dither_shared.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dither_shared.toml_tables import TomlTable
@@ -20,7 +21,7 @@ class ChoiceKind(Listed):
     types_values = True
     published = True
 
-    def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         if table.has("cohorts") or table.is_one_of("measures", ("first_month",)):
             return (*_read_cohorts(table), OTHER, *unlisted)
         return (*read_list(table, "values", directory, (OTHER, *unlisted)), OTHER, *unlisted)
@@ -30,7 +31,7 @@ class ChoiceKind(Listed):
         return offered("One of", asked)
 
 
-def _read_cohorts(table: "TomlTable") -> tuple[str, ...]:
+def _read_cohorts(table: TomlTable) -> tuple[str, ...]:
     """Return the values of a metric that measures the month of first use."""
     from dither_shared.measures import COHORTS, cohorts  # most registries have none
 

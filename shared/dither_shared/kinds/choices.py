@@ -1,10 +1,11 @@
 """Choices: several of the listed values at once."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
 from dither_shared.domains import Values
 from dither_shared.kinds.choice import ChoiceKind, offered
 from dither_shared.kinds.kind import Asked, Offer
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ values = ["first", "second", "third", "fourth"]
 ticks_max = 2  # of an answer with more those listed first count: values listed last then read too low"""
     several = True
 
-    def _ticks(self, table: "TomlTable", d: int) -> int:
+    def _ticks(self, table: TomlTable, d: int) -> int:
         return table.integer("ticks_max", 2, min(d, TICKS_MAX))
 
     def takes(self, answer: object, domain: Values) -> bool:

@@ -4,12 +4,14 @@ Edges are whole numbers of steps, 10^decimals a unit. They are listed, or made o
 every machine makes the same.
 """
 
+from __future__ import annotations
+
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from dither_shared.domains.number_ranges import DECIMALS_MAX, EDGE_MAX
 from dither_shared.exact import digits
+from dither_shared.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dither_shared.toml_tables import TomlTable
@@ -24,7 +26,7 @@ _NEAR = Decimal("1e-40")
 """A power that should be a whole number, to 80 digits, lies within this of it."""
 
 
-def read_ends(table: "TomlTable") -> tuple[tuple[int, ...], int]:
+def read_ends(table: TomlTable) -> tuple[tuple[int, ...], int]:
     """Return low and high, in steps, and the decimals of a unit."""
     for key in ("edges", "buckets", "scale"):
         if table.has(key):
@@ -32,7 +34,7 @@ def read_ends(table: "TomlTable") -> tuple[tuple[int, ...], int]:
     return _made(table, buckets=1, scale="linear")
 
 
-def read_edges(table: "TomlTable", buckets: int | None = None) -> tuple[tuple[int, ...], int]:
+def read_edges(table: TomlTable, buckets: int | None = None) -> tuple[tuple[int, ...], int]:
     """Return the edges, in steps, and the decimals of a unit; `buckets` is the default of that key."""
     if not table.has("edges"):
         number = table.integer("buckets", 2, BUCKETS_MAX, default=buckets)
@@ -46,7 +48,7 @@ def read_edges(table: "TomlTable", buckets: int | None = None) -> tuple[tuple[in
     return edges, table.integer("decimals", 0, DECIMALS_MAX, default=0)
 
 
-def _made(table: "TomlTable", buckets: int, scale: str) -> tuple[tuple[int, ...], int]:
+def _made(table: TomlTable, buckets: int, scale: str) -> tuple[tuple[int, ...], int]:
     """Return edges between low and high, with the fewest decimals that place them well unless these are given."""
     low, high = (table.decimal(key, EDGE_MAX, DECIMALS_MAX) for key in ("low", "high"))
     if high <= low:

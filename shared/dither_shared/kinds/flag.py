@@ -1,15 +1,13 @@
 """A flag: yes or no."""
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from dither_shared.cells import Cells
 from dither_shared.domains import Values
-from dither_shared.frozen import replaced
 from dither_shared.kinds.kind import Asked, Offer
 from dither_shared.kinds.listed import Listed
+from dither_shared.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
     from dither_shared.toml_tables import TomlTable
 
 NO, YES = 0, 1
@@ -26,7 +24,7 @@ class FlagKind(Listed):
     published = True
     estimand = "one share"
 
-    def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         return ("no", "yes", *unlisted)
 
     def takes(self, answer: object, domain: Values) -> bool:
@@ -49,10 +47,6 @@ class FlagKind(Listed):
     def nothing(self, domain: Values) -> tuple[int, ...]:
         """Return the value "none", the last one."""
         return (len(domain.values) - 1,)
-
-    def poisoning(self, domain: Values, cells: Cells) -> "tuple[Worth, ...]":
-        """Return that of the share of yes, which is told by itself: nothing stands out beside it."""
-        return tuple(replaced(worth, stands_out=False) for worth in super().poisoning(domain, cells))
 
     def offer(self, asked: Asked) -> Offer:
         """Return the two answers."""

@@ -1,20 +1,18 @@
 """A kind of metric: the keys of its table, how an answer is read, and the words that people are told of both."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from fractions import Fraction
-from math import log, sqrt
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from decimal import Decimal
 
 from dither_shared.cells import Cells
 from dither_shared.domains import Domain
+from dither_shared.exact import EPSILON_MAX
 from dither_shared.frozen import frozen
-from dither_shared.mechanisms import PureMechanism
+from dither_shared.light_typing import TYPE_CHECKING, Generic, TypeVar
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
-    from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
 D = TypeVar("D", bound=Domain)
@@ -26,9 +24,6 @@ CANDIDATES_MAX = 100_000
 """The most texts that are looked for at once."""
 EXAMPLES = 64
 """Texts to try where nobody lists any."""
-TAILS = (log(20) / sqrt(2) / 1.959964) ** 2
-"""How much more the variance of one Laplace number counts in an interval of 95 % than that of a normal one, which ends
-sooner: 1.17."""
 
 
 @frozen
@@ -65,25 +60,6 @@ class Offer:
     listed: tuple[str, ...] = ()
     noun: str = "value"
     after: tuple[str, ...] = ()
-
-
-class CountNoise(Protocol):
-    """The noise that a release adds to each count (`releases.ReleaseNoise`), as far as planning asks."""
-
-    @property
-    def variance(self) -> float:
-        """The variance on one count."""
-
-    def wider(self, mechanism: PureMechanism, n: int, share: float = 0.0) -> float:
-        """Return by what factor it makes the standard error of a value of such a share larger, of n reports."""
-
-    def wider_even(self, counts: int, n: int) -> float:
-        """Return the same of n reports that are spread evenly over so many counts."""
-
-
-def with_tails(wider: float) -> float:
-    """Return the factor by which noise makes errors larger whose tails count as well."""
-    return sqrt(1 + TAILS * (wider**2 - 1))
 
 
 class Kind(ABC, Generic[D, A]):
@@ -124,7 +100,7 @@ class Kind(ABC, Generic[D, A]):
         """The reading of its tallies: "shares" of listed values, "texts" among candidates, "words", and so on."""
 
     @abstractmethod
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the kind's own keys of a table; files that they name are looked for in `directory`.
 
         `metric` is the metric's name, and `hidden` whether a device may have nothing to say.
@@ -170,47 +146,6 @@ class Kind(ABC, Generic[D, A]):
         """
 
     @abstractmethod
-    def noise_variance(self, cells: Cells) -> Fraction:
-        """Return the variance of an estimated share of zero, times n, of all cells' reports together."""
-
-    def poisoning(self, domain: D, cells: Cells) -> "tuple[Worth, ...]":
-        """Return what a made-up report is worth in what is read, the first of these in what is read first."""
-        from dither_shared.accounting.poisoning import HONEST  # only for people and the aggregator
-
-        return (HONEST,)
-
-    def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
-        """Return the standard errors of what n reports tell besides shares, by its name: about, and for planning."""
-        return {}
-
-    def tells(self, asked: Asked, n: int) -> "Told | None":
-        """Return the least that n >= 1 reports tell, by the normal law; None where that is the detectable share."""
-        return None
-
-    def unpublished(self, asked: Asked) -> str:
-        """Return why its totals are not published, as the end of a sentence about `publish`; "" where they are."""
-        return "" if self.published else f'cannot be said of kind "{self.name}" yet'
-
-    def released_names(self, asked: Asked) -> tuple[str, ...]:
-        """Return the texts of which a release has the supports; nothing where it has all counts of a tally."""
-        return ()
-
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-        """Return by what factor the noise of a release makes standard errors of n reports larger: the least, the most.
-
-        They are for planning. Both are that of a rare value, for shares.
-        """
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        most = max(
-            noise.wider(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts
-        )
-        return most, most
-
-    def reports_min(self, asked: Asked) -> int:
-        """Return how many reports tell anything: of devices that are all different, where these repeat memos."""
-        return 1
-
-    @abstractmethod
     def names(self, read: A, domain: D) -> tuple[str, ...]:
         """Return what an answer that was read holds, in words: values, or its text."""
 
@@ -224,3 +159,30 @@ class Kind(ABC, Generic[D, A]):
             f"{chr(ord('a') + number % 26)}{number}" for number in range(EXAMPLES)
         ]
         return [listed[0], listed[-1], *listed[1:-1]] if len(listed) > 1 else listed
+
+
+# The keys of a metric's table that say how much noise its answers get, whatever its kind.
+
+
+def read_epsilon(table: TomlTable, most: Decimal = EPSILON_MAX) -> Decimal:
+    """Return the epsilon of a report, at most so much."""
+    return table.epsilon("epsilon", most)
+
+
+def read_memoize(table: TomlTable) -> bool:
+    """Tell whether answers are memoized."""
+    return table.boolean("memoize", default=False)
+
+
+def read_permanent(table: TomlTable, epsilon: Decimal) -> Decimal:
+    """Return epsilon_permanent, which is above the epsilon of a report."""
+    permanent = table.epsilon("epsilon_permanent")
+    if permanent <= epsilon:
+        raise table.error("epsilon_permanent", f"must be above epsilon, {epsilon}, got {permanent}")
+    return permanent
+
+
+FRESH_ONLY = {"reports": "must be left out where answers are memoized: repeating one costs nothing more"}
+MEMOIZED_ONLY = dict.fromkeys(
+    ("epsilon_permanent", "answers"), "is for memoized answers: add memoize = true and leave reports out"
+)

@@ -1,20 +1,18 @@
 """Listed values: reading lists, and choosing a mechanism for them."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
-from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from dither_shared.cells import Cells, one_cell
 from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Values
 from dither_shared.errors import InvalidParameter
-from dither_shared.frozen import replaced
-from dither_shared.kinds.kind import Asked, Kind
-from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.kinds.kind import FRESH_ONLY, MEMOIZED_ONLY, Asked, Kind, read_epsilon, read_memoize, read_permanent
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
     from dither_shared.toml_tables import TomlTable
 
 VALUES_MAX = 65_535
@@ -25,19 +23,19 @@ class Listed(Kind[Values, tuple[int, ...]]):
 
     estimand = "shares"
 
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the values, and the mechanism or what chooses it."""
         values = self._values(table, directory, (NONE,) if hidden else ())
         return Asked(Values(values), one_cell(self._mechanism(table, len(values))))
 
     @abstractmethod
-    def _values(self, table: "TomlTable", directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
+    def _values(self, table: TomlTable, directory: str | None, unlisted: tuple[str, ...]) -> tuple[str, ...]:
         """Return all values, with those that come `unlisted` at the end."""
 
-    def _ticks(self, table: "TomlTable", d: int) -> int | None:
+    def _ticks(self, table: TomlTable, d: int) -> int | None:
         """Return the most values of one answer, of d; None for exactly one."""
 
-    def _mechanism(self, table: "TomlTable", d: int) -> PureMechanism:
+    def _mechanism(self, table: TomlTable, d: int) -> PureMechanism:
         """Return the named mechanism, or the automatic choice."""
         from dither_shared.mechanisms import choose, serving  # not for a registry that is compiled
 
@@ -78,21 +76,9 @@ class Listed(Kind[Values, tuple[int, ...]]):
         """Return the class that the mechanism makes of the values."""
         return PureMechanism.of(cells.mechanism_of(cell)).class_of(read)
 
-    def noise_variance(self, cells: Cells) -> Fraction:
-        """Return that of a value which nobody has."""
-        return PureMechanism.of(cells.mechanism).noise_variance
-
-    def poisoning(self, domain: Values, cells: Cells) -> "tuple[Worth, ...]":
-        """Return that of a value's share: whatever the mechanism, some reports support the value and some do not."""
-        from dither_shared.accounting.poisoning import of_support  # only for people and the aggregator
-
-        mechanism = PureMechanism.of(cells.mechanism)
-        worth = of_support("a value", mechanism.p, mechanism.q)
-        return (replaced(worth, at_once=mechanism.supported[1], stands_out=True),)
-
 
 def read_list(
-    table: "TomlTable", key: str, directory: str | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
+    table: TomlTable, key: str, directory: str | None, unlisted: tuple[str, ...], most: int = VALUES_MAX
 ) -> tuple[str, ...]:
     """Return the listed values. Those that are `unlisted` come to the list by themselves."""
     reserved = {value: UNLISTED[value] for value in unlisted}

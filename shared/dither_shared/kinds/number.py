@@ -11,25 +11,31 @@ Which cells a plan has depends on what is asked:
                               threshold within that step, as a flag in two stages
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
-from math import sqrt
 from operator import index
-from typing import TYPE_CHECKING, Any
 
 from dither_shared.cells import DEVICE, Cells, Part, one_cell
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Placed, Range, Thresholds
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import TAILS, Asked, CountNoise, Kind, Offer, with_tails
-from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
+from dither_shared.kinds.kind import (
+    FRESH_ONLY,
+    MEMOIZED_ONLY,
+    Asked,
+    Kind,
+    Offer,
+    read_epsilon,
+    read_memoize,
+    read_permanent,
+)
+from dither_shared.light_typing import TYPE_CHECKING, Any
 from dither_shared.mechanisms import GRR, MemoizedTwoLevel, PureMechanism, SquareWave
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
-    from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
 MEAN, ALL = ("mean",), ("mean", "quantiles", "shape")
@@ -70,7 +76,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
     estimand = "numbers"
     rounds = True
 
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the unit, the edges or what makes them, and what is asked."""
         unit = table.text("unit", 20)
         epsilon, memoize = read_epsilon(table), read_memoize(table)
@@ -86,7 +92,7 @@ class NumberKind(Kind[NumberDomain, Placed]):
         domain = Range(*read_ends(table), unit) if mean_alone else Buckets(*read_edges(table), unit)
         return Asked(domain, self.cells_for(domain, epsilon, hidden=hidden))
 
-    def _memoized(self, table: "TomlTable", unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
+    def _memoized(self, table: TomlTable, unit: str, epsilon: Decimal, *, mean_alone: bool) -> Asked:
         if mean_alone:
             raise table.error("asks", "must be left out where a number is memoized: its one bit shows all there is")
         permanent = read_permanent(table, epsilon)
@@ -147,58 +153,6 @@ class NumberKind(Kind[NumberDomain, Placed]):
         if not cells.several:
             return mechanism.class_of([Range.round(read, mechanism.d, rng)])
         return mechanism.class_of(read)
-
-    def noise_variance(self, cells: Cells) -> Fraction:
-        """Return that of a bucket by the points alone, or of a step by its cohort: at most so much."""
-        from dither_shared.kinds.number_precision import mean_variance  # only for planning
-
-        *_, last = cells.parts
-        if isinstance(last.mechanism, SquareWave):
-            return Fraction(mean_variance(cells))
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        return PureMechanism.of(last.mechanism).noise_variance * weights / last.weight
-
-    def poisoning(self, domain: NumberDomain, cells: Cells) -> "tuple[Worth, ...]":
-        """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known."""
-        from dither_shared.kinds.number_precision import worths  # only for planning
-
-        return worths(domain, cells)
-
-    def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
-        """Return those of mean and median of n reports, in the unit, of numbers that are spread evenly."""
-        from dither_shared.kinds.number_precision import std_errors
-
-        return std_errors(NumberDomain.of(asked.domain), asked.cells, n)
-
-    def tells(self, asked: Asked, n: int) -> "Told":
-        """Return how wide the mean's or, where that is less, the median's interval is: the same one for every n."""
-        from dither_shared.kinds.number_precision import told_best
-
-        return told_best(NumberDomain.of(asked.domain), asked.cells, n)
-
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-        """Return that of numbers that are spread evenly, and of ones of which nearly all lie in one place.
-
-        The latter has the tails of the noise in it, which errors of numbers allow for.
-        """
-        if isinstance(cells.parts[-1].mechanism, SquareWave):
-            from dither_shared.kinds.number_precision import mean_moved  # only for planning
-
-            even, most = (mean_moved(cells, at_an_end=at_an_end) / n for at_an_end in (False, True))
-            return sqrt(1 + noise.variance * even), sqrt(1 + TAILS * noise.variance * most)
-        weights = sum(part.cells * part.weight for part in cells.parts)
-        each = [(part.mechanism, max(1, n * part.weight // weights)) for part in cells.parts]
-        evenly = [noise.wider_even(mechanism.shape.size, reports) for mechanism, reports in each]
-        rarely = [
-            noise.wider(mechanism, reports) for mechanism, reports in each if isinstance(mechanism, PureMechanism)
-        ]
-        return min(evenly), with_tails(max(evenly + rarely))
-
-    def reports_min(self, asked: Asked) -> int:
-        """Return that of a mean, or of quantiles, too."""
-        from dither_shared.precision import MEANS_MIN, NUMBERS_MIN
-
-        return MEANS_MIN if isinstance(asked.domain, Range) else NUMBERS_MIN
 
     def offer(self, asked: Asked) -> Offer:
         """Return how finely the number is told."""
@@ -277,7 +231,7 @@ def _ratio_of_decimal(answer: Decimal) -> tuple[int, int] | None:
     return answer.as_integer_ratio()
 
 
-def _asks_mean_alone(table: "TomlTable") -> bool:
+def _asks_mean_alone(table: TomlTable) -> bool:
     if not table.has("asks"):
         return False
     asks = table.texts("asks", len(ALL), max(map(len, ALL)))

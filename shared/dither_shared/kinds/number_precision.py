@@ -23,9 +23,11 @@ from operator import add, mul, sub, truediv
 from dither_shared.accounting.poisoning import HONEST, Worth, of_support
 from dither_shared.cells import Cells
 from dither_shared.domains.number_ranges import Buckets, NumberDomain, Range, Thresholds
+from dither_shared.kinds.kind import Asked
+from dither_shared.kinds.precision import TAILS, CountNoise, KindPrecision, with_tails
 from dither_shared.mechanisms import PureMechanism, SquareWave
 from dither_shared.mechanisms.two_level import TwoLevel
-from dither_shared.precision import NUMBERS_MIN, SIDES, Told
+from dither_shared.precision import MEANS_MIN, NUMBERS_MIN, SIDES, Told
 from dither_shared.rng import SCALE
 
 Floats = Sequence[float]
@@ -282,3 +284,47 @@ def _solved(information: Information, wanted: Floats, part: float) -> list[float
 def _product(a: Floats, b: Floats) -> float:
     """Return the sum of products, as far as both go."""
     return float(sum(map(mul, a, b)))
+
+
+class NumberPrecision(KindPrecision[NumberDomain]):
+    """Numbers."""
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of a bucket by the points alone, or of a step by its cohort: at most so much."""
+        *_, last = cells.parts
+        if isinstance(last.mechanism, SquareWave):
+            return Fraction(mean_variance(cells))
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        return PureMechanism.of(last.mechanism).noise_variance * weights / last.weight
+
+    def poisoning(self, domain: NumberDomain, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of the mean, as parts of the range, and of a cohort's share; of a shape no bound is known."""
+        return worths(domain, cells)
+
+    def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
+        """Return those of mean and median of n reports, in the unit, of numbers that are spread evenly."""
+        return std_errors(NumberDomain.of(asked.domain), asked.cells, n)
+
+    def tells(self, asked: Asked, n: int) -> Told:
+        """Return how wide the mean's or, where that is less, the median's interval is: the same one for every n."""
+        return told_best(NumberDomain.of(asked.domain), asked.cells, n)
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return that of numbers that are spread evenly, and of ones of which nearly all lie in one place.
+
+        The latter has the tails of the noise in it, which errors of numbers allow for.
+        """
+        if isinstance(cells.parts[-1].mechanism, SquareWave):
+            even, most = (mean_moved(cells, at_an_end=at_an_end) / n for at_an_end in (False, True))
+            return sqrt(1 + noise.variance * even), sqrt(1 + TAILS * noise.variance * most)
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        each = [(part.mechanism, max(1, n * part.weight // weights)) for part in cells.parts]
+        evenly = [noise.wider_even(mechanism.shape.size, reports) for mechanism, reports in each]
+        rarely = [
+            noise.wider(mechanism, reports) for mechanism, reports in each if isinstance(mechanism, PureMechanism)
+        ]
+        return min(evenly), with_tails(max(evenly + rarely))
+
+    def reports_min(self, asked: Asked) -> int:
+        """Return that of a mean, or of quantiles, too."""
+        return MEANS_MIN if isinstance(asked.domain, Range) else NUMBERS_MIN

@@ -10,12 +10,12 @@ since a margin of s_v cells adds up D / s_v cells of the product, and a pair get
 compared before any report. Reports are fresh: a memo for each pair would be as many memos.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
-from fractions import Fraction
 from itertools import combinations, islice
 from math import prod
-from typing import TYPE_CHECKING
 
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import (
@@ -33,15 +33,13 @@ from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
 from dither_shared.frozen import replaced
 from dither_shared.kinds.edges import read_edges, read_ends
-from dither_shared.kinds.kind import Asked, CountNoise, Kind, Offer, PublicColumn, with_tails
-from dither_shared.kinds.noise import read_epsilon
+from dither_shared.kinds.kind import Asked, Kind, Offer, PublicColumn, read_epsilon
 from dither_shared.kinds.number import ALL, MEAN, number_examples, ratio_of
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
-    from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
 COLUMN_VALUES_MAX = 1_000
@@ -65,13 +63,7 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
     rounds = True
     takes_public = True
 
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-        """Return that of a share of one half, and of a rare cell, the tails of the noise in it."""
-        weights, most = sum(part.cells * part.weight for part in cells.parts), super().widened(cells, noise, n)[1]
-        each = [(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts]
-        return min(noise.wider(mechanism, reports, 0.5) for mechanism, reports in each), with_tails(most)
-
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the columns, and choose what each report tells."""
         for key in ("memoize", "epsilon_permanent", "answers"):
             if table.has(key):
@@ -133,35 +125,6 @@ class TableKind(Kind[Columns, tuple[int, ...]]):
         """Return the symbol of the columns that the cell tells."""
         symbol = domain.symbol_of(cell % cells.each, read, rng)
         return PureMechanism.of(cells.mechanism_of(cell)).class_of([symbol])
-
-    def noise_variance(self, cells: Cells) -> Fraction:
-        """Return that of a cell of the pair with the most noise, whose reports are one of all questions'."""
-        variances = (PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
-        return cells.each * max(variances)
-
-    def poisoning(self, domain: Columns, cells: Cells) -> "tuple[Worth, ...]":
-        """Return that of a cell of two columns, of those that made-up reports move most."""
-        from dither_shared.kinds.table_precision import cell_worth  # only for planning
-
-        return (cell_worth(domain, cells),)
-
-    def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
-        """Return those of a share and of a rate that n reports tell of the pair of columns with the most noise."""
-        from dither_shared.kinds.table_precision import std_errors  # only for planning
-
-        return std_errors(Columns.of(asked.domain), asked.cells, n)
-
-    def tells(self, asked: Asked, n: int) -> "Told":
-        """Return the width of a rate's interval."""
-        from dither_shared.precision import SIDES, Told  # only for planning
-
-        return Told("width of a rate's interval", SIDES * self.std_errors(asked, n)["rate"])
-
-    def reports_min(self, asked: Asked) -> int:
-        """Return that of all questions."""
-        from dither_shared.precision import QUESTION_MIN
-
-        return QUESTION_MIN * len(Columns.of(asked.domain).questions)
 
     def names(self, read: tuple[int, ...], domain: Columns) -> tuple[str, ...]:
         """Return each column's answer."""
@@ -231,7 +194,7 @@ def _read(domain: Columns, column: int, given: Mapping[str, object]) -> int:
 # Reading the registry.
 
 
-def _read_columns(table: "TomlTable") -> dict[str, Domain]:
+def _read_columns(table: TomlTable) -> dict[str, Domain]:
     inner = table.table("columns")
     names = inner.names()
     if not COLUMNS_MIN <= len(names) <= COLUMNS_MAX:
@@ -241,7 +204,7 @@ def _read_columns(table: "TomlTable") -> dict[str, Domain]:
     return columns
 
 
-def _read_column(inner: "TomlTable", name: str) -> Domain:
+def _read_column(inner: TomlTable, name: str) -> Domain:
     """Read a list of values or the name of one, or a table with the edges or the ends of a number."""
     if not inner.is_table(name):
         reserved = {OTHER: "it is always there, for what is missing or not listed"}

@@ -22,8 +22,11 @@ from math import prod, sqrt
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
 from dither_shared.domains.columns import Columns, symbols_of
+from dither_shared.kinds.kind import Asked
+from dither_shared.kinds.precision import CountNoise, KindPrecision, with_tails
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.two_level import OneShot
+from dither_shared.precision import QUESTION_MIN, SIDES, Told
 
 GROUP, RATE = 0.1, 0.5
 
@@ -96,3 +99,34 @@ def _pair_law(mechanism: PureMechanism) -> tuple[float, float]:
     both = law.overlap * (law.share * outputs - 2) / (outputs - 2)
     neither = law.inside * both + (1 - law.inside) * law.share * (law.overlap - both) / (1 - law.share)
     return float(law.inside * law.overlap), float(neither)
+
+
+class TablePrecision(KindPrecision[Columns]):
+    """Columns that are answered together."""
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return that of a share of one half, and of a rare cell, the tails of the noise in it."""
+        weights, most = sum(part.cells * part.weight for part in cells.parts), super().widened(cells, noise, n)[1]
+        each = [(PureMechanism.of(part.mechanism), max(1, n * part.weight // weights)) for part in cells.parts]
+        return min(noise.wider(mechanism, reports, 0.5) for mechanism, reports in each), with_tails(most)
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of a cell of the pair with the most noise, whose reports are one of all questions'."""
+        variances = (PureMechanism.of(part.mechanism).noise_variance for part in cells.parts)
+        return cells.each * max(variances)
+
+    def poisoning(self, domain: Columns, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of a cell of two columns, of those that made-up reports move most."""
+        return (cell_worth(domain, cells),)
+
+    def std_errors(self, asked: Asked, n: int) -> Mapping[str, float]:
+        """Return those of a share and of a rate that n reports tell of the pair of columns with the most noise."""
+        return std_errors(Columns.of(asked.domain), asked.cells, n)
+
+    def tells(self, asked: Asked, n: int) -> Told:
+        """Return the width of a rate's interval."""
+        return Told("width of a rate's interval", SIDES * self.std_errors(asked, n)["rate"])
+
+    def reports_min(self, asked: Asked) -> int:
+        """Return that of all questions."""
+        return QUESTION_MIN * len(Columns.of(asked.domain).questions)

@@ -6,10 +6,10 @@ memoized    the text's Bloom bits in the device's cohort, by RAPPOR; or one buck
             in two stages, where fewer devices can be joined by it (`text_memo`)
 """
 
+from __future__ import annotations
+
 from decimal import Decimal
 from fractions import Fraction
-from math import sqrt
-from typing import TYPE_CHECKING
 
 from dither_shared.bloom import BITS_MAX, HASHES_MAX
 from dither_shared.cells import DEVICE, DEVICE_CELLS_MAX, Cells, Part
@@ -17,14 +17,23 @@ from dither_shared.domains import NONE, OTHER, VALUE_CHARACTERS_MAX, Hashed, Tex
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import from_micro, to_micro
-from dither_shared.kinds.kind import CANDIDATES_MAX, Asked, CountNoise, Kind, Offer
+from dither_shared.kinds.kind import (
+    CANDIDATES_MAX,
+    FRESH_ONLY,
+    MEMOIZED_ONLY,
+    Asked,
+    Kind,
+    Offer,
+    read_epsilon,
+    read_memoize,
+    read_permanent,
+)
 from dither_shared.kinds.listed import read_list
-from dither_shared.kinds.noise import FRESH_ONLY, MEMOIZED_ONLY, read_epsilon, read_memoize, read_permanent
-from dither_shared.mechanisms import RAPPOR, Mechanism, MemoizedTwoLevel, PureMechanism
+from dither_shared.light_typing import TYPE_CHECKING
+from dither_shared.mechanisms import RAPPOR, PureMechanism
 from dither_shared.rng import Rng
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
     from dither_shared.toml_tables import TomlTable
 
 ROWS = 4
@@ -44,7 +53,7 @@ class TextKind(Kind[TextDomain, Read]):
     published = True
     estimand = "texts"
 
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read the candidates, and what the noise is made of."""
         expected, cells, other = _read_memo(table) if read_memoize(table) else self._read_rows(table)
         verbatim = isinstance(cells.mechanism, RAPPOR)
@@ -59,7 +68,7 @@ class TextKind(Kind[TextDomain, Read]):
         domain = Hashed(metric, PureMechanism.of(cells.mechanism).d, hidden)
         return Asked(domain, cells, candidates, expected, other)
 
-    def _read_rows(self, table: "TomlTable") -> tuple[int, Cells, None]:
+    def _read_rows(self, table: TomlTable) -> tuple[int, Cells, None]:
         """Return the expected candidates, and rows of fresh points."""
         for key in MEMOIZED_ONLY.keys() | {"parameter_set", "parameters"}:
             if table.has(key):
@@ -100,53 +109,6 @@ class TextKind(Kind[TextDomain, Read]):
             return PureMechanism.of(mechanism).class_of([domain.bucket(read, cell)])
         return RAPPOR.of(mechanism).class_of(domain.name_of(read), cell)
 
-    def noise_variance(self, cells: Cells) -> Fraction:
-        """Return that of a text which nobody has: it is looked for in every row."""
-        mechanism = cells.mechanism
-        return (mechanism if isinstance(mechanism, RAPPOR) else PureMechanism.of(mechanism)).noise_variance
-
-    def poisoning(self, domain: TextDomain, cells: Cells) -> "tuple[Worth, ...]":
-        """Return that of a text's share.
-
-        Fresh, it is the mean of w = (S - U) / (p - q) where all rows are read: S is whether a report supports the
-        text's bucket, U which part of some buckets it does, by which the mean of all others is taken away. Which ones
-        these are depends on the counts, so no more is said of U than that it is from 0 to 1. Memoized, a text is found
-        by a regression: the reports that look like most honest ones are told by what randomizes.
-        """
-        from dither_shared.accounting.poisoning import Worth  # only for people and the aggregator
-
-        if cells.memoized:
-            up, down = memo_of(cells.mechanism).pushes
-            return (Worth("a text", up, down, known=False, stands_out=True),)
-        points = PureMechanism.of(cells.mechanism)
-        most = 1 / (points.p - points.q)
-        return (Worth("a text that all rows tell", most, most, stands_out=True),)
-
-    def unpublished(self, asked: Asked) -> str:
-        """Refuse texts without a list."""
-        if not asked.candidates:
-            return "needs candidates: the totals of a text are those of a list that the registry names"
-        return ""
-
-    def released_names(self, asked: Asked) -> tuple[str, ...]:
-        """Return the registry's candidates, and what is no text."""
-        untexts = TextDomain.of(asked.domain).untexts
-        return (*(name for name in asked.candidates if name not in untexts), *untexts)
-
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-        """Return that of a text which nobody has: it is looked for in every row, and n is counted in each as well.
-
-        For a memo it is that of its bucket in one cohort, of reports of different devices: at most, for texts that are
-        in the same bucket make its own error larger. `releases.widened` knows of repeats.
-        """
-        points = PureMechanism.of(cells.mechanism)
-        if cells.memoized:
-            wider = noise.wider(points, max(1, n // cells.count))
-            return wider, wider
-        q = float(points.q)
-        wider = sqrt(1 + noise.variance * cells.count * (1 + q**2) / (n * q * (1 - q)))
-        return wider, wider
-
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what the totals are searched for."""
         length = f"A text of at most {VALUE_CHARACTERS_MAX} characters."
@@ -159,16 +121,11 @@ class TextKind(Kind[TextDomain, Read]):
         )
 
 
-def memo_of(mechanism: Mechanism) -> RAPPOR | MemoizedTwoLevel:
-    """Return what randomizes a memoized text."""
-    return mechanism if isinstance(mechanism, RAPPOR) else MemoizedTwoLevel.of(mechanism)
-
-
-def _read_expected(table: "TomlTable") -> int:
+def _read_expected(table: TomlTable) -> int:
     return table.integer("candidates_expected", 1, CANDIDATES_MAX, default=1_000)
 
 
-def _read_memo(table: "TomlTable") -> tuple[int, Cells, Cells | None]:
+def _read_memo(table: TomlTable) -> tuple[int, Cells, Cells | None]:
     """Return the expected candidates, cohorts with a mechanism for them, and the other choice.
 
     Or 1 and RAPPOR with given parameters, for which there is no choice.
@@ -201,7 +158,7 @@ def _read_memo(table: "TomlTable") -> tuple[int, Cells, Cells | None]:
     return 1, cells, None
 
 
-def _read_parameters(table: "TomlTable") -> tuple[RAPPOR, Cells]:
+def _read_parameters(table: TomlTable) -> tuple[RAPPOR, Cells]:
     """Return RAPPOR with a published parameter set, or with sizes and probabilities of one's own; and its cohorts."""
     if table.has("parameter_set") and table.has("parameters"):
         raise table.error("parameters", "or parameter_set is needed, and not both")

@@ -10,6 +10,8 @@ Its reports have 5 or 6 bits, and an error near RAPPOR's up to an epsilon of abo
 tell the candidates apart: m cohorts make m (K - 1) equations for them.
 """
 
+from __future__ import annotations
+
 from decimal import Decimal
 from fractions import Fraction
 

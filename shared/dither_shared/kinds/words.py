@@ -6,25 +6,23 @@ sent as a point for the bucket (PGR). Groups have unequal shares of the reports:
 fresh: a memo of a hundred thousand points would be a fingerprint.
 """
 
+from __future__ import annotations
+
 from decimal import Decimal
-from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from dither_shared.cells import Cells, Part
 from dither_shared.domains import VALUE_CHARACTERS_MAX, Coded, TextDomain
 from dither_shared.domains.hashed_texts import Read
 from dither_shared.errors import InvalidParameter
-from dither_shared.kinds.kind import Asked, CountNoise, Offer
-from dither_shared.kinds.noise import read_epsilon
+from dither_shared.kinds.kind import Asked, Offer, read_epsilon
 from dither_shared.kinds.text import TextKind
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.rng import Rng
 from dither_shared.words.alphabets import ALPHABETS, load
 from dither_shared.words.groups import BUCKETS, LAYOUTS, PROPOSED, ROWS, Layout
 
 if TYPE_CHECKING:
-    from dither_shared.accounting.poisoning import Worth
-    from dither_shared.precision import Told
     from dither_shared.toml_tables import TomlTable
 
 FRESH = "must be left out of words: what is kept of a hundred thousand points would tell devices apart"
@@ -43,7 +41,7 @@ class WordsKind(TextKind):
     searched = True
     estimand = "words"
 
-    def read_table(self, table: "TomlTable", directory: str | None, *, metric: str, hidden: bool) -> Asked:
+    def read_table(self, table: TomlTable, directory: str | None, *, metric: str, hidden: bool) -> Asked:
         """Read how long the words are, and what is done to them before they are coded."""
         for keys, reason in (
             (("memoize", "epsilon_permanent", "answers"), FRESH),
@@ -74,53 +72,10 @@ class WordsKind(TextKind):
         mechanism = choose(BUCKETS, epsilon, name="pgr")
         return Cells(tuple(Part(mechanism, ROWS, weight) for weight in layout.weights))
 
-    def unpublished(self, asked: Asked) -> str:
-        """Return "": which words are looked up in a release is found in noisy counts."""
-        return ""
-
-    def released_names(self, asked: Asked) -> tuple[str, ...]:
-        """Return nothing: each release has names of its own."""
-        return ()
-
-    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-        """Return that of a text that is looked up, among as many as usual, and of the level with the fewest reports."""
-        from dither_shared.kinds.words_precision import widened  # only for planning
-
-        return widened(cells, noise, n)
-
     def class_of(self, read: Read, domain: TextDomain, cells: Cells, cell: int, rng: Rng) -> int:
         """Return the bucket of the text, or of its prefix, in a cell."""
         mechanism = PureMechanism.of(cells.mechanism_of(cell))
         return mechanism.class_of([Coded.of(domain).bucket(read, cell)])
-
-    def noise_variance(self, cells: Cells) -> Fraction:
-        """Return that of the verification group, of a text that nobody has."""
-        total = sum(part.cells * part.weight for part in cells.parts)
-        last = cells.parts[-1]
-        noise = PureMechanism.of(last.mechanism).noise_variance
-        return noise * Fraction(total, last.cells * last.weight)
-
-    def tells(self, asked: Asked, n: int) -> "Told":
-        """Return the share of a word of usual length that is named: its levels must propose it first."""
-        from dither_shared.kinds.words_precision import told_named  # only for planning
-
-        weights = tuple(part.weight for part in asked.cells.parts)
-        return told_named(Layout(Coded.of(asked.domain).levels, weights), asked.cells, n)
-
-    def poisoning(self, domain: TextDomain, cells: Cells) -> "tuple[Worth, ...]":
-        """Return that of the share of a text that is looked up: in the verification group, from all of its rows.
-
-        With B buckets it is the mean of w = (B (S - q) / (p - q) - 1) / (B - 1). To be named the text must be proposed
-        as well, by reports of the levels.
-        """
-        from dither_shared.accounting.poisoning import Worth  # only for people and the aggregator
-
-        last = cells.parts[-1]
-        share = Fraction(last.cells * last.weight, sum(part.cells * part.weight for part in cells.parts))
-        points = PureMechanism.of(last.mechanism)
-        p, q, others = points.p, points.q, points.d - 1
-        up, down = ((points.d * weight / (p - q) - sign) / others for weight, sign in ((1 - q, 1), (q, -1)))
-        return (Worth("a text", up, down, share, stands_out=True),)
 
     def offer(self, asked: Asked) -> Offer:
         """Return any text, and what is told of it."""

@@ -12,12 +12,16 @@ the share needs four times the devices.
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cache
 from math import ceil, prod, sqrt
 from statistics import NormalDist
 
+from dither_shared.accounting.poisoning import Worth
 from dither_shared.cells import Cells
-from dither_shared.kinds.kind import CountNoise
+from dither_shared.domains import Coded, TextDomain
+from dither_shared.kinds.kind import Asked
+from dither_shared.kinds.precision import CountNoise, TextPrecision
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.precision import DETECTABLE, POWER, Told
 from dither_shared.words.groups import KEPT_MAX, PROPOSED, STANDS_OUT, Layout
@@ -95,15 +99,52 @@ def searched_from(cells: Cells, noise: CountNoise) -> int:
     )
 
 
-def widened(cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
-    """Return by what factor a release makes errors larger: of a text that is looked up, and of the widest level.
+class WordsPrecision(TextPrecision):
+    """Words that are found without a list."""
 
-    A report of the verification group supports about `width` of the usual texts at most: noise is for so many counts.
-    """
-    weights = sum(part.cells * part.weight for part in cells.parts)
-    *levels, last = cells.parts
-    points = PureMechanism.of(last.mechanism)
-    q, told = float(points.q), n * last.cells * last.weight / weights
-    width = 1 + PROPOSED * q + WIDEST * sqrt(PROPOSED * q * (1 - q))
-    looked_up = sqrt(1 + width**2 * noise.variance * last.cells * (1 + q**2) / (told * q * (1 - q)))
-    return looked_up, max(noise.wider(points, max(1, n * part.weight // weights)) for part in levels)
+    def unpublished(self, asked: Asked) -> str:
+        """Return "": which words are looked up in a release is found in noisy counts."""
+        return ""
+
+    def released_names(self, asked: Asked) -> tuple[str, ...]:
+        """Return nothing: each release has names of its own."""
+        return ()
+
+    def widened(self, cells: Cells, noise: CountNoise, n: int) -> tuple[float, float]:
+        """Return that of a text that is looked up, among as many as usual, and of the level with the fewest reports.
+
+        A report of the verification group supports about `width` of the usual texts at most, and noise is for so many
+        counts.
+        """
+        weights = sum(part.cells * part.weight for part in cells.parts)
+        *levels, last = cells.parts
+        points = PureMechanism.of(last.mechanism)
+        q, told = float(points.q), n * last.cells * last.weight / weights
+        width = 1 + PROPOSED * q + WIDEST * sqrt(PROPOSED * q * (1 - q))
+        looked_up = sqrt(1 + width**2 * noise.variance * last.cells * (1 + q**2) / (told * q * (1 - q)))
+        return looked_up, max(noise.wider(points, max(1, n * part.weight // weights)) for part in levels)
+
+    def noise_variance(self, cells: Cells) -> Fraction:
+        """Return that of the verification group, of a text that nobody has."""
+        total = sum(part.cells * part.weight for part in cells.parts)
+        last = cells.parts[-1]
+        noise = PureMechanism.of(last.mechanism).noise_variance
+        return noise * Fraction(total, last.cells * last.weight)
+
+    def tells(self, asked: Asked, n: int) -> Told:
+        """Return the share of a word of usual length that is named: its levels must propose it first."""
+        weights = tuple(part.weight for part in asked.cells.parts)
+        return told_named(Layout(Coded.of(asked.domain).levels, weights), asked.cells, n)
+
+    def poisoning(self, domain: TextDomain, cells: Cells) -> tuple[Worth, ...]:
+        """Return that of the share of a text that is looked up: in the verification group, from all of its rows.
+
+        With B buckets it is the mean of w = (B (S - q) / (p - q) - 1) / (B - 1). To be named the text must be proposed
+        as well, by reports of the levels.
+        """
+        last = cells.parts[-1]
+        share = Fraction(last.cells * last.weight, sum(part.cells * part.weight for part in cells.parts))
+        points = PureMechanism.of(last.mechanism)
+        p, q, others = points.p, points.q, points.d - 1
+        up, down = ((points.d * weight / (p - q) - sign) / others for weight, sign in ((1 - q, 1), (q, -1)))
+        return (Worth("a text", up, down, share, stands_out=True),)

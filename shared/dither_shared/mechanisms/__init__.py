@@ -1,10 +1,12 @@
 """The mechanisms, by name, and the choice between them: each is loaded when it is first asked for."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.installed import load
+from dither_shared.light_typing import TYPE_CHECKING, Any
 from dither_shared.mechanisms.mechanism import DEVICES, Mechanism
 from dither_shared.mechanisms.memoized import Memoized
 from dither_shared.mechanisms.pure import MechanismRequest, PureMechanism

@@ -8,14 +8,16 @@ A memo is a fingerprint, so of memoized answers the design of least R(200) withi
 unary code's memo tells all devices apart; it is taken only where no symbol comes near its error.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import digits
+from dither_shared.light_typing import Final
 from dither_shared.mechanisms.grr import GRR
 from dither_shared.mechanisms.mechanism import DEVICES, Mechanism
 from dither_shared.mechanisms.pgr import PGR

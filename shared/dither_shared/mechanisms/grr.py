@@ -9,14 +9,16 @@ Estimate. A report supports the value it names: two levels, with sets of one rep
 d = 2 is Warner's randomized response. Warner 1965; Kairouz, Oh, Viswanath 2014; Wang et al. 2017, section 4.1.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import Self
 from dither_shared.mechanisms.pure import MechanismRequest, PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng

@@ -1,15 +1,17 @@
 """The interface of a mechanism, whatever its reports mean: integers, an exact epsilon, a randomizer."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from math import exp, lgamma, log
-from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import micro_epsilon
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import Self
 from dither_shared.rng import SCALE, Rng
 from dither_shared.shapes import ReportShape
 
@@ -32,7 +34,7 @@ class Equiprobable:
     log_probability: float
     """The natural logarithm of the probability of each."""
 
-    def __mul__(self, other: "Equiprobable") -> "Equiprobable":
+    def __mul__(self, other: Equiprobable) -> Equiprobable:
         """Return the pairs of these symbols with independent others."""
         return Equiprobable(self.mass * other.mass, self.log_probability + other.log_probability)
 
@@ -64,7 +66,7 @@ class Mechanism(ABC):
     """Whether the first stage draws the noise of one answer once, and each report repeats it with noise of its own."""
 
     @classmethod
-    def of(cls, mechanism: "Mechanism") -> Self:
+    def of(cls, mechanism: Mechanism) -> Self:
         """Return a mechanism that is one of this class; raise TypeError for any other."""
         if not isinstance(mechanism, cls):
             raise TypeError(f"the mechanism must be a {cls.__name__}, got {mechanism.name}")
@@ -81,7 +83,7 @@ class Mechanism(ABC):
         return {"mechanism": self.name, "parameters": rest, **({"memo": memo} if self.memoized else {})}
 
     @classmethod
-    def of_integers(cls, parameters: Mapping[str, int], memo: Mapping[str, int] | None) -> "Mechanism":
+    def of_integers(cls, parameters: Mapping[str, int], memo: Mapping[str, int] | None) -> Mechanism:
         """Make the mechanism of a document's integers; `memo` is None for fresh noise."""
         if memo is not None:
             raise InvalidParameter(f"{cls.name} is not memoized")
@@ -93,7 +95,7 @@ class Mechanism(ABC):
         """e^epsilon: the largest ratio of the probabilities of one report under two answers, exactly."""
 
     @property
-    def first_stage(self) -> "Mechanism":
+    def first_stage(self) -> Mechanism:
         """The part that sees the answer: the whole mechanism, or the permanent part of a memoized one."""
         return self
 

@@ -22,6 +22,8 @@ The promise is between histories with the same pattern of change: when an answer
 Erlingsson, Pihur, Korolova 2014; Arcolezi et al. 2022 and 2023 for the two stages; the odds are derived above.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 
 from dither_shared.frozen import derived, frozen

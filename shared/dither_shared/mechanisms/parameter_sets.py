@@ -1,10 +1,12 @@
 """RAPPOR's parameters as others have published them, under their names."""
 
+from __future__ import annotations
+
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Final
 
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import Final
 from dither_shared.mechanisms.rappor import RAPPOR
 
 

@@ -25,17 +25,19 @@ normal law. In this order both are about those of random points, wherever the va
 Feldman, Nelson, Nguyen, Talwar 2022; order 2 is the Hadamard response of Acharya, Sun, Zhang 2019.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, cached_property
 from math import ceil, floor, isqrt
 from operator import mul
-from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.light_typing import Self
 from dither_shared.mechanisms.pure import OUTPUTS_MAX, MechanismRequest
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng

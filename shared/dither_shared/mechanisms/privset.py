@@ -21,16 +21,18 @@ drawn from the answer.
 Wang, Huang, Nie, Wang, Xu, Yang 2018.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from math import comb
-from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.light_typing import Self
 from dither_shared.mechanisms.pure import REPORT_BITS_MAX, MechanismRequest, PairLaw, as_bits
 from dither_shared.mechanisms.subset import light_weights
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for

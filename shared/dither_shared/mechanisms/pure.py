@@ -16,6 +16,8 @@ the values needs no f:
     average     [ t p (1 - p) + (d - t) q (1 - q) ] / (d n (p - q)^2)
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -75,7 +77,7 @@ class PureMechanism(Mechanism):
     """Whether it has designs for answers that may hold several values."""
 
     @classmethod
-    def designs(cls, request: MechanismRequest) -> Iterable["PureMechanism"]:
+    def designs(cls, request: MechanismRequest) -> Iterable[PureMechanism]:
         """Return what this class offers for a request that it serves: by default nothing.
 
         The choice compares the designs of all mechanisms, and leaves out those with too long reports. Among equally

@@ -19,16 +19,18 @@ found by regression. A text that nobody thought of cannot be found, but the mass
 Erlingsson, Pihur, Korolova 2014. f, p and q are theirs: this q is above this p.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, cached_property
-from typing import Self
 
 from dither_shared.bloom import BITS_MAX, HASHES_MAX, bloom_bits
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import divided, exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.light_typing import Self
 from dither_shared.mechanisms.mechanism import SymbolLaw, law_of_coins
 from dither_shared.mechanisms.memoized import Memoized, sent_as_one
 from dither_shared.mechanisms.unary import SUE, least_private, multi_hot_ratio, send_bits

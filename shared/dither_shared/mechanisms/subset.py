@@ -11,17 +11,19 @@ With the best w, next to d / (e^eps + 1), no mechanism has less average error, w
 Wang et al. 2016; Ye, Barg 2018.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from itertools import takewhile
 from math import comb, perm
-from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.light_typing import Self
 from dither_shared.mechanisms.pure import OUTPUTS_MAX, MechanismRequest, PairLaw
 from dither_shared.mechanisms.two_level import OneShot, TwoLevelLaw, threshold_for
 from dither_shared.rng import Rng

@@ -18,17 +18,19 @@ probability `held`.
 Ye, Barg 2018, section II; Feldman, Nelson, Nguyen, Talwar 2022.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from math import log
-from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import frozen, replaced
+from dither_shared.light_typing import Self
 from dither_shared.mechanisms.mechanism import Equiprobable, Mechanism, SymbolLaw
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism

@@ -15,17 +15,19 @@ The optimised code (OUE) minimises the error of rare values, the symmetric one (
 for every share. Erlingsson, Pihur, Korolova 2014; Wang et al. 2017, section 4.2.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from math import log, log1p
-from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.light_typing import Self
 from dither_shared.mechanisms.mechanism import Mechanism, SymbolLaw, law_of_coins
 from dither_shared.mechanisms.memoized import MemoizedPure, sent_as_one
 from dither_shared.mechanisms.pure import MechanismRequest, PairLaw, PureMechanism, as_bits

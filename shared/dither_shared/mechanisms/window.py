@@ -17,16 +17,18 @@ of its place; for the mean of a wide grid alone a wider window has less variance
 Li, Wang, Lopuhaa-Zwakenberg, Li, Skoric 2020.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from typing import Self
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.exact import exp_below
 from dither_shared.frozen import as_dict, frozen
+from dither_shared.light_typing import Self
 from dither_shared.mechanisms.mechanism import Mechanism
 from dither_shared.mechanisms.two_level import threshold_for
 from dither_shared.rng import SCALE, Rng

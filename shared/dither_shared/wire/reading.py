@@ -4,6 +4,8 @@ A fault of the whole upload raises a `Problem`. A fault of one group refuses tha
 neighbours are kept.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import zlib

@@ -1,10 +1,12 @@
 """Writing an upload, on the device."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
 
+from dither_shared.light_typing import Any
 from dither_shared.rng import RandBits
 from dither_shared.shapes import to_base64url
 from dither_shared.wire import CELL_DIGITS, ID_BITS, PADDED_BYTES_MIN, SYMBOL_DIGITS, VERSION

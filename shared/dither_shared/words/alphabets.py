@@ -16,12 +16,14 @@ known. A compiled registry carries those that its plans name, so no device needs
 them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
+from dither_shared.light_typing import Any
 from dither_shared.words.letters import LENGTH_MAX, Codes, codes_of
 
 START, ESCAPED = 0, 1
@@ -32,7 +34,7 @@ ALPHABETS = (
     "latin", "cyrillic", "greek", "arabic", "hebrew", "devanagari", "cjk", "kana", "hangul",
     "identifier", "domain", "any",
 )  # fmt: skip
-_known: dict[str, "Alphabet"] = {}
+_known: dict[str, Alphabet] = {}
 """By digest, what was read: a digest says all of it."""
 
 
@@ -120,7 +122,7 @@ class Alphabet:
         _check_code(self.choice, len(self.others) + 2)
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Alphabet":
+    def from_document(cls, document: Mapping[str, Any]) -> Alphabet:
         """Return the alphabet of a table."""
         scripts = tuple(
             ScriptTable(
@@ -201,7 +203,7 @@ def load(name: str) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
 
 def know(document: Mapping[str, Any]) -> str:
     """Know an alphabet by its digest, and return that; raise InvalidParameter for a table by which no text is coded."""
-    from dither_shared.canonical_json import sha256
+    from dither_shared.frozen import sha256
 
     digest = sha256(document)
     if digest not in _known:

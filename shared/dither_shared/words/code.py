@@ -14,8 +14,9 @@ of a text is right, and a prefix that ended wrongly is no text's: a search for t
 The text "to" in 18 bits: t after END is 10010, o after t 11000, END after o 11010, and SHA-256("to") begins with 011.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.words.letters import codes_in
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ PREFIX_MAX = 128
 """Bits of the longest prefix: what follows END is never longer than one SHA-256."""
 
 
-def prefix_of(typed: bytes, length: int, alphabet: "Alphabet | None" = None) -> int:
+def prefix_of(typed: bytes, length: int, alphabet: Alphabet | None = None) -> int:
     """Return the first `length` bits of a text's code, at most PREFIX_MAX. It stops there, however long the text."""
     bits = filled = 0
     for code, more in alphabet.codes_in(typed) if alphabet else codes_in(typed):
@@ -39,6 +40,6 @@ def prefix_of(typed: bytes, length: int, alphabet: "Alphabet | None" = None) -> 
 
 def checksum(typed: bytes, length: int) -> int:
     """Return the first `length` bits of SHA-256."""
-    import hashlib  # as in canonical_json.py
+    import hashlib  # as in frozen.py
 
     return int.from_bytes(hashlib.sha256(typed).digest()[: PREFIX_MAX // 8], "big") >> PREFIX_MAX - length

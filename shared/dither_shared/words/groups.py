@@ -11,11 +11,12 @@ folded to (P mod 2^64) + c (P >> 64) mod 2^64, with c odd: two prefixes then mee
 bits, and the continuations of one prefix are still numbered in a row.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
 from dither_shared.errors import InvalidParameter
 from dither_shared.frozen import frozen
 from dither_shared.hashing import WORD_BITS, bucket_of, multiplier, number_of
+from dither_shared.light_typing import TYPE_CHECKING
 from dither_shared.words.code import PREFIX_MAX, prefix_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Groups:
     """The metric's name: rev and plan would make every day's collisions others."""
     levels: tuple[int, ...]
     """Bits of each level's prefixes."""
-    alphabet: "Alphabet | None" = None
+    alphabet: Alphabet | None = None
     """The code of texts; that of letters.py if none is named."""
 
     def __post_init__(self) -> None:

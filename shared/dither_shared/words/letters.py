@@ -9,6 +9,8 @@ they were made of. In a row, codes count upwards from zero, shorter ones first, 
 their symbols. They fill the row exactly, so every string of bits is the start of some text's code.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from functools import cache, lru_cache
 

@@ -20,6 +20,7 @@ from dither_aggregator.store import SQLiteStore, StoreError
 from dither_aggregator.store.release_ledger import Release, seed_of
 from dither_shared import releases as shared
 from dither_shared.domains import OTHER, Hashed
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import PGR, choose
 from dither_shared.plan import Plan
 from dither_shared.releases import ReleaseNoise, counts_of, most_supported, width_of
@@ -136,7 +137,7 @@ def test_a_check_says_how_much_wider_errors_are(reports: int, delta: Decimal | N
     told = read(release_of(plan, counts, names, reports=reports, delta=delta)).rows[0].std_error
     told /= read(release_of(plan, counts, names, micro=20_000_000)).rows[0].std_error
     assert told > (1.005 if reports == 1 else 1.2)
-    assert plan.kind.widened(plan.cells, law, DEVICES) == pytest.approx((told, told), rel=0.02)
+    assert precision_of(plan.kind).widened(plan.cells, law, DEVICES) == pytest.approx((told, told), rel=0.02)
 
 
 def test_two_names_of_one_bucket_are_told_apart_by_other_rows() -> None:

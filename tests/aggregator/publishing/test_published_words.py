@@ -30,6 +30,7 @@ from dither_aggregator.store.release_ledger import Release
 from dither_shared import releases as shared
 from dither_shared.domains import OTHER, Coded
 from dither_shared.kinds import words
+from dither_shared.kinds.precision import precision_of
 from dither_shared.kinds.words_precision import searched_from
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan
@@ -435,7 +436,7 @@ def test_a_check_says_how_much_wider_errors_of_words_are() -> None:
     """Those of a text that is looked up among as many as usual, and of the level with the fewest reports."""
     plan, n = plan_of(), 1_000_000
     names = tuple(f"name {place}" for place in range(groups.PROPOSED))
-    least, most = plan.kind.widened(plan.cells, ReleaseNoise.of(plan, 1_000_000, 1), n)
+    least, most = precision_of(plan.kind).widened(plan.cells, ReleaseNoise.of(plan, 1_000_000, 1), n)
     mechanism = PGR.of(plan.cells.mechanism_of(0))
     counts = counts_with(plan, names, {}, 300_000)
     wide, usual = (

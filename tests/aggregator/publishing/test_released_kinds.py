@@ -26,7 +26,7 @@ from dither_aggregator.web.charts.scale import shorten
 from dither_shared.cells import one_cell
 from dither_shared.domains import NumberDomain
 from dither_shared.frozen import replaced
-from dither_shared.kinds.kind import TAILS
+from dither_shared.kinds.precision import TAILS, precision_of
 from dither_shared.mechanisms import PrivSet
 from dither_shared.plan import Plan
 from dither_shared.registry import Registry
@@ -274,7 +274,7 @@ def test_a_check_says_how_much_wider_errors_of_each_kind_are(name: str, draw: Dr
 
     without, with_it = errors(silent), errors(noise)
     factors = [with_it[value] / without[value] for value in with_it]
-    least, most = plan.kind.widened(plan.cells, noise, n)
+    least, most = precision_of(plan.kind).widened(plan.cells, noise, n)
     assert 0.98 * least <= min(factors)
     assert max(factors) <= (1.025 if name == "pairs" else 1.02) * most
     assert most <= 1.25 * max(factors)  # nor is far more said than there is

@@ -268,4 +268,6 @@ def test_a_file_that_is_locked_is_told_in_words(start: Start, tmp_path: Path, ca
     telemetry = start(True)
     with locked(tmp_path / "d"):
         assert not telemetry.set_consent(True)
-    assert "not kept on this device: the device file cannot be used now: database is locked" in caplog.text
+    # SQLite gives up a moment before the call does, unless the machine is busy.
+    reasons = ("the device file cannot be used now: database is locked", "SQLite still waits for the device file")
+    assert any(f"not kept on this device: {reason}\n" in caplog.text for reason in reasons)

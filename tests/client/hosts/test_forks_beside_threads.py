@@ -14,8 +14,8 @@ import pytest
 
 import dither
 import dither.sending.upload_thread
+from dither.app_process import Forking, _each
 from dither.device.file import DeviceFile
-from dither.fork_handlers import Forking, _each
 from tests.support.hosts import (
     World,
     a_world,

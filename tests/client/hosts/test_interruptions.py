@@ -147,7 +147,7 @@ def test_a_fork_within_a_fork_leaves_the_device_free(world: World) -> None:
         children = []
         signal.signal(signal.SIGUSR1, lambda *_: children.append(fork(lambda: flag(1))))
         flag(0)
-        waits = [member._fork_locks for member in dither.fork_handlers.files if hasattr(member, "_fork_locks")]
+        waits = [member._fork_locks for member in dither.app_process.files if hasattr(member, "_fork_locks")]
         assert len(waits) == 2  # the device's, and that of the first import
         for locks in waits:
             locks._wait_s = 15

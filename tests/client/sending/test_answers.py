@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dither.app_process import say
 from dither.device.outbox import NO_ANSWER_YET
-from dither.logger import say
 from dither.sending.transport import Answer, DryRun, Outcome, read_answer, read_date
 from dither.status import CLOSED
 from dither_shared.wire import GROUPS_MAX

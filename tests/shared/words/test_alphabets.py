@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dither.commands.metrics.compiling import document_of
 from dither_aggregator.operations.registry_process import read_apart
 from dither_aggregator.store.documents import Offered
-from dither_shared.canonical_json import canonical_json, sha256
 from dither_shared.errors import InvalidParameter, RegistryError
+from dither_shared.frozen import canonical_json, sha256
 from dither_shared.registry import Registry
 from dither_shared.words import alphabets
 from dither_shared.words.alphabets import ALPHABETS, Alphabet, alphabet_of, is_own, know, load

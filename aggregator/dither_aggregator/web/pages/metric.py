@@ -72,6 +72,7 @@ from dither_shared.accounting.linking import linked_share
 from dither_shared.accounting.odds import NEARLY_CERTAIN, percent_above, sure
 from dither_shared.accounting.poisoning import Worth
 from dither_shared.exact import exp_of_micro
+from dither_shared.kinds.precision import precision_of
 from dither_shared.mechanisms import DEVICES
 from dither_shared.wire.reading import Problem
 
@@ -189,7 +190,7 @@ def privacy_of(stored: StoredPlan, plans: Sequence[StoredPlan], n: int) -> Priva
     together = _devices(linked_share((cells, *(plan.cells for plan in others))))
     return Privacy(
         _stages(stored),
-        [_poisoning(worth, n) for worth in plan.kind.poisoning(plan.domain, cells)],
+        [_poisoning(worth, n) for worth in precision_of(plan.kind).poisoning(plan.domain, cells)],
         linked=linked,
         linked_together=None if together == linked else together,
     )

@@ -14,7 +14,7 @@ from dither_aggregator.store.document_kinds import ToldMoves
 from dither_aggregator.web.pages.overview import Line, all_lines, by_moves, headline, moves_of
 from dither_aggregator.web.pages.presentation import count, in_words
 from dither_aggregator.web.queries import changed
-from dither_shared.canonical_json import canonical_json
+from dither_shared.frozen import canonical_json
 from dither_shared.safe_output import visible
 
 

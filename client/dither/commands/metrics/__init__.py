@@ -1,5 +1,7 @@
 """`dither metrics`: look after a registry."""
 
+from __future__ import annotations
+
 import argparse
 from types import ModuleType
 

@@ -1,5 +1,7 @@
 """`dither metrics check`: refuse a registry that cannot be used, and show what it may cost a device."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import re

@@ -1,13 +1,14 @@
 """`dither metrics compile`: write the one document that an app ships, with every choice made and every integer said."""
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 
 from dither.terms_sentences import terms_of
 from dither.writing.output import write
 from dither_shared import compiled
-from dither_shared.canonical_json import canonical_json
-from dither_shared.frozen import as_dict
+from dither_shared.frozen import as_dict, canonical_json
 from dither_shared.registry import Registry, utc_today
 
 SUMMARY = "write the form of a registry that an app ships: it starts faster, and devices of any language read it"

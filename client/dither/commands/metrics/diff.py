@@ -5,6 +5,8 @@ A finding is what must not happen unnoticed: another meaning under the same rev,
 the old registry: it counts metrics that left, and memos that cannot go on, with all that they reserved.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,7 @@
 """`dither metrics docs`: the page that an app shows its users: what is asked, what it can cost, how to refuse."""
 
+from __future__ import annotations
+
 import argparse
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`dither metrics new`: write a registry to begin with. It passes `dither metrics check`, and each key is explained."""
 
+from __future__ import annotations
+
 import argparse
 from datetime import timedelta
 from decimal import ROUND_DOWN, Decimal

@@ -5,6 +5,8 @@ takes the listed values alone there, and the handle of a table a dict of its col
 but in a program it is a mistake. With `--web` it is the same for a page: the type of `start<Answers>(...)`.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import keyword

@@ -1,17 +1,62 @@
-"""Around a fork of the host app, and a change of its kind of threads: the one place that tells what must happen then.
+"""The process of the host app: its forks and its kind of threads, its logger, and the system's randomness.
 
-Senders let their threads end before device files close their connections; afterwards files come first. An error of
-one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
+Senders let their threads end before a fork, and then device files close their connections; afterwards files come first.
+An error of one keeps no other from its turn: the app must not notice, and no passing fault may end anything for good.
 """
 
-import logging  # noqa: F401 - before our hooks: its own then run after ours, and before them once the fork is over
+from __future__ import annotations
+
+import logging  # before our hooks: its own then run after ours, and before them once the fork is over
 import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from logging import DEBUG, INFO, WARNING
 from weakref import WeakSet
+
+from dither_shared.light_typing import Protocol
+from dither_shared.rng import Rng
+from dither_shared.text_normalization import visible
+
+__all__ = [
+    "DEBUG", "IMPORTING", "INFO", "LOGGER", "SYSTEM", "WARNING", "Forking", "Lock", "Locks", "comes_untold", "files",
+    "jitter", "notice", "say", "senders",
+]  # fmt: skip
+
+# The logger `dither`.
+
+LOGGER = logging.getLogger("dither")
+LOGGER.addHandler(logging.NullHandler())
+
+
+def say(level: int, message: str, *arguments: object) -> None:
+    """Log a message that holds no answer nor anything unseen, whatever the app's handlers and filters do with it."""
+    try:
+        if LOGGER.isEnabledFor(level):
+            LOGGER.log(level, message, *(each if isinstance(each, int) else visible(str(each)) for each in arguments))
+    except Exception:  # noqa: S110 - and `suppress` takes longer than a level that nobody hears
+        pass
+
+
+# Randomness: it comes from the operating system, and from nowhere else.
+
+
+def _randbits(count: int) -> int:
+    """Return `count` random bits. As `secrets.randbits`, but for the modules that `secrets` imports."""
+    size = (count + 7) // 8
+    return int.from_bytes(os.urandom(size), "big") >> (8 * size - count)
+
+
+SYSTEM = Rng(_randbits)
+
+
+def jitter(most_s: float) -> float:
+    """Return a random number of seconds from 0 to `most_s`."""
+    return most_s * SYSTEM.uniform(1 << 32) / (1 << 32)
+
+
+# Around a fork of the app, and a change of its kind of threads.
 
 
 class Forking(Protocol):
@@ -66,17 +111,17 @@ class Locks:
             lock.release()
 
 
-files: "WeakSet[Forking]" = WeakSet()
-senders: "WeakSet[Forking]" = WeakSet()
+files: WeakSet[Forking] = WeakSet()
+senders: WeakSet[Forking] = WeakSet()
 
 
-def _each(members: "WeakSet[Forking]", does: Callable[[Forking], None]) -> None:
+def _each(members: WeakSet[Forking], does: Callable[[Forking], None]) -> None:
     for member in _listed(members):
         with suppress(Exception):
             does(member)
 
 
-def _listed(members: "WeakSet[Forking]") -> list[Forking]:
+def _listed(members: WeakSet[Forking]) -> list[Forking]:
     while True:
         try:
             return list(members)
