@@ -192,8 +192,7 @@ def pairs_together(store: Store, stored: StoredPlan, before: Window, after: Wind
     """Return for how many pairs of windows a comparison holds at once: 1 where pages offer the later one, and the other
     has as many days before it; else all pairs that can be chosen."""
     _, usual = side_by_side(store.epochs(stored.plan), store.sealed(), store.tallies_from())
-    offered = after in (usual, Window.ending(store.today(), 1)) or is_offered(store, stored, after)
-    if offered and before == before_of(after):
+    if (after == usual or is_offered(store, stored, after)) and before == before_of(after):
         return 1
     return comb(days_to_choose(store, stored) + 2, 4)
 

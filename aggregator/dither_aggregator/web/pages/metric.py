@@ -38,6 +38,7 @@ from dither_aggregator.web.pages.presentation import (
     in_batches,
     in_words,
     lagging,
+    of_pages,
     plan_state,
     plans_of,
     sentence_of,
@@ -383,7 +384,8 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     except TallyGone as gone:
         nor = "" if gone.snapshot else ", nor is their snapshot"
         headline, state = f"The counts of {gone.epoch} are no longer kept{nor}.", plan_state(store, stored)
-        kept = kept_snapshot(store, stored, window) or gone.snapshot
+        together = windows_together(store, stored, window, gone=True)
+        kept = kept_snapshot(store, stored, window, together) or gone.snapshot
         return MetricPage(stored, window, controls, in_words(window), state, headline, gone=kept)
     except NotReady as error:
         state, headline = plan_state(store, stored), sentence_of(error)
@@ -400,7 +402,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
         *reading.sentences,
     ]
     quality = quality_sentence(store, stored, window)
-    cited = kept_snapshot(store, stored, window)
+    cited = kept_snapshot(store, stored, window, reading.view.together)
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, quality=quality, snapshot=cited)
     if reading.n == 0:
         nothing = "No reports of these days are counted."
@@ -486,7 +488,7 @@ def _window_state(store: Store, reading: Reading, controls: Controls) -> list[st
     older = [each.plan for each in store.plans(plan.metric) if each.plan.digest != plan.digest]
     others = {epoch for each in older for epoch in store.epochs(each) if epoch in around}
     if controls.level < LEVEL:
-        share = f"{100 - controls.level} of 100 such pages"
+        share = of_pages(100 - controls.level)
         sentences.append(f"At {controls.level}\N{NO-BREAK SPACE}%, up to {share} show a value that nobody has.")
     if others:
         sentences.append(
