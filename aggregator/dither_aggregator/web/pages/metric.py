@@ -6,6 +6,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, sqrt
+from operator import attrgetter
 
 from flask import render_template
 from marshmallow import fields, validate
@@ -427,7 +428,7 @@ def _refusal_of_error(stored: StoredPlan, asked: QueryParameters) -> str:
 
 def _cost(reading: Reading) -> str:
     """Say how wide the intervals would be that the reader did not choose, by the row that leads."""
-    row = max(reading.rows, key=lambda row: row.estimate, default=None)
+    row = max(reading.rows, key=attrgetter("estimate"), default=None)
     if row is None or row.std_error <= 0:
         return ""
     share = min(max(row.estimate, 0.0), 1.0)
