@@ -150,7 +150,7 @@ def cards_of(page: str) -> dict[str, str]:
 
 def answer_of(card: str) -> str:
     (answer,) = re.findall('<p class="answer">(.*?)</p>', card)
-    return answer
+    return str(answer)
 
 
 def test_a_page_of_more_readings_than_its_time_allows_comes_at_once_and_is_whole_later(tmp_path: Path) -> None:

@@ -426,7 +426,7 @@ def test_a_windows_page_leads_to_its_snapshot_which_says_the_same(days: Days) ->
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_snapshot_of_chosen_days_has_what_their_page_has(days: Days, number: int) -> None:
-    """Of a single day, too: its page pays for all windows of eight days, which are four and today, in steps."""
+    """A single day's page pays, too: for all windows of eight days, which are four and today, in steps."""
     window = Window.ending(days.window(3).first, number)
     page = days.client.get(f"/metrics/dark?from={window.first}&to={window.last}").text
     id_ = window_snapshot(days.store, days.stored, window, windows_of(8))
