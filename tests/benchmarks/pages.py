@@ -57,7 +57,7 @@ REPORTS_A_DAY = 900
 NUMBERS_A_DAY = 20_000
 METRICS = 200, 1_000
 FRONT_MAX_S, FRONT_METRICS = 1.0, 200
-"""The front page may take so long, with however many metrics: those that are not read by then come later. Where all is
+"""The front page may take so long, with however many metrics: those that are not read by then come later. If all is
 computed ahead, that of so many metrics has all."""
 VISITS_MAX = 30
 """Their front page is whole after as many visits, each five seconds after the one before, if nobody computes ahead."""
