@@ -83,15 +83,40 @@ def test_chosen_days_pay_for_all_windows(one: Site, metric: str) -> None:
     assert each["together"] == TOGETHER
 
 
-def test_offered_windows_and_single_days_cost_what_they_did(one: Site) -> None:
+def test_offered_windows_cost_what_they_did(one: Site) -> None:
     sealed, (stored,) = one.store.sealed(), one.store.plans("color")
-    for window in (Window.ending(sealed, 7), Window.ending(sealed, 28), *(Window.ending(one.day(5), 1),)):
+    for window in (Window.ending(sealed, 7), Window.ending(sealed, 28), Window.ending(one.store.today(), 1)):
         assert windows_together(one.store, stored, window) == 1
-    for query in ("", "window=28", "window=1", "window=today", f"epoch={one.day(4)}", days(one, 4, 4), days(one, 7, 1)):
+    for query in ("", "window=28", "window=1", "window=today", f"epoch={one.day(1)}", days(one, 1, 1), days(one, 7, 1)):
         meta, _ = told(one, f"metrics/color/estimates?{query}")
         assert meta["together"] == 1, query
     usual, preset = (told(one, f"metrics/color/estimates?{query}")[1] for query in ("", days(one, 7, 1)))
     assert usual == preset
+
+
+def test_a_single_day_pays_as_any_window_of_days_does(one: Site) -> None:
+    """A reader who picks the best day of many is misled just as by the best window."""
+    _, offered = told(one, "metrics/color/estimates?window=1")
+    for query in (f"epoch={one.day(4)}", days(one, 4, 4), f"epoch={one.day(2)}"):
+        meta, rows = told(one, f"metrics/color/estimates?{query}")
+        assert meta["together"] == TOGETHER, query
+        assert np.all(widths(rows) > 1.3 * widths(offered))
+    page = one.page(f"epoch={one.day(4)}")
+    (words,) = (each for each in page.states if each.startswith("You chose"))
+    assert words.startswith("You chose this day, so every interval holds for every window of days")
+
+
+def test_the_last_day_of_another_rev_is_offered_by_its_page(one: Site) -> None:
+    """Nobody chose it for what it shows: the page of a metric without reports leads to it."""
+    (stored,) = one.store.plans("color")
+    held = {key: one.tallies.pop(key) for key in list(one.tallies) if key[1] > one.day(6)}
+    one.forget()
+    try:
+        assert windows_together(one.store, stored, Window.ending(one.day(6), 1)) == 1
+        assert windows_together(one.store, stored, Window.ending(one.day(7), 1)) == TOGETHER
+    finally:
+        one.tallies.update(held)
+        one.forget()
 
 
 def test_the_price_is_that_of_the_days_that_are_kept_in_steps(one: Site) -> None:
@@ -127,12 +152,17 @@ def test_a_chosen_comparison_pays_for_all_pairs_of_windows(one: Site) -> None:
 
 
 def test_chosen_days_of_a_series_pay_for_all_days(one: Site) -> None:
-    _, few = told(one, f"metrics/color/series?values=model 0&{days(one, 4, 2)}")
-    _, all_ = told(one, f"metrics/color/series?values=model 0&{days(one, 14, 1)}")
-    _, usual = told(one, "metrics/color/series?values=model 0")
-    chosen = [row for row in all_ if row["from"] in {each["from"] for each in few}]
-    assert [(row["lower"], row["upper"]) for row in few] == [(row["lower"], row["upper"]) for row in chosen]
-    assert len(usual) == DAYS
+    meta, all_ = told(one, f"metrics/color/series?values=model 0&{days(one, 14, 1)}")
+    of_usual, usual = told(one, "metrics/color/series?values=model 0")
+    for query in (days(one, 4, 2), days(one, 4, 4), f"epoch={one.day(4)}"):
+        of_few, few = told(one, f"metrics/color/series?values=model 0&{query}")
+        chosen = [row for row in all_ if row["from"] in {each["from"] for each in few}]
+        assert [(row["lower"], row["upper"]) for row in few] == [(row["lower"], row["upper"]) for row in chosen]
+        assert of_few["together"] == meta["together"] == 16
+    assert len(usual) == of_usual["together"] == DAYS
+    level = 100 - 5 * 16 / DAYS  # with which 16 intervals hold at once that each are as wide as those of the shown days
+    _, as_wide = told(one, f"metrics/color/series?values=model 0&{days(one, 14, 1)}&level={level:.3f}")
+    assert widths(as_wide) == pytest.approx(widths(usual), rel=1e-4)
     assert np.all(widths(all_) >= widths(usual))
     page = one.client.get(f"/metrics/color/time?values=model 0&{days(one, 4, 2)}").text
     assert "every interval holds for all days that you could have chosen" in page
@@ -154,7 +184,7 @@ def test_the_page_says_what_the_choice_costs_and_where_it_costs_nothing(one: Sit
     again = one.client.get(link.replace("&amp;", "&"))
     assert again.status_code == 200
     assert "You chose these days" not in again.text
-    assert "You chose these days" not in one.page(f"epoch={one.day(4)}").html
+    assert "You chose" not in one.page(f"epoch={one.day(1)}").html
 
 
 # Levels.
@@ -213,11 +243,36 @@ def test_every_page_takes_any_level(one: Site, path: str) -> None:
     page = one.client.get(f"{path}level=.999")
     assert page.status_code == 200
     assert "99.9" in page.text
-    assert ('<option value="99.9" selected>' in page.text) == (not path.startswith("/ask"))
+    assert '<option value="99.9" selected>' in page.text
     for link in re.findall(r'href="(/v1/[^"]*)"', page.text):
         if "level=" in link and "format" not in link:
             assert one.client.get(link.replace("&amp;", "&")).get_json()["meta"]["level"] == 99.9
     assert one.client.get(f"{path}level=49").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("level", "says", "below"), [("80", "80 of 100", "20 of 100"), ("80.123", "80.123 %", "19.877 %")]
+)
+def test_sentences_say_a_level_as_pages_if_these_are_a_whole_number(
+    one: Site, level: str, says: str, below: str
+) -> None:
+    says, below = (f"{each} such pages" if "of" in each else f"{each} of such pages" for each in (says, below))
+    for path in ("/metrics/color", "/metrics/color/time?values=model 0", "/metrics/color?values=model 0"):
+        text = one.client.get(f"{path}{'&' if '?' in path else '?'}level={level}").text.replace(
+            "\N{NO-BREAK SPACE}", " "
+        )
+        assert f"On {says} every interval" in text, path
+        assert not re.search(r"\d\.\d+ of 100", text), path
+    assert any(below in state for state in one.page(f"level={level}").states)
+
+
+def test_the_question_has_its_level_in_the_form(one: Site) -> None:
+    page = one.client.get("/ask?q=share(dark%3D%22yes%22)&level=80.5").text
+    offered = re.findall(r'<option value="([0-9.]+)"( selected)?>', page)
+    assert offered == [("80", ""), ("80.5", " selected"), ("95", ""), ("99", "")]
+    assert "with their 80.5 % intervals" in page
+    assert re.findall(r'href="/ask\?q=[^"]*?level=80.5', page)
+    assert '<option value="95" selected>' in one.client.get("/ask").text
 
 
 def test_a_flag_has_the_interval_of_its_level(one: Site) -> None:

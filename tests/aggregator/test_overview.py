@@ -2,11 +2,15 @@
 
 import re
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
+from dither_aggregator.analysis import reading_cache
+from dither_aggregator.analysis.reading_cache import Kept
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store.document_kinds import Dashboard, DayMark
+from tests.support.aggregators import operators_app
 from tests.support.number_pages import words
 from tests.support.numeric import draw_numbers, hump, number_site
 from tests.support.sites import Site, site
@@ -131,3 +135,54 @@ def test_cards_are_sorted_by_what_moved_what_is_newest_or_their_names_and_search
         assert order("sort=moved") == order("") == ["dark", "color"]
         assert order("sort=newest") == order("sort=name") == ["color", "dark"]
         assert (order("search=DARK"), order("search=neither")) == (["dark"], [])
+
+
+# A page that comes soon.
+
+
+def cards_of(page: str) -> dict[str, str]:
+    """Return the cards of a page, by metric."""
+    found = re.findall(r'<article class="card">.*?</article>', page, re.DOTALL)
+    return {re.findall('title="(.*?)"', card)[0]: card for card in found}
+
+
+def answer_of(card: str) -> str:
+    (answer,) = re.findall('<p class="answer">(.*?)</p>', card)
+    return str(answer)
+
+
+def test_a_page_of_more_readings_than_its_time_allows_comes_at_once_and_is_whole_later(tmp_path: Path) -> None:
+    """Its answers are those of the whole page; of all else it says that it is being computed."""
+    with site(tmp_path, 12) as one:
+        dark = one.store.plans("dark")[0].plan
+        for back in range(1, 43):
+            moved = np.array([900, *[100] * 11]) if back <= 7 else np.array([500, *[140] * 11])
+            one.put(moved, np.random.default_rng(back), back)
+            one.put(np.array([700, 300]), np.random.default_rng(back), back, dark)
+        whole = one.client.get("/").text
+        assert '<p class="move">' in whole
+        assert whole.count("<svg") > 1
+        one.forget()
+        client = operators_app(one.store).test_client()
+        one.store.keeper = keeper = Kept(one.store)
+        visits = list[str]()
+        with patch.object(reading_cache, "PROMPT_S", -1.0), patch.object(reading_cache, "PROMPT_LEAST", 2):
+            while not visits or keeper.wanted:
+                assert len(visits) < 40
+                keeper.wanted = False
+                visits.append(client.get("/").text)
+        one.forget()
+        one.store.keeper = Kept(one.store)
+        with patch.object(reading_cache, "PROMPT_S", -1.0):  # a machine of any speed makes the readings of few metrics
+            assert operators_app(one.store).test_client().get("/").text == whole
+    assert visits[-1] == whole
+    assert all('http-equiv="refresh"' in page for page in visits[:-1])
+    assert "2 metrics are not computed yet: with them, others may stand out or have moved." in visits[0]
+    open_ = "Being computed."
+    waiting = [sum(answer_of(card) == open_ for card in cards_of(page).values()) for page in visits]
+    assert waiting == sorted(waiting, reverse=True)
+    assert waiting[0] > waiting[-1] == 0
+    for page in visits:
+        for name, card in cards_of(page).items():
+            assert answer_of(card) in (open_, answer_of(cards_of(whole)[name]))
+            assert '<p class="move">' not in card or card.count("move") == cards_of(whole)[name].count("move")

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dither_aggregator.analysis import estimands, quality, reading_cache, words
+from dither_aggregator.analysis import differences, estimands, quality, reading_cache, words
 from dither_aggregator.analysis import words as words_reading
 from dither_aggregator.analysis.differences import view_of
 from dither_aggregator.analysis.estimands import estimand_of, read, read_days
@@ -28,6 +28,7 @@ from dither_aggregator.store import Store, StoredPlan, Tally
 from dither_aggregator.store.records import KeptReading
 from dither_shared.registry import Metric, Registry
 from dither_shared.rng import Rng
+from tests.support.aggregators import operators_app
 from tests.support.drawn_tables import alone, draw_table
 from tests.support.sites import Site, site_of
 from tests.support.soaking import thinned
@@ -410,6 +411,37 @@ def test_a_reading_of_a_class_that_is_not_listed_is_read_and_not_kept(one: Site)
     ):
         assert isinstance(read(one.store, stored, one.day(1), View()), Reading)
     assert kept == []
+
+
+# The first page: made ahead, and soon.
+
+
+def test_the_first_page_is_made_ahead_of_who_asks(one: Site) -> None:
+    fresh = first_page(one)
+    forget()
+    with keeper(one.store, computing(one.store)):
+        first_page(one)
+    forget()
+    with (
+        keeper(one.store, Kept(one.store)),
+        patch.object(estimands, "estimate", side_effect=AssertionError("it is read anew")),
+        patch.object(differences, "differences", side_effect=AssertionError("it is compared anew")),
+    ):
+        assert first_page(one) == fresh
+    forget()
+    with (
+        keeper(one.store, Kept(one.store)),
+        patch.object(estimands, "_dither", lambda: "another version, which may have other words"),
+        patch.object(estimands, "once", wraps=reading_cache.once) as making,
+    ):
+        first_page(one)
+    assert {call.args[2] for call in making.call_args_list} >= {"answer", "reading"}
+
+
+def first_page(one: Site) -> str:
+    page = operators_app(one.store).test_client().get("/")
+    assert page.status_code == 200, page.text
+    return page.text
 
 
 def test_a_day_that_is_checked_is_kept(one: Site) -> None:

@@ -3,8 +3,12 @@
 import json
 import re
 import smtplib
+import socketserver
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -22,7 +26,7 @@ import pytest
 from dither.cli import main
 from dither_aggregator.analysis.reading import Window
 from dither_aggregator.commands import report as report_command
-from dither_aggregator.store.document_kinds import ToldMoves
+from dither_aggregator.store.document_kinds import CLAIMED_FOR_S, ToldMoves
 from dither_aggregator.web.pages.report import WeeklyReport, weekly
 from tests.support.aggregators import dither, sqlite_store
 from tests.support.clocks import Clock
@@ -402,3 +406,137 @@ def test_weeks_of_a_time_that_was_false_and_of_long_ago_hold_nobody_up(tmp_path:
         clock.travel(61)
         store.tell(ToldMoves("c", day + timedelta(days=55), day + timedelta(days=61), {}))
         assert {each.receiver for each in store.documents(ToldMoves)} == {"a", "c"}
+
+
+# Several commands at once: one sends.
+
+
+class Mailbox(socketserver.ThreadingTCPServer):
+    """A mail server that takes the text of a mail when it is let."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _MailSession)
+        self.mails = 0
+        self.came, self.let = threading.Event(), threading.Event()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A command that is killed hangs up."""
+
+
+class _MailSession(socketserver.StreamRequestHandler):
+    server: Mailbox
+
+    def handle(self) -> None:
+        self._say("220 here")
+        while words := self.rfile.readline().split():
+            if words[0].upper() == b"DATA":
+                self._say("354 go on")
+                while self.rfile.readline() not in (b".\r\n", b""):
+                    pass
+                self.server.mails += 1
+                self.server.came.set()
+                self.server.let.wait(LONG_S)
+            self._say("250 so be it")
+
+    def _say(self, line: str) -> None:
+        self.wfile.write(f"{line}\r\n".encode())
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with Mailbox() as box:
+        thread = threading.Thread(target=box.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield box
+        finally:
+            box.let.set()
+            box.shutdown()
+            thread.join()
+
+
+LONG_S = 120
+"""Nothing here takes so long unless it hangs."""
+
+
+def sending(tmp_path: Path, box: Mailbox) -> list[str]:
+    """Return the arguments by which a store that is empty is reported of by mail."""
+    with sqlite_store(registry(), tmp_path / "empty"):
+        pass
+    server = f"smtp://127.0.0.1:{box.server_address[1]}"
+    by = ["--to", "a@example.org", "--sender", "d@example.org", "--smtp", server]
+    return ["report", "--weekly", "--data", str(tmp_path / "empty"), *by]
+
+
+def begun(arguments: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "dither.cli", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_of_two_commands_at_once_one_sends(tmp_path: Path, mailbox: Mailbox) -> None:
+    """The mail server lets none of them end before the other one has, or sends too."""
+    arguments = sending(tmp_path, mailbox)
+    running = [begun(arguments) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        ends = {pool.submit(each.communicate, timeout=LONG_S): each for each in running}
+        first = next(as_completed(ends))
+        mailbox.let.set()
+        (late,) = (each for each in ends if each is not first)
+        assert (ends[first].returncode, first.result()[1]) == (1, "")
+        assert re.fullmatch(
+            r"a@example.org: a command that began at [-0-9: ]{16} UTC to send .* has not said how that ended, "
+            r"so nothing is sent before [-0-9: ]{16} UTC; --again sends it now\n",
+            first.result()[0],
+        )
+        assert late.result() == ("sent to a@example.org\n", "")
+        assert ends[late].returncode == 0
+    assert mailbox.mails == 1
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_command_that_was_killed_while_it_sent_is_told_of(
+    again: bool, tmp_path: Path, mailbox: Mailbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is sent again where somebody asks for that, or an hour later."""
+    arguments = sending(tmp_path, mailbox)
+    killed = begun(arguments)
+    assert mailbox.came.wait(LONG_S)
+    killed.kill()
+    killed.communicate()
+    mailbox.let.set()
+    assert main(arguments) == 1
+    assert "has not said how that ended, so nothing is sent before" in capsys.readouterr().out
+    assert mailbox.mails == 1
+    if again:
+        arguments.append("--again")
+    else:
+        with sqlite_store(registry(), tmp_path / "empty") as store:
+            (left,) = store.documents(ToldMoves)
+            assert left.claimed_s
+            store.put(replace(left, claimed_s=left.claimed_s - CLAIMED_FOR_S))
+    assert main(arguments) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].endswith("has not said how that ended, so this may arrive twice")
+    assert said[1] == "sent to a@example.org"
+    assert main(arguments) == 0  # `--again` repeats nothing that was told
+    assert capsys.readouterr().out.startswith("a@example.org was told of ")
+    assert mailbox.mails == 2
+
+
+def test_a_claim_that_failed_leaves_alone_what_others_told_meanwhile(tmp_path: Path) -> None:
+    with sqlite_store(registry(), tmp_path) as store:
+        told = ToldMoves("a", date(2026, 11, 14), date(2026, 11, 20), {"color": ["it rose"]})
+        first, second = store.claim(told), store.claim(told, again=True)
+        assert first.own
+        assert second.own
+        store.tell(told)
+        assert not store.remove(first.own)
+        assert store.claim(told) == store.claim(told, again=True) == (None, told)
+        assert store.told("a", told.first, told.last) == told
+
+
+def test_again_is_of_something_that_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_report(tmp_path, "--again") == 2
+    assert "--again goes with --to or --webhook" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from flask.testing import FlaskClient
 
 from dither_aggregator.analysis import snapshots
 from dither_aggregator.analysis.estimands import estimate
-from dither_aggregator.analysis.reading import View, Window, for_readers
+from dither_aggregator.analysis.reading import View, Window, for_readers, windows_of
 from dither_aggregator.analysis.snapshots import Snapshot, _document, window_snapshot
 from dither_aggregator.health.capacity import FreeSpace
 from dither_aggregator.operations import maintenance
@@ -424,6 +424,46 @@ def test_a_windows_page_leads_to_its_snapshot_which_says_the_same(days: Days) ->
     assert ElementTree.fromstring(drawn).tag == f"{SVG}svg"
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_snapshot_of_chosen_days_has_what_their_page_has(days: Days, number: int) -> None:
+    """A single day's page pays, too: for all windows of eight days, which are four and today, in steps."""
+    window = Window.ending(days.window(3).first, number)
+    page = days.client.get(f"/metrics/dark?from={window.first}&to={window.last}").text
+    id_ = window_snapshot(days.store, days.stored, window, windows_of(8))
+    assert id_
+    assert f'<a href="/s/{id_}">snapshot <code>{id_.rpartition(".")[2][:12]}</code>' in page
+    assert f".{window.last}.36." in id_
+    shown, document = days.client.get(f"/s/{id_}").text, days.told(id_)
+    assert re.findall(r'<p class="headline">(.*?)</p>', page) == re.findall(r'<p class="headline">(.*?)</p>', shown)
+    assert "every interval holds for all 36 windows of days that could have been chosen" in shown
+    assert "estimates other numbers" not in shown
+    assert document["of"]["together"] == document["estimates"]["interval"]["together"] == 36
+    told = days.told(id_, f"/v1/metrics/dark/estimates?from={window.first}&to={window.last}&intervals=each")
+    assert told["meta"]["together"] == 36
+    same = [{name: row[name] for name in ("estimate", "lower", "upper")} for row in told["rows"]]
+    assert same == [{name: row[name] for name in same[0]} for row in document["estimates"]["rows"]]
+    csv_row = days.client.get(f"/s/{id_}.csv").text.splitlines()[1].split(",")
+    assert [float(each) for each in (csv_row[3], csv_row[4])] == [same[0]["lower"], same[0]["upper"]]
+    assert "all 36 windows of days" in days.client.get(f"/s/{id_}.svg").text
+    days.upload(10, 10)  # as days go by more can be chosen; what is cited stays
+    days.clock.travel(30)
+    assert days.client.get(f"/s/{id_}").text == shown
+    assert id_ not in days.client.get(f"/metrics/dark?from={window.first}&to={window.last}").text
+
+
+def test_a_snapshot_that_paid_nothing_stays_and_says_so(days: Days) -> None:
+    """Those of chosen windows were such before they paid, and each day has one."""
+    few = Window.ending(days.window(3).first, 2)
+    for id_ in (
+        window_snapshot(days.store, days.stored, few),
+        window_snapshot(days.store, days.stored, days.window(1)),
+    ):
+        shown, document = days.client.get(f"/s/{id_}").text, days.told(id_ or "")
+        assert re.search(r"Intervals are those of th(is day|ese days) alone", shown)
+        assert "could have been chosen" not in shown
+        assert "together" not in document["estimates"]["interval"]
+
+
 def test_a_windows_id_is_the_digest_of_the_names_of_its_days(days: Days) -> None:
     id_, window = days.id_of(4), days.window(4)
     document = days.told(id_)
@@ -452,12 +492,13 @@ def test_a_window_is_cited_only_when_all_of_its_days_are_final(days: Days) -> No
 
 def test_a_window_outlives_its_tallies_and_ends_with_the_snapshots_of_its_days(days: Days) -> None:
     id_, window, later = days.id_of(4), days.window(4), days.id_of(3)
+    chosen = window_snapshot(days.store, days.stored, window, windows_of(64))  # of the days that are gone, too
     shown = days.client.get(f"/s/{id_}").text
     days.clock.travel(40)
     days.store.put(Retention(tallies_days=30))
     maintenance.maintain(days.store, 0)
     gone = days.client.get(f"/metrics/dark?from={window.first}&to={window.last}")
-    assert (gone.status_code, f'Their estimates are in <a href="/s/{id_}">' in gone.text) == (410, True)
+    assert (gone.status_code, f'Their estimates are in <a href="/s/{chosen}">' in gone.text) == (410, True)
     assert days.client.get(f"/s/{id_}").text == shown
     days.store.put(Retention(tallies_days=30, snapshots_days=43))  # its first day is 44 days ago
     days.store.forget_snapshots()
@@ -493,10 +534,14 @@ def test_a_page_cites_no_snapshot_that_was_given_up_before_its_counts(days: Days
 def test_an_id_that_was_changed_in_any_part_is_none(days: Days) -> None:
     id_ = days.id_of(4)
     metric, first, last, digest = id_.split(".")
+    chosen = window_snapshot(days.store, days.stored, days.window(4), windows_of(8))
+    assert days.client.get(f"/s/{chosen}").status_code == 200
     for wrong in (
         *(f"color.{first}.{last}.{digest}", f"dark.{last}.{last}.{digest}", f"dark.{first}.{last}.{digest[:-1]}0x"),
         *(f"{metric}.{first.replace('-', '')}.{last}.{digest}", f"{id_}.{digest}", ".", "...", f"x.{id_}", "....."),
         f"{metric}.{last}.{first}.{digest}",
+        *(f"{metric}.{first}.{last}.{paid}.{digest}" for paid in ("", "1", "36", "037", "5", "9" * 400, "-1")),
+        *(f"{chosen}".replace(".36.", paid) for paid in (".", ".136.")),
     ):
         assert days.client.get(f"/s/{wrong}").status_code == 404, wrong
 

@@ -28,10 +28,13 @@ from flask.testing import FlaskClient
 from dither_aggregator.analysis import estimands, functional, numbers
 from dither_aggregator.analysis.estimands import read
 from dither_aggregator.analysis.reading import View
+from dither_aggregator.analysis.reading_cache import Computing, Kept
 from dither_aggregator.counting.folding import tables
 from dither_aggregator.operations import ONE_THREAD, maintenance
+from dither_aggregator.operations.computing_process import CANDIDATES_MAX
 from dither_aggregator.store import SQLiteStore
-from dither_aggregator.store.records import DAY_S
+from dither_aggregator.store.records import DAY_S, KeptReading
+from dither_aggregator.web.flask_apps import prepare
 from dither_aggregator.web.process_messages import Place, ReadAnswer, ReadRequest
 from dither_aggregator.web.reader_pool import FIRST_WITHIN_S, ReaderProcess
 from dither_shared.plan import Plan
@@ -49,11 +52,15 @@ from tests.support.stores import fold_all, seal_all
 
 VALUES = 50_000
 DAYS = 366
+OPEN = b'<p class="answer">Being computed.</p>'
 REPORTS_A_DAY = 900
 NUMBERS_A_DAY = 20_000
 METRICS = 200, 1_000
 FRONT_MAX_S, FRONT_METRICS = 1.0, 200
-"""The front page of so many metrics may take so long."""
+"""The front page may take so long, with however many metrics: those that are not read by then come later. If all is
+computed ahead, that of so many metrics has all."""
+VISITS_MAX = 30
+"""Their front page is whole after as many visits, each five seconds after the one before, if nobody computes ahead."""
 ASKED_METRICS = 100
 ASKED_MAX_S = 1.0
 """A question may take so long, with all days of a year."""
@@ -183,12 +190,38 @@ def _wide(place: Path) -> None:
 def _many(place: Path, metrics: int) -> None:
     text = "".join(_metric(number) for number in range(metrics))
     head = '[registry]\napp = "example"\ndevice_epsilon = 1000.0\nquiet_days = 0\n'
-    with _filled(Registry.parse(head + text), place, 14, 40) as (_, client):
+    with _filled(Registry.parse(head + text), place, 14, 40) as (store, client):
         print(f"\n  {metrics:,} metrics of 20 values")
-        for path in ("/", "/changes", "/pipeline"):
-            aim = FRONT_MAX_S if path == "/" and metrics <= FRONT_METRICS else None
-            _line(f"{path} first", *_again(client, path), aim)
-            _line(f"{path} again", *_again(client, path), aim)
+        prepare()  # as the process has from which readers are forked
+        few = metrics <= FRONT_METRICS
+        _line("/ first, no reading is there", *_front(store, whole=few), FRONT_MAX_S)
+        for name in [stored.plan.metric for stored in store.plans()]:
+            maintenance.finalize(store, name)
+        made: list[KeptReading] = []
+        store.keeper = Computing(store, made.append, alone=True)
+        _forget()
+        operators_app(store).test_client().get("/")
+        store.keep_readings(list({each.key: each for each in made}.values()))
+        _line("/ first, computed ahead", *_front(store, whole=True), FRONT_MAX_S if few else None)
+        for path in ("/changes", "/pipeline"):
+            _line(f"{path} first", *_again(client, path), None)
+            _line(f"{path} again", *_again(client, path), None)
+
+
+def _front(store: SQLiteStore, *, whole: bool) -> tuple[float, bytes]:
+    """Return what the front page takes of a reader that was just forked, and go on until it is `whole`."""
+    _forget()
+    store.keeper, client = Kept(store), operators_app(store).test_client()
+    first = took, page = _again(client, "/")
+    visits = [took]
+    print(f"      {page.count(OPEN)} of the {page.count(b'<article')} cards come later:", end=" ")
+    while whole and b'http-equiv="refresh"' in page:
+        assert len(visits) < VISITS_MAX
+        took, page = _again(client, "/")
+        visits.append(took)
+    assert not whole or OPEN not in page
+    print(f"{len(visits)} visits, at most {max(visits):.3f}")
+    return first
 
 
 QUESTIONS = (
@@ -271,7 +304,7 @@ def _first(place: Path) -> None:
 
         async def ask() -> tuple[float, ReadAnswer]:
             began = time.perf_counter()
-            reader = await ReaderProcess.start(Place(str(place), store.generation, None))
+            reader = await ReaderProcess.start(Place(str(place), store.generation, CANDIDATES_MAX))
             answer = await reader.ask(ReadRequest("GET", "/", b"", [], b"", live=True), FIRST_WITHIN_S)
             took = time.perf_counter() - began
             await reader.end()

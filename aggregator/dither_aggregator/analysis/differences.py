@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.estimands import estimand_of, made_once, read
 from dither_aggregator.analysis.inference import CONFIDENCE, beyond_zero
 from dither_aggregator.analysis.reading import (
     BadView,
@@ -192,8 +192,7 @@ def pairs_together(store: Store, stored: StoredPlan, before: Window, after: Wind
     """Return for how many pairs of windows a comparison holds at once: 1 where pages offer the later one, and the other
     has as many days before it; else all pairs that can be chosen."""
     _, usual = side_by_side(store.epochs(stored.plan), store.sealed(), store.tallies_from())
-    offered = after in (usual, Window.ending(store.today(), 1)) or is_offered(store, stored, after)
-    if offered and before == before_of(after):
+    if (after == usual or is_offered(store, stored, after)) and before == before_of(after):
         return 1
     return comb(days_to_choose(store, stored) + 2, 4)
 
@@ -215,13 +214,13 @@ def changes(
     store: Store, plans: Sequence[StoredPlan], before: Window, after: Window, alpha: float = 1 - CONFIDENCE
 ) -> Changes:
     """Compare two windows of some plans, and tell in which metrics something moved."""
-    compared: list[Comparison] = []
+    compared: list[tuple[StoredPlan, float]] = []
     untold: list[StoredPlan] = []
     damaged: list[StoredPlan] = []
     missing: list[tuple[StoredPlan, NotReady]] = []
     for stored in plans:
         try:
-            one = compare(store, stored, before, after)
+            p_value = _surest(store, stored, before, after)
         except TallyGone:
             untold.append(stored)
         except BadTally:
@@ -229,26 +228,36 @@ def changes(
         except NotReady as error:
             missing.append((stored, error))
         else:
-            (compared.append(one) if one.rows else untold.append(stored))
-    chosen_by_test, within = tell([one.p_value for one in compared], alpha)
+            (untold.append(stored) if p_value is None else compared.append((stored, p_value)))
+    chosen_by_test, within = tell([p_value for _, p_value in compared], alpha)
     moved: list[Comparison] = []
-    still: list[Comparison] = []
-    for one, chosen in zip(compared, chosen_by_test, strict=True):
+    still: list[StoredPlan] = []
+    for (stored, _), chosen in zip(compared, chosen_by_test, strict=True):
         try:
-            told = compare(store, one.after.stored, before, after, within) if chosen else one
+            told = compare(store, stored, before, after, within) if chosen else None
         except NotReady as error:
-            missing.append((one.after.stored, error))
+            missing.append((stored, error))
         else:
-            (moved if chosen and told.moved else still).append(told)
+            (moved.append(told) if told and told.moved else still.append(stored))
     return Changes(
         before,
         after,
         sorted(moved, key=lambda one: one.p_value),
-        [one.after.stored for one in still],
+        still,
         untold,
         damaged,
         missing,
     )
+
+
+def _surest(store: Store, stored: StoredPlan, before: Window, after: Window) -> float | None:
+    """Return the p-value of a metric's change, which is kept; None where no value is told in both windows."""
+
+    def compared() -> float | None:
+        one = compare(store, stored, before, after)
+        return one.p_value if one.rows else None
+
+    return made_once(store, stored, Window(before.first, after.last), "change", (before, after), compared)
 
 
 def tell(p_values: Sequence[float], alpha: float = 1 - CONFIDENCE) -> tuple[Sequence[bool], float]:

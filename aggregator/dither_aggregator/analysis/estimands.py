@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import cache
+from importlib.metadata import version
 from threading import Condition
 from typing import Any, TypeVar
 
@@ -10,7 +12,7 @@ from cachetools import LRUCache, cached
 
 from dither_aggregator.analysis.numbers import Numbers
 from dither_aggregator.analysis.reading import Estimand, Pooled, Reading, Tail, View, Window, visible_tally
-from dither_aggregator.analysis.reading_cache import Codec, Days, NotReady, keeper_of, once, refuse_slow
+from dither_aggregator.analysis.reading_cache import Codec, Days, NotReady, keeper_of, once, refuse_late, refuse_slow
 from dither_aggregator.analysis.shares import OneShare, Shares
 from dither_aggregator.analysis.tables.reading import Tables
 from dither_aggregator.analysis.texts import Texts
@@ -54,6 +56,7 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT, ah
     If it is one of several, `ahead` prepares those that follow. Raises TallyGone when a tally of it is no longer kept,
     and NotReady where it is not read here and now.
     """
+    refuse_late(store)
     provisional = epoch > store.sealed()  # before a tally is read: it may be sealed in between
     window = Window.ending(epoch, view.days)
     finals = store.finals(stored.plan, window.first, window.last)
@@ -134,12 +137,39 @@ def _kept(
     if provisional or view.candidates is not None:
         refuse_slow(store, slow=takes_seconds(stored) and view.candidates is None)
         return made()
-    if keeper_of(store) and (first := next((day for day, _ in days if day < store.tallies_from()), None)):
+    if keeper_of(store) and days and days[0][0] < store.tallies_from():
+        first, _ = days[0]
         if final := store.finals(stored.plan, first, first).get(first):
             raise _gone(store, first, final)
         return made()
     codec = Codec((View, Window, *estimand.records), stored)
     return once(store, stored, "reading", days, asked, made, codec, slow=estimand.slow, noun=estimand.noun)
+
+
+def made_once(
+    store: Store,
+    stored: StoredPlan,
+    window: Window,
+    what: str,
+    of: Sequence[object],
+    make: Callable[[], T],
+    records: Sequence[type] = (),
+) -> T:
+    """Return what is made of readings of some sealed days for a page, made once by each version and kept as they are.
+
+    It depends on the days, on all that is `of`, and on nothing else; `records` are its classes beside the estimand's.
+    """
+    refuse_late(store)
+    if window.last > store.sealed() or window.first < store.tallies_from():
+        return make()
+    days = days_of(store, stored, window, store.finals(stored.plan, window.first, window.last))
+    codec = Codec((*records, *estimand_of(stored.plan).records), stored)
+    return once(store, stored, what, days, (window, _dither(), *of), make, codec, slow=False)
+
+
+@cache
+def _dither() -> str:
+    return version("dither")
 
 
 def takes_seconds(stored: StoredPlan) -> bool:

@@ -108,7 +108,7 @@ def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Windo
 
 
 # Windows that a reader chooses. Days that are picked because of what they show are no sample of all days. So a window
-# of several days that no page offers has intervals that hold for all windows together (Bonferroni). N days have
+# that no page offers, a single day too, has intervals that hold for all windows together (Bonferroni). N days have
 # N (N + 1) / 2 windows, and C(N + 2, 4) pairs of windows without a common day. They are the days from the first with
 # reports that are kept to today. N is rounded up to a power of two, so an interval is the same tomorrow.
 #
@@ -116,26 +116,34 @@ def default_of(epochs: Collection[date], sealed: date, kept_from: date) -> Windo
 
 
 def is_offered(store: Store, stored: StoredPlan, window: Window) -> bool:
-    """Tell whether pages offer a window of sealed days: those that they open with were not chosen for what they show.
+    """Tell whether pages offer a window: those that they open with, or lead to, were not chosen for what they show.
 
-    A metric's page also has today, a single day.
+    The single days among them are the last sealed one, today, and the last with reports, to which pages of other revs
+    lead.
     """
     if window.last == store.sealed() and window.days in WINDOWS:
+        return True
+    if window.days == 1 and window.last in (store.today(), max(store.epochs(stored.plan), default=None)):
         return True
     return window == default_window(store, stored)
 
 
-def days_to_choose(store: Store, stored: StoredPlan) -> int:
-    """Return how many days windows can be chosen of, at least 1, rounded up to a power of two."""
-    first = min(store.epochs(stored.plan, store.tallies_from()), default=store.today())
+def days_to_choose(store: Store, stored: StoredPlan, *, gone: bool = False) -> int:
+    """Return how many days windows can be chosen of, at least 1, rounded up to a power of two.
+
+    With `gone`, those count too whose counts are no longer kept: there may be snapshots of them.
+    """
+    first = min(store.epochs(stored.plan, date.min if gone else store.tallies_from()), default=store.today())
     return 1 << max((store.today() - first).days, 0).bit_length()
 
 
-def windows_together(store: Store, stored: StoredPlan, window: Window) -> int:
-    """Return for how many windows the intervals of one hold at once: 1 for a single day, or one that is offered."""
-    if window.days == 1 or is_offered(store, stored, window):
-        return 1
-    days = days_to_choose(store, stored)
+def windows_together(store: Store, stored: StoredPlan, window: Window, *, gone: bool = False) -> int:
+    """Return for how many windows the intervals of one hold at once: 1 for one that is offered."""
+    return 1 if is_offered(store, stored, window) else windows_of(days_to_choose(store, stored, gone=gone))
+
+
+def windows_of(days: int) -> int:
+    """Return how many windows so many days have."""
     return days * (days + 1) // 2
 
 
@@ -673,6 +681,7 @@ class Reading(ABC):
                 "method": self.method,
                 "confidence": self.view.confidence,
                 "simultaneous": self.view.simultaneous,
+                **({"together": self.view.together} if self.view.together > 1 else {}),
             },
             "rows": [row.to_document(self.view.error_of) for row in (*self.rows, *self.untold)],
             **self.own_document(),

@@ -8,7 +8,8 @@
 A process has one of three ways to go about it, by the `keeper` of its store:
 
     none      everything is read here and now, and nothing kept: tests, trials, the command line
-    Kept      requests: what is slow is taken from the store or raises NotReady, and all else is read at once
+    Kept      requests: what is slow is taken from the store or raises NotReady, and all else is read at once; a page
+              of many readings that comes `promptly` reads as long as its time allows, and then raises NotReady, too
     Computing the one process that makes and keeps what is missing
 """
 
@@ -19,10 +20,12 @@ import time
 import traceback
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date, timedelta
+from functools import cache
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -43,6 +46,10 @@ REMEMBERED_MAX = 250_000
 UNPACKED_BYTES_MAX = 16 * READING_BYTES_MAX
 BEGUN_FOR_S = 60.0
 """How long a reading counts as being made after that was last said: its process may be gone."""
+PROMPT_S = 0.75
+"""After so many seconds of processor time a prompt page makes no reading; it takes about 0.2 more to be written."""
+PROMPT_LEAST = 100
+"""A prompt page makes so many readings however slow the machine is: that of a few metrics comes whole."""
 TRIES_MAX = 8
 RETRY_S = 60.0
 """After a reading could not be made twice; about twice as long each time. After the first time it is tried at once."""
@@ -149,9 +156,30 @@ class Keeper(ABC):
 class Kept(Keeper):
     """Requests: what is slow is read out of the store, or not at all."""
 
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._until: float | None = None
+        self._least = 0
+
+    @contextmanager
+    def promptly(self) -> Iterator[None]:
+        """Within this, raise NotReady for all further readings once so many had to be made that PROMPT_S are over."""
+        self._until, self._least = time.process_time() + PROMPT_S, PROMPT_LEAST
+        try:
+            yield
+        finally:
+            self._until = None
+
+    def refuse_late(self) -> None:
+        """Raise NotReady where the time of a prompt page is over."""
+        if self._until is not None and self._least <= 0 and time.process_time() > self._until:
+            self.wanted = True
+            raise NotReady("being computed")
+
     def _missing(self, asked: AskedReading, make: Callable[[], T], state: OpenReading | None) -> T:
         if not asked.slow:
-            return make()
+            self._least -= 1
+            return self._remember(asked.key, make())
         if state and state.failed:
             self.wanted |= state.tries < TRIES_MAX and state.retry_at <= time.time()
             raise _failure(state)
@@ -278,6 +306,18 @@ def once(
 def keeper_of(store: Store | None) -> Keeper | None:
     """Return the keeper of this process; None where everything is read here and now."""
     return cast("Keeper | None", getattr(store, "keeper", None))
+
+
+def promptly(store: Store) -> AbstractContextManager[None]:
+    """Let a page have what can be read soon, where somebody waits for it: all else raises NotReady."""
+    keeper = keeper_of(store)
+    return keeper.promptly() if isinstance(keeper, Kept) else nullcontext()
+
+
+def refuse_late(store: Store) -> None:
+    """Raise NotReady where a page that is to come promptly has read for long enough. It comes again for the rest."""
+    if isinstance(keeper := keeper_of(store), Kept):
+        keeper.refuse_late()
 
 
 def keep_figure(store: Store, name: str, value: int) -> None:
@@ -422,15 +462,16 @@ class Codec:
     def _encode_sequence(self, values: Sequence[Any]) -> Any:
         """Records of one class are kept by column."""
         name = "tuple" if isinstance(values, tuple) else "list"
-        kinds = {type(each) for each in values}
+        kinds: set[type] = {type(each) for each in values}
         if len(kinds) == 1 and (kind := kinds.pop()) in self._records.values():
             columns = [[self._encode(getattr(each, field)) for each in values] for field in _fields(kind)]
             return ["rows", name, kind.__name__, len(values), columns]
         return [name, [self._encode(each) for each in values]]
 
     def _encode_record(self, value: Any) -> Any:
-        if type(value) in self._records.values():
-            return ["of", type(value).__name__, [self._encode(getattr(value, field)) for field in _fields(type(value))]]
+        record: type = type(value)
+        if record in self._records.values():
+            return ["of", record.__name__, [self._encode(getattr(value, field)) for field in _fields(record)]]
         return ["mechanism", self._mechanisms.index(value)] if value in self._mechanisms else self._refuse(value)
 
     def _refuse(self, value: object) -> Any:
@@ -465,7 +506,8 @@ class Codec:
 
     def _read_rows(self, name: str, kind: str, number: int, columns: list[Any]) -> Any:
         record, names = self._records[kind], _fields(self._records[kind])
-        cells = zip(*([self._decode(each) for each in column] for column in columns), strict=True)
+        plain = ([self._decode(each) if type(each) is list else each for each in column] for column in columns)
+        cells = zip(*plain, strict=True)
         rows = [record(**dict(zip(names, each, strict=True))) for each in cells]
         if len(rows) != number:
             raise ValueError("rows are missing")
@@ -482,11 +524,12 @@ class Codec:
 _TAGS = frozenset(name.removeprefix("_read_") for name in vars(Codec) if name.startswith("_read_"))
 
 
-def _fields(record: type) -> list[str]:
+@cache
+def _fields(record: type) -> tuple[str, ...]:
     """Return the names of what a record is made of; what begins with an underscore is found again when it is asked."""
     if is_dataclass(record):
-        return [each.name for each in fields(record) if each.init and not each.name.startswith("_")]
-    return list(cast("Any", record)._fields)
+        return tuple(each.name for each in fields(record) if each.init and not each.name.startswith("_"))
+    return tuple(cast("Any", record)._fields)
 
 
 def _mac(packed: bytes, secret: bytes) -> bytes:

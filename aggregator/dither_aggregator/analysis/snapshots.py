@@ -8,7 +8,9 @@ A read key is told a document of its own, made without the cells of a few report
 
 A window's snapshot is those of its days, and nothing more is stored of it. Its id says metric and days, and ends in a
 digest of the ids of all its days' snapshots. So its counts can be no others; its estimates are made of them when
-somebody asks.
+somebody asks. Days that were chosen, also a single one, pay (`reading.py`): the id also says for how many windows the
+intervals held on the page, its digest covers that, and the estimates hold for as many. An id without it, and the
+snapshot that every day has, are of days that pay nothing.
 """
 
 import base64
@@ -34,6 +36,7 @@ from dither_aggregator.analysis.reading import (
     sees_all,
     sizes,
     visible_tally,
+    windows_of,
     without_few,
 )
 from dither_aggregator.analysis.reading_cache import refuse_slow
@@ -45,6 +48,8 @@ from dither_shared.plan import Plan
 
 FORMAT = 1
 WINDOW_DAYS_MAX = 366
+DAYS_TO_CHOOSE = tuple(1 << doublings for doublings in range(1, 23))
+"""As many days as windows were ever chosen of; a calendar has fewer than 2^22."""
 HEX_DIGITS = 64
 """The id of a day's snapshot has so many."""
 
@@ -61,6 +66,8 @@ class Snapshot:
     """The day that it is of, or the days."""
     tally: Tally
     """Read back from its counts: the digest is computed anew."""
+    together: int = 1
+    """For how many windows of days its intervals hold at once."""
 
     @property
     def digest(self) -> str:
@@ -111,30 +118,38 @@ def digest_of(id_: str) -> str:
     return id_.rpartition(".")[2]
 
 
-def window_snapshot(store: Store, stored: StoredPlan, window: Window) -> str | None:
-    """Return the id of a window's snapshot; None until every day of it that has reports is final."""
+def window_snapshot(store: Store, stored: StoredPlan, window: Window, together: int = 1) -> str | None:
+    """Return the id of a window's snapshot, whose intervals hold for so many windows at once.
+
+    None until every day of it that has reports is final.
+    """
     finals = store.finals(stored.plan, window.first, window.last)
     days = store.epochs(stored.plan, window.first, window.last)
     if window.last > store.sealed() or window.days > WINDOW_DAYS_MAX or not (finals.keys() >= set(days) and days):
         return None
-    if window.days == 1:
+    if window.days == together == 1:
         return finals[window.last].snapshot
-    digest = hashlib.sha256(canonical_json(_made_of(store, stored, window, finals))).hexdigest()
-    return f"{stored.plan.metric}.{window.first}.{window.last}.{digest}"
+    made_of = _made_of(store, stored, window, finals, together)
+    paid = f"{together}." if together > 1 else ""
+    digest = hashlib.sha256(canonical_json(made_of)).hexdigest()
+    return f"{stored.plan.metric}.{window.first}.{window.last}.{paid}{digest}"
 
 
-def _made_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> dict[str, object]:
+def _made_of(
+    store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final], together: int
+) -> dict[str, object]:
     """Return the names of all that a window's snapshot is made of."""
     days = {day.isoformat(): finals[day].snapshot for day in sorted(finals)}
-    return {"app": store.app, "plan": stored.plan.digest, **window.to_document(), "days": days}
+    paid = {"together": together} if together > 1 else {}
+    return {"app": store.app, "plan": stored.plan.digest, **window.to_document(), "days": days, **paid}
 
 
-def kept_snapshot(store: Store, stored: StoredPlan, window: Window) -> str | None:
+def kept_snapshot(store: Store, stored: StoredPlan, window: Window, together: int) -> str | None:
     """Return the same id; None also where a day's snapshot was given up, of which the earliest is the first."""
     finals = store.finals(stored.plan, window.first, window.last)
     if not finals or store.snapshot(finals[min(finals)].snapshot) is None:
         return None
-    return window_snapshot(store, stored, window)
+    return window_snapshot(store, stored, window, together)
 
 
 def is_given_up(store: Store, id_: str) -> bool:
@@ -189,13 +204,15 @@ class _DayPart(msgspec.Struct):
     tally: _Counts
 
 
-def _named(store: Store, id_: str) -> tuple[StoredPlan, Window] | None:
-    """Return the plan and the days whose snapshot has an id."""
+def _named(store: Store, id_: str) -> tuple[StoredPlan, Window, int] | None:
+    """Return the plan and the days whose snapshot has an id, and for how many windows its intervals hold."""
     try:
-        metric, *ends, _ = id_.split(".")
-        window = Window(*map(date.fromisoformat, ends))
-        return next(each for each in store.plans(metric) if window_snapshot(store, each, window) == id_), window
-    except (ValueError, TypeError, StopIteration):
+        metric, first, last, *paid, _ = id_.split(".")
+        window = Window(date.fromisoformat(first), date.fromisoformat(last))
+        together = next(windows_of(days) for days in DAYS_TO_CHOOSE if paid == [str(windows_of(days))]) if paid else 1
+        named = (each for each in store.plans(metric) if window_snapshot(store, each, window, together) == id_)
+        return next(named), window, together
+    except (ValueError, StopIteration):
         return None
 
 
@@ -203,7 +220,7 @@ def _of_window(store: Store, id_: str) -> Snapshot | None:
     named = _named(store, id_)
     if named is None:
         return None
-    stored, window = named
+    stored, window, together = named
     finals = store.finals(stored.plan, window.first, window.last)
     made = [_content(store, finals[day].snapshot) for day in sorted(finals)]
     parts = [msgspec.json.decode(each, type=_DayPart) for each in made if each]
@@ -214,8 +231,9 @@ def _of_window(store: Store, id_: str) -> Snapshot | None:
         raise StoreError(f"a day of the snapshot {id_} has another format; this dither reads {FORMAT}")
     stored = replace(stored, candidates=parts[-1].candidates)
     tally, left_out = _visible(store, stored, window, [_tally(stored.plan, part.tally) for part in parts])
-    document = {**_document(store.app, stored, window, tally), **left_out, "snapshot": id_}
-    return Snapshot(id_, {**document, "of": _made_of(store, stored, window, finals)}, stored, window, tally)
+    document = {**_document(store.app, stored, window, tally, together), **left_out, "snapshot": id_}
+    document["of"] = _made_of(store, stored, window, finals, together)
+    return Snapshot(id_, document, stored, window, tally, together)
 
 
 def _tally(plan: Plan, told: _Counts) -> Tally:
@@ -268,7 +286,8 @@ def _left_out(stored: StoredPlan, pooled: Pooled) -> dict[str, object]:
     return {"reports": tally.left_out, "cells_kept": kept, "cell_min": CELL_MIN, "day_min": BATCH_MIN}
 
 
-def _document(app: str, stored: StoredPlan, window: Window, tally: Tally) -> dict[str, object]:
+def _document(app: str, stored: StoredPlan, window: Window, tally: Tally, together: int = 1) -> dict[str, object]:
+    view = View(days=window.days, together=together)
     return {
         "v": FORMAT,
         "app": app,
@@ -280,7 +299,7 @@ def _document(app: str, stored: StoredPlan, window: Window, tally: Tally) -> dic
             "digest": tally.digest,
             "counts": base64.b64encode(b"".join(plain_counts(tally.counts))).decode("ascii"),
         },
-        "estimates": estimate(stored, window.last, tally, View(days=window.days)).to_document(),
+        "estimates": estimate(stored, window.last, tally, view).to_document(),
         "made_with": _versions(),
     }
 

@@ -2,7 +2,7 @@
 
 They are the sentences of the first page, with verdicts that count that all metrics are looked at. A print is a look at
 the last seven closed days. The store keeps what is sent, and a receiver is told of no day twice. So the verdicts' error
-rate holds for each week that they get, however often the command runs.
+rate holds for each week that they get, however often the command runs, also at once.
 """
 
 import argparse
@@ -10,8 +10,10 @@ import json
 import smtplib
 import ssl
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import parseaddr
 from typing import TYPE_CHECKING
@@ -20,10 +22,13 @@ from urllib.parse import unquote, urlsplit
 from dither.sending.connection import post
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.settings import LOOPBACK, add_settings
+from dither_aggregator.store.document_kinds import CLAIMED_FOR_S
 from dither_shared.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from dither_aggregator.store import Store
+    from dither_aggregator.store.document_kinds import ToldMoves
+    from dither_aggregator.store.documents import MovesClaim
     from dither_aggregator.web.pages.report import WeeklyReport
 
 EXAMPLE = "dither report --weekly --data /var/lib/dither"
@@ -50,6 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--webhook", metavar="URL", help="post what moved to an https address, as JSON; nothing where nothing moved"
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="send also what another command began to send and has not said how that ended: it may arrive twice",
+    )
     parser.add_argument("--sender", metavar="ADDRESS", help="the mail's From; needed with --to")
     parser.add_argument("--url", metavar="URL", default="", help="where the pages are, for links")
     add_data_argument(parser)
@@ -60,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the report, or send it."""
     if args.to and not (args.sender and args.smtp):
         raise ConfigurationError("--to needs --sender, and --smtp or DITHER_SMTP: the mail server")
+    if args.again and not (args.to or args.webhook):
+        raise ConfigurationError("--again goes with --to or --webhook: it sends")
     if args.webhook:
         _check_webhook(args.webhook)
     from dither_aggregator.web.pages.report import weekly
@@ -70,17 +82,18 @@ def run(args: argparse.Namespace) -> int:
         if looks:
             print(report.html if args.html else report.text, end="")
         faults: list[str] = []
+        over = True
         if args.to:
             with _noted(faults):
-                _tell_by_mail(store, report, args)
+                over &= _tell_by_mail(store, report, args)
         if args.webhook:
             with _noted(faults):
-                _tell_webhook(store, report, args.webhook)
+                over &= _tell_webhook(store, report, args)
         if args.prometheus:
             print(_for_prometheus(store, report), end="")
     if faults:
         raise ConfigurationError("; ".join(faults))
-    return 0
+    return 0 if over else 1
 
 
 @contextmanager
@@ -92,21 +105,28 @@ def _noted(faults: list[str]) -> Iterator[None]:
         faults.append(str(error))
 
 
-# A receiver who was told of one of these days is told nothing. They count as told once the sending is over: a command
-# that ends in between sends again, as do two at once, which a webhook knows by `id`.
+# A receiver who was told of one of these days is told nothing. A claim is kept before anything is sent, so of several
+# commands at once one sends. It becomes what was told, or is removed where nothing arrived. A command that ends in
+# between leaves it behind: nobody knows then whether it arrived, and a webhook knows it by `id` if it comes again.
 
 
-def _tell_by_mail(store: "Store", report: "WeeklyReport", args: argparse.Namespace) -> None:
+def _tell_by_mail(store: "Store", report: "WeeklyReport", args: argparse.Namespace) -> bool:
     names = {store.receiver(f"mail {_address(each).lower()}"): each for each in args.to}
-    new = {each: name for name, each in names.items() if not _told(store, report, name, each)}
+    claims = {each: _claim(store, report.told(name), each, again=args.again) for name, each in names.items()}
+    new = {each: claim.own for each, claim in claims.items() if claim.own}
     if new:
-        refused = _send(mail(report, args.sender, list(new)), args.smtp)
+        with _removed_on_fault(store, new.values()):
+            refused = _send(mail(report, args.sender, list(new)), args.smtp)
         sent = [each for each in new if _address(each) not in refused]
-        for each in sent:
-            store.tell(report.told(new[each]))
+        for each, own in new.items():
+            if each in sent:
+                store.tell(replace(own, claimed_s=None))
+            else:
+                store.remove(own)
         print(f"sent to {', '.join(sent)}")
         if refused:
             raise ConfigurationError(f"the mail was not sent to {', '.join(refused)}: the server refused them")
+    return all(map(_is_over, claims.values()))
 
 
 def _address(to: str) -> str:
@@ -114,14 +134,17 @@ def _address(to: str) -> str:
     return parseaddr(to)[1] or to
 
 
-def _tell_webhook(store: "Store", report: "WeeklyReport", url: str) -> None:
-    name, document = store.receiver(f"webhook {url}"), report.moved
-    if _told(store, report, name, "the webhook"):
-        return
-    if document["moved"]:
-        _post(url, json.dumps(document).encode("utf-8"))
-    store.tell(report.told(name))  # also that nothing moved: another look at the same days would be another chance
-    print("posted what moved" if document["moved"] else "nothing moved, so nothing is posted")
+def _tell_webhook(store: "Store", report: "WeeklyReport", args: argparse.Namespace) -> bool:
+    name, document = store.receiver(f"webhook {args.webhook}"), report.moved
+    claim = _claim(store, report.told(name), "the webhook", again=args.again)
+    if claim.own:
+        if document["moved"]:
+            with _removed_on_fault(store, [claim.own]):
+                _post(args.webhook, json.dumps(document).encode("utf-8"))
+        # also that nothing moved: another look at the same days would be another chance
+        store.tell(replace(claim.own, claimed_s=None))
+        print("posted what moved" if document["moved"] else "nothing moved, so nothing is posted")
+    return _is_over(claim)
 
 
 def _for_prometheus(store: "Store", report: "WeeklyReport") -> str:
@@ -136,12 +159,40 @@ def _for_prometheus(store: "Store", report: "WeeklyReport") -> str:
     return gauges(store.app, told)
 
 
-def _told(store: "Store", report: "WeeklyReport", name: str, whom: str) -> bool:
-    """Say to whom nothing is sent, because they were told of one of these days before."""
-    told = store.told(name, report.window.first, report.window.last)
-    if told:
-        print(f"{whom} was told of {told.first} to {told.last}: the next week that shares no day with it is sent")
-    return told is not None
+def _claim(store: "Store", told: "ToldMoves", whom: str, *, again: bool) -> "MovesClaim":
+    """Claim to tell a receiver; say why nothing is sent to them, or why it may be sent twice."""
+    claim = store.claim(told, again=again)
+    if not (before := claim.before):
+        return claim
+    days = f"{before.first} to {before.last}"
+    if before.claimed_s is None:
+        print(f"{whom} was told of {days}: the next week that shares no day with it is sent")
+        return claim
+    began, ends = (
+        datetime.fromtimestamp(before.claimed_s + more, UTC).strftime("%Y-%m-%d %H:%M") for more in (0, CLAIMED_FOR_S)
+    )
+    left = f"a command that began at {began} UTC to send {days} has not said how that ended"
+    if claim.own:
+        print(f"{whom}: {left}, so this may arrive twice")
+    else:
+        print(f"{whom}: {left}, so nothing is sent before {ends} UTC; --again sends it now")
+    return claim
+
+
+def _is_over(claim: "MovesClaim") -> bool:
+    """Tell whether a receiver was told, by this command or before."""
+    return claim.own is not None or claim.before is None or claim.before.claimed_s is None
+
+
+@contextmanager
+def _removed_on_fault(store: "Store", claims: "Iterable[ToldMoves]") -> Iterator[None]:
+    """Remove claims where nothing arrived, so that the next command sends it."""
+    try:
+        yield
+    except ConfigurationError:
+        for each in claims:
+            store.remove(each)
+        raise
 
 
 def _check_webhook(url: str) -> None:

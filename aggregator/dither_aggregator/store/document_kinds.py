@@ -194,6 +194,8 @@ class DayMark(Document):
 TOLD_MAX = 1_000
 TOLD_KEPT_DAYS = 60
 """A week that ended before so many days shares no day with any week to come."""
+CLAIMED_FOR_S = 3_600
+"""So long nobody else sends what somebody began to send: far longer than a mail server that is slow may take."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,8 @@ class ToldMoves(Document):
     """The last."""
     moves: Mapping[str, Sequence[str]]
     """The sentences on what moved, by metric: none where nothing did."""
+    claimed_s: int | None = None
+    """When somebody began to send it who has not said how that ended, in seconds since 1970 by the store's clock."""
 
     @property
     def document_id(self) -> str:
@@ -224,6 +228,10 @@ class ToldMoves(Document):
     def fault(self) -> str:
         """Why it cannot be what somebody was told."""
         return "" if self.first <= self.last else f"a week must not end before it begins, got {self.first}, {self.last}"
+
+    def claim_ended(self, now_s: int) -> bool:
+        """Tell whether a claim is over; one from a time that has not come yet is, too."""
+        return self.claimed_s is None or not 0 <= now_s - self.claimed_s < CLAIMED_FOR_S
 
 
 JOURNAL_MAX = 100_000

@@ -310,6 +310,16 @@ def misplaced(kind: str, kept: Iterable[tuple[object, str | bytes]]) -> Iterator
                     yield f"{kind}: {visible(str(id_))!r} is the id of another than the one that stands there"
 
 
+class MovesClaim(NamedTuple):
+    """The answer of a store to somebody who wants to tell a receiver what moved."""
+
+    own: ToldMoves | None
+    """The claim, to be followed by `tell`, or by `remove` where the receiver was not told; None where somebody else has
+    told them, or is at it."""
+    before: ToldMoves | None
+    """The claim, or what the receiver was told, that was there of any of these days; None where there was nothing."""
+
+
 class News(NamedTuple):
     """The answer of a store to a process that asks for changes."""
 
@@ -317,6 +327,11 @@ class News(NamedTuple):
     """By how much the store's clock is ahead of the process's own."""
     documents: Mapping[str, tuple[int, list[str]]]
     """By kind: the version, and all texts, of those whose version is another."""
+
+
+def _told_of(kept: Iterable[ToldMoves], receiver: str, first: date, last: date) -> ToldMoves | None:
+    own = (each for each in kept if each.receiver == receiver)
+    return next((each for each in own if each.first <= last and first <= each.last), None)
 
 
 class Documents(ABC):
@@ -367,7 +382,7 @@ class Documents(ABC):
             version, texts = self._changes({kind.kind: -1}).documents[kind.kind]
             kept = {one.document_id: one for one in map(kind.read, texts)}
             put = {one.document_id: one for one in change(list(kept.values()))}
-            taken = [id_ for id_ in kept if gone and id_ == gone.document_id]
+            taken = [id_ for id_, one in kept.items() if one == gone]
             if not (put or taken):
                 return False
             for one in put.values():
@@ -384,7 +399,7 @@ class Documents(ABC):
         return self._change(type(document), lambda kept: [] if document in kept else [document])
 
     def remove(self, document: Document) -> bool:
-        """Take a document away; return whether it was there."""
+        """Take a document away; return whether it was there, and has not been changed meanwhile."""
         return self._change(type(document), lambda _: [], gone=document)
 
     @abstractmethod
@@ -575,8 +590,25 @@ class Documents(ABC):
 
     def told(self, receiver: str, first: date, last: date) -> ToldMoves | None:
         """Return what a receiver was told of any of these days, None where that is nothing."""
-        kept = (each for each in self.documents(ToldMoves) if each.receiver == receiver)
-        return next((each for each in kept if each.first <= last and first <= each.last), None)
+        return _told_of(self.documents(ToldMoves), receiver, first, last)
+
+    def claim(self, told: ToldMoves, *, again: bool = False) -> MovesClaim:
+        """Claim to tell a receiver what moved: of several who want to at once, one gets it, for CLAIMED_FOR_S.
+
+        With `again`, a claim that has not ended yet is taken over.
+        """
+        made = MovesClaim(None, None)
+
+        def take(kept: list[ToldMoves]) -> list[ToldMoves]:
+            nonlocal made
+            now_s = int(self._now_s())
+            before = _told_of(kept, told.receiver, told.first, told.last)
+            free = before is None or (before.claimed_s is not None and (again or before.claim_ended(now_s)))
+            made = MovesClaim(replace(told, claimed_s=now_s) if free else None, before)
+            return [made.own] if made.own else []
+
+        self._change(ToldMoves, take)
+        return made
 
     def tell(self, told: ToldMoves) -> None:
         """Keep what a receiver was told, in the place of what they were told before."""

@@ -32,7 +32,7 @@ from dither_aggregator.analysis.reading import (
     windows_together,
 )
 from dither_aggregator.analysis.reading_cache import keep_figure
-from dither_aggregator.analysis.series import VALUES_MAX, Point, series
+from dither_aggregator.analysis.series import VALUES_MAX, Point, days_shown, series
 from dither_aggregator.ask.answering import Asking, QueryAnswer
 from dither_aggregator.ask.language import BadQuestion, Query, parse
 from dither_aggregator.ask.saved import SavedQuestion, saved_questions
@@ -88,9 +88,11 @@ def asked_series(
 ) -> tuple[StoredPlan, Window, Sequence[str], list[Point]]:
     """Return the plan, the days, the values or groups, and the points that a request asks for. Raises NotReady."""
     stored, window = series_asked(store, name, asked)
-    unit = stored.plan.domain.unit  # numbers of another unit have no place on the same axis
-    plans = [each for each in store.plans(name) if each.plan.domain.unit == unit]
-    confidence, together = asked_confidence(asked), days_together(store, stored, asked)
+    plans, confidence, together = (
+        _on_one_axis(store, stored),
+        asked_confidence(asked),
+        days_chosen(store, stored, asked),
+    )
     if asked_members(store, stored, asked) is not None:
         groups = tuple(dict.fromkeys(asked["group"]))
         return stored, window, groups, group_series(store, plans, window, groups, confidence, together)
@@ -111,12 +113,23 @@ def series_asked(store: Store, name: str, asked: QueryParameters) -> tuple[Store
     return stored, asked_window(store, asked) or _last_days(store, name)
 
 
-def days_together(store: Store, stored: StoredPlan, asked: QueryParameters) -> int:
+def days_together(store: Store, stored: StoredPlan, window: Window, asked: QueryParameters) -> int:
+    """Return for how many days, of all plans, the points of a series hold at once."""
+    return max(days_chosen(store, stored, asked), days_shown(store, _on_one_axis(store, stored), window), 1)
+
+
+def _on_one_axis(store: Store, stored: StoredPlan) -> Sequence[StoredPlan]:
+    """Return the plans of a metric whose numbers have the same unit: others have no place on the same axis."""
+    unit = stored.plan.domain.unit
+    return [each for each in store.plans(stored.plan.metric) if each.plan.domain.unit == unit]
+
+
+def days_chosen(store: Store, stored: StoredPlan, asked: QueryParameters) -> int:
     """Return for how many days points hold at once that a reader chose: all that can be chosen, of all plans.
 
-    0 where no reader chose them, or chose a single one: then they hold for the days that are shown.
+    0 where no reader chose them: then they hold for the days that are shown.
     """
-    window = between(asked, "first", "last")
+    window = asked_window(store, asked)
     if window is None or windows_together(store, stored, window) == 1:
         return 0
     plans = store.plans(stored.plan.metric)

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
@@ -188,3 +189,16 @@ def test_one_that_another_release_knows_is_left_where_it_is(tmp_path: Path, monk
         assert list(check(store)) == []
         assert not any(getattr(record, "kind", None) is Bell for record in store.dump())
         assert store.documents(Bell) == [HIGH, LOW]
+
+
+def test_one_of_several_who_claim_a_receiver_at_once_gets_it_and_the_others_see_whose_it_is(
+    store: Store, place: Place
+) -> None:
+    told = ToldMoves("a", date(2026, 11, 14), date(2026, 11, 20), {})
+    stores = [store, *(place.open() for _ in range(3))]
+    with ThreadPoolExecutor(len(stores)) as pool:
+        claims = list(pool.map(lambda each: each.claim(told), stores))
+    (own,) = (claim.own for claim in claims if claim.own)
+    assert [claim.before for claim in claims if not claim.own] == [own] * 3
+    assert stores[0].remove(own)
+    assert stores[1].claim(told).own

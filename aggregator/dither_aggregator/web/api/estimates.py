@@ -83,8 +83,8 @@ VALUES_MAX = 1_000
 Together = Annotated[
     int,
     says(
-        "for how many windows of days intervals and verdicts hold at once: 1 for a single day and for windows that "
-        "pages offer, and for any other all that can be chosen of the days that are kept"
+        "for how many windows of days intervals and verdicts hold at once: 1 for windows that pages offer, and for any "
+        "other, a single day too, all that can be chosen of the days that are kept"
     ),
 ]
 

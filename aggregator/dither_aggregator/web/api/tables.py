@@ -25,6 +25,7 @@ from dither_aggregator.web.queries import (
     changed,
     chosen_differences,
     compared,
+    days_together,
 )
 from dither_aggregator.web.query_parameters import QueryParameters, asked_confidence, asked_level
 from dither_shared.wire.reading import Problem
@@ -38,6 +39,13 @@ class SeriesMeta(Days, MetricMeta):
 
     values: list[str]
     level: Annotated[float, says("how sure the intervals are, in percent: all at once, of all days and values")]
+    together: Annotated[
+        int,
+        says(
+            "for how many days intervals hold at once, of all revs: those that are shown or, where a reader chose "
+            "days, all that can be chosen of those that are kept"
+        ),
+    ]
     error_of: str
     unit: Unit
 
@@ -244,6 +252,7 @@ def series(store: Store, asked: QueryParameters, metric: str) -> RowSet[SeriesMe
         **window.ends,
         "values": list(values),
         "level": asked_level(asked),
+        "together": days_together(store, stored, window, asked),
         "error_of": "population",
         "unit": "" if asked.get("group") else stored.plan.domain.unit,
     }

@@ -37,7 +37,7 @@ from dither_aggregator.web.pages import (
     snapshot,
     time,
 )
-from dither_aggregator.web.pages.presentation import WHOSE, count, in_words, rank_in_words
+from dither_aggregator.web.pages.presentation import WHOSE, count, in_words, of_pages, rank_in_words
 from dither_aggregator.web.problems import EMBED_HEADERS, PAGE_HEADERS, REFRESH_S
 from dither_aggregator.web.process_messages import LIVE, SESSION
 from dither_aggregator.web.query_parameters import seen
@@ -90,7 +90,9 @@ def dress(templates: Environment) -> None:
     templates.filters.update(precise=precise, points=points, end=end, end_in_points=end_in_points, rough=rough)
     templates.filters.update(rough_in_points=rough_in_points)
     templates.filters.update(rank=rank_in_words, days=in_words, visible=visible, measure=measure_of, beside=beside)
-    templates.filters.update(whose=WHOSE.__getitem__, counted=count, digest=lambda id_: digest_of(id_)[:12])
+    templates.filters.update(
+        whose=WHOSE.__getitem__, counted=count, of_pages=of_pages, digest=lambda id_: digest_of(id_)[:12]
+    )
     templates.globals.update(shares=SHARES)
     templates.trim_blocks = templates.lstrip_blocks = True
 

@@ -24,7 +24,7 @@ from dither_aggregator.store import Store
 from dither_aggregator.web.charts.scale import SHARES, Measure, Tick
 from dither_aggregator.web.charts.series import SeriesChart, draw_series
 from dither_aggregator.web.charts.shares import Plot, SmallRow, Weeks, draw, draw_rows, draw_weeks
-from dither_aggregator.web.pages.presentation import as_typed, count, lagging, sentence_of
+from dither_aggregator.web.pages.presentation import FormField, as_typed, count, form, lagging, sentence_of
 from dither_aggregator.web.queries import answered, lines, parsed, saved
 from dither_aggregator.web.query_parameters import LEVEL, LevelAsked, about, asked_confidence, one_of, query_parameters
 from dither_shared.wire.reading import Problem
@@ -163,6 +163,11 @@ class AskPage:
     """How sure intervals are, in percent."""
     usual: Decimal = LEVEL
     """The level that no link needs to name."""
+
+    @property
+    def form(self) -> Sequence[FormField]:
+        """The fields beside the question."""
+        return form(AskAsked, {"level": self.level})
 
     @property
     def families(self) -> Sequence[QueryAnswer]:

@@ -6,6 +6,7 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from math import ceil, floor, sqrt
+from operator import attrgetter
 
 from flask import render_template
 from marshmallow import fields, validate
@@ -38,6 +39,7 @@ from dither_aggregator.web.pages.presentation import (
     in_batches,
     in_words,
     lagging,
+    of_pages,
     plan_state,
     plans_of,
     sentence_of,
@@ -384,7 +386,8 @@ def metric_page(store: Store, name: str, asked: QueryParameters) -> MetricPage:
     except TallyGone as gone:
         nor = "" if gone.snapshot else ", nor is their snapshot"
         headline, state = f"The counts of {gone.epoch} are no longer kept{nor}.", plan_state(store, stored)
-        kept = kept_snapshot(store, stored, window) or gone.snapshot
+        together = windows_together(store, stored, window, gone=True)
+        kept = kept_snapshot(store, stored, window, together) or gone.snapshot
         return MetricPage(stored, window, controls, in_words(window), state, headline, gone=kept)
     except NotReady as error:
         state, headline = plan_state(store, stored), sentence_of(error)
@@ -401,7 +404,7 @@ def _shown(store: Store, reading: Reading, controls: Controls, asked: QueryParam
         *reading.sentences,
     ]
     quality = quality_sentence(store, stored, window)
-    cited = kept_snapshot(store, stored, window)
+    cited = kept_snapshot(store, stored, window, reading.view.together)
     bare = MetricPage(stored, window, controls, in_words(window), state, "", reading, quality=quality, snapshot=cited)
     if reading.n == 0:
         nothing = "No reports of these days are counted."
@@ -426,7 +429,7 @@ def _refusal_of_error(stored: StoredPlan, asked: QueryParameters) -> str:
 
 def _cost(reading: Reading) -> str:
     """Say how wide the intervals would be that the reader did not choose, by the row that leads."""
-    row = max(reading.rows, key=lambda row: row.estimate, default=None)
+    row = max(reading.rows, key=attrgetter("estimate"), default=None)
     if row is None or row.std_error <= 0:
         return ""
     share = min(max(row.estimate, 0.0), 1.0)
@@ -487,7 +490,7 @@ def _window_state(store: Store, reading: Reading, controls: Controls) -> list[st
     older = [each.plan for each in store.plans(plan.metric) if each.plan.digest != plan.digest]
     others = {epoch for each in older for epoch in store.epochs(each) if epoch in around}
     if controls.level < LEVEL:
-        share = f"{100 - controls.level} of 100 such pages"
+        share = of_pages(100 - controls.level)
         sentences.append(f"At {controls.level}\N{NO-BREAK SPACE}%, up to {share} show a value that nobody has.")
     if others:
         sentences.append(

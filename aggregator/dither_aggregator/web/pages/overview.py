@@ -1,6 +1,7 @@
 """The first page: a card for each metric, with its answer, its last weeks and what moved."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -12,12 +13,13 @@ from flask import current_app, render_template
 from marshmallow import fields
 
 from dither_aggregator.analysis.differences import Changes, Comparison
-from dither_aggregator.analysis.estimands import estimand_of, read
+from dither_aggregator.analysis.estimands import estimand_of, made_once, read
 from dither_aggregator.analysis.groups import dashboard_of
 from dither_aggregator.analysis.inference import CONFIDENCE
-from dither_aggregator.analysis.reading import Reading, Window, default_of
-from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.series import weeks
+from dither_aggregator.analysis.reading import Reading, View, Window, default_of
+from dither_aggregator.analysis.reading_cache import NotReady, promptly
+from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.series import DAYS, WEEKS, weeks
 from dither_aggregator.analysis.significance import benjamini_hochberg
 from dither_aggregator.ask.answering import Asking
 from dither_aggregator.ask.examples import examples
@@ -25,7 +27,7 @@ from dither_aggregator.counting.folding import BadTally, TallyGone
 from dither_aggregator.health.status import Expiries
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.charts.scale import shorten
+from dither_aggregator.web.charts.scale import Measure, shorten
 from dither_aggregator.web.charts.shares import SmallRow, Weeks, draw_rows, draw_weeks
 from dither_aggregator.web.pages.asking import SavedCard, saved_cards
 from dither_aggregator.web.pages.presentation import (
@@ -52,6 +54,8 @@ SORTS = {"moved": "moved", "newest": "newest", "name": "name"}
 """The words of each order of the cards."""
 HEADINGS = {"none": "nothing", "owner": "owner", "tag": "tag"}
 """The words of what cards may be grouped by."""
+ANSWERS = ReadingAnswer, Measure, Row
+"""The classes of which answers are kept."""
 MOVES_SHOWN = 2
 """Moves that a card says."""
 
@@ -160,26 +164,26 @@ def show(store: Store) -> str:
     asked = query_parameters(OverviewAsked)
     search, sort, page, tag = asked["search"].strip(), asked["sort"], asked["page"], asked["tag"]
     tags = dashboard_of(store).tags
-    changes, _ = changed(store)
-    lines = all_lines(store, changes)
-    wanted = search.casefold()
-    found = [
-        line
-        for line in lines
-        if (wanted in line.stored.plan.metric.casefold() or wanted in line.stored.question.casefold())
-        and (not tag or tag in tags.get(line.stored.plan.metric, ()))
-    ]
-    found.sort(key=_ORDERS[sort])
-    heading = partial(_heading, by=asked["by"], tags=tags)
-    found.sort(key=lambda line: (not heading(line), heading(line)))  # within a heading the order stays
-    pages = max(-(-len(found) // CARDS_A_PAGE), 1)
-    if page > pages:
-        raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
-    marks = store.documents(DayMark)
-    shown = found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]
-    sections = [
-        (named, [_card(store, line, marks) for line in lines_of]) for named, lines_of in groupby(shown, heading)
-    ]
+    with promptly(store):
+        lines, changes = all_lines(store)
+        wanted = search.casefold()
+        found = [
+            line
+            for line in lines
+            if (wanted in line.stored.plan.metric.casefold() or wanted in line.stored.question.casefold())
+            and (not tag or tag in tags.get(line.stored.plan.metric, ()))
+        ]
+        found.sort(key=_ORDERS[sort])
+        heading = partial(_heading, by=asked["by"], tags=tags)
+        found.sort(key=lambda line: (not heading(line), heading(line)))  # within a heading the order stays
+        pages = max(-(-len(found) // CARDS_A_PAGE), 1)
+        if page > pages:
+            raise Problem("malformed", f"page must be a number from 1 to {pages}, got {page}")
+        marks = store.documents(DayMark)
+        shown = found[(page - 1) * CARDS_A_PAGE : page * CARDS_A_PAGE]
+        sections = [
+            (named, [_card(store, line, marks) for line in lines_of]) for named, lines_of in groupby(shown, heading)
+        ]
     state = [*lagging(store), *_over(store)]
     used = sorted({tag for line in lines for tag in tags.get(line.stored.plan.metric, ())})
     made = OverviewPage(
@@ -209,8 +213,11 @@ def _heading(line: Line, by: str, tags: Mapping[str, Sequence[str]]) -> str:
     return named[0] if named else ""
 
 
-def all_lines(store: Store, changes: Changes) -> list[Line]:
-    """Return each metric by its newest plan, with an answer that counts that all metrics are looked at."""
+def all_lines(store: Store) -> tuple[list[Line], Changes]:
+    """Return each metric by its newest plan, with an answer that counts that all metrics are looked at; and what moved.
+
+    Answers come first: a page that has to come soon may not have all.
+    """
     newest: dict[str, StoredPlan] = {}
     for stored in store.plans():
         newest.setdefault(stored.plan.metric, stored)
@@ -219,8 +226,9 @@ def all_lines(store: Store, changes: Changes) -> list[Line]:
     windows = {name: default_of(epochs.get(stored.id, []), sealed, kept_from) for name, stored in newest.items()}
     answers = {name: _answer(store, stored, windows[name]) for name, stored in newest.items()}
     out = _stand_out(store, newest, windows, answers)
+    changes, _ = changed(store)
     moved = {one.after.stored.id: one for one in changes.moved}
-    return [
+    lines = [
         Line(
             stored,
             max(epochs.get(stored.id, []), default=None),
@@ -233,6 +241,7 @@ def all_lines(store: Store, changes: Changes) -> list[Line]:
         )
         for name, stored in newest.items()
     ]
+    return lines, changes
 
 
 def _stand_out(
@@ -242,7 +251,7 @@ def _stand_out(
 
     R of M metrics are chosen by Benjamini and Hochberg at alpha, and each is read with intervals of 1 - alpha R / M: on
     average, at most alpha of the sentences are wrong (Benjamini and Yekutieli 2005). One that such intervals do not
-    tell is none, and makes those of all others wider.
+    tell is none, and makes those of all others wider. One that is not computed yet stays, without an answer.
     """
     alpha = 1 - CONFIDENCE
     tested = [name for name, answer in answers.items() if answer.p_value is not None]
@@ -253,7 +262,7 @@ def _stand_out(
         found = len(out)
         level = 1 - alpha * found / max(len(tested), 1)
         told = {name: _answer(store, newest[name], windows[name], level) for name in out}
-        out = [name for name in out if told[name].rows]
+        out = [name for name in out if told[name].rows or told[name].open]
     return {name: told[name] for name in out}
 
 
@@ -266,14 +275,20 @@ def _card(store: Store, line: Line, marks: Sequence[DayMark]) -> Card:
     kept: LRUCache[object, Weeks | None] = current_app.extensions.setdefault("weeks", LRUCache(SUMMARIES_MAX))
     leads = line.moved.moved[0].value if line.moved and answer.leads else answer.leads  # a line shows the first move
     key = store.generation, stored.id, stored.reservation, line.window, leads
+    drawn = kept.get(key)
     if key not in kept:  # sealed days do not change
-        kept[key] = draw_weeks(weeks(store, stored, line.window.last, leads), shown.measure)
-    drawn = kept[key]
+        with suppress(NotReady):
+            drawn = kept[key] = draw_weeks(_weeks(store, stored, line.window.last, leads), shown.measure)
     rows = draw_rows(answer.rows, answer.measure or shown.measure, shown.axis)
     if drawn is None:
         return Card(line, rows, None, moves_of(line))
     within = [mark for mark in marks if drawn.first <= mark.day <= drawn.last]
     return Card(line, rows, drawn, moves_of(line), drawn.places(mark.day for mark in within), _marked(within))
+
+
+def _weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[tuple[date, Row]]:
+    of = Window.ending(last, DAYS * WEEKS)
+    return made_once(store, stored, of, "weeks", (value,), lambda: weeks(store, stored, last, value), (Row,))
 
 
 def _marked(marks: Sequence[DayMark]) -> str:
@@ -320,7 +335,8 @@ def headline(lines: Sequence[Line], changes: Changes) -> str:
     """Return in a sentence what moved, of how many metrics."""
     if not lines:
         return "There are no metrics yet: load a registry with `dither metrics load`."
-    metrics, waits = count(len(lines), "metric"), sum(line.answer.open for line in lines)
+    metrics, waiting = count(len(lines), "metric"), {stored.id for stored, _ in changes.open}
+    waits = sum(line.answer.open or line.stored.id in waiting for line in lines)
     first = sum(line.first for line in lines)
     if first and not any(line.answer.n for line in lines):
         began = "The first report" if first == 1 else f"The first {first:,} reports"
@@ -355,14 +371,21 @@ def read_answer(store: Store, stored: StoredPlan, window: Window, confidence: fl
     """Return the answer of a window, or why there is none."""
     if too_long(stored):
         return ReadingAnswer(0, "Too many candidates to be looked for here.")
+    opening = estimand_of(stored.plan).opening(window.days, confidence)
     try:
-        reading = read(store, stored, window.last, estimand_of(stored.plan).opening(window.days, confidence))
+        return made_once(
+            store, stored, window, "answer", (opening,), lambda: _answer_now(store, stored, opening, window), ANSWERS
+        )
     except TallyGone:
         return ReadingAnswer(0, "Its counts are no longer kept.")
     except BadTally:
         return ReadingAnswer(0, "Its counts are damaged: run `dither fsck`.")
     except NotReady as error:
         return ReadingAnswer(0, sentence_of(error), open=True)
+
+
+def _answer_now(store: Store, stored: StoredPlan, opening: View, window: Window) -> ReadingAnswer:
+    reading = read(store, stored, window.last, opening)
     if reading.n == 0:
         return ReadingAnswer(0, _nothing(reading))
     return presentation_of(stored.plan).answered(reading)

@@ -103,6 +103,12 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def of_pages(percent: Decimal) -> str:
+    """Return on how many pages something is so, as 95 of 100 such pages; odd levels have no whole number of them."""
+    whole = percent == int(percent)
+    return f"{percent:f} of 100 such pages" if whole else f"{percent:f}\N{NO-BREAK SPACE}% of such pages"
+
+
 def wider(reading: Reading, rows: int) -> str:
     """Return how many times as wide normal intervals of so many rows are because days were chosen; "" if not wider."""
     if reading.view.together == 1 or not rows:

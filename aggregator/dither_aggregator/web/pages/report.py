@@ -13,7 +13,6 @@ from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import ToldMoves
 from dither_aggregator.web.pages.overview import Line, all_lines, by_moves, headline, moves_of
 from dither_aggregator.web.pages.presentation import count, in_words
-from dither_aggregator.web.queries import changed
 from dither_shared.frozen import canonical_json
 from dither_shared.safe_output import visible
 
@@ -128,8 +127,8 @@ def weekly(store: Store, url: str = "") -> WeeklyReport:
     from dither_aggregator.web.flask_apps import reading_app  # which loads all pages, this one too
 
     with reading_app(store).test_request_context("/"):
-        changes, _ = changed(store)
-        lines = sorted(all_lines(store, changes), key=by_moves)
+        found, changes = all_lines(store)
+        lines = sorted(found, key=by_moves)
         entries = [(line, moves_of(line)) for line in lines]
         windows = Window.ending(store.sealed(), 7), changes.before, changes.after
         report = WeeklyReport(store.app, headline(lines, changes), *windows, entries, url)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from dither_aggregator.analysis.differences import Comparison
 from dither_aggregator.analysis.reading import Reading, Tail
@@ -133,7 +134,7 @@ class SharesShown(Presentation[R]):
                 sentence += " None of them is sure by itself."
             return ReadingAnswer(reading.n, sentence, (), "", *more)
         # A value that does not stand out may still be larger than one that does.
-        ceiling = max((row.upper for row in significance.rest), default=0.0)
+        ceiling = max(map(attrgetter("upper"), significance.rest), default=0.0)
         ceiling = max([ceiling, *(row.upper for row in found if row.lower <= 0)])
         others = next((row for row in significance.unlisted if row.value == OTHER), None)
         sentence = leaders_in_words(out, ceiling, significance.noun)

@@ -6,7 +6,7 @@ once, and the ranks that follow. These are computed anew from its counts, and th
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 from typing import Any
 
@@ -108,9 +108,9 @@ def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
     """Return what is shown of a snapshot."""
     stored, window = snapshot.stored, snapshot.window
     refuse_long(stored)
-    opening = estimand_of(stored.plan).opening(window.days)
+    opening = replace(estimand_of(stored.plan).opening(window.days), together=snapshot.together)
     reading = estimate(stored, window.last, snapshot.tally, opening, snapshot=snapshot.id)
-    as_it_was_made = View(error_of=snapshot.estimates["error_of"], days=window.days)
+    as_it_was_made = View(error_of=snapshot.estimates["error_of"], days=window.days, together=snapshot.together)
     agrees = _agrees(estimate(stored, window.last, snapshot.tally, as_it_was_made), snapshot)
     if not reading.n:
         return SnapshotPage(snapshot, reading, NOTHING[reading.left_out == 0], agrees)

@@ -30,7 +30,7 @@ from dither_aggregator.web.pages.presentation import (
     sentence_of,
 )
 from dither_aggregator.web.pages.presentations import presentation_of
-from dither_aggregator.web.queries import SeriesAsked, asked_series, changed, days_together, series_asked
+from dither_aggregator.web.queries import SeriesAsked, asked_series, changed, days_chosen, series_asked
 from dither_aggregator.web.query_parameters import QueryParameters, asked_window, query_parameters
 
 
@@ -103,7 +103,7 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
     fields = _form(stored, window, asked, values, listed)
     state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *_by_day(store)]
-    if days_together(store, stored, asked):
+    if days_chosen(store, stored, asked):
         state.append(CHOSEN)
     days: dict[tuple[date, str], list[Point]] = {}
     for point in points:
