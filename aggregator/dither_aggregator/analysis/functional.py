@@ -813,14 +813,13 @@ def difference(
 # Rows of counts whose weights are given: what a fit of several cells comes to.
 
 
-def rows_centred(weights: Floats, rates: Floats, cell: Counts) -> Floats:
-    """Return weights, float64[rows, F], less the mean of their cell: how many reports a cell has tells nothing.
+def rows_centred(weights: Floats, rates: Floats | Counts, cell: Counts) -> Floats:
+    """Return weights, float64[..., rows], less the mean of their cell: how many reports a cell has tells nothing.
 
-    A row is an output of a cell, and its rate its part of all n reports. With centred weights w the covariance of sums
-    of rates is w' diag(rates) w / n, that of the population.
+    A row is an output of a cell, numbered from 0, and those of a cell stand together. Its rate is its part of all n
+    reports, or in proportion to it. With centred weights w the covariance of sums of rates is w diag(rates) w' / n,
+    that of the population.
     """
-    centred = weights.copy()
-    for number in range(int(cell.max()) + 1):
-        rows = cell == number
-        centred[rows] -= rates[rows] / rates[rows].sum() @ weights[rows]
-    return centred
+    firsts = np.searchsorted(cell, np.arange(int(cell[-1]) + 1))
+    means = np.add.reduceat(weights * rates, firsts, axis=-1) / np.add.reduceat(rates, firsts)
+    return np.asarray(weights - means[..., cell])

@@ -122,7 +122,7 @@ class Nearest:
         self._close = TINY * float(np.abs(self._products).max())
         self._target = self._products @ fit.raw
         self._root_raw = fit.root @ fit.raw
-        self._sides = np.stack([self._target, np.ones_like(fit.raw)], axis=1)
+        self._sides = np.stack([self._target, np.ones_like(fit.raw)])
         self._held = fit.raw > 0
         self._solved_for = self._swept_for = b""
         self._factor: Floats = self._products
@@ -138,8 +138,8 @@ class Nearest:
             gaps = self._products @ shares - self._target + pulls[0]
             if scaled is not None:
                 gaps += pulls[1] * scaled
-            wrong = np.where(self._held, shares < 0, gaps < -self._close)
-            if not wrong.any():
+            wrong = (shares < 0) | ((gaps < -self._close) & ~self._held)
+            if not np.count_nonzero(wrong):
                 away = self._root @ (shares - self._raw)
                 return shares, sqrt(float(away @ away) + sum(pull**2 for pull in pulls) / self._weight**2)
             self._held = self._held != wrong
@@ -160,24 +160,24 @@ class Nearest:
         mean: t is the root of a quadratic equation, as in Fieller's intervals of ratios (1954). Here both sums hold
         without any residual.
         """
-        self._held, mean, shares = held, top, np.zeros(len(held))
-        sides = np.stack([*self._sides.T, values, is_number], axis=1)
+        self._held, mean, far, shares = held, top, reach(top), np.zeros(len(held))
+        sides = np.stack([*self._sides, values, is_number])
         for _ in range(TURNS):
             if not self._factored():
                 return None
-            own = sides.take(self._places, 0)
-            solved = self._lapack.dpotrs(self._factor, own)[0]
+            own = sides.take(self._places, 1)
+            solved = self._lapack.dpotrs(self._factor, own.T)[0].T
             (_, sum_free, _, _), (_, stiff, *by_sum), (of_values, _, p, q), (of_numbers, _, _, r) = (
-                solved.T @ own
+                solved @ own.T
             ).tolist()
             pull = (sum_free - 1) / stiff
             scale = p + r * max(top**2, mean**2)
             a, b = of_values - pull * by_sum[0], of_numbers - pull * by_sum[1]
             p, q, r = p - by_sum[0] ** 2 / stiff, q - by_sum[0] * by_sum[1] / stiff, r - by_sum[1] ** 2 / stiff
             shares.fill(0.0)
-            shares[self._places] = solved[:, 0] - pull * solved[:, 1]
+            shares[self._places] = solved[0] - pull * solved[1]
             away = self._root @ shares - self._root_raw
-            left, before = max(reach(mean) - float(away @ away), 0.0), mean
+            left, before, so_far = max(far - float(away @ away), 0.0), mean, far
             square, middle = b**2 - left * r, a * b - left * q
             if square > 0:
                 mean = min((middle + sqrt(max(middle**2 - square * (a**2 - left * p), 0.0))) / square, top)
@@ -189,11 +189,12 @@ class Nearest:
                 continue
             pulled = (a - mean * b) / spread if spread > 0 else 0.0
             pulls = np.array([1.0, pulled * (by_sum[0] - mean * by_sum[1]) / stiff - pull, -pulled, pulled * mean])
-            shares[self._places] = solved @ pulls
-            wrong = np.where(self._held, shares < 0, self._products @ shares - sides @ pulls < -self._close)
-            if wrong.any():
+            shares[self._places] = pulls @ solved
+            far = reach(mean)
+            wrong = (shares < 0) | ((self._products @ shares - pulls @ sides < -self._close) & ~self._held)
+            if np.count_nonzero(wrong):
                 self._held = self._held != wrong
-            elif abs(mean - before) <= SAME * abs(top):
+            elif far == so_far or abs(mean - before) <= SAME * abs(top):
                 return mean
         return None
 
@@ -216,8 +217,9 @@ class Nearest:
         if not self._factored():
             return None
         if self._swept_for != self._solved_for:
-            self._free, self._by_sum = self._lapack.dpotrs(self._factor, self._sides.take(self._places, 0))[0].T
-            self._sums = float(self._free.sum()), float(self._by_sum.sum())
+            both = self._sides.take(self._places, 1)
+            self._free, self._by_sum = self._lapack.dpotrs(self._factor, both.T)[0].T
+            self._sums = float(self._free @ both[1]), float(self._by_sum @ both[1])
             self._swept_for = self._solved_for
         shares, soft = np.zeros(len(self._raw)), self._weight**-2
         beyond, stiff = self._sums[0] - 1, self._sums[1] + soft
@@ -239,7 +241,7 @@ class Nearest:
             return True
         self._solved_for, self._places = b"", self._held.nonzero()[0]
         among = self._products.take(self._places, 0).take(self._places, 1)
-        self._factor, fault = self._lapack.dpotrf(among) if len(among) else (among, 1)
+        self._factor, fault = self._lapack.dpotrf(among.T, clean=0, overwrite_a=1) if len(among) else (among, 1)
         if fault:
             return False
         self._solved_for = held

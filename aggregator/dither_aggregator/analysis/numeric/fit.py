@@ -50,18 +50,39 @@ class NumberFit:
     """By maximum likelihood: they sum to one, and none is negative. To look at, biased."""
     raw: Floats
     """Unbiased, by least squares: they sum to one, and may be negative."""
+    scale: Floats
+    """R^-1 A is the law of a report of the row's cell times this, float64[rows]."""
     information: Floats
     """n M, float64[places, places]."""
-    once: Floats
-    """M^-1 / n, of reports that nobody repeats and no noise is added to."""
-    weights: Floats
-    """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
+    factor: Floats
+    """Its Cholesky factor, with zeros below: n M is `factor.T @ factor`."""
     further: Floats | None = None
     """Repeated reports, or the noise of a release, add this to the covariance, float64[places, places]."""
 
     answers: Floats | None = None
     """The part of the covariance that is the answers' of so many devices, each given again and again; None if once."""
     devices: float = 0.0
+
+    @cached_property
+    def once(self) -> Floats:
+        """M^-1 / n, of reports that nobody repeats and no noise is added to."""
+        return self._solved(np.eye(len(self.raw)))
+
+    @cached_property
+    def weights(self) -> Floats:
+        """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
+        return self._moved(np.eye(len(self.raw))).T
+
+    def _solved(self, functional: Floats) -> Floats:
+        """Return functionals, float64[..., places], times M^-1 / n."""
+        from scipy.linalg import lapack  # late: a process that answers something else need not wait for it
+
+        return np.asarray(lapack.dpotrs(self.factor, functional.T)[0].T)
+
+    def _moved(self, functional: Floats) -> Floats:
+        """Return by how much one more report of each row moves functionals, float64[..., rows], as `weights` says."""
+        channel = self.channel
+        return rows_centred((self._solved(functional) @ channel.of_cell.T) * self.scale, channel.counts, channel.cell)
 
     @cached_property
     def covariance(self) -> Floats:
@@ -77,13 +98,12 @@ class NumberFit:
     @cached_property
     def precision(self) -> Floats:
         """The inverse of `spread`: (f - raw)' of it (f - raw) is the distance of shares f from the counts."""
-        own = self.information if self.further is None else np.linalg.inv(self.spread)
-        return np.asarray(own, dtype=np.float64)
+        return self.information if self.further is None else np.asarray(np.linalg.inv(self.spread))
 
     @cached_property
     def root(self) -> Floats:
         """U, float64[places, places], with |U (f - raw)|^2 the distance of shares f from the counts, a chi-square."""
-        return np.asarray(np.linalg.cholesky(self.precision).T, dtype=np.float64)
+        return self.factor if self.further is None else np.asarray(np.linalg.cholesky(self.precision).T)
 
     def repeated(self, memo: MemoizedPure | None, repeats: int) -> "NumberFit":
         """Return the fit of reports of which one device may have sent so many, with what that adds at most.
@@ -118,7 +138,7 @@ class NumberFit:
 
     def std_error(self, functional: Floats, z: float = Z) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
-        moved = functional @ self.weights.T
+        moved = self._moved(functional)
         variances: Floats = np.square(moved) @ self.channel.counts.astype(np.float64)
         if self.further is not None:
             variances = variances + ((functional @ self.further) * functional).sum(axis=-1)
@@ -151,16 +171,13 @@ def fit_evenly(channel: NumberChannel, likeliest: Floats | None = None) -> Numbe
 
 def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
     """Return the fit whose weights are best for these shares."""
-    law, n, rates = channel.law, channel.n, channel.counts / channel.n
-    expected = law @ (shares * (1 - START) + START / len(shares))
-    even = law / np.sqrt(expected)[:, np.newaxis]
+    of_cell, n = channel.of_cell, channel.n
+    expected = of_cell @ (shares * (1 - START) + START / len(shares))
+    even = of_cell * np.sqrt(n * channel.part / expected)[:, np.newaxis]
     information = even.T @ even  # half the work of a product of two
-    weighted = even / np.sqrt(expected)[:, np.newaxis]
-    inverse = np.linalg.inv(information)
-    inverse = (inverse + inverse.T) / 2
-    weights = weighted @ inverse
-    raw = weights.T @ rates
-    return NumberFit(channel, shares, raw, n * information, inverse / n, rows_centred(weights, rates, channel.cell) / n)
+    factor = np.linalg.cholesky(information).T
+    found = NumberFit(channel, shares, shares, 1 / expected, information, factor)
+    return replace(found, raw=found._solved((channel.counts / expected) @ of_cell))
 
 
 def most_likely(channel: NumberChannel) -> Floats:
