@@ -167,10 +167,10 @@ def test_what_is_kept_is_prepared_again_for_no_day(tmp_path: Path) -> None:
         windows = [Window(one.day(back), one.day(back)) for back in range(9, 0, -1)]
         with patch.object(Numbers, "prepare", autospec=True) as prepare:
             sizes = list[int]()
-            prepare.side_effect = lambda self, stored, tallies: sizes.append(len(list(tallies)))
+            prepare.side_effect = lambda self, stored, tallies: sizes.append(len(tallies))
             ahead = Ahead(one.store, stored, windows)
             for missing in (windows[0], *windows[3:]):
-                ahead.of(missing)
+                ahead.tally(missing, View())
     assert sizes == [2, 4]
 
 
@@ -181,3 +181,4 @@ def ends(rows: Sequence[Any]) -> list[list[float]]:
 def forget() -> None:
     kept().clear()
     numbers_module._LIKELIEST.clear()
+    numbers_module._FITS.clear()

@@ -188,8 +188,8 @@ def test_rows_of_two_cells_covary_as_every_report_says() -> None:
         exact += share * centred.T @ (centred * chances[:, np.newaxis])
         rates += (share * chances).tolist()
         cell += [number] * len(chances)
-    made = rows_centred(weights.T, np.array(rates), np.array(cell))
-    assert np.allclose((made * rates) @ made.T, exact, atol=1e-12)
+    made = rows_centred(weights, np.array(rates), np.array(cell))
+    assert np.allclose((made.T * rates) @ made, exact, atol=1e-12)
 
 
 # Intervals of sums.

@@ -300,6 +300,7 @@ def _forget() -> None:
         assert once.cache is not None
         once.cache.clear()
     numbers._LIKELIEST.clear()
+    numbers._FITS.clear()
     functional._noise_by_weights.cache_clear()
 
 

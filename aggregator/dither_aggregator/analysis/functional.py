@@ -60,6 +60,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import inf, sqrt
 from statistics import NormalDist
 from typing import Self
@@ -814,12 +815,14 @@ def difference(
 
 
 def rows_centred(weights: Floats, rates: Floats | Counts, cell: Counts) -> Floats:
-    """Return weights, float64[..., rows], less the mean of their cell: how many reports a cell has tells nothing.
+    """Return weights, float64[rows, F], less the mean of their cell: how many reports a cell has tells nothing.
 
     A row is an output of a cell, numbered from 0, and those of a cell stand together. Its rate is its part of all n
-    reports, or in proportion to it. With centred weights w the covariance of sums of rates is w diag(rates) w' / n,
+    reports, or in proportion to that. With centred weights w the covariance of sums of rates is w' diag(rates) w / n,
     that of the population.
     """
-    firsts = np.searchsorted(cell, np.arange(int(cell[-1]) + 1))
-    means = np.add.reduceat(weights * rates, firsts, axis=-1) / np.add.reduceat(rates, firsts)
-    return np.asarray(weights - means[..., cell])
+    centred, begins = weights.copy(), np.searchsorted(cell, np.arange(int(cell[-1]) + 2))
+    for first, last in pairwise(begins.tolist()):
+        own = rates[first:last]
+        centred[first:last] -= own / own.sum() @ weights[first:last]
+    return centred

@@ -65,6 +65,15 @@ SURE_OF_NUMBERS = 5
 
 _LIKELIEST: LRUCache[tuple[str, bytes], Floats] = LRUCache(LIKELIEST_MAX, getsizeof=len)
 """By plan and digest of the counts. Each question has a view of its own, and reads the same days."""
+FITS_BYTES_MAX = 1 << 24
+"""Bytes of fits that were prepared and are not read yet."""
+
+
+def _bytes(found: NumberFit) -> int:
+    return found.information.nbytes + found.factor.nbytes
+
+
+_FITS: LRUCache[tuple[str, bytes], NumberFit] = LRUCache(FITS_BYTES_MAX, getsizeof=_bytes)
 _LOCK = Lock()
 
 
@@ -249,14 +258,16 @@ class Numbers(Estimand[NumbersReading]):
         """Return the median and the 90 % quantile, or the mean where it is all that is asked."""
         return [name for name in LEADING if name in self.names(stored)] or (MEAN,)
 
-    def prepare(self, stored: StoredPlan, tallies: Iterator[Tally]) -> None:
-        """Find the likeliest shares of several tallies at once: it is most of the work on each."""
+    def prepare(self, stored: StoredPlan, tallies: Sequence[Tally]) -> None:
+        """Fit several tallies at once: it is most of the work on each."""
         plan = stored.plan
         told = [tally for tally in tallies if not _too_few(plan, tally.counts, tally.n, 1)]
         for first in range(0, len(told), FITTED_AT_ONCE):
             some = told[first : first + FITTED_AT_ONCE]
             channels = [channel_of(plan, tally.counts, tally.n) for tally in some]
-            _likeliest(plan, [tally.counts for tally in some], channels)
+            likeliest = _likeliest(plan, [tally.counts for tally in some], channels)
+            for tally, channel, shares in zip(some, channels, likeliest, strict=True):
+                _keep_fit(_counts_key(plan, tally.counts), _fit(plan, channel, shares))
 
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
@@ -354,17 +365,34 @@ def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> NumberFit:
 
 def fit_counts(plan: Plan, counts: Counts, n: int, repeats: int) -> NumberFit:
     """Fit the counts of n reports, of which one device may have sent so many."""
-    channel = channel_of(plan, counts, n)
-    (likeliest,) = _likeliest(plan, [counts], [channel])
-    once = fit_evenly(channel, likeliest) if isinstance(plan.domain, Range) else fit(channel, likeliest)
+    with _LOCK:
+        once = _FITS.pop(_counts_key(plan, counts), None)  # what was prepared is read once
+    if once is None:
+        channel = channel_of(plan, counts, n)
+        once = _fit(plan, channel, *_likeliest(plan, [counts], [channel]))
     memo = plan.cells.mechanism if plan.cells.memoized else None
     assert memo is None or isinstance(memo, MemoizedPure)
     return once.repeated(memo, repeats)
 
 
+def _fit(plan: Plan, channel: NumberChannel, likeliest: Floats) -> NumberFit:
+    return (fit_evenly if isinstance(plan.domain, Range) else fit)(channel, likeliest)
+
+
+def _counts_key(plan: Plan, counts: Counts) -> tuple[str, bytes]:
+    return plan.digest, blake2b(counts.tobytes(), digest_size=16).digest()
+
+
+def _keep_fit(key: tuple[str, bytes], found: NumberFit) -> None:
+    """Keep a fit until it is read, unless it is too large."""
+    if _bytes(found) <= FITS_BYTES_MAX:
+        with _LOCK:
+            _FITS[key] = found
+
+
 def _likeliest(plan: Plan, counts: Sequence[Counts], channels: Sequence[NumberChannel]) -> list[Floats]:
     """Return the likeliest shares of counts and their channels: as they were found before, or all others at once."""
-    keys = [(plan.digest, blake2b(each.tobytes(), digest_size=16).digest()) for each in counts]
+    keys = [_counts_key(plan, each) for each in counts]
     with _LOCK:
         found = {key: _LIKELIEST[key] for key in keys if key in _LIKELIEST}
     if missing := {key: channel for key, channel in zip(keys, channels, strict=True) if key not in found}:
@@ -443,17 +471,22 @@ class Statistics:
         """All shares within the error that mean and quantiles have together."""
         return Bounds(self.fit, self._z(len(self.names)))
 
-    def _values(self, ends: Floats) -> Floats:
-        return np.concatenate([ends, np.zeros(len(self.places.others))])
+    @cached_property
+    def _means(self) -> "_Ratios":
+        """The means of the lower and of the upper ends of ranges, of what is between these, and of the middles."""
+        lower, upper = self.places.mean_lower, self.places.mean_upper
+        ends = np.zeros((4, len(self.places.is_number)))
+        ends[:, : self.places.numbers] = lower, upper, upper - lower, (lower + upper) / 2
+        return _Ratios.of(self.fit, ends)
 
     @cached_property
     def mean_ends(self) -> tuple[Estimated, Estimated]:
         """The means of the lower and of the upper ends of ranges."""
-        ends = [self._values(each) for each in (self.places.mean_lower, self.places.mean_upper)]
-        estimates, errors = self._ratios(np.array(ends), Z)
+        ends, estimates = self._means.functionals[:2], self._means.estimates[:2].tolist()
+        errors = self._means.std_errors([0, 1], Z).tolist()
         low, high = (
             Estimated(estimate, max(error, TINY), self._answers_part(each, estimate, max(error, TINY)))
-            for each, estimate, error in zip(ends, estimates.tolist(), errors.tolist(), strict=True)
+            for each, estimate, error in zip(ends, estimates, errors, strict=True)
         )
         return low, high
 
@@ -472,19 +505,14 @@ class Statistics:
         (ranges may differ in width), so the least that it may be counts.
         """
         (low, high), z = self.mean_ends, self._z(len(self.names))
-        width = self._values(self.places.mean_upper - self.places.mean_lower)
-        (left_open,), (error,) = self._ratios(width[np.newaxis], z)
-        least = max(0.0, float(left_open - z * error))
+        least = max(0.0, float(self._means.estimates[2] - z * self._means.std_errors([2], z)[0]))
         return open_z(self._alpha(len(self.names)), least / max(low.std_error, high.std_error))
 
     def _mean(self) -> NumberRow:
         """Return the mean: between the means of lower and of upper ends of ranges, by strict bounds."""
         places, z = self.places, self._z(len(self.names))
-        lower, middle, upper = (
-            self._values(ends)
-            for ends in (places.mean_lower, (places.mean_lower + places.mean_upper) / 2, places.mean_upper)
-        )
-        (estimate,), (error,) = (each.tolist() for each in self._ratios(middle[np.newaxis], z))
+        lower, upper, _, middle = self._means.functionals
+        estimate, (error,) = float(self._means.estimates[3]), self._means.std_errors([3], z).tolist()
         if len(self.names) == 1:  # nothing is rounded to ranges, and the estimate is linear: its own law is the normal
             return NumberRow(MEAN, estimate, error, estimate - z * error, estimate + z * error, "mean")
         bounds = replace(self.bounds, z=self._mean_z())
@@ -565,11 +593,36 @@ class Statistics:
             yield NumberRow(name, estimate, error, *interval, "share", begin, end, share)
 
     def _ratios(self, functionals: Floats, z: float) -> tuple[Floats, Floats]:
-        """Return functionals, float64[count, places], over the share of those with a number, and standard errors.
+        """Return functionals, float64[count, places], over the share of those with a number, and standard errors."""
+        ratios = _Ratios.of(self.fit, functionals)
+        return ratios.estimates, ratios.std_errors(slice(None), z)
 
-        The error of a ratio N / D is that of N - (N / D) D over D (the delta method): D is many errors above zero.
-        """
-        numbers = float(self.fit.raw @ self.places.is_number)
-        ratios = functionals @ self.fit.raw / numbers
-        errors = self.fit.std_error(functionals - ratios[:, np.newaxis] * self.places.is_number, z) / numbers
-        return ratios, errors
+
+@dataclass(frozen=True)
+class _Ratios:
+    """Functionals, float64[count, places], over the share of those with a number.
+
+    The error of a ratio N / D is that of N - (N / D) D over D (the delta method): D is many errors above zero.
+    """
+
+    fit: NumberFit
+    functionals: Floats
+    numbers: float
+    estimates: Floats
+    along: Floats
+    """The functionals N - (N / D) D."""
+    moved: Floats
+    """How reports move these."""
+
+    @classmethod
+    def of(cls, fit: NumberFit, functionals: Floats) -> Self:
+        """Return those of a fit."""
+        is_number = fit.channel.places.is_number
+        numbers = float(fit.raw @ is_number)
+        estimates = functionals @ fit.raw / numbers
+        along = functionals - estimates[:, np.newaxis] * is_number
+        return cls(fit, functionals, numbers, estimates, along, fit.moved(along))
+
+    def std_errors(self, which: Sequence[int] | slice, z: float) -> Floats:
+        """Return the standard errors of some, of which intervals reach z."""
+        return self.fit.std_error(self.along[which], z, self.moved[which]) / self.numbers

@@ -338,6 +338,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "forget_snapshots": lambda store, asked: store.forget_snapshots(),
     "forget_told_after": lambda store, asked: store.forget_told_after(store.clock_day()),
     "tally": lambda store, asked: store.tally(asked.metrics["dark"].plan, store.clock_day()),
+    "tallies": lambda store, asked: store.tallies(asked.metrics["dark"].plan, [store.clock_day()]),
     "segments": lambda store, asked: store.segments(0, 1, store.clock_day()),
     "epochs": lambda store, asked: store.epochs(asked.metrics["dark"].plan),
     "all_epochs": lambda store, asked: store.all_epochs(),

@@ -71,18 +71,19 @@ class NumberFit:
     @cached_property
     def weights(self) -> Floats:
         """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
-        return self._moved(np.eye(len(self.raw))).T
+        return self._rows @ self.once
+
+    @cached_property
+    def _rows(self) -> Floats:
+        """R^-1 A, of each row less the mean of its cell: float64[rows, places]."""
+        channel = self.channel
+        return rows_centred(channel.of_cell * self.scale[:, np.newaxis], channel.counts, channel.cell)
 
     def _solved(self, functional: Floats) -> Floats:
         """Return functionals, float64[..., places], times M^-1 / n."""
         from scipy.linalg import lapack  # late: a process that answers something else need not wait for it
 
         return np.asarray(lapack.dpotrs(self.factor, functional.T)[0].T)
-
-    def _moved(self, functional: Floats) -> Floats:
-        """Return by how much one more report of each row moves functionals, float64[..., rows], as `weights` says."""
-        channel = self.channel
-        return rows_centred((self._solved(functional) @ channel.of_cell.T) * self.scale, channel.counts, channel.cell)
 
     @cached_property
     def covariance(self) -> Floats:
@@ -136,9 +137,16 @@ class NumberFit:
         """Return the fit with more covariance."""
         return replace(self, further=further if self.further is None else self.further + further)
 
-    def std_error(self, functional: Floats, z: float = Z) -> Floats:
-        """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
-        moved = self._moved(functional)
+    def moved(self, functional: Floats) -> Floats:
+        """Return by how much one more report of each row moves functionals, float64[..., places]: float64[..., rows]."""
+        return self._solved(functional) @ self._rows.T
+
+    def std_error(self, functional: Floats, z: float = Z, moved: Floats | None = None) -> Floats:
+        """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z.
+
+        How reports move them may be known.
+        """
+        moved = self.moved(functional) if moved is None else moved
         variances: Floats = np.square(moved) @ self.channel.counts.astype(np.float64)
         if self.further is not None:
             variances = variances + ((functional @ self.further) * functional).sum(axis=-1)
@@ -175,7 +183,7 @@ def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
     expected = of_cell @ (shares * (1 - START) + START / len(shares))
     even = of_cell * np.sqrt(n * channel.part / expected)[:, np.newaxis]
     information = even.T @ even  # half the work of a product of two
-    factor = np.linalg.cholesky(information).T
+    factor = np.asarray(np.linalg.cholesky(information).T)
     found = NumberFit(channel, shares, shares, 1 / expected, information, factor)
     return replace(found, raw=found._solved((channel.counts / expected) @ of_cell))
 
