@@ -23,7 +23,7 @@ from dither_aggregator.analysis.functional import apart
 from dither_aggregator.analysis.inference import Floats, Z, effective, open_chance, open_z
 from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
-from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely, most_likely_of
+from dither_aggregator.analysis.numeric.fit import Effects, NumberFit, fit, fit_evenly, most_likely, most_likely_of
 from dither_aggregator.analysis.numeric.ranges import Statistic, blocks_for, share_functionals, together
 from dither_aggregator.analysis.reading import (
     NO_LINES,
@@ -332,10 +332,8 @@ class Numbers(Estimand[NumbersReading]):
         repeats = reports_max(stored, view.days)
         if _too_few(stored.plan, tally.counts, tally.n, repeats):
             return None
-        fitted = fit_tally(stored, tally, view)
-        if not _sure_of_numbers(fitted):
-            return None
-        return Statistics(stored.plan, fitted, view, self.names(stored), repeats)
+        statistics = Statistics(stored.plan, fit_tally(stored, tally, view), view, self.names(stored), repeats)
+        return statistics if statistics.is_sure_of_numbers else None
 
 
 def _names(plan: Plan) -> Sequence[str]:
@@ -353,9 +351,9 @@ def _too_few(plan: Plan, counts: Counts, n: int, repeats: int) -> bool:
     return devices < _least(plan) or of_cell < CELL_REPORTS_MIN
 
 
-def _sure_of_numbers(fitted: NumberFit) -> bool:
+def _sure_of_numbers(fitted: NumberFit, effects: Effects | None = None) -> bool:
     is_number = fitted.channel.places.is_number
-    return bool(fitted.raw @ is_number > SURE_OF_NUMBERS * fitted.std_error(is_number))
+    return bool(fitted.raw @ is_number > SURE_OF_NUMBERS * fitted.std_error(is_number, Z, effects))
 
 
 def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> NumberFit:
@@ -455,7 +453,31 @@ class Statistics:
 
     def _scores(self, probability: float) -> Floats:
         above = self.places.up_to - probability * self.places.is_number
-        return np.asarray((above @ self.fit.raw) / np.maximum(self.fit.std_error(above), 1e-12))
+        return np.asarray((above @ self.fit.raw) / np.maximum(self.fit.std_error(above, Z, self._up_to(probability)), 1e-12))
+
+    def _up_to(self, probability: float) -> Effects:
+        """Return what reports add to the errors of shares up to each place, less a quantile."""
+        if probability not in self._effects:
+            above = self.places.up_to - probability * self.places.is_number
+            self._effects[probability] = self.fit.effects(self.fit.moved(above))
+        return self._effects[probability]
+
+    @cached_property
+    def _effects(self) -> dict[float, Effects]:
+        return {}
+
+    @property
+    def is_sure_of_numbers(self) -> bool:
+        """Whether so many gave a number that something can be said of them."""
+        return _sure_of_numbers(self.fit, self.fit.effects(self._moved[2]))
+
+    @cached_property
+    def _moved(self) -> Floats:
+        """How reports move what ranges begin with and end with, and who has a number: float64[3, rows]."""
+        ends = np.zeros((3, len(self.places.is_number)))
+        ends[:2, : self.places.numbers] = self.places.mean_lower, self.places.mean_upper
+        ends[2] = self.places.is_number
+        return self.fit.moved(ends)
 
     def _alpha(self, together: int) -> float:
         """Return how often an interval may miss, of so many that hold together."""
@@ -477,7 +499,9 @@ class Statistics:
         lower, upper = self.places.mean_lower, self.places.mean_upper
         ends = np.zeros((4, len(self.places.is_number)))
         ends[:, : self.places.numbers] = lower, upper, upper - lower, (lower + upper) / 2
-        return _Ratios.of(self.fit, ends)
+        of_lower, of_upper, of_number = self._moved
+        moved = np.stack([of_lower, of_upper, of_upper - of_lower, (of_lower + of_upper) / 2])
+        return _Ratios.of(self.fit, ends, moved, of_number)
 
     @cached_property
     def mean_ends(self) -> tuple[Estimated, Estimated]:
@@ -516,7 +540,7 @@ class Statistics:
         if len(self.names) == 1:  # nothing is rounded to ranges, and the estimate is linear: its own law is the normal
             return NumberRow(MEAN, estimate, error, estimate - z * error, estimate + z * error, "mean")
         bounds = replace(self.bounds, z=self._mean_z())
-        least, most = ratio_bounds(bounds, lower, upper, places.is_number)
+        least, most = ratio_bounds(bounds, lower, upper, places.is_number, self._moved)
         possible = bounds.nearest / (bounds.nearest @ places.is_number)
         low, fitted, high = (float(values @ possible) for values in (lower, middle, upper))
         beginning, end = (low, high) if low < high else (None, None)
@@ -527,7 +551,7 @@ class Statistics:
     def _quantile(self, name: str) -> NumberRow:
         """Return a quantile, without an estimate where it may lie anywhere in a large part of the axis."""
         places, z, probability = self.places, self._z(len(self.names)), QUANTILES[name]
-        first, last = quantile_bounds(self.bounds, probability)
+        first, last = quantile_bounds(self.bounds, probability, self._up_to(probability))
         if last - first + 1 > WIDEST * places.numbers:
             lower, upper = (float(edge) for edge in places.cut(places.lower[first], places.upper[last]))
             return NumberRow(name, nan, nan, lower, upper, "quantile")
@@ -594,7 +618,7 @@ class Statistics:
 
     def _ratios(self, functionals: Floats, z: float) -> tuple[Floats, Floats]:
         """Return functionals, float64[count, places], over the share of those with a number, and standard errors."""
-        ratios = _Ratios.of(self.fit, functionals)
+        ratios = _Ratios.of(self.fit, functionals, self.fit.moved(functionals), self._moved[2])
         return ratios.estimates, ratios.std_errors(slice(None), z)
 
 
@@ -611,18 +635,19 @@ class _Ratios:
     estimates: Floats
     along: Floats
     """The functionals N - (N / D) D."""
-    moved: Floats
-    """How reports move these."""
+    effects: Effects
+    """What reports add to the errors of these."""
 
     @classmethod
-    def of(cls, fit: NumberFit, functionals: Floats) -> Self:
-        """Return those of a fit."""
+    def of(cls, fit: NumberFit, functionals: Floats, moved: Floats, of_number: Floats) -> Self:
+        """Return those of a fit, of which it is known how reports move N and D."""
         is_number = fit.channel.places.is_number
         numbers = float(fit.raw @ is_number)
         estimates = functionals @ fit.raw / numbers
         along = functionals - estimates[:, np.newaxis] * is_number
-        return cls(fit, functionals, numbers, estimates, along, fit.moved(along))
+        return cls(fit, functionals, numbers, estimates, along, fit.effects(moved - np.outer(estimates, of_number)))
 
     def std_errors(self, which: Sequence[int] | slice, z: float) -> Floats:
         """Return the standard errors of some, of which intervals reach z."""
-        return self.fit.std_error(self.along[which], z, self.moved[which]) / self.numbers
+        effects = Effects(*(each[which] for each in self.effects))
+        return self.fit.std_error(self.along[which], z, effects) / self.numbers

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numeric.fit import NumberFit
+from dither_aggregator.analysis.numeric.fit import Effects, NumberFit
 
 HEAVY = 1e3
 """Weight of an equation that must hold, beside equations whose residuals are standard errors."""
@@ -77,9 +77,9 @@ class Bounds:
         _, distance = self._nearest.at(functional)
         return sqrt(max(distance**2 - self._least_distance[1] ** 2, 0.0)) / self.fit.widening(functional, self.z)
 
-    def wald(self, functional: Floats, moved: Floats | None = None) -> float:
-        """Return how far below zero `raw` has it, in standard errors; how reports move it may be known."""
-        error = float(self.fit.std_error(functional, self.z, moved))
+    def wald(self, functional: Floats, effects: Effects | None = None) -> float:
+        """Return how far below zero `raw` has it, in standard errors; what reports add to these may be known."""
+        error = float(self.fit.std_error(functional, self.z, effects))
         return max(-float(functional @ self.fit.raw), 0.0) / max(error, TINY)
 
     def counts_beyond(self, functionals: Floats) -> npt.NDArray[np.bool_]:
@@ -244,9 +244,14 @@ class Nearest:
         return shares, float(distance)
 
 
-def ratio_bounds(bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats) -> tuple[float, float]:
-    """Return the bounds of a mean: values between `lower` and `upper` at each place, over the places of numbers."""
-    of_lower, of_upper, of_number = bounds.fit.moved(np.stack([lower, upper, is_number]))
+def ratio_bounds(
+    bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats, moved: Floats | None = None
+) -> tuple[float, float]:
+    """Return the bounds of a mean: values between `lower` and `upper` at each place, over the places of numbers.
+
+    How reports move these three may be known, float64[3, rows].
+    """
+    of_lower, of_upper, of_number = bounds.fit.moved(np.stack([lower, upper, is_number])) if moved is None else moved
     low = -_largest(bounds, -lower, is_number, (-of_lower, of_number))
     return low, _largest(bounds, upper, is_number, (of_upper, of_number))
 
@@ -265,10 +270,10 @@ def _largest(bounds: Bounds, values: Floats, is_number: Floats, moved: tuple[Flo
         return np.asarray(values - mean * is_number)
 
     def wald(mean: float) -> float:
-        return bounds.wald(at(mean), moved[0] - mean * moved[1])
+        return bounds.wald(at(mean), bounds.fit.effects(moved[0] - mean * moved[1]))
 
-    z, counts_at_top = bounds.z, bounds.counts_beyond(at(top))
-    if counts_at_top and wald(top) <= z:
+    z, counts_at_top, at_top = bounds.z, bounds.counts_beyond(at(top)), wald(top)
+    if counts_at_top and at_top <= z:
         return top
     strict = bounds.largest_mean(values, top)
     if strict is None:
@@ -278,8 +283,7 @@ def _largest(bounds: Bounds, values: Floats, is_number: Floats, moved: tuple[Flo
     counts = bounds.counts_beyond(at(strict))
     if not (counts or counts_at_top) or (so_far := wald(strict)) >= z:
         return strict
-    beyond = wald(top)
-    reached = top if beyond <= z else _reached(wald, z, (strict, so_far), (top, beyond))
+    reached = top if at_top <= z else _reached(wald, z, (strict, so_far), (top, at_top))
     if bounds.counts_beyond(at(reached)):
         return reached
     return float(values @ bounds.farther / (is_number @ bounds.farther)) if counts else strict
@@ -307,17 +311,18 @@ def _reached(
     return outside
 
 
-def quantile_bounds(bounds: Bounds, probability: float) -> tuple[int, int]:
+def quantile_bounds(bounds: Bounds, probability: float, effects: Effects | None = None) -> tuple[int, int]:
     """Return the lowest and the highest place at which a quantile of numbers may lie.
 
     It may lie at a place where some of the shares have at least `probability` up to there, and others at most that
     below it. Both get the easier to reach, or the harder, the higher the place; but not of `raw`, which may have
     negative shares: the first place that Wald's interval reaches is looked for, or the last. Only beyond it are shares
     looked for, from where Wald's interval around `raw` would end, which is near: each place that is tried costs a fit.
+    What reports add to the errors of shares up to each place, less the quantile, may be known.
     """
     fit, places, z = bounds.fit, bounds.fit.channel.places, bounds.z
     up_to = places.up_to - probability * places.is_number
-    scores = ((up_to @ fit.raw) / np.maximum(fit.std_error(up_to, z), TINY))[:-1]
+    scores = ((up_to @ fit.raw) / np.maximum(fit.std_error(up_to, z, effects), TINY))[:-1]
     last = places.numbers - 1
     reached = np.flatnonzero(bounds.counts_beyond(up_to[:-1]) & (scores >= -z))
     left = np.flatnonzero(bounds.counts_beyond(-up_to[:-1]) & (scores <= z))

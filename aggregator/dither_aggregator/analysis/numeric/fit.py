@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,14 @@ GAIN = 0.005
 TINY = 1e-300
 START = 1e-9
 """This part of a uniform law is mixed in: a fit that calls a place empty may be wrong."""
+
+
+class Effects(NamedTuple):
+    """The part of errors of functionals that is the reports'."""
+
+    variances: Floats
+    heaviest: Floats
+    """The most that one report moves each."""
 
 
 @dataclass(frozen=True)
@@ -141,16 +150,19 @@ class NumberFit:
         """Return by how much one more report of each row moves functionals, float64[..., places]: float64[..., rows]."""
         return self._solved(functional) @ self._rows.T
 
-    def std_error(self, functional: Floats, z: float = Z, moved: Floats | None = None) -> Floats:
+    def effects(self, moved: Floats) -> "Effects":
+        """Return what reports add to the error of functionals that they move so, float64[..., rows]."""
+        return Effects(np.square(moved) @ self.channel.counts.astype(np.float64), np.abs(moved).max(axis=-1))
+
+    def std_error(self, functional: Floats, z: float = Z, effects: "Effects | None" = None) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z.
 
-        How reports move them may be known.
+        What reports add may be known.
         """
-        moved = self.moved(functional) if moved is None else moved
-        variances: Floats = np.square(moved) @ self.channel.counts.astype(np.float64)
+        variances, heaviest = self.effects(self.moved(functional)) if effects is None else effects
         if self.further is not None:
             variances = variances + ((functional @ self.further) * functional).sum(axis=-1)
-        variances, heaviest = np.maximum(variances, 0.0), np.abs(moved).max(axis=-1)
+        variances = np.maximum(variances, 0.0)
         if self.answers is None:
             return reach(variances, heaviest, self.channel.n, z) / z
         of_answers = np.maximum(((functional @ self.answers) * functional).sum(axis=-1), 0.0)
@@ -211,10 +223,10 @@ def most_likely_of(channels: Sequence[NumberChannel]) -> Floats:
         slopes = (counts / expected) @ law
         if step:
             ends = ((shares - before) * slopes).sum(axis=1) < GAIN * pace
-            some = np.flatnonzero(ends)
-            gains = counts[some] * (np.log(expected[some]) - np.log(was_expected[some]))
-            ends[some] = gains.sum(axis=1) < GAIN * pace
-            if ends.any():
+            if some := np.flatnonzero(ends).tolist():
+                gains = counts[some] * (np.log(expected[some]) - np.log(was_expected[some]))
+                ends[some] = gains.sum(axis=1) < GAIN * pace
+            if some and ends.any():
                 found[left[ends]] = before[ends]
                 left, counts, n, shares, slopes, expected = (
                     each[~ends] for each in (left, counts, n, shares, slopes, expected)
