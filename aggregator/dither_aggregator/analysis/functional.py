@@ -815,14 +815,13 @@ def difference(
 
 
 def rows_centred(weights: Floats, rates: Floats | Counts, cell: Counts) -> Floats:
-    """Return weights, float64[rows, F], less the mean of their cell: how many reports a cell has tells nothing.
+    """Make weights, float64[rows, F], less by the mean of their cell: how many reports a cell has tells nothing.
 
     A row is an output of a cell, numbered from 0, and those of a cell stand together. Its rate is its part of all n
     reports, or in proportion to that. With centred weights w the covariance of sums of rates is w' diag(rates) w / n,
     that of the population.
     """
-    centred, begins = weights.copy(), np.searchsorted(cell, np.arange(int(cell[-1]) + 2))
-    for first, last in pairwise(begins.tolist()):
+    for first, last in pairwise(np.searchsorted(cell, np.arange(int(cell[-1]) + 2)).tolist()):
         own = rates[first:last]
-        centred[first:last] -= own / own.sum() @ weights[first:last]
-    return centred
+        weights[first:last] -= own / own.sum() @ weights[first:last]
+    return weights

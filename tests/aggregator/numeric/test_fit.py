@@ -87,9 +87,9 @@ def holds(fitted: NumberFit, functional: Floats) -> bool:
 def by_counts(channel: NumberChannel, fitted: NumberFit) -> NumberFit:
     """Return the fit whose weights are those of the counts, at least one each."""
     rates = np.maximum(channel.counts, 1) / channel.n
-    information = channel.n * channel.law.T @ (channel.law / rates[:, np.newaxis])
-    raw = np.linalg.solve(information, (channel.counts / rates) @ channel.law)
-    factor = np.linalg.cholesky(information).T
+    information: Floats = channel.n * channel.law.T @ (channel.law / rates[:, np.newaxis])
+    raw: Floats = np.asarray(np.linalg.solve(information, (channel.counts / rates) @ channel.law), np.float64)
+    factor: Floats = np.asarray(np.linalg.cholesky(information).T, np.float64)
     return replace(fitted, raw=raw, scale=channel.part / rates, information=information, factor=factor)
 
 

@@ -133,25 +133,23 @@ class Nearest:
         """How far `raw` is from what each of the sums is held at."""
         self._held = np.append(fit.raw <= 0, True)
         """The sums that are held: of each place that is empty, and of all places."""
-        self._solved_for: tuple[bytes, float] = b"", 0.0
 
     def at(self, zero: Floats | None = None) -> tuple[Floats, float]:
         """Return the shares with the least distance, and that distance; of those at which a functional is zero."""
         scaled = None if zero is None else zero / float(np.abs(zero).max())
-        soft = self._weight**-2
-        of_zero = self._of(scaled) if scaled is not None else np.zeros(0)
+        soft, beside = self._weight**-2, self._beside(*([] if scaled is None else [scaled]))
         for _ in range(TURNS):
-            if not self._solve(soft):
+            if (solved := self._solve(beside, soft)) is None:
                 break
-            shares, pulls, square = self._raw + self._pulls @ self._rows[:, :-1], self._pulls, self._square
-            if scaled is not None:
-                own = of_zero.take(self._held_at)
-                others = self._lapack.dpotrs(self._factor, own)[0]
-                left = float(scaled @ shares)
-                stiff = float(scaled @ of_zero[:-1]) + soft - float(own @ others)
-                shares += -left / stiff * (of_zero - others @ self._rows)[:-1]
-                pulls, square = pulls + left / stiff * others, square + left**2 / stiff
-            if not self._turned(shares, pulls):
+            pulls, left, square = solved
+            if scaled is None:
+                pulled = np.ones(1)
+            else:
+                off, spread = (left @ scaled).tolist()
+                pulled = np.array([1.0, -off / (spread + soft)])
+                square += off**2 / (spread + soft)
+            shares = -(pulled @ left)
+            if not self._turned(shares, pulled @ pulls):
                 return shares, sqrt(max(square, 0.0))
         return self._from_nothing(scaled)
 
@@ -171,54 +169,48 @@ class Nearest:
         without any residual.
         """
         self._held, mean, far = np.append(empty, True), top, reach(top)
-        of_both = np.stack([self._of(values), self._of(is_number)])
-        both = np.stack([values, is_number])
-        whole = both @ of_both[:, :-1].T
+        both, beside = np.stack([values, is_number], axis=1), self._beside(values, is_number)
+        whole = float(beside[1, :-1] @ values), float(beside[2, :-1] @ is_number)
         for _ in range(TURNS):
-            if not self._solve(0.0):
+            if (solved := self._solve(beside, 0.0)) is None:
                 return None
-            own = of_both.take(self._held_at, 1)
-            others = self._lapack.dpotrs(self._factor, own.T)[0].T
-            shares = self._raw + self._pulls @ self._rows[:, :-1]
-            a, b = (both @ shares).tolist()
-            (p, q), (_, r) = (whole - own @ others.T).tolist()
-            left, before, so_far = max(far - self._square, 0.0), mean, far
-            square, middle = b**2 - left * r, a * b - left * q
-            if square > 0:
-                mean = min((middle + sqrt(max(middle**2 - square * (a**2 - left * p), 0.0))) / square, top)
-            else:
-                mean = top
+            pulls, left, square = solved
+            (a, b), (p, q), (_, r) = (left @ both).tolist()
+            room, before, so_far = max(far - square, 0.0), mean, far
+            over, middle = b**2 - room * r, a * b - room * q
+            mean = top
+            if over > 0:
+                mean = min((middle + sqrt(max(middle**2 - over * (a**2 - room * p), 0.0))) / over, top)
             spread = p - 2 * mean * q + mean**2 * r
-            scale = float(whole[0, 0]) + max(top**2, mean**2) * float(whole[1, 1])
-            if spread <= SAME * scale and mean < top:  # all that are held have one mean: let in what has more
-                self._held[:-1] &= values <= mean * is_number
+            if spread <= SAME * (whole[0] + max(top**2, before**2) * whole[1]) and mean < top:
+                self._held[:-1] &= values <= mean * is_number  # all that may be there have one mean: let in more
                 continue
-            pulled = (a - mean * b) / spread if spread > 0 else 0.0
-            of_mean, others_of_mean = of_both[0] - mean * of_both[1], others[0] - mean * others[1]
-            shares -= pulled * (of_mean - others_of_mean @ self._rows)[:-1]
+            pull = (mean * b - a) / spread if spread > 0 else 0.0
+            pulled = np.array([1.0, pull, -pull * mean])
             far = reach(mean)
-            turned = self._turned(shares, self._pulls + pulled * others_of_mean)
+            turned = self._turned(-(pulled @ left), pulled @ pulls)
             if not turned and (far == so_far or abs(mean - before) <= SAME * abs(top)):
                 return mean
         return None
 
-    def _of(self, functional: Floats) -> Floats:
-        """Return how a functional covaries with each share, and with all of them together."""
-        return np.asarray(self._spread[:, :-1] @ functional)
+    def _beside(self, *functionals: Floats) -> Floats:
+        """Return how far `raw` lacks what each sum is held at, then how functionals covary with each of the sums."""
+        return np.stack([self._lacking, *(self._spread[:, :-1] @ each for each in functionals)])
 
-    def _solve(self, soft: float) -> bool:
-        """Find how each sum pulls if these places are empty; return false where the equation cannot be solved."""
-        if (wanted := (self._held.tobytes(), soft)) == self._solved_for:
-            return True
-        self._solved_for, self._held_at = (b"", 0.0), self._held.nonzero()[0]
-        self._rows, lacking = self._spread.take(self._held_at, 0), self._lacking.take(self._held_at)
-        among = self._rows.take(self._held_at, 1)
+    def _solve(self, beside: Floats, soft: float) -> tuple[Floats, Floats, float] | None:
+        """Return how the sums that are held pull, what of each of `beside` they leave, and the square of the distance.
+
+        What is left of the first is the nearest shares, less than zero. None where the equation cannot be solved.
+        """
+        self._held_at = self._held.nonzero()[0]
+        rows, own = self._spread.take(self._held_at, 0), beside.take(self._held_at, 1)
+        among = rows.take(self._held_at, 1)
         among[-1, -1] += soft
-        self._factor, self._pulls, fault = self._lapack.dposv(among.T, lacking, overwrite_a=1)
+        _, solved, fault = self._lapack.dposv(among.T, own.T, overwrite_a=1)
         if fault:
-            return False
-        self._square, self._solved_for = float(lacking @ self._pulls), wanted
-        return True
+            return None
+        pulls = solved.T
+        return pulls, (beside - pulls @ rows)[:, :-1], float(own[0] @ pulls[0])
 
     def _turned(self, shares: Floats, pulls: Floats) -> bool:
         """Turn all places that contradict the guess, of which these shares came; return whether there are any."""

@@ -141,8 +141,8 @@ def _bytes(laws: CellLaws) -> int:
 @cached(LRUCache(KEPT_BYTES_MAX, getsizeof=_bytes), key=_laws_key, condition=Condition())
 def _laws(plan: Plan, has_reports: bytes) -> CellLaws:
     """Return the laws of the cells that have reports, bool[cells]."""
-    laws, cells, outputs, entries, rows = [], [], [], [], []
-    begin = 0
+    laws, begin = list[Floats](), 0
+    cells, outputs, entries, rows = (list[Counts]() for _ in range(4))
     for part, table, first in tables(plan.cells, np.arange(plan.cells.tally_size)):
         for at, places in enumerate(table, first):
             if not has_reports[at]:

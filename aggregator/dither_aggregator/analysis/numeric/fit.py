@@ -75,7 +75,11 @@ class NumberFit:
     @cached_property
     def once(self) -> Floats:
         """M^-1 / n, of reports that nobody repeats and no noise is added to."""
-        return self._solved(np.eye(len(self.raw)))
+        from scipy.linalg import lapack
+
+        upper = lapack.dpotri(self.factor)[0]
+        upper.flat[:: len(upper) + 1] /= 2
+        return np.asarray(upper + upper.T)
 
     @cached_property
     def weights(self) -> Floats:
