@@ -75,9 +75,10 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT, ah
 
 
 class Ahead:
-    """Prepares windows that are read one after the other, twice as many each time that one is not prepared yet.
+    """Reads windows together that are asked for one after the other, four times as many each time that one is missing.
 
-    So nearly all are prepared together if none is kept, and little is done for nothing if all but a few are.
+    So nearly all are read together if none is kept, and little is done for nothing if all but a few are. The store is
+    looked at once for so many, and what is done alike for each of them is done at once.
     """
 
     def __init__(self, store: Store, stored: StoredPlan, windows: Sequence[Window]) -> None:
@@ -115,7 +116,7 @@ class Ahead:
         if place >= self._until:
             self._until = place + self._step
             some = self._windows[place : self._until]
-            self._step = min(2 * self._step, READ_AT_ONCE)
+            self._step = min(4 * self._step, READ_AT_ONCE)
             if len(some) > 1:
                 self._read(some, view)
         return self._tallies.pop(window, None) or _pooled(self._store, self._stored, window, self.finals)
@@ -140,9 +141,10 @@ class Ahead:
         self._tallies = {window: tally for window, tally in found.items() if not any(_faults(stored, tally))}
         estimand = estimand_of(stored.plan)
         estimand.prepare(stored, list(self._tallies.values()))
+        completed = _completed(stored, view)
         for window, tally in self._tallies.items():
             if window.days == view.days and not estimand.slow:
-                _read_once(stored, window.last, tally, _completed(stored, view), window.last > sealed)
+                _read_once(stored, window.last, tally, completed, window.last > sealed)
 
     def _is_final(self, day: date, tally: Tally) -> bool:
         return day not in self.finals or self.finals[day].digest == tally.digest
@@ -346,9 +348,7 @@ def _estimate(
 ) -> Reading:
     """Do so with a tally that can be one of n reports."""
     reading = _read_once(stored, epoch, tally, _completed(stored, view), provisional)
-    return replace(
-        reading, stored=stored, epoch=epoch, snapshot=snapshot, tally=tally.digest, left_out=tally.left_out
-    )
+    return replace(reading, stored=stored, epoch=epoch, snapshot=snapshot, tally=tally.digest, left_out=tally.left_out)
 
 
 def _completed(stored: StoredPlan, view: View) -> View:

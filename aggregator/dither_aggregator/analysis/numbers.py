@@ -273,7 +273,7 @@ class Numbers(Estimand[NumbersReading]):
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> NumbersReading:
         """Estimate all statistics, or those that the view names."""
-        view = replace(view, error_of="population")
+        view = view if view.error_of == "population" else replace(view, error_of="population")
         bare = NumbersReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
         statistics = self._statistics(stored, tally, view)
         if statistics is None:
@@ -453,7 +453,9 @@ class Statistics:
 
     def _scores(self, probability: float) -> Floats:
         above = self.places.up_to - probability * self.places.is_number
-        return np.asarray((above @ self.fit.raw) / np.maximum(self.fit.std_error(above, Z, self._up_to(probability)), 1e-12))
+        return np.asarray(
+            (above @ self.fit.raw) / np.maximum(self.fit.std_error(above, Z, self._up_to(probability)), 1e-12)
+        )
 
     def _up_to(self, probability: float) -> Effects:
         """Return what reports add to the errors of shares up to each place, less a quantile."""
@@ -568,9 +570,10 @@ class Statistics:
         """Yield shares of ranges, shares above edges, and the share of reports that are of numbers, as far as asked."""
         wanted = self.view.values
         for each in share_functionals(self.plan):
-            z = self._z(len(each.functionals))
             asked = [at for at, (name, _, _) in enumerate(each.ranges) if wanted is None or name in wanted]
-            functionals = each.functionals[asked]
+            if not asked:
+                continue
+            functionals, z = each.functionals[asked], self._z(len(each.functionals))
             estimates, errors = self._ratios(functionals, z)
             fitted = functionals @ self.fit.shares / (self.places.is_number @ self.fit.shares)
             for place, at in enumerate(asked):

@@ -618,9 +618,11 @@ class Asking:
         figures: dict[CountedAt, tuple[tuple[Fraction, Figure], ...]] = {}
         for factor, asked in of.terms:
             resolved = self.resolve(asked)
-            at, figure = self._place(asked, window), (factor, replace(asked, period=None))
+            at = self._place(asked, window)
+            figure = (factor, replace(asked, period=None) if asked.period else asked)
             if not resolved.has_sums:
-                yield replace(self._row(resolved, asked, at, alpha).times(float(factor)), figures=(figure,))
+                row = self._row(resolved, asked, at, alpha)
+                yield replace(row if factor == 1 else row.times(float(factor)), figures=(figure,))
                 continue
             figures[at] = (*figures.get(at, ()), figure)
             sums = found[at] = found[at] if at in found else self.sums(at)

@@ -83,7 +83,7 @@ class NumberFit:
 
     @cached_property
     def weights(self) -> Floats:
-        """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
+        """By how much one more report moves `raw`, beside one that is as its cell is: float64[rows, places]."""
         return self._rows @ self.once
 
     @cached_property
@@ -151,7 +151,7 @@ class NumberFit:
         return replace(self, further=further if self.further is None else self.further + further)
 
     def moved(self, functional: Floats) -> Floats:
-        """Return by how much one more report of each row moves functionals, float64[..., places]: float64[..., rows]."""
+        """Return by how much one more report of each row moves functionals, float64[..., places], as `weights` says."""
         return self._solved(functional) @ self._rows.T
 
     def effects(self, moved: Floats) -> "Effects":
