@@ -96,7 +96,7 @@ class Ahead:
 
     @cached_property
     def finals(self) -> Mapping[date, Final]:
-        """What is kept of the finalized days of all windows."""
+        """The records of finalized days of all windows, by day."""
         return self._store.finals(self._stored.plan, *self._span)
 
     @cached_property

@@ -458,7 +458,7 @@ class Statistics:
         )
 
     def _up_to(self, probability: float) -> Effects:
-        """Return what reports add to the errors of shares up to each place, less a quantile."""
+        """Return the reports' part of the errors of shares up to each place, less a quantile."""
         if probability not in self._effects:
             above = self.places.up_to - probability * self.places.is_number
             self._effects[probability] = self.fit.effects(self.fit.moved(above))
@@ -639,11 +639,11 @@ class _Ratios:
     along: Floats
     """The functionals N - (N / D) D."""
     effects: Effects
-    """What reports add to the errors of these."""
+    """The part of their errors that is the reports'."""
 
     @classmethod
     def of(cls, fit: NumberFit, functionals: Floats, moved: Floats, of_number: Floats) -> Self:
-        """Return those of a fit, of which it is known how reports move N and D."""
+        """Return those of a fit, given how reports move N and D."""
         is_number = fit.channel.places.is_number
         numbers = float(fit.raw @ is_number)
         estimates = functionals @ fit.raw / numbers

@@ -346,7 +346,7 @@ def test_tallies_of_several_days_are_those_of_each(place: Place, store: Store, a
         expected.append([3 * uploads, *fill(store, asked, uploads, uploads + 1)])
         fold_all(store)
         place.travel(1)
-    days = [place.day(back) for back in range(-4, 1)]
+    days = [place.day(after) for after in range(5)]
     found = store.tallies(plan, days[::-1])
     assert list(found) == days[::-1]
     assert [found[day].counts.tolist() for day in days] == [*expected, [0] * 5]

@@ -78,7 +78,7 @@ class Bounds:
         return sqrt(max(distance**2 - self._least_distance[1] ** 2, 0.0)) / self.fit.widening(functional, self.z)
 
     def wald(self, functional: Floats, effects: Effects | None = None) -> float:
-        """Return how far below zero `raw` has it, in standard errors; what reports add to these may be known."""
+        """Return how far below zero `raw` has it, in standard errors; the reports' part of these may be known."""
         error = float(self.fit.std_error(functional, self.z, effects))
         return max(-float(functional @ self.fit.raw), 0.0) / max(error, TINY)
 
@@ -200,7 +200,7 @@ class Nearest:
     def _solve(self, beside: Floats, soft: float) -> tuple[Floats, Floats, float] | None:
         """Return how the sums that are held pull, what of each of `beside` they leave, and the square of the distance.
 
-        What is left of the first is the nearest shares, less than zero. None where the equation cannot be solved.
+        The first of what they leave is the nearest shares, times -1. None where the equation cannot be solved.
         """
         self._held_at = self._held.nonzero()[0]
         rows, own = self._spread.take(self._held_at, 0), beside.take(self._held_at, 1)
@@ -310,7 +310,7 @@ def quantile_bounds(bounds: Bounds, probability: float, effects: Effects | None 
     below it. Both get the easier to reach, or the harder, the higher the place; but not of `raw`, which may have
     negative shares: the first place that Wald's interval reaches is looked for, or the last. Only beyond it are shares
     looked for, from where Wald's interval around `raw` would end, which is near: each place that is tried costs a fit.
-    What reports add to the errors of shares up to each place, less the quantile, may be known.
+    The reports' part of the errors of these shares, less the quantile, may be known.
     """
     fit, places, z = bounds.fit, bounds.fit.channel.places, bounds.z
     up_to = places.up_to - probability * places.is_number

@@ -78,7 +78,7 @@ class CellLaws:
     outputs: Counts
     """How many outputs, whose laws are alike, each row has: int64[rows]."""
     entries: Counts
-    """Where the tally has the count of each output: int64[outputs]."""
+    """The place of each output's count in the tally: int64[outputs]."""
     rows: Counts
     """The row of each output: int64[outputs]."""
 
@@ -126,7 +126,7 @@ def channel_of(plan: Plan, counts: Counts, n: int) -> NumberChannel:
 
 @lru_cache(16)
 def _sizes_at(plan: Plan) -> Counts:
-    """Return where a tally has the reports of each cell: int64[cells]."""
+    """Return the places of each cell's number of reports in a tally: int64[cells]."""
     return np.concatenate([table[:, 0] for _, table, _ in tables(plan.cells, np.arange(plan.cells.tally_size))])
 
 

@@ -155,13 +155,13 @@ class NumberFit:
         return self._solved(functional) @ self._rows.T
 
     def effects(self, moved: Floats) -> "Effects":
-        """Return what reports add to the error of functionals that they move so, float64[..., rows]."""
+        """Return the reports' part of the errors of functionals that they move so, float64[..., rows]."""
         return Effects(np.square(moved) @ self.channel.counts.astype(np.float64), np.abs(moved).max(axis=-1))
 
     def std_error(self, functional: Floats, z: float = Z, effects: "Effects | None" = None) -> Floats:
         """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z.
 
-        What reports add may be known.
+        The reports' part of them may be known.
         """
         variances, heaviest = self.effects(self.moved(functional)) if effects is None else effects
         if self.further is not None:
