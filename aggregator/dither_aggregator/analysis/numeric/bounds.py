@@ -64,6 +64,8 @@ class Bounds:
         least = self._least_distance[1] ** 2
 
         def reach(mean: float) -> float:
+            if self.fit.answers is None:
+                return least + self.z**2
             return least + (self.z * self.fit.widening(values - mean * is_number, self.z)) ** 2
 
         return self._nearest.largest_mean(self.nearest <= 0, values, is_number, top, reach)
@@ -87,7 +89,11 @@ class Bounds:
 
         If no raw share is negative, raw shares are the best ones: rounding must not decide which of the two have more.
         """
-        return np.asarray((functionals @ self.farther > 0) | (self.fit.raw.min() >= 0))
+        return np.asarray((functionals @ self.farther > 0) | self._raw_is_best)
+
+    @cached_property
+    def _raw_is_best(self) -> bool:
+        return bool(self.fit.raw.min() >= 0)
 
     @cached_property
     def farther(self) -> Floats:
