@@ -645,6 +645,8 @@ class Asking:
         """
         asked = expression.asked
         terms = [term for each in asked for term in self._sum(_alone(each), window, alpha)]
+        if len(asked) == 1 and not expression.ratios and expression.sum == _alone(asked[0]):
+            return terms[0]
         ends = [[term.estimate - term.below, term.estimate, term.estimate + term.above] for term in terms]
         low, middle, high = np.array([*ends, [1.0, 1.0, 1.0]]).T
         found, shown = np.zeros(3), _of_several(terms)
