@@ -452,7 +452,7 @@ class Statistics:
         return {name: self._scores(QUANTILES[name]) for name in asked if name in QUANTILES}
 
     def _scores(self, probability: float) -> Floats:
-        above = self.places.up_to - probability * self.places.is_number
+        above = self.places.beyond(probability)
         return np.asarray(
             (above @ self.fit.raw) / np.maximum(self.fit.std_error(above, Z, self._up_to(probability)), 1e-12)
         )
@@ -460,8 +460,7 @@ class Statistics:
     def _up_to(self, probability: float) -> Effects:
         """Return the reports' part of the errors of shares up to each place, less a quantile."""
         if probability not in self._effects:
-            above = self.places.up_to - probability * self.places.is_number
-            self._effects[probability] = self.fit.effects(self.fit.moved(above))
+            self._effects[probability] = self.fit.effects(self.fit.moved(self.places.beyond(probability)))
         return self._effects[probability]
 
     @cached_property

@@ -319,7 +319,7 @@ def quantile_bounds(bounds: Bounds, probability: float, effects: Effects | None 
     The reports' part of the errors of these shares, less the quantile, may be known.
     """
     fit, places, z = bounds.fit, bounds.fit.channel.places, bounds.z
-    up_to = places.up_to - probability * places.is_number
+    up_to = places.beyond(probability)
     scores = ((up_to @ fit.raw) / np.maximum(fit.std_error(up_to, z, effects), TINY))[:-1]
     last = places.numbers - 1
     reached = np.flatnonzero(bounds.counts_beyond(up_to[:-1]) & (scores >= -z))

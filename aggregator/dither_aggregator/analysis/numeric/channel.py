@@ -66,6 +66,16 @@ class Places:
         """For each place of numbers, the functional of the share up to there, float64[numbers, places]."""
         return np.tril(np.ones((self.numbers, len(self.is_number))))
 
+    def beyond(self, probability: float) -> Floats:
+        """Return `up_to` less this part of all numbers: at least zero where the quantile is not higher."""
+        if probability not in self._beyond:
+            self._beyond[probability] = self.up_to - probability * self.is_number
+        return self._beyond[probability]
+
+    @cached_property
+    def _beyond(self) -> dict[float, Floats]:
+        return {}
+
 
 @dataclass(frozen=True)
 class CellLaws:
