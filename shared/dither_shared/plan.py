@@ -33,6 +33,10 @@ class Plan:
     once_a_day: bool = False
     """Whether a device sends at most one report of it on a UTC day. Not so in plans of before 0.1.0."""
 
+    def __hash__(self) -> int:
+        """Return that of its name and digest: those of all cells would take longer than most lookups by plan save."""
+        return hash((self.metric, self.digest))
+
     @property
     def values(self) -> tuple[str, ...]:
         """The listed values, in order; none of a text."""

@@ -161,17 +161,17 @@ def prepared(read: Callable[[], list[Any]]) -> list[Any]:
 
 
 def test_what_is_kept_is_prepared_again_for_no_day(tmp_path: Path) -> None:
-    """Twice as many are prepared each time that one is not; the first that is missing is read by itself."""
+    """Four times as many are prepared each time that one is not; the first that is missing is read by itself."""
     with site_of(numbers(took={**FRESH, "edges": [0, 1, 2, 4], "epsilon": 4}), tmp_path) as one:
         (stored,) = one.store.plans()
         windows = [Window(one.day(back), one.day(back)) for back in range(9, 0, -1)]
         with patch.object(Numbers, "prepare", autospec=True) as prepare:
             sizes = list[int]()
-            prepare.side_effect = lambda self, stored, tallies: sizes.append(len(list(tallies)))
+            prepare.side_effect = lambda self, stored, tallies: sizes.append(len(tallies))
             ahead = Ahead(one.store, stored, windows)
             for missing in (windows[0], *windows[3:]):
-                ahead.of(missing)
-    assert sizes == [2, 4]
+                ahead.tally(missing, View())
+    assert sizes == [4, 2]
 
 
 def ends(rows: Sequence[Any]) -> list[list[float]]:
@@ -181,3 +181,4 @@ def ends(rows: Sequence[Any]) -> list[list[float]]:
 def forget() -> None:
     kept().clear()
     numbers_module._LIKELIEST.clear()
+    numbers_module._FITS.clear()

@@ -190,7 +190,7 @@ def _look(store: Store, client: Client) -> Figures:
     """Compact, and time what is done once a second, once a minute, and by readers."""
     stored = next(item for item in store.plans() if item.plan.metric == "text_3")
     day = store.today()
-    segments = sum(1 for _ in store.all_segments(stored.id, day))
+    segments = sum(1 for _ in store.all_segments(stored.id, [day]))
 
     def get(path: str) -> Callable[[], object]:
         def work() -> None:

@@ -6,6 +6,7 @@ The store is a real one, with reports on each of 366 days. It runs in the enviro
 """
 
 import asyncio
+import gc
 import gzip
 import json
 import os
@@ -119,7 +120,10 @@ def _filled(
         maintenance.maintain(store, 0)
         client = operators_app(store).test_client()
         client.get("/metrics/dark")  # templates are compiled
+        gc.collect()
+        gc.freeze()  # as the process does that readers are forked of
         yield store, client
+        gc.unfreeze()
 
 
 def _groups(name: str, metric: Any, number: int, rng: Rng) -> Iterator[Any]:
@@ -333,6 +337,7 @@ def _forget() -> None:
         assert once.cache is not None
         once.cache.clear()
     numbers._LIKELIEST.clear()
+    numbers._FITS.clear()
     functional._noise_by_weights.cache_clear()
 
 

@@ -124,6 +124,7 @@ def site_of(made: Registry, tmp_path: Path) -> Iterator[Site]:
 
         with (
             patch.object(store, "tally", tally),
+            patch.object(store, "tallies", lambda plan, epochs: {epoch: tally(plan, epoch) for epoch in epochs}),
             patch.object(store, "epochs", one.epochs),
             patch.object(store, "all_epochs", lambda: {kept.id: one.epochs(kept.plan) for kept in store.plans()}),
         ):

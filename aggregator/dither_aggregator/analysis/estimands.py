@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import version
 from threading import Condition
 from typing import Any, TypeVar
@@ -43,6 +43,10 @@ POOLED_BYTES_MAX = 32 * 1024 * 1024
 """The most bytes of windows' counts that are kept."""
 TALLY_BYTES = 1_000
 """A window's kept reading, beside its counts."""
+READ_AT_ONCE = 64
+"""Windows of a series that are read together at most."""
+COUNTS_AT_ONCE = 1 << 21
+"""Counts of their days that are held at once at most: 16 MiB."""
 
 
 def estimand_of(plan: Plan) -> Estimand[Any]:
@@ -59,41 +63,93 @@ def read(store: Store, stored: StoredPlan, epoch: date, view: View = DEFAULT, ah
     refuse_late(store)
     provisional = epoch > store.sealed()  # before a tally is read: it may be sealed in between
     window = Window.ending(epoch, view.days)
-    finals = store.finals(stored.plan, window.first, window.last)
-    days = days_of(store, stored, window, finals)
+    if ahead and window not in ahead:
+        ahead = None
+    finals = ahead.finals if ahead else store.finals(stored.plan, window.first, window.last)
+    days = days_of(store, stored, window, finals, ahead)
     snapshot = finals[epoch].snapshot if view.days == 1 and epoch in finals else None
 
     def made() -> Reading:
-        if ahead:
-            ahead.of(window)
-        tally = _pooled(store, stored, window, finals)
-        return estimate(stored, epoch, tally, view, provisional=provisional, snapshot=snapshot)
+        tally = ahead.tally(window, view) if ahead else _pooled(store, stored, window, finals)
+        return _estimate(stored, epoch, tally, view, provisional, snapshot)
 
     return _kept(store, stored, days, (epoch, view, snapshot), made, provisional=provisional)
 
 
 class Ahead:
-    """Prepares windows that are read one after the other, twice as many each time that one is not prepared yet.
+    """Reads windows together that are asked for one after the other, four times as many each time that one is missing.
 
-    So nearly all are prepared together if none is kept, and little is done for nothing if all but a few are.
+    So nearly all are read together if none is kept, and little is done for nothing if all but a few are. The store is
+    looked at once for so many, and what is done alike for each of them is done at once.
     """
 
     def __init__(self, store: Store, stored: StoredPlan, windows: Sequence[Window]) -> None:
         self._store, self._stored, self._windows = store, stored, windows
         self._places = {window: place for place, window in enumerate(windows)}
         self._until, self._step = 0, 1
+        self._tallies: dict[Window, Tally] = {}
 
-    def of(self, window: Window) -> None:
-        """Do at once what reading each of the next windows, from this one on, would do for itself."""
-        place = self._places.get(window, -1)
-        if place < self._until:
+    def __contains__(self, window: Window) -> bool:
+        return window in self._places
+
+    @cached_property
+    def _span(self) -> tuple[date, date]:
+        return min(each.first for each in self._windows), max(each.last for each in self._windows)
+
+    @cached_property
+    def finals(self) -> Mapping[date, Final]:
+        """The records of finalized days of all windows, by day."""
+        return self._store.finals(self._stored.plan, *self._span)
+
+    @cached_property
+    def _with_reports(self) -> set[date]:
+        return set(self._store.epochs(self._stored.plan, *self._span))
+
+    def epochs(self, window: Window) -> list[date]:
+        """Return the days of a window that have reports."""
+        return [day for day in window if day in self._with_reports]
+
+    def tally(self, window: Window, view: View) -> Tally:
+        """Return the counts of a window, after all that reading the next ones takes was done for them at once, too.
+
+        Raises TallyGone and BadTally.
+        """
+        place = self._places[window]
+        if place >= self._until:
+            self._until = place + self._step
+            some = self._windows[place : self._until]
+            self._step = min(4 * self._step, READ_AT_ONCE)
+            if len(some) > 1:
+                self._read(some, view)
+        return self._tallies.pop(window, None) or _pooled(self._store, self._stored, window, self.finals)
+
+    def _read(self, windows: Sequence[Window], view: View) -> None:
+        """Read the counts of some windows, and what a view tells of each; leave out what cannot be read here."""
+        store, stored, sealed = self._store, self._stored, self._store.sealed()
+        days = [day for window in windows for day in self.epochs(window)]
+        if len(days) * stored.plan.cells.tally_size > COUNTS_AT_ONCE:
             return
-        self._until = place + self._step
-        some = self._windows[place : self._until]
-        self._step *= 2
-        if len(some) > 1:
-            tallies = tallies_of(self._store, self._stored, some)
-            estimand_of(self._stored.plan).prepare(self._stored, filter(None, tallies))
+        try:
+            tallies = store.tallies(stored.plan, days)
+        except BadTally:  # of one of them: who reads it says so
+            return
+        kept_from = store.tallies_from()  # asked after they are read: they may be given up in between
+        found = {}
+        for window in windows:
+            own = self.epochs(window)
+            if window.first >= kept_from and all(self._is_final(day, tallies[day]) for day in own):
+                pooled = Pooled.of(stored, window, [tallies[day] for day in own])
+                found[window] = visible_tally(store, stored, pooled)
+        self._tallies = {window: tally for window, tally in found.items() if not any(_faults(stored, tally))}
+        estimand = estimand_of(stored.plan)
+        estimand.prepare(stored, list(self._tallies.values()))
+        completed = _completed(stored, view)
+        for window, tally in self._tallies.items():
+            if window.days == view.days and not estimand.slow:
+                _read_once(stored, window.last, tally, completed, window.last > sealed)
+
+    def _is_final(self, day: date, tally: Tally) -> bool:
+        return day not in self.finals or self.finals[day].digest == tally.digest
 
 
 def tallies_of(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> Iterator[Tally | None]:
@@ -110,7 +166,9 @@ def tallies_of(store: Store, stored: StoredPlan, windows: Sequence[Window]) -> I
             yield None
 
 
-def days_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final]) -> Days:
+def days_of(
+    store: Store, stored: StoredPlan, window: Window, finals: Mapping[date, Final], ahead: Ahead | None = None
+) -> Days:
     """Return the days of a window that have reports, each with the digest of its tally if that does not change."""
     sealed, keeps = store.sealed(), keeper_of(store) is not None
 
@@ -119,7 +177,8 @@ def days_of(store: Store, stored: StoredPlan, window: Window, finals: Mapping[da
             return finals[day].digest
         return store.tally(stored.plan, day).digest if keeps and day <= sealed else ""
 
-    return tuple((day, digest_of(day)) for day in sorted(store.epochs(stored.plan, window.first, window.last)))
+    days = ahead.epochs(window) if ahead else sorted(store.epochs(stored.plan, window.first, window.last))
+    return tuple((day, digest_of(day)) for day in days)
 
 
 def _kept(
@@ -180,13 +239,11 @@ def takes_seconds(stored: StoredPlan) -> bool:
 
 def tally_of(store: Store, stored: StoredPlan, window: Window) -> Tally:
     """Return the counts of a window, added up. Raises TallyGone and BadTally."""
-    pooled = _pooled(store, stored, window)
-    _refuse_impossible(stored, pooled)
-    return pooled
+    return _pooled(store, stored, window)
 
 
 def _pooled(store: Store, stored: StoredPlan, window: Window, finals: Finals = None) -> Tally:
-    """Add up the tallies of a window, or take what was added up of one that does not change any more.
+    """Add up the tallies of a window, or take what was added up of one that does not change any more. Raises BadTally.
 
     The kept readings of its finalized days are looked up if they are needed and not given.
     """
@@ -198,7 +255,9 @@ def _pool(store: Store, stored: StoredPlan, window: Window, finals: Finals) -> T
     """Add up the tallies of a window, as far as who asks is told of them."""
     finals = store.finals(stored.plan, window.first, window.last) if finals is None else finals
     days = (_tally(store, stored, day, finals) for day in store.epochs(stored.plan, window.first, window.last))
-    return visible_tally(store, stored, Pooled.of(stored, window, days))
+    pooled = visible_tally(store, stored, Pooled.of(stored, window, days))
+    _refuse_impossible(stored, pooled)
+    return pooled
 
 
 def _window_key(store: Store, stored: StoredPlan, window: Window, finals: Finals) -> tuple[object, ...]:
@@ -212,9 +271,7 @@ def _bytes(tally: Tally) -> int:
 @cached(LRUCache(POOLED_BYTES_MAX, getsizeof=_bytes), key=_window_key, condition=Condition())
 def _pool_once(store: Store, stored: StoredPlan, window: Window, finals: Finals) -> Tally:
     """Add them up where they are sealed and kept. Raises BadTally."""
-    pooled = _pool(store, stored, window, finals)
-    _refuse_impossible(stored, pooled)
-    return pooled
+    return _pool(store, stored, window, finals)
 
 
 def tail(store: Store, reading: Reading) -> Tail | None:
@@ -261,10 +318,7 @@ def read_days(store: Store, stored: StoredPlan, window: Window, view: View) -> I
         provisional = day > sealed
 
         def made() -> Reading:
-            ahead.of(Window(day, day))
-            return estimate(
-                stored, day, _pooled(store, stored, Window(day, day), finals), view, provisional=provisional
-            )
+            return _estimate(stored, day, ahead.tally(Window(day, day), view), view, provisional, None)
 
         return _kept(store, stored, [of_day], (day, view, None), made, provisional=provisional)
 
@@ -315,14 +369,27 @@ def estimate(
 ) -> Reading:
     """Read a tally, or take what was read of the same one before. Raises BadTally where it is none of n reports."""
     _refuse_impossible(stored, tally)
-    candidates = stored.candidates if view.candidates is None else view.candidates
-    reading = _read_once(stored, epoch, tally, replace(view, candidates=candidates), provisional)
-    names = replace(reading, stored=stored, epoch=epoch, snapshot=snapshot)
-    return replace(names, tally=tally.digest, left_out=tally.left_out)
+    return _estimate(stored, epoch, tally, view, provisional, snapshot)
+
+
+def _estimate(
+    stored: StoredPlan, epoch: date, tally: Tally, view: View, provisional: bool, snapshot: str | None
+) -> Reading:
+    """Do so with a tally that can be one of n reports."""
+    reading = _read_once(stored, epoch, tally, _completed(stored, view), provisional)
+    return replace(reading, stored=stored, epoch=epoch, snapshot=snapshot, tally=tally.digest, left_out=tally.left_out)
+
+
+def _completed(stored: StoredPlan, view: View) -> View:
+    return replace(view, candidates=stored.candidates) if view.candidates is None else view
+
+
+def _faults(stored: StoredPlan, tally: Tally) -> Iterator[str]:
+    return impossible(stored.plan.cells, tally.counts, tally.n)
 
 
 def _refuse_impossible(stored: StoredPlan, tally: Tally) -> None:
-    for fault in impossible(stored.plan.cells, tally.counts, tally.n):
+    for fault in _faults(stored, tally):
         raise BadTally(f"the tally is not one of {tally.n} reports: {fault}")
 
 

@@ -60,6 +60,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import inf, sqrt
 from statistics import NormalDist
 from typing import Self
@@ -813,14 +814,14 @@ def difference(
 # Rows of counts whose weights are given: what a fit of several cells comes to.
 
 
-def rows_centred(weights: Floats, rates: Floats, cell: Counts) -> Floats:
-    """Return weights, float64[rows, F], less the mean of their cell: how many reports a cell has tells nothing.
+def rows_centred(weights: Floats, rates: Floats | Counts, cell: Counts) -> Floats:
+    """Make weights, float64[rows, F], less by the mean of their cell: how many reports a cell has tells nothing.
 
-    A row is an output of a cell, and its rate its part of all n reports. With centred weights w the covariance of sums
-    of rates is w' diag(rates) w / n, that of the population.
+    A row is an output of a cell, numbered from 0, and those of a cell stand together. Its rate is its part of all n
+    reports, or in proportion to that. With centred weights w the covariance of sums of rates is w' diag(rates) w / n,
+    that of the population.
     """
-    centred = weights.copy()
-    for number in range(int(cell.max()) + 1):
-        rows = cell == number
-        centred[rows] -= rates[rows] / rates[rows].sum() @ weights[rows]
-    return centred
+    for first, last in pairwise(np.searchsorted(cell, np.arange(int(cell[-1]) + 2)).tolist()):
+        own = rates[first:last]
+        weights[first:last] -= own / own.sum() @ weights[first:last]
+    return weights

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from math import log, sqrt
+from math import exp, log, pi, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple, TypeVar
 
@@ -111,11 +111,15 @@ def open_chance(beyond: float, open_part: float = 0.0) -> float:
 
 def open_z(alpha: float, open_part: float) -> float:
     """Return how many standard errors an interval of such a number reaches beyond its ends: 1.96 to 1.645 at 95 %."""
-    low, high = -float(ndtri(alpha)), -float(ndtri(alpha / 2))
+    z = -float(ndtri(alpha))  # from below the chance is convex: Newton's steps pass nowhere beyond
     for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if open_chance(middle, open_part) > alpha else (low, middle)
-    return high
+        over = float(ndtr(-z) + ndtr(-z - open_part)) - alpha
+        density = (exp(-z * z / 2) + exp(-(z + open_part) * (z + open_part) / 2)) / sqrt(2 * pi)
+        step = over / density
+        z += step
+        if abs(step) <= 1e-14 * abs(z):
+            break
+    return z
 
 
 def devices_reach(share: Floats, devices: float, alpha: float) -> tuple[Floats, Floats]:

@@ -23,7 +23,7 @@ from dither_aggregator.analysis.functional import apart
 from dither_aggregator.analysis.inference import Floats, Z, effective, open_chance, open_z
 from dither_aggregator.analysis.numeric.bounds import TINY, Bounds, quantile_bounds, ratio_bounds
 from dither_aggregator.analysis.numeric.channel import NumberChannel, Places, channel_of, places_of
-from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely, most_likely_of
+from dither_aggregator.analysis.numeric.fit import Effects, NumberFit, fit, fit_evenly, most_likely, most_likely_of
 from dither_aggregator.analysis.numeric.ranges import Statistic, blocks_for, share_functionals, together
 from dither_aggregator.analysis.reading import (
     NO_LINES,
@@ -65,6 +65,15 @@ SURE_OF_NUMBERS = 5
 
 _LIKELIEST: LRUCache[tuple[str, bytes], Floats] = LRUCache(LIKELIEST_MAX, getsizeof=len)
 """By plan and digest of the counts. Each question has a view of its own, and reads the same days."""
+FITS_BYTES_MAX = 1 << 24
+"""Bytes of fits that were prepared and are not read yet."""
+
+
+def _bytes(found: NumberFit) -> int:
+    return found.information.nbytes + found.factor.nbytes
+
+
+_FITS: LRUCache[tuple[str, bytes], NumberFit] = LRUCache(FITS_BYTES_MAX, getsizeof=_bytes)
 _LOCK = Lock()
 
 
@@ -249,20 +258,22 @@ class Numbers(Estimand[NumbersReading]):
         """Return the median and the 90 % quantile, or the mean where it is all that is asked."""
         return [name for name in LEADING if name in self.names(stored)] or (MEAN,)
 
-    def prepare(self, stored: StoredPlan, tallies: Iterator[Tally]) -> None:
-        """Find the likeliest shares of several tallies at once: it is most of the work on each."""
+    def prepare(self, stored: StoredPlan, tallies: Sequence[Tally]) -> None:
+        """Fit several tallies at once: it is most of the work on each."""
         plan = stored.plan
         told = [tally for tally in tallies if not _too_few(plan, tally.counts, tally.n, 1)]
         for first in range(0, len(told), FITTED_AT_ONCE):
             some = told[first : first + FITTED_AT_ONCE]
             channels = [channel_of(plan, tally.counts, tally.n) for tally in some]
-            _likeliest(plan, [tally.counts for tally in some], channels)
+            likeliest = _likeliest(plan, [tally.counts for tally in some], channels)
+            for tally, channel, shares in zip(some, channels, likeliest, strict=True):
+                _keep_fit(_counts_key(plan, tally.counts), _fit(plan, channel, shares))
 
     def read(
         self, stored: StoredPlan, epoch: date, tally: Tally, view: View, *, provisional: bool, snapshot: str | None
     ) -> NumbersReading:
         """Estimate all statistics, or those that the view names."""
-        view = replace(view, error_of="population")
+        view = view if view.error_of == "population" else replace(view, error_of="population")
         bare = NumbersReading(stored, epoch, provisional, tally.n, view, snapshot, None, None)
         statistics = self._statistics(stored, tally, view)
         if statistics is None:
@@ -321,10 +332,8 @@ class Numbers(Estimand[NumbersReading]):
         repeats = reports_max(stored, view.days)
         if _too_few(stored.plan, tally.counts, tally.n, repeats):
             return None
-        fitted = fit_tally(stored, tally, view)
-        if not _sure_of_numbers(fitted):
-            return None
-        return Statistics(stored.plan, fitted, view, self.names(stored), repeats)
+        statistics = Statistics(stored.plan, fit_tally(stored, tally, view), view, self.names(stored), repeats)
+        return statistics if statistics.is_sure_of_numbers else None
 
 
 def _names(plan: Plan) -> Sequence[str]:
@@ -342,9 +351,9 @@ def _too_few(plan: Plan, counts: Counts, n: int, repeats: int) -> bool:
     return devices < _least(plan) or of_cell < CELL_REPORTS_MIN
 
 
-def _sure_of_numbers(fitted: NumberFit) -> bool:
+def _sure_of_numbers(fitted: NumberFit, effects: Effects | None = None) -> bool:
     is_number = fitted.channel.places.is_number
-    return bool(fitted.raw @ is_number > SURE_OF_NUMBERS * fitted.std_error(is_number))
+    return bool(fitted.raw @ is_number > SURE_OF_NUMBERS * fitted.std_error(is_number, Z, effects))
 
 
 def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> NumberFit:
@@ -354,17 +363,34 @@ def fit_tally(stored: StoredPlan, tally: Tally, view: View) -> NumberFit:
 
 def fit_counts(plan: Plan, counts: Counts, n: int, repeats: int) -> NumberFit:
     """Fit the counts of n reports, of which one device may have sent so many."""
-    channel = channel_of(plan, counts, n)
-    (likeliest,) = _likeliest(plan, [counts], [channel])
-    once = fit_evenly(channel, likeliest) if isinstance(plan.domain, Range) else fit(channel, likeliest)
+    with _LOCK:
+        once = _FITS.pop(_counts_key(plan, counts), None)  # what was prepared is read once
+    if once is None:
+        channel = channel_of(plan, counts, n)
+        once = _fit(plan, channel, *_likeliest(plan, [counts], [channel]))
     memo = plan.cells.mechanism if plan.cells.memoized else None
     assert memo is None or isinstance(memo, MemoizedPure)
     return once.repeated(memo, repeats)
 
 
+def _fit(plan: Plan, channel: NumberChannel, likeliest: Floats) -> NumberFit:
+    return (fit_evenly if isinstance(plan.domain, Range) else fit)(channel, likeliest)
+
+
+def _counts_key(plan: Plan, counts: Counts) -> tuple[str, bytes]:
+    return plan.digest, blake2b(counts.tobytes(), digest_size=16).digest()
+
+
+def _keep_fit(key: tuple[str, bytes], found: NumberFit) -> None:
+    """Keep a fit until it is read, unless it is too large."""
+    if _bytes(found) <= FITS_BYTES_MAX:
+        with _LOCK:
+            _FITS[key] = found
+
+
 def _likeliest(plan: Plan, counts: Sequence[Counts], channels: Sequence[NumberChannel]) -> list[Floats]:
     """Return the likeliest shares of counts and their channels: as they were found before, or all others at once."""
-    keys = [(plan.digest, blake2b(each.tobytes(), digest_size=16).digest()) for each in counts]
+    keys = [_counts_key(plan, each) for each in counts]
     with _LOCK:
         found = {key: _LIKELIEST[key] for key in keys if key in _LIKELIEST}
     if missing := {key: channel for key, channel in zip(keys, channels, strict=True) if key not in found}:
@@ -426,8 +452,33 @@ class Statistics:
         return {name: self._scores(QUANTILES[name]) for name in asked if name in QUANTILES}
 
     def _scores(self, probability: float) -> Floats:
-        above = self.places.up_to - probability * self.places.is_number
-        return np.asarray((above @ self.fit.raw) / np.maximum(self.fit.std_error(above), 1e-12))
+        above = self.places.beyond(probability)
+        return np.asarray(
+            (above @ self.fit.raw) / np.maximum(self.fit.std_error(above, Z, self._up_to(probability)), 1e-12)
+        )
+
+    def _up_to(self, probability: float) -> Effects:
+        """Return the reports' part of the errors of shares up to each place, less a quantile."""
+        if probability not in self._effects:
+            self._effects[probability] = self.fit.effects(self.fit.moved(self.places.beyond(probability)))
+        return self._effects[probability]
+
+    @cached_property
+    def _effects(self) -> dict[float, Effects]:
+        return {}
+
+    @property
+    def is_sure_of_numbers(self) -> bool:
+        """Whether so many gave a number that something can be said of them."""
+        return _sure_of_numbers(self.fit, self.fit.effects(self._moved[2]))
+
+    @cached_property
+    def _moved(self) -> Floats:
+        """How reports move what ranges begin with and end with, and who has a number: float64[3, rows]."""
+        ends = np.zeros((3, len(self.places.is_number)))
+        ends[:2, : self.places.numbers] = self.places.mean_lower, self.places.mean_upper
+        ends[2] = self.places.is_number
+        return self.fit.moved(ends)
 
     def _alpha(self, together: int) -> float:
         """Return how often an interval may miss, of so many that hold together."""
@@ -443,17 +494,24 @@ class Statistics:
         """All shares within the error that mean and quantiles have together."""
         return Bounds(self.fit, self._z(len(self.names)))
 
-    def _values(self, ends: Floats) -> Floats:
-        return np.concatenate([ends, np.zeros(len(self.places.others))])
+    @cached_property
+    def _means(self) -> "_Ratios":
+        """The means of the lower and of the upper ends of ranges, of what is between these, and of the middles."""
+        lower, upper = self.places.mean_lower, self.places.mean_upper
+        ends = np.zeros((4, len(self.places.is_number)))
+        ends[:, : self.places.numbers] = lower, upper, upper - lower, (lower + upper) / 2
+        of_lower, of_upper, of_number = self._moved
+        moved = np.stack([of_lower, of_upper, of_upper - of_lower, (of_lower + of_upper) / 2])
+        return _Ratios.of(self.fit, ends, moved, of_number)
 
     @cached_property
     def mean_ends(self) -> tuple[Estimated, Estimated]:
         """The means of the lower and of the upper ends of ranges."""
-        ends = [self._values(each) for each in (self.places.mean_lower, self.places.mean_upper)]
-        estimates, errors = self._ratios(np.array(ends), Z)
+        ends, estimates = self._means.functionals[:2], self._means.estimates[:2].tolist()
+        errors = self._means.std_errors([0, 1], Z).tolist()
         low, high = (
             Estimated(estimate, max(error, TINY), self._answers_part(each, estimate, max(error, TINY)))
-            for each, estimate, error in zip(ends, estimates.tolist(), errors.tolist(), strict=True)
+            for each, estimate, error in zip(ends, estimates, errors, strict=True)
         )
         return low, high
 
@@ -472,23 +530,18 @@ class Statistics:
         (ranges may differ in width), so the least that it may be counts.
         """
         (low, high), z = self.mean_ends, self._z(len(self.names))
-        width = self._values(self.places.mean_upper - self.places.mean_lower)
-        (left_open,), (error,) = self._ratios(width[np.newaxis], z)
-        least = max(0.0, float(left_open - z * error))
+        least = max(0.0, float(self._means.estimates[2] - z * self._means.std_errors([2], z)[0]))
         return open_z(self._alpha(len(self.names)), least / max(low.std_error, high.std_error))
 
     def _mean(self) -> NumberRow:
         """Return the mean: between the means of lower and of upper ends of ranges, by strict bounds."""
         places, z = self.places, self._z(len(self.names))
-        lower, middle, upper = (
-            self._values(ends)
-            for ends in (places.mean_lower, (places.mean_lower + places.mean_upper) / 2, places.mean_upper)
-        )
-        (estimate,), (error,) = (each.tolist() for each in self._ratios(middle[np.newaxis], z))
+        lower, upper, _, middle = self._means.functionals
+        estimate, (error,) = float(self._means.estimates[3]), self._means.std_errors([3], z).tolist()
         if len(self.names) == 1:  # nothing is rounded to ranges, and the estimate is linear: its own law is the normal
             return NumberRow(MEAN, estimate, error, estimate - z * error, estimate + z * error, "mean")
         bounds = replace(self.bounds, z=self._mean_z())
-        least, most = ratio_bounds(bounds, lower, upper, places.is_number)
+        least, most = ratio_bounds(bounds, lower, upper, places.is_number, self._moved)
         possible = bounds.nearest / (bounds.nearest @ places.is_number)
         low, fitted, high = (float(values @ possible) for values in (lower, middle, upper))
         beginning, end = (low, high) if low < high else (None, None)
@@ -499,7 +552,7 @@ class Statistics:
     def _quantile(self, name: str) -> NumberRow:
         """Return a quantile, without an estimate where it may lie anywhere in a large part of the axis."""
         places, z, probability = self.places, self._z(len(self.names)), QUANTILES[name]
-        first, last = quantile_bounds(self.bounds, probability)
+        first, last = quantile_bounds(self.bounds, probability, self._up_to(probability))
         if last - first + 1 > WIDEST * places.numbers:
             lower, upper = (float(edge) for edge in places.cut(places.lower[first], places.upper[last]))
             return NumberRow(name, nan, nan, lower, upper, "quantile")
@@ -516,9 +569,10 @@ class Statistics:
         """Yield shares of ranges, shares above edges, and the share of reports that are of numbers, as far as asked."""
         wanted = self.view.values
         for each in share_functionals(self.plan):
-            z = self._z(len(each.functionals))
             asked = [at for at, (name, _, _) in enumerate(each.ranges) if wanted is None or name in wanted]
-            functionals = each.functionals[asked]
+            if not asked:
+                continue
+            functionals, z = each.functionals[asked], self._z(len(each.functionals))
             estimates, errors = self._ratios(functionals, z)
             fitted = functionals @ self.fit.shares / (self.places.is_number @ self.fit.shares)
             for place, at in enumerate(asked):
@@ -565,11 +619,37 @@ class Statistics:
             yield NumberRow(name, estimate, error, *interval, "share", begin, end, share)
 
     def _ratios(self, functionals: Floats, z: float) -> tuple[Floats, Floats]:
-        """Return functionals, float64[count, places], over the share of those with a number, and standard errors.
+        """Return functionals, float64[count, places], over the share of those with a number, and standard errors."""
+        ratios = _Ratios.of(self.fit, functionals, self.fit.moved(functionals), self._moved[2])
+        return ratios.estimates, ratios.std_errors(slice(None), z)
 
-        The error of a ratio N / D is that of N - (N / D) D over D (the delta method): D is many errors above zero.
-        """
-        numbers = float(self.fit.raw @ self.places.is_number)
-        ratios = functionals @ self.fit.raw / numbers
-        errors = self.fit.std_error(functionals - ratios[:, np.newaxis] * self.places.is_number, z) / numbers
-        return ratios, errors
+
+@dataclass(frozen=True)
+class _Ratios:
+    """Functionals, float64[count, places], over the share of those with a number.
+
+    The error of a ratio N / D is that of N - (N / D) D over D (the delta method): D is many errors above zero.
+    """
+
+    fit: NumberFit
+    functionals: Floats
+    numbers: float
+    estimates: Floats
+    along: Floats
+    """The functionals N - (N / D) D."""
+    effects: Effects
+    """The part of their errors that is the reports'."""
+
+    @classmethod
+    def of(cls, fit: NumberFit, functionals: Floats, moved: Floats, of_number: Floats) -> Self:
+        """Return those of a fit, given how reports move N and D."""
+        is_number = fit.channel.places.is_number
+        numbers = float(fit.raw @ is_number)
+        estimates = functionals @ fit.raw / numbers
+        along = functionals - estimates[:, np.newaxis] * is_number
+        return cls(fit, functionals, numbers, estimates, along, fit.effects(moved - np.outer(estimates, of_number)))
+
+    def std_errors(self, which: Sequence[int] | slice, z: float) -> Floats:
+        """Return the standard errors of some, of which intervals reach z."""
+        effects = Effects(*(each[which] for each in self.effects))
+        return self.fit.std_error(self.along[which], z, effects) / self.numbers

@@ -82,6 +82,10 @@ class Window:
     def __contains__(self, epoch: date) -> bool:
         return self.first <= epoch <= self.last
 
+    def __iter__(self) -> Iterator[date]:
+        """Yield its epochs, earliest first."""
+        return map(date.fromordinal, range(self.first.toordinal(), self.last.toordinal() + 1))
+
     @property
     def ends(self) -> Days:
         """Its ends, by the names that the API has for them."""
@@ -315,6 +319,12 @@ class _Readers:
         if batch is None:
             return Tally(0, np.zeros(size, dtype=np.int64))
         return Tally(batch.n, unpack_counts(batch.packed, size))
+
+    def tallies(self, plan: Plan, epochs: Sequence[date]) -> dict[date, Tally]:
+        """Return the same of several days."""
+        sealed = self._store.sealed()
+        told = self._store.tallies(plan, [epoch for epoch in epochs if epoch <= sealed])
+        return {epoch: told[epoch] if epoch in told else self.tally(plan, epoch) for epoch in epochs}
 
 
 # The tail: the sum over all values that do not stand out, with an interval that holds.
@@ -777,7 +787,7 @@ class Estimand(ABC, Generic[R]):
         """Return rows of sums of listed values or ranges in a tally of reports; None for one that cannot be told."""
         return [None] * len(sums)
 
-    def prepare(self, stored: StoredPlan, tallies: Iterator[Tally]) -> None:
+    def prepare(self, stored: StoredPlan, tallies: Sequence[Tally]) -> None:
         """Do at once what readings of several tallies would do one after the other."""
 
     def released(self, tally: ReleasedTally) -> Released:

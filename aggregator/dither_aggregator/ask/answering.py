@@ -619,9 +619,11 @@ class Asking:
         figures: dict[CountedAt, tuple[tuple[Fraction, Figure], ...]] = {}
         for factor, asked in of.terms:
             resolved = self.resolve(asked)
-            at, figure = self._place(asked, window), (factor, replace(asked, period=None))
+            at = self._place(asked, window)
+            figure = (factor, replace(asked, period=None) if asked.period else asked)
             if not resolved.has_sums:
-                yield replace(self._row(resolved, asked, at, alpha).times(float(factor)), figures=(figure,))
+                row = self._row(resolved, asked, at, alpha)
+                yield replace(row if factor == 1 else row.times(float(factor)), figures=(figure,))
                 continue
             figures[at] = (*figures.get(at, ()), figure)
             sums = found[at] = found[at] if at in found else self.sums(at)
@@ -644,6 +646,8 @@ class Asking:
         """
         asked = expression.asked
         terms = [term for each in asked for term in self._sum(_alone(each), window, alpha)]
+        if len(asked) == 1 and not expression.ratios and expression.sum == _alone(asked[0]):
+            return terms[0]
         ends = [[term.estimate - term.below, term.estimate, term.estimate + term.above] for term in terms]
         low, middle, high = np.array([*ends, [1.0, 1.0, 1.0]]).T
         found, shown = np.zeros(3), _of_several(terms)

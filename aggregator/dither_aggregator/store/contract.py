@@ -263,21 +263,25 @@ class Store(Documents):
     # Segments, whose sum is the tally of a plan and epoch.
 
     def tally(self, plan: Plan, epoch: date) -> Tally:
-        """Return the tally of a plan and epoch: n = 0 and zeros where nothing was folded."""
-        n, counts = 0, np.zeros(plan.cells.tally_size, dtype=np.int64)
-        for one in self.all_segments(self._plans.get(plan).id, epoch):
-            n += one.n
-            add_counts(counts, one.packed)
-        return Tally(n, counts)
+        """Return the tally of a plan and epoch: n = 0 and zeros where nothing was folded. Raises BadTally."""
+        return self.tallies(plan, [epoch])[epoch]
+
+    def tallies(self, plan: Plan, epochs: Sequence[date]) -> dict[date, Tally]:
+        """Return the tallies of several epochs, which are held at once; raise BadTally where any is damaged."""
+        n, counts = dict.fromkeys(epochs, 0), np.zeros((len(epochs), plan.cells.tally_size), dtype=np.int64)
+        found = dict(zip(epochs, counts, strict=True))
+        for one in self.all_segments(self._plans.get(plan).id, epochs):
+            n[one.epoch] += one.n
+            add_counts(found[one.epoch], one.packed)
+        return {epoch: Tally(n[epoch], own) for epoch, own in found.items()}
 
     @abstractmethod
     def segments(self, shard: int, plan: int, epoch: date) -> list[Segment]:
         """Return a shard's segments of a tally, in the order of the log. Raises BadTally for one of another size."""
 
-    def all_segments(self, plan: int, epoch: date) -> Iterator[Segment]:
-        """Yield every shard's segments of a tally: all of them at a time may be large."""
-        for shard in range(self.shards):
-            yield from self.segments(shard, plan, epoch)
+    @abstractmethod
+    def all_segments(self, plan: int, epochs: Sequence[date]) -> Iterator[Segment]:
+        """Yield every shard's segments of the tallies of some epochs: all of them at a time may be large."""
 
     def compact(self, shard: int) -> int:
         """Replace the many segments of a tally by their sum; return in how many tallies that was done."""

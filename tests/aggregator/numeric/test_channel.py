@@ -86,9 +86,8 @@ def test_a_cell_without_reports_is_left_out() -> None:
 def test_merging_outputs_that_are_alike_loses_nothing(stored: StoredPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     tally = draw_numbers(stored.plan, spread(places_of(stored.plan)), 20_000, np.random.default_rng(1))
     merged = channel_of(stored.plan, tally.counts, tally.n)
-    monkeypatch.setattr(
-        channel_module, "_merged", lambda *cell: (law := channel_module.law_by_place(*cell), np.arange(len(law)))
-    )
+    monkeypatch.setattr(channel_module, "_alike", lambda law: (law, np.arange(len(law))))
+    monkeypatch.setattr(channel_module, "_laws", channel_module._laws.__wrapped__)
     whole = channel_of(stored.plan, tally.counts, tally.n)
     assert len(merged.counts) <= len(whole.counts)
     one, other = fit(merged), fit(whole)
@@ -102,7 +101,7 @@ def test_columns_in_the_wrong_order_would_be_caught(monkeypatch: pytest.MonkeyPa
     """A planted bug: cohorts ask from the highest step down."""
     truth, right = spread(places_of(MEMO.plan)), channel_module.law_by_place
     monkeypatch.setattr(channel_module, "law_by_place", lambda plan, mechanism, cell: right(plan, mechanism, 7 - cell))
-    monkeypatch.setattr(channel_module, "_kept", channel_module._kept.__wrapped__)
+    monkeypatch.setattr(channel_module, "_laws", channel_module._laws.__wrapped__)
     assert np.abs(fit(expected(MEMO, truth)).raw - truth).max() > 0.01
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dither_aggregator.analysis.functional import rows_centred
 from dither_aggregator.analysis.numeric import fit as fit_module
 from dither_aggregator.analysis.numeric.channel import NumberChannel, channel_of
 from dither_aggregator.analysis.numeric.fit import NumberFit, fit, fit_evenly, most_likely, most_likely_of
@@ -87,11 +86,11 @@ def holds(fitted: NumberFit, functional: Floats) -> bool:
 
 def by_counts(channel: NumberChannel, fitted: NumberFit) -> NumberFit:
     """Return the fit whose weights are those of the counts, at least one each."""
-    weighted = channel.law / np.maximum(channel.counts / channel.n, 1 / channel.n)[:, np.newaxis]
-    weights = weighted @ np.linalg.inv(channel.law.T @ weighted)
-    rates = channel.counts / channel.n
-    centred = rows_centred(weights, rates, channel.cell)
-    return replace(fitted, raw=weights.T @ rates, weights=centred / channel.n)
+    rates = np.maximum(channel.counts, 1) / channel.n
+    information: Floats = channel.n * channel.law.T @ (channel.law / rates[:, np.newaxis])
+    raw: Floats = np.asarray(np.linalg.solve(information, (channel.counts / rates) @ channel.law), np.float64)
+    factor: Floats = np.asarray(np.linalg.cholesky(information).T, np.float64)
+    return replace(fitted, raw=raw, scale=channel.part / rates, information=information, factor=factor)
 
 
 def spread_of(stored: StoredPlan, draws: int) -> tuple[Floats, Floats, NumberChannel]:

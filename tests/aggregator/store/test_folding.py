@@ -339,6 +339,22 @@ def test_a_ledger_that_does_not_balance_shows_it(place: Place, store: Store, ask
     assert (row.accepted, row.pending, row.balanced) == (1, 0, False)
 
 
+def test_tallies_of_several_days_are_those_of_each(place: Place, store: Store, asked: Registry) -> None:
+    """A day without reports is among them, and one whose segments are several."""
+    plan, expected = asked.metrics["color"].plan, []
+    for uploads in (3, 0, 5, 2):
+        expected.append([3 * uploads, *fill(store, asked, uploads, uploads + 1)])
+        fold_all(store)
+        place.travel(1)
+    days = [place.day(after) for after in range(5)]
+    found = store.tallies(plan, days[::-1])
+    assert list(found) == days[::-1]
+    assert [found[day].counts.tolist() for day in days] == [*expected, [0] * 5]
+    assert [found[day].n for day in days] == [each[0] for each in (*expected, [0])]
+    assert [found[day].digest for day in days] == [store.tally(plan, day).digest for day in days]
+    assert store.tallies(plan, []) == {}
+
+
 def test_many_segments_of_a_large_space_are_added_up_in_the_room_of_one(place: Place) -> None:
     """Two million counts a segment, of which a fold of few reports leaves few: read, compacted and dumped."""
     words = registry(kind="words", values=())

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -338,6 +339,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "forget_snapshots": lambda store, asked: store.forget_snapshots(),
     "forget_told_after": lambda store, asked: store.forget_told_after(store.clock_day()),
     "tally": lambda store, asked: store.tally(asked.metrics["dark"].plan, store.clock_day()),
+    "tallies": lambda store, asked: store.tallies(asked.metrics["dark"].plan, [store.clock_day()]),
     "segments": lambda store, asked: store.segments(0, 1, store.clock_day()),
     "epochs": lambda store, asked: store.epochs(asked.metrics["dark"].plan),
     "all_epochs": lambda store, asked: store.all_epochs(),
@@ -411,6 +413,14 @@ def test_every_method_was_tried_on_a_store_that_is_not_there() -> None:
     through_others = {"replace_segments", "all_segments", "shard_ledger", "backlog", "use_keys", "bound_key_days"}
     methods = {name for name in dir(Store) if not name.startswith("_") and callable(getattr(Store, name))}
     assert methods == USES.keys() | untouched | filling | through_others
+
+
+def test_tallies_of_many_days_are_read_in_one_round_trip(server: RedisServer, asked: Registry) -> None:
+    with closing(store_on(server, asked)) as store:
+        days = [store.clock_day() - timedelta(days=back) for back in range(64)]
+        with patch.object(store._client, "run_each", wraps=store._client.run_each) as trips:
+            assert len(store.tallies(asked.metrics["dark"].plan, days)) == len(days)
+        assert trips.call_count == 1
 
 
 def test_a_store_that_is_there_in_part_is_refused(server: RedisServer, asked: Registry) -> None:

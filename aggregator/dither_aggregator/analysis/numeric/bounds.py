@@ -10,7 +10,7 @@ around `raw` reaches is held for possible, too. A test measures the coverage for
 A functional may be a ratio: "the mean of those who gave a number is at least t" is the linear "sum of (x - t) f >= 0".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numeric.fit import NumberFit
+from dither_aggregator.analysis.numeric.fit import Effects, NumberFit
 
 HEAVY = 1e3
 """Weight of an equation that must hold, beside equations whose residuals are standard errors."""
@@ -64,9 +64,11 @@ class Bounds:
         least = self._least_distance[1] ** 2
 
         def reach(mean: float) -> float:
+            if self.fit.answers is None:
+                return least + self.z**2
             return least + (self.z * self.fit.widening(values - mean * is_number, self.z)) ** 2
 
-        return self._nearest.largest_mean(self.nearest > 0, values, is_number, top, reach)
+        return self._nearest.largest_mean(self.nearest <= 0, values, is_number, top, reach)
 
     def may_be(self, functional: Floats) -> bool:
         """Tell whether some of the shares make a functional zero or more."""
@@ -77,9 +79,9 @@ class Bounds:
         _, distance = self._nearest.at(functional)
         return sqrt(max(distance**2 - self._least_distance[1] ** 2, 0.0)) / self.fit.widening(functional, self.z)
 
-    def wald(self, functional: Floats) -> float:
-        """Return how far below zero `raw` has it, in standard errors."""
-        error = float(self.fit.std_error(functional, self.z))
+    def wald(self, functional: Floats, effects: Effects | None = None) -> float:
+        """Return how far below zero `raw` has it, in standard errors; the reports' part of these may be known."""
+        error = float(self.fit.std_error(functional, self.z, effects))
         return max(-float(functional @ self.fit.raw), 0.0) / max(error, TINY)
 
     def counts_beyond(self, functionals: Floats) -> npt.NDArray[np.bool_]:
@@ -87,7 +89,11 @@ class Bounds:
 
         If no raw share is negative, raw shares are the best ones: rounding must not decide which of the two have more.
         """
-        return np.asarray((functionals @ self.farther > 0) | (self.fit.raw.min() >= 0))
+        return np.asarray((functionals @ self.farther > 0) | self._raw_is_best)
+
+    @cached_property
+    def _raw_is_best(self) -> bool:
+        return bool(self.fit.raw.min() >= 0)
 
     @cached_property
     def farther(self) -> Floats:
@@ -107,47 +113,55 @@ class Nearest:
 
         least    D(f) + h^2 (sum f - 1)^2 + h^2 (c f)^2         c the functional, scaled to 1 at most
 
-    If it is known which places are empty, this is a linear equation. The residuals of both sums are unknowns of their
-    own there, so that the weight does not make it ill-conditioned. Which places are empty is guessed, and all that
-    contradict the guess are turned at once (Kostreva 1978). The next functional is near the last one: its guess is what
-    came out for that. `nnls` itself is asked where no guess fits after TURNS of them.
+    If it is known which places are empty, this is a linear equation. With S the spread of the fit and B the columns of
+    what is held at a sum, one for each empty place and one for all places, its unknowns are the pulls of these sums:
+
+        f = raw + S B x      (B' S B + h^-2 for all places) x = wanted - B' raw      D = (wanted - B' raw)' x
+
+    A functional that is zero, too, is one more column. Which places are empty is guessed, and all that contradict the
+    guess are turned at once (Kostreva 1978). The next functional is near the last one: its guess is what came out for
+    that. `nnls` itself is asked where no guess fits after TURNS of them.
     """
 
     def __init__(self, fit: NumberFit) -> None:
         from scipy.linalg import lapack  # late: a process that answers something else need not wait for it
 
-        self._lapack, self._root, self._raw = lapack, fit.root, fit.raw
+        self._lapack, self._fit, self._raw = lapack, fit, fit.raw
         self._weight = HEAVY * float(np.abs(fit.root).max())
-        self._products = fit.precision
-        self._close = TINY * float(np.abs(self._products).max())
-        self._target = self._products @ fit.raw
-        self._root_raw = fit.root @ fit.raw
-        self._sides = np.stack([self._target, np.ones_like(fit.raw)], axis=1)
-        self._held = fit.raw > 0
-        self._solved_for = self._swept_for = b""
-        self._factor: Floats = self._products
+        self._close = TINY * float(fit.precision.max())
+        places = len(fit.raw)
+        self._spread = np.empty((places + 1, places + 1))
+        """S, and beside it what all places have together."""
+        self._spread[:-1, :-1] = fit.spread
+        self._spread[-1, :-1] = fit.spread.sum(axis=0)
+        self._spread[:, -1] = self._spread[:, :-1].sum(axis=1)
+        self._lacking = np.append(-fit.raw, 1 - fit.raw.sum())
+        """How far `raw` is from what each of the sums is held at."""
+        self._held = np.append(fit.raw <= 0, True)
+        """The sums that are held: of each place that is empty, and of all places."""
 
     def at(self, zero: Floats | None = None) -> tuple[Floats, float]:
         """Return the shares with the least distance, and that distance; of those at which a functional is zero."""
         scaled = None if zero is None else zero / float(np.abs(zero).max())
+        soft, beside = self._weight**-2, self._beside(*([] if scaled is None else [scaled]))
         for _ in range(TURNS):
-            solved = self._solve(scaled)
-            if solved is None:
+            if (solved := self._solve(beside, soft)) is None:
                 break
-            shares, pulls = solved
-            gaps = self._products @ shares - self._target + pulls[0]
-            if scaled is not None:
-                gaps += pulls[1] * scaled
-            wrong = np.where(self._held, shares < 0, gaps < -self._close)
-            if not wrong.any():
-                away = self._root @ (shares - self._raw)
-                return shares, sqrt(float(away @ away) + sum(pull**2 for pull in pulls) / self._weight**2)
-            self._held = self._held != wrong
+            pulls, left, square = solved
+            if scaled is None:
+                pulled = np.ones(1)
+            else:
+                off, spread = (left @ scaled).tolist()
+                pulled = np.array([1.0, -off / (spread + soft)])
+                square += off**2 / (spread + soft)
+            shares = -(pulled @ left)
+            if not self._turned(shares, pulled @ pulls):
+                return shares, sqrt(max(square, 0.0))
         return self._from_nothing(scaled)
 
     def largest_mean(
         self,
-        held: npt.NDArray[np.bool_],
+        empty: npt.NDArray[np.bool_],
         values: Floats,
         is_number: Floats,
         top: float,
@@ -155,105 +169,96 @@ class Nearest:
     ) -> float | None:
         """Return the largest mean t of values, `top` at most, at which the least distance is sqrt(reach(t)).
 
-        None where no guess fits after TURNS of them; `held` is the first. If it is known which places are empty, the
+        None where no guess fits after TURNS of them; `empty` is the first. If it is known which places are empty, the
         least squares are D + (a - t b)^2 / (p - 2 t q + t^2 r), with D, a and b those of the nearest shares without a
         mean: t is the root of a quadratic equation, as in Fieller's intervals of ratios (1954). Here both sums hold
         without any residual.
         """
-        self._held, mean, shares = held, top, np.zeros(len(held))
-        sides = np.stack([*self._sides.T, values, is_number], axis=1)
+        self._held, mean, far = np.append(empty, True), top, reach(top)
+        both, beside = np.stack([values, is_number], axis=1), self._beside(values, is_number)
+        whole = float(beside[1, :-1] @ values), float(beside[2, :-1] @ is_number)
         for _ in range(TURNS):
-            if not self._factored():
+            if (solved := self._solve(beside, 0.0)) is None:
                 return None
-            own = sides.take(self._places, 0)
-            solved = self._lapack.dpotrs(self._factor, own)[0]
-            (_, sum_free, _, _), (_, stiff, *by_sum), (of_values, _, p, q), (of_numbers, _, _, r) = (
-                solved.T @ own
-            ).tolist()
-            pull = (sum_free - 1) / stiff
-            scale = p + r * max(top**2, mean**2)
-            a, b = of_values - pull * by_sum[0], of_numbers - pull * by_sum[1]
-            p, q, r = p - by_sum[0] ** 2 / stiff, q - by_sum[0] * by_sum[1] / stiff, r - by_sum[1] ** 2 / stiff
-            shares.fill(0.0)
-            shares[self._places] = solved[:, 0] - pull * solved[:, 1]
-            away = self._root @ shares - self._root_raw
-            left, before = max(reach(mean) - float(away @ away), 0.0), mean
-            square, middle = b**2 - left * r, a * b - left * q
-            if square > 0:
-                mean = min((middle + sqrt(max(middle**2 - square * (a**2 - left * p), 0.0))) / square, top)
-            else:
-                mean = top
+            pulls, left, square = solved
+            (a, b), (p, q), (_, r) = (left @ both).tolist()
+            room, before, so_far = max(far - square, 0.0), mean, far
+            over, middle = b**2 - room * r, a * b - room * q
+            mean = top
+            if over > 0:
+                mean = min((middle + sqrt(max(middle**2 - over * (a**2 - room * p), 0.0))) / over, top)
             spread = p - 2 * mean * q + mean**2 * r
-            if spread <= SAME * scale and mean < top:  # all that are held have one mean: let in what has more
-                self._held = self._held | (values > mean * is_number)
+            if spread <= SAME * (whole[0] + max(top**2, before**2) * whole[1]) and mean < top:
+                self._held[:-1] &= values <= mean * is_number  # all that may be there have one mean: let in more
                 continue
-            pulled = (a - mean * b) / spread if spread > 0 else 0.0
-            pulls = np.array([1.0, pulled * (by_sum[0] - mean * by_sum[1]) / stiff - pull, -pulled, pulled * mean])
-            shares[self._places] = solved @ pulls
-            wrong = np.where(self._held, shares < 0, self._products @ shares - sides @ pulls < -self._close)
-            if wrong.any():
-                self._held = self._held != wrong
-            elif abs(mean - before) <= SAME * abs(top):
+            pull = (mean * b - a) / spread if spread > 0 else 0.0
+            pulled = np.array([1.0, pull, -pull * mean])
+            far = reach(mean)
+            turned = self._turned(-(pulled @ left), pulled @ pulls)
+            if not turned and (far == so_far or abs(mean - before) <= SAME * abs(top)):
                 return mean
         return None
+
+    def _beside(self, *functionals: Floats) -> Floats:
+        """Return how far `raw` lacks what each sum is held at, then how functionals covary with each of the sums."""
+        return np.stack([self._lacking, *(self._spread[:, :-1] @ each for each in functionals)])
+
+    def _solve(self, beside: Floats, soft: float) -> tuple[Floats, Floats, float] | None:
+        """Return how the sums that are held pull, what of each of `beside` they leave, and the square of the distance.
+
+        The first of what they leave is the nearest shares, times -1. None where the equation cannot be solved.
+        """
+        self._held_at = self._held.nonzero()[0]
+        rows, own = self._spread.take(self._held_at, 0), beside.take(self._held_at, 1)
+        among = rows.take(self._held_at, 1)
+        among[-1, -1] += soft
+        _, solved, fault = self._lapack.dposv(among.T, own.T, overwrite_a=1)
+        if fault:
+            return None
+        pulls = solved.T
+        return pulls, (beside - pulls @ rows)[:, :-1], float(own[0] @ pulls[0])
+
+    def _turned(self, shares: Floats, pulls: Floats) -> bool:
+        """Turn all places that contradict the guess, of which these shares came; return whether there are any."""
+        empty = self._held_at[:-1]
+        shares[empty] = 0.0
+        wrong = shares < 0
+        wrong[empty] = pulls[:-1] < -self._close
+        if not np.count_nonzero(wrong):
+            return False
+        self._held[:-1] ^= wrong
+        return True
 
     def _from_nothing(self, zero: Floats | None) -> tuple[Floats, float]:
         """Return the same without a guess."""
         from scipy.optimize import nnls
 
-        self._held = self._raw > 0
+        self._held[:-1] = self._raw <= 0
         sums = [np.ones_like(self._raw), *([] if zero is None else [zero])]
-        rows, wanted = np.vstack([self._root, *(self._weight * each for each in sums)]), np.zeros(len(sums))
+        root = self._fit.root
+        rows, wanted = np.vstack([root, *(self._weight * each for each in sums)]), np.zeros(len(sums))
         wanted[0] = self._weight
-        shares, distance = nnls(rows, np.append(self._root_raw, wanted))
+        shares, distance = nnls(rows, np.append(root @ self._raw, wanted))
         return shares, float(distance)
 
-    def _solve(self, zero: Floats | None) -> tuple[Floats, Sequence[float]] | None:
-        """Return the shares where only the places that are held are not empty, and how the sums pull them, h^2 each.
 
-        None where no place is held, or too nearly the same is told of some.
-        """
-        if not self._factored():
-            return None
-        if self._swept_for != self._solved_for:
-            self._free, self._by_sum = self._lapack.dpotrs(self._factor, self._sides.take(self._places, 0))[0].T
-            self._sums = float(self._free.sum()), float(self._by_sum.sum())
-            self._swept_for = self._solved_for
-        shares, soft = np.zeros(len(self._raw)), self._weight**-2
-        beyond, stiff = self._sums[0] - 1, self._sums[1] + soft
-        if zero is None:
-            pull = beyond / stiff
-            shares[self._places] = self._free - pull * self._by_sum
-            return shares, (pull,)
-        own = zero[self._places]
-        by_zero = self._lapack.dpotrs(self._factor, own)[0]
-        both, itself, off = float(own @ self._by_sum), float(own @ by_zero) + soft, float(own @ self._free)
-        pivot = stiff * itself - both**2
-        pull, pull_zero = (beyond * itself - off * both) / pivot, (off * stiff - beyond * both) / pivot
-        shares[self._places] = self._free - pull * self._by_sum - pull_zero * by_zero
-        return shares, (pull, pull_zero)
+def ratio_bounds(
+    bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats, moved: Floats | None = None
+) -> tuple[float, float]:
+    """Return the bounds of a mean: values between `lower` and `upper` at each place, over the places of numbers.
 
-    def _factored(self) -> bool:
-        """Prepare the equation of the places that are held; return false where there is none that can be solved."""
-        if (held := self._held.tobytes()) == self._solved_for:
-            return True
-        self._solved_for, self._places = b"", self._held.nonzero()[0]
-        among = self._products.take(self._places, 0).take(self._places, 1)
-        self._factor, fault = self._lapack.dpotrf(among) if len(among) else (among, 1)
-        if fault:
-            return False
-        self._solved_for = held
-        return True
+    How reports move these three may be known, float64[3, rows].
+    """
+    of_lower, of_upper, of_number = bounds.fit.moved(np.stack([lower, upper, is_number])) if moved is None else moved
+    low = -_largest(bounds, -lower, is_number, (-of_lower, of_number))
+    return low, _largest(bounds, upper, is_number, (of_upper, of_number))
 
 
-def ratio_bounds(bounds: Bounds, lower: Floats, upper: Floats, is_number: Floats) -> tuple[float, float]:
-    """Return the bounds of a mean: values between `lower` and `upper` at each place, over the places of numbers."""
-    low = -_largest(bounds, -lower, is_number)
-    return low, _largest(bounds, upper, is_number)
+def _largest(bounds: Bounds, values: Floats, is_number: Floats, moved: tuple[Floats, Floats]) -> float:
+    """Return the largest mean of values that some of the shares have, or that Wald's interval reaches.
 
-
-def _largest(bounds: Bounds, values: Floats, is_number: Floats) -> float:
-    """Return the largest mean of values that some of the shares have, or that Wald's interval reaches."""
+    It is told how reports move values and who has a number.
+    """
     nearest, top = bounds.nearest, float(values[is_number > 0].max())
     inside = float(values @ nearest / max(float(nearest @ is_number), TINY))
     if inside >= top:
@@ -262,37 +267,39 @@ def _largest(bounds: Bounds, values: Floats, is_number: Floats) -> float:
     def at(mean: float) -> Floats:
         return np.asarray(values - mean * is_number)
 
-    z, counts_at_top = bounds.z, bounds.counts_beyond(at(top))
-    if counts_at_top and bounds.wald(at(top)) <= z:
+    def wald(mean: float) -> float:
+        return bounds.wald(at(mean), bounds.fit.effects(moved[0] - mean * moved[1]))
+
+    z, counts_at_top, at_top = bounds.z, bounds.counts_beyond(at(top)), wald(top)
+    if counts_at_top and at_top <= z:
         return top
     strict = bounds.largest_mean(values, top)
     if strict is None:
         beyond = bounds.distance(at(top))
-        return top if beyond <= z else _reached(bounds.distance, at, z, (inside, 0.0), (top, beyond))
+        distance = lambda mean: bounds.distance(at(mean))  # noqa: E731
+        return top if beyond <= z else _reached(distance, z, (inside, 0.0), (top, beyond))
     counts = bounds.counts_beyond(at(strict))
-    if not (counts or counts_at_top) or (so_far := bounds.wald(at(strict))) >= z:
+    if not (counts or counts_at_top) or (so_far := wald(strict)) >= z:
         return strict
-    beyond = bounds.wald(at(top))
-    wald = top if beyond <= z else _reached(bounds.wald, at, z, (strict, so_far), (top, beyond))
-    if bounds.counts_beyond(at(wald)):
-        return wald
+    reached = top if at_top <= z else _reached(wald, z, (strict, so_far), (top, at_top))
+    if bounds.counts_beyond(at(reached)):
+        return reached
     return float(values @ bounds.farther / (is_number @ bounds.farther)) if counts else strict
 
 
 def _reached(
-    distance: Callable[[Floats], float],
-    at: Callable[[float], Floats],
+    distance: Callable[[float], float],
     z: float,
     inner: tuple[float, float],
     outer: tuple[float, float],
 ) -> float:
-    """Return the mean at which a distance is z, between two, one nearer and one farther, each with its distance."""
+    """Return the mean whose distance is z, between two, one nearer and one farther, each with its distance."""
     (within, so_far), (outside, beyond) = inner, outer
     for _ in range(STEPS_MAX):
         # A secant, kept away from the ends: the distance is nearly a line.
         part: float = (z - so_far) / (beyond - so_far)
         tried = within + float(np.clip(part, 0.02, 0.98)) * (outside - within)
-        away = distance(at(tried))
+        away = distance(tried)
         if abs(away - z) <= CLOSE * z:
             return tried
         if away <= z:
@@ -302,17 +309,18 @@ def _reached(
     return outside
 
 
-def quantile_bounds(bounds: Bounds, probability: float) -> tuple[int, int]:
+def quantile_bounds(bounds: Bounds, probability: float, effects: Effects | None = None) -> tuple[int, int]:
     """Return the lowest and the highest place at which a quantile of numbers may lie.
 
     It may lie at a place where some of the shares have at least `probability` up to there, and others at most that
     below it. Both get the easier to reach, or the harder, the higher the place; but not of `raw`, which may have
     negative shares: the first place that Wald's interval reaches is looked for, or the last. Only beyond it are shares
     looked for, from where Wald's interval around `raw` would end, which is near: each place that is tried costs a fit.
+    The reports' part of the errors of these shares, less the quantile, may be known.
     """
     fit, places, z = bounds.fit, bounds.fit.channel.places, bounds.z
-    up_to = places.up_to - probability * places.is_number
-    scores = ((up_to @ fit.raw) / np.maximum(fit.std_error(up_to, z), TINY))[:-1]
+    up_to = places.beyond(probability)
+    scores = ((up_to @ fit.raw) / np.maximum(fit.std_error(up_to, z, effects), TINY))[:-1]
     last = places.numbers - 1
     reached = np.flatnonzero(bounds.counts_beyond(up_to[:-1]) & (scores >= -z))
     left = np.flatnonzero(bounds.counts_beyond(-up_to[:-1]) & (scores <= z))

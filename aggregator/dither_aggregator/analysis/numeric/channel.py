@@ -16,8 +16,10 @@ Rounding by coins keeps the mean, and moves a number by less than a step. A buck
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from threading import Condition
 
 import numpy as np
+from cachetools import LRUCache, cached
 
 from dither_aggregator.analysis.inference import Floats
 from dither_aggregator.analysis.numeric.laws import law_matrix
@@ -28,8 +30,8 @@ from dither_shared.plan import Plan
 
 MERGED_DIGITS = 12
 """Outputs whose laws agree to so many digits are one: all that they tell is how many reports they have together."""
-KEPT_BYTES_MAX = 1 << 20
-"""Laws up to this size are kept with their different rows, 32 of them: some 64 MiB at most."""
+KEPT_BYTES_MAX = 1 << 25
+"""The most bytes that are kept of the laws of plans: the largest of 256 ranges take 4 MiB."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,46 @@ class Places:
         """For each place of numbers, the functional of the share up to there, float64[numbers, places]."""
         return np.tril(np.ones((self.numbers, len(self.is_number))))
 
+    def beyond(self, probability: float) -> Floats:
+        """Return `up_to` less this part of all numbers: at least zero where the quantile is not higher."""
+        if probability not in self._beyond:
+            self._beyond[probability] = self.up_to - probability * self.is_number
+        return self._beyond[probability]
+
+    @cached_property
+    def _beyond(self) -> dict[float, Floats]:
+        return {}
+
+
+@dataclass(frozen=True)
+class CellLaws:
+    """The different rows of the laws of some cells, one cell after the other: the same in all tallies of a plan."""
+
+    law: Floats
+    """float64[rows, places]: of a report of the row's cell."""
+    cell: Counts
+    """The cell of each row, counted from 0: int64[rows]."""
+    outputs: Counts
+    """How many outputs, whose laws are alike, each row has: int64[rows]."""
+    entries: Counts
+    """The place of each output's count in the tally: int64[outputs]."""
+    rows: Counts
+    """The row of each output: int64[outputs]."""
+
+    def counts_of(self, counts: Counts) -> Counts:
+        """Return how many reports of a tally each row has: int64[rows]."""
+        return np.bincount(self.rows, weights=counts[self.entries], minlength=len(self.law)).astype(np.int64)
+
 
 @dataclass(frozen=True)
 class NumberChannel:
     """A law of counts, and counts that came of it."""
 
     places: Places
-    law: Floats
-    """float64[rows, places]: the law of one report whose cell is that of a report drawn at random."""
+    of_cell: Floats
+    """float64[rows, places]: the law of a report of the row's cell."""
+    part: Floats
+    """The part of all reports that are of the row's cell: float64[rows]."""
     counts: Counts
     """int64[rows]."""
     cell: Counts
@@ -81,6 +115,11 @@ class NumberChannel:
     """How many outputs, whose laws are alike, each row has: int64[rows]."""
 
     @cached_property
+    def law(self) -> Floats:
+        """float64[rows, places]: the law of one report whose cell is that of a report drawn at random."""
+        return self.of_cell * self.part[:, np.newaxis]
+
+    @cached_property
     def cell_sizes(self) -> Counts:
         """The reports of each cell."""
         return np.bincount(self.cell, weights=self.counts).astype(np.int64)
@@ -88,39 +127,50 @@ class NumberChannel:
 
 def channel_of(plan: Plan, counts: Counts, n: int) -> NumberChannel:
     """Return the channel of a tally of n >= 1 reports."""
-    places = places_of(plan)
-    laws, rows, cells, outputs, number = [], [], [], [], 0
-    for part, table, first in tables(plan.cells, counts):
-        for at, row in enumerate(table):
-            size = int(row[0])
-            if size == 0:
+    sizes = counts[_sizes_at(plan)]
+    has_reports = sizes > 0
+    laws = _laws(plan, has_reports.tobytes())
+    part = (sizes[has_reports] / n)[laws.cell]
+    return NumberChannel(places_of(plan), laws.law, part, laws.counts_of(counts), laws.cell, n, laws.outputs)
+
+
+@lru_cache(16)
+def _sizes_at(plan: Plan) -> Counts:
+    """Return the places of each cell's number of reports in a tally: int64[cells]."""
+    return np.concatenate([table[:, 0] for _, table, _ in tables(plan.cells, np.arange(plan.cells.tally_size))])
+
+
+def _laws_key(plan: Plan, has_reports: bytes) -> tuple[Plan, bytes]:
+    return plan, has_reports
+
+
+def _bytes(laws: CellLaws) -> int:
+    return laws.law.nbytes
+
+
+@cached(LRUCache(KEPT_BYTES_MAX, getsizeof=_bytes), key=_laws_key, condition=Condition())
+def _laws(plan: Plan, has_reports: bytes) -> CellLaws:
+    """Return the laws of the cells that have reports, bool[cells]."""
+    laws, begin = list[Floats](), 0
+    cells, outputs, entries, rows = (list[Counts]() for _ in range(4))
+    for part, table, first in tables(plan.cells, np.arange(plan.cells.tally_size)):
+        for at, places in enumerate(table, first):
+            if not has_reports[at]:
                 continue
-            merged, which = _merged(plan, part.mechanism, first + at)
-            laws.append(merged * (size / n))
-            rows.append(np.bincount(which, weights=row[1:], minlength=len(merged)).astype(np.int64))
-            outputs.append(np.bincount(which, minlength=len(merged)))
-            cells.append(np.full(len(merged), number))
-            number += 1
-    law, each, cell = np.concatenate(laws), np.concatenate(rows), np.concatenate(cells)
-    return NumberChannel(places, law, each, cell, n, np.concatenate(outputs))
+            law, which = _alike(law_by_place(plan, part.mechanism, at))
+            laws.append(law)
+            cells.append(np.full(len(law), len(cells)))
+            outputs.append(np.bincount(which, minlength=len(law)))
+            entries.append(places[1:])
+            rows.append(which + begin)
+            begin += len(law)
+    return CellLaws(np.concatenate(laws), *map(np.concatenate, (cells, outputs, entries, rows)))
 
 
 @lru_cache(16)
 def places_of(plan: Plan) -> Places:
     """Return where a plan's numbers may lie."""
     return _PLACES[plan.domain.name](plan)
-
-
-def _merged(plan: Plan, mechanism: Mechanism, cell: int) -> tuple[Floats, Counts]:
-    """Return the different rows of a cell's law, each times how many are alike, and which one each output is like."""
-    small = law_matrix(mechanism).nbytes <= KEPT_BYTES_MAX
-    return _kept(plan, mechanism, cell) if small else _alike(law_by_place(plan, mechanism, cell))
-
-
-@lru_cache(maxsize=32)
-def _kept(plan: Plan, mechanism: Mechanism, cell: int) -> tuple[Floats, Counts]:
-    """Return the same, found once."""
-    return _alike(law_by_place(plan, mechanism, cell))
 
 
 def _alike(law: Floats) -> tuple[Floats, Counts]:

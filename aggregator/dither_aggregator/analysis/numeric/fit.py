@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,14 @@ START = 1e-9
 """This part of a uniform law is mixed in: a fit that calls a place empty may be wrong."""
 
 
+class Effects(NamedTuple):
+    """The part of errors of functionals that is the reports'."""
+
+    variances: Floats
+    heaviest: Floats
+    """The most that one report moves each."""
+
+
 @dataclass(frozen=True)
 class NumberFit:
     """The shares of a channel's places, as its counts tell them."""
@@ -50,18 +59,44 @@ class NumberFit:
     """By maximum likelihood: they sum to one, and none is negative. To look at, biased."""
     raw: Floats
     """Unbiased, by least squares: they sum to one, and may be negative."""
+    scale: Floats
+    """R^-1 A is the law of a report of the row's cell times this, float64[rows]."""
     information: Floats
     """n M, float64[places, places]."""
-    once: Floats
-    """M^-1 / n, of reports that nobody repeats and no noise is added to."""
-    weights: Floats
-    """float64[rows, places]: by how much one more report of each row moves `raw`, beside one that is as its cell is."""
+    factor: Floats
+    """Its Cholesky factor, with zeros below: n M is `factor.T @ factor`."""
     further: Floats | None = None
     """Repeated reports, or the noise of a release, add this to the covariance, float64[places, places]."""
 
     answers: Floats | None = None
     """The part of the covariance that is the answers' of so many devices, each given again and again; None if once."""
     devices: float = 0.0
+
+    @cached_property
+    def once(self) -> Floats:
+        """M^-1 / n, of reports that nobody repeats and no noise is added to."""
+        from scipy.linalg import lapack
+
+        upper = lapack.dpotri(self.factor)[0]
+        upper.flat[:: len(upper) + 1] /= 2
+        return np.asarray(upper + upper.T)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """By how much one more report moves `raw`, beside one that is as its cell is: float64[rows, places]."""
+        return self._rows @ self.once
+
+    @cached_property
+    def _rows(self) -> Floats:
+        """R^-1 A, of each row less the mean of its cell: float64[rows, places]."""
+        channel = self.channel
+        return rows_centred(channel.of_cell * self.scale[:, np.newaxis], channel.counts, channel.cell)
+
+    def _solved(self, functional: Floats) -> Floats:
+        """Return functionals, float64[..., places], times M^-1 / n."""
+        from scipy.linalg import lapack  # late: a process that answers something else need not wait for it
+
+        return np.asarray(lapack.dpotrs(self.factor, functional.T)[0].T)
 
     @cached_property
     def covariance(self) -> Floats:
@@ -77,13 +112,12 @@ class NumberFit:
     @cached_property
     def precision(self) -> Floats:
         """The inverse of `spread`: (f - raw)' of it (f - raw) is the distance of shares f from the counts."""
-        own = self.information if self.further is None else np.linalg.inv(self.spread)
-        return np.asarray(own, dtype=np.float64)
+        return self.information if self.further is None else np.asarray(np.linalg.inv(self.spread))
 
     @cached_property
     def root(self) -> Floats:
         """U, float64[places, places], with |U (f - raw)|^2 the distance of shares f from the counts, a chi-square."""
-        return np.asarray(np.linalg.cholesky(self.precision).T, dtype=np.float64)
+        return self.factor if self.further is None else np.asarray(np.linalg.cholesky(self.precision).T)
 
     def repeated(self, memo: MemoizedPure | None, repeats: int) -> "NumberFit":
         """Return the fit of reports of which one device may have sent so many, with what that adds at most.
@@ -116,13 +150,23 @@ class NumberFit:
         """Return the fit with more covariance."""
         return replace(self, further=further if self.further is None else self.further + further)
 
-    def std_error(self, functional: Floats, z: float = Z) -> Floats:
-        """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z."""
-        moved = functional @ self.weights.T
-        variances: Floats = np.square(moved) @ self.channel.counts.astype(np.float64)
+    def moved(self, functional: Floats) -> Floats:
+        """Return by how much one more report of each row moves functionals, float64[..., places], as `weights` says."""
+        return self._solved(functional) @ self._rows.T
+
+    def effects(self, moved: Floats) -> "Effects":
+        """Return the reports' part of the errors of functionals that they move so, float64[..., rows]."""
+        return Effects(np.square(moved) @ self.channel.counts.astype(np.float64), np.abs(moved).max(axis=-1))
+
+    def std_error(self, functional: Floats, z: float = Z, effects: "Effects | None" = None) -> Floats:
+        """Return the standard errors of functionals, float64[..., places], of `raw`, of which intervals reach z.
+
+        The reports' part of them may be known.
+        """
+        variances, heaviest = self.effects(self.moved(functional)) if effects is None else effects
         if self.further is not None:
             variances = variances + ((functional @ self.further) * functional).sum(axis=-1)
-        variances, heaviest = np.maximum(variances, 0.0), np.abs(moved).max(axis=-1)
+        variances = np.maximum(variances, 0.0)
         if self.answers is None:
             return reach(variances, heaviest, self.channel.n, z) / z
         of_answers = np.maximum(((functional @ self.answers) * functional).sum(axis=-1), 0.0)
@@ -151,16 +195,13 @@ def fit_evenly(channel: NumberChannel, likeliest: Floats | None = None) -> Numbe
 
 def _least_squares(channel: NumberChannel, shares: Floats) -> NumberFit:
     """Return the fit whose weights are best for these shares."""
-    law, n, rates = channel.law, channel.n, channel.counts / channel.n
-    expected = law @ (shares * (1 - START) + START / len(shares))
-    even = law / np.sqrt(expected)[:, np.newaxis]
+    of_cell, n = channel.of_cell, channel.n
+    expected = of_cell @ (shares * (1 - START) + START / len(shares))
+    even = of_cell * np.sqrt(n * channel.part / expected)[:, np.newaxis]
     information = even.T @ even  # half the work of a product of two
-    weighted = even / np.sqrt(expected)[:, np.newaxis]
-    inverse = np.linalg.inv(information)
-    inverse = (inverse + inverse.T) / 2
-    weights = weighted @ inverse
-    raw = weights.T @ rates
-    return NumberFit(channel, shares, raw, n * information, inverse / n, rows_centred(weights, rates, channel.cell) / n)
+    factor = np.asarray(np.linalg.cholesky(information).T)
+    found = NumberFit(channel, shares, shares, 1 / expected, information, factor)
+    return replace(found, raw=found._solved((channel.counts / expected) @ of_cell))
 
 
 def most_likely(channel: NumberChannel) -> Floats:
@@ -186,10 +227,10 @@ def most_likely_of(channels: Sequence[NumberChannel]) -> Floats:
         slopes = (counts / expected) @ law
         if step:
             ends = ((shares - before) * slopes).sum(axis=1) < GAIN * pace
-            some = np.flatnonzero(ends)
-            gains = counts[some] * (np.log(expected[some]) - np.log(was_expected[some]))
-            ends[some] = gains.sum(axis=1) < GAIN * pace
-            if ends.any():
+            if some := np.flatnonzero(ends).tolist():
+                gains = counts[some] * (np.log(expected[some]) - np.log(was_expected[some]))
+                ends[some] = gains.sum(axis=1) < GAIN * pace
+            if some and ends.any():
                 found[left[ends]] = before[ends]
                 left, counts, n, shares, slopes, expected = (
                     each[~ends] for each in (left, counts, n, shares, slopes, expected)

@@ -88,6 +88,8 @@ READ_REDIS_BYTES_MAX = min(READ_BYTES_MAX, 8 * 1024 * 1024)
 INSTANT_ATTEMPTS = 10
 """How often what must be of one instant is read before it is given up, or read at once at any price."""
 PLANS_AT_ONCE = 100
+SEGMENTS_AT_ONCE = 1_024
+"""Lists of segments, one for each shard and day, that are asked for in one round trip."""
 SCAN_ITEMS = FORGET_ITEMS = 500
 """How many items of a long collection one script looks at, about: it holds up every other."""
 SORT_BUCKETS = 16
@@ -333,10 +335,12 @@ class RedisData(Store):
         """Return a shard's segments of a tally."""
         return self._unpack_segments(plan, epoch, self._run(scripts.SEGMENTS, shard, tally_name(plan, epoch)))
 
-    def all_segments(self, plan: int, epoch: date) -> Iterator[Segment]:
-        """Yield every shard's segments of a tally, from one round trip."""
-        for packed in self._of_each_shard(scripts.SEGMENTS, tally_name(plan, epoch)):
-            yield from self._unpack_segments(plan, epoch, packed)
+    def all_segments(self, plan: int, epochs: Sequence[date]) -> Iterator[Segment]:
+        """Yield every shard's segments of some tallies, those of SEGMENTS_AT_ONCE from one round trip."""
+        for some in chunks([(epoch, shard) for epoch in epochs for shard in range(self.shards)], SEGMENTS_AT_ONCE):
+            commands = [self._call(scripts.SEGMENTS, shard, tally_name(plan, epoch)) for epoch, shard in some]
+            for (epoch, _), packed in zip(some, self._client.run_each(commands), strict=True):
+                yield from self._unpack_segments(plan, epoch, packed)
 
     def _unpack_segments(self, plan: int, epoch: date, packed: Iterable[bytes]) -> list[Segment]:
         size = self.plan_by_id(plan).plan.cells.tally_size
