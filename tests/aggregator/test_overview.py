@@ -87,7 +87,7 @@ def test_where_two_days_tell_nothing_the_weeks_may(tmp_path: Path) -> None:
             many = 60 if back > 7 else 75
             one.put(np.array([many, 150 - many, 0]), np.random.default_rng(back), back)
         says = words(one.client.get("/metrics/color/time?values=model+0").text)
-        assert re.search(r"model 0 rose by .* points in the last 7 days against the 7 before\. Single days:", says)
+        assert re.search(r"model 0 rose by .* points in the last 7 days against the 7 before\.", says)
 
 
 def test_a_band_is_explained_where_there_is_one(tmp_path: Path) -> None:

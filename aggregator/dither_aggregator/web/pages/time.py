@@ -177,7 +177,7 @@ def _headline(
         return f"{level[0].upper() + level[1:] if level else name} {way} from {before} to {after}."
     moved, weeks = _move(store, stored, first.value) if compared else ("", "")
     if moved:
-        return f"{name} {moved} in {weeks}. Single days: {before}, {after}."
+        return f"{name} {moved} in {weeks}."
     nor = f", nor by {weeks}" if weeks else ""
     return f"{name}: {before}, {after}. By these two days it cannot be told to have moved{nor}."
 
