@@ -66,14 +66,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 STATES = {
-    "/": "of which moved",
+    "/": "metrics moved",
     "/?search=nothing": "No metric has",
     "/metrics/color": "values stand out from the noise",
     "/metrics/color?search=W": "Search",
     "/metrics/color?group=Tens": "of its 30 values are shown",
     "/metrics/color/privacy": "What this aggregator can and cannot see",
     "/metrics/color/share": "Show it on another site",
-    "/?tag=web": "of which moved",
+    "/?tag=web": "metrics moved",
     "/metrics/color?window=today": "More reports may come",
     "/metrics/color?epoch=2020-01-01": "No reports of these days",
     "/metrics/color?from=2026-11-11&to=2026-11-17&level=99.9": "for every window of days that you could have chosen",

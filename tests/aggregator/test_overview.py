@@ -1,19 +1,26 @@
 """The first page, and changes: cards by tag, figures of quantiles, weeks with marked days, words that count."""
 
 import re
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 
 from dither_aggregator.analysis import reading_cache
-from dither_aggregator.analysis.reading_cache import Kept
+from dither_aggregator.analysis.reading_cache import Kept, NotReady
+from dither_aggregator.counting.folding import BadTally
 from dither_aggregator.operations.administration import Administration
+from dither_aggregator.store import Tally
 from dither_aggregator.store.document_kinds import Dashboard, DayMark
+from dither_aggregator.web.pages.overview import all_lines, headline
+from dither_shared.plan import Plan
 from tests.support.aggregators import operators_app
 from tests.support.number_pages import words
 from tests.support.numeric import draw_numbers, hump, number_site
-from tests.support.sites import Site, site
+from tests.support.registries import registry
+from tests.support.sites import EXPIRES, Site, site
 
 
 def cards(one: Site, query: str = "") -> list[str]:
@@ -96,6 +103,54 @@ def test_a_band_is_explained_where_there_is_one(tmp_path: Path) -> None:
         for back in range(1, 22):
             one.put(np.full(12, 500), np.random.default_rng(back), back)
         assert "A band holds" in one.client.get("/").text
+
+
+def test_a_damaged_week_is_left_out_and_comes_back_once_it_is_mended(tmp_path: Path) -> None:
+    """Readings are kept: neither the first page nor what is kept of it may break by one day, or remember it."""
+    with site(tmp_path, 4) as one, patch.object(one.store, "keeper", Kept(one.store)):
+        for back in range(1, 29):
+            one.put(np.array([300, 200, 100, 0]), np.random.default_rng(back), back)
+        sound, damaged = one.store.tally, one.day(20)
+
+        def tally(plan: Plan, epoch: date) -> Tally:
+            if epoch == damaged:
+                raise BadTally("a stored tally cannot be read: it is cut off")
+            return sound(plan, epoch)
+
+        with patch.object(one.store, "tally", tally):
+            assert "3 weeks: first" in words("".join(cards(one)))
+        assert "4 weeks: first" in words("".join(cards(one)))
+
+
+def test_what_is_not_computed_yet_is_not_called_what_could_not_be_compared(tmp_path: Path) -> None:
+    with site(tmp_path, 4) as one:
+        for back in range(1, 15):
+            rare = 600 if back > 7 else 1_800
+            one.put(np.array([8_000, 3_400, rare, 600 - rare // 3]), np.random.default_rng(back), back)
+        with one.client.application.app_context():
+            lines, found = all_lines(one.store)
+        (other,) = (line.stored for line in lines if line.moved is None)
+        assert "1 could not be compared." in headline(lines, found)
+        waits = replace(found, untold=(), open=[(other, NotReady("not yet"))])
+        assert "could not be compared" not in headline(lines, waits)
+
+
+def test_days_open_with_the_newest_rev(tmp_path: Path) -> None:
+    """It rose under the rev before; under the newest, which `/changes` is about, nothing moved."""
+    values = ("a", "b")
+    with site(tmp_path, 3, values=values) as one:
+        before = one.store.plans("color")[0].plan
+        one.store.load(
+            registry(values=values, rev=2, epsilon="4.0", reports=1, device_epsilon="400.0", expires=EXPIRES)
+        )
+        after = one.store.plans("color")[0].plan
+        assert after.digest != before.digest
+        for back in range(1, 21):
+            low = 1_500 if back > 11 else 2_500
+            one.put(np.array([low, 5_000 - low, 0]), np.random.default_rng(back), back, after if back < 8 else before)
+        says = words(one.client.get("/metrics/color/time?values=a").text)
+        assert f" on {one.day(7)}, " in says
+        assert f" on {one.day(1)}. By these two days it cannot be told to have moved, nor by the last 3 days" in says
 
 
 def test_one_metric_is_no_metrics(tmp_path: Path) -> None:

@@ -525,6 +525,38 @@ def test_a_command_that_was_killed_while_it_sent_is_told_of(
     assert mailbox.mails == 2
 
 
+@pytest.mark.parametrize("server", ["smtp://127.0.0.1:9", "smtp://a..b:25"])
+def test_a_takeover_that_fails_leaves_the_doubt_about_the_command_before(
+    server: str, tmp_path: Path, mailbox: Mailbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = sending(tmp_path, mailbox)
+    killed = begun(arguments)
+    assert mailbox.came.wait(LONG_S)
+    killed.kill()
+    killed.communicate()
+    mailbox.let.set()
+    elsewhere = [server if each.startswith("smtp://") else each for each in arguments]
+    assert elsewhere != arguments
+    assert main([*elsewhere, "--again"]) == 2
+    assert "the mail was not sent" in capsys.readouterr().err
+    assert main(arguments) == 1
+    assert "has not said how that ended, so nothing is sent before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("server", ["smtp://127.0.0.1:9", "smtp://a..b:25"])
+def test_no_claim_stays_where_nothing_was_sent(
+    server: str, tmp_path: Path, mailbox: Mailbox, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = sending(tmp_path, mailbox)
+    assert main([server if each.startswith("smtp://") else each for each in arguments]) == 2
+    with patch.object(ToldMoves, "most", 1):  # there is room for one of two
+        assert main([*arguments, "--to", "b@example.org"]) == 2
+    mailbox.let.set()
+    assert mailbox.mails == 0
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == "sent to a@example.org\n"
+
+
 def test_a_claim_that_failed_leaves_alone_what_others_told_meanwhile(tmp_path: Path) -> None:
     with sqlite_store(registry(), tmp_path) as store:
         told = ToldMoves("a", date(2026, 11, 14), date(2026, 11, 20), {"color": ["it rose"]})

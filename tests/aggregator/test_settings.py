@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "deploy" / "settings.md").read_text(encoding="utf-8")
 OF_A_CALL = {
     *("-h", "--help", "--json", "--settings", "--weekly", "--html", "--to", "--sender", "--url"),
-    *("--prometheus", "--webhook"),
+    *("--prometheus", "--webhook", "--again"),
 }
 """Options that say how a command is called, and are no settings."""
 TAKE = ("serve", "api", "worker", "beat", "init", "report")

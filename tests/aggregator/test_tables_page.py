@@ -133,6 +133,17 @@ def test_what_happened_is_told_by_what_it_happened_to(tmp_path: Path, version_fi
     assert re.fullmatch(rf"With version “157”, “crashed” is “yes” {figures}", headline)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_an_experiment_tells_what_happened_and_not_what_did_not(tmp_path: Path, seed: int) -> None:
+    """Yes and no differ alike, and noise decides which of them is the clearer."""
+    arms = [np.array([[0.5 - more, 0.0, 0.0], [0.5 + more, 0.0, 0.0], [0.0, 0.0, 0.0]]) for more in (0.0, 0.08)]
+    lines = {"crash": 'columns.crashed = ["no", "yes"]\ncolumns.one = ["x", "y"]'}
+    with table_site(tmp_path, lines, ARMS) as made:
+        plan = made.store.plans("crash")[0].plan
+        made.hold(plan, draw_table(plan, arms, (15_000, 15_000), np.random.default_rng(seed)), 1)
+        assert "“crashed” is “yes” in" in made.page(metric="crash").headline
+
+
 def test_a_card_writes_a_mean_in_its_unit_beside_its_arm(one: Site) -> None:
     html = one.client.get("/").text
     assert re.search(r"<bdi>arm treatment</bdi><svg.*?</svg><b>\d\.\d+\N{NO-BREAK SPACE}s</b>", html)

@@ -95,6 +95,7 @@ def test_a_metric_without_a_verdict_is_still_whatever_its_test_says(monkeypatch:
     old, new = next(pairs_of("flag"))
     row = Difference("yes", 0.1, 0.05, -0.01, 0.2, True, 0.4, 0.5, 1e-9)
     window = Window.ending(DAY, 1)
+    monkeypatch.setattr(changes_module, "made_once", lambda *asked: asked[-1]())
     verdicts: tuple[Literal["rose"] | None, ...] = ("rose", None)
     for verdict in verdicts:
         comparison = Comparison(old, new, (replace(row, verdict=verdict),), 0.05)

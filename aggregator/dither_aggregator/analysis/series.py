@@ -71,11 +71,13 @@ def days_shown(store: Store, plans: Sequence[StoredPlan], window: Window) -> int
     return sum(len(store.epochs(stored.plan, window.first, window.last)) for stored in plans)
 
 
-def weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[tuple[date, Row]]:
+def weeks(
+    store: Store, stored: StoredPlan, last: date, value: str, *, but_damaged: bool = False
+) -> list[tuple[date, Row]]:
     """Return the ends of the last weeks, the last of which ends with a day, each with a value's share or number there.
 
-    Intervals hold together for all of these weeks and all values. A week that cannot be told is left out, and all are
-    of an estimand whose readings take long.
+    Intervals hold together for all of these weeks and all values. A week whose counts are no longer kept is left out,
+    and all are of an estimand whose readings take long. Raises BadTally for damaged counts, or leaves them out, too.
     """
     estimand = estimand_of(stored.plan)
     if estimand.slow or not estimand.knows(stored, value):
@@ -88,6 +90,9 @@ def weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[tupl
     for end in reversed(ends):
         try:
             rows += [(end, row) for row in read(store, stored, end, view).rows if row.value == value]
-        except (BadTally, TallyGone):
+        except TallyGone:
             continue
+        except BadTally:
+            if not but_damaged:
+                raise
     return rows

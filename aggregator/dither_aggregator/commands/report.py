@@ -10,7 +10,7 @@ import json
 import smtplib
 import ssl
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from dither.sending.connection import post
 from dither_aggregator.arguments.data import add_data_argument, opened
 from dither_aggregator.arguments.settings import LOOPBACK, add_settings
 from dither_aggregator.store.document_kinds import CLAIMED_FOR_S
-from dither_shared.errors import ConfigurationError
+from dither_shared.errors import ConfigurationError, DitherError
 
 if TYPE_CHECKING:
     from dither_aggregator.store import Store
@@ -112,17 +112,19 @@ def _noted(faults: list[str]) -> Iterator[None]:
 
 def _tell_by_mail(store: "Store", report: "WeeklyReport", args: argparse.Namespace) -> bool:
     names = {store.receiver(f"mail {_address(each).lower()}"): each for each in args.to}
-    claims = {each: _claim(store, report.told(name), each, again=args.again) for name, each in names.items()}
-    new = {each: claim.own for each, claim in claims.items() if claim.own}
+    claims: dict[str, MovesClaim] = {}
+    with _given_back_on_fault(store, claims):
+        for name, each in names.items():
+            claims[each] = _claim(store, report.told(name), each, again=args.again)
+        new = {each: claim.own for each, claim in claims.items() if claim.own}
+        refused = _send(mail(report, args.sender, list(new)), args.smtp) if new else ()
     if new:
-        with _removed_on_fault(store, new.values()):
-            refused = _send(mail(report, args.sender, list(new)), args.smtp)
         sent = [each for each in new if _address(each) not in refused]
         for each, own in new.items():
             if each in sent:
                 store.tell(replace(own, claimed_s=None))
             else:
-                store.remove(own)
+                _give_back(store, claims[each])
         print(f"sent to {', '.join(sent)}")
         if refused:
             raise ConfigurationError(f"the mail was not sent to {', '.join(refused)}: the server refused them")
@@ -139,7 +141,7 @@ def _tell_webhook(store: "Store", report: "WeeklyReport", args: argparse.Namespa
     claim = _claim(store, report.told(name), "the webhook", again=args.again)
     if claim.own:
         if document["moved"]:
-            with _removed_on_fault(store, [claim.own]):
+            with _given_back_on_fault(store, {"": claim}):
                 _post(args.webhook, json.dumps(document).encode("utf-8"))
         # also that nothing moved: another look at the same days would be another chance
         store.tell(replace(claim.own, claimed_s=None))
@@ -185,14 +187,20 @@ def _is_over(claim: "MovesClaim") -> bool:
 
 
 @contextmanager
-def _removed_on_fault(store: "Store", claims: "Iterable[ToldMoves]") -> Iterator[None]:
-    """Remove claims where nothing arrived, so that the next command sends it."""
+def _given_back_on_fault(store: "Store", claims: "Mapping[str, MovesClaim]") -> Iterator[None]:
+    """Give claims back where nothing arrived, so that the next command sends it."""
     try:
         yield
-    except ConfigurationError:
-        for each in claims:
-            store.remove(each)
+    except DitherError:
+        for each in claims.values():
+            _give_back(store, each)
         raise
+
+
+def _give_back(store: "Store", claim: "MovesClaim") -> None:
+    """Give a claim back, to a command before that has not said how it ended, if there was one."""
+    if claim.own and store.remove(claim.own) and claim.before:
+        store.put(claim.before)
 
 
 def _check_webhook(url: str) -> None:
@@ -255,5 +263,5 @@ def _send(message: EmailMessage, server: str) -> Collection[str]:
             with suppress(OSError, smtplib.SMTPException):  # the mail is theirs: whatever they say to the farewell
                 smtp.quit()
             return refused
-    except (OSError, smtplib.SMTPException) as error:
+    except (OSError, smtplib.SMTPException, UnicodeError) as error:  # the last: of a host that can have no such name
         raise ConfigurationError(f"the mail was not sent: {host}: {error}") from None

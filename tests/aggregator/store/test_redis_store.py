@@ -370,6 +370,7 @@ USES: dict[str, Callable[[Store, Registry], object]] = {
     "backup_age_s": lambda store, asked: store.backup_age_s(),
     "documents": lambda store, asked: store.documents(DayMark),
     "told": lambda store, asked: store.told("0" * 32, store.clock_day(), store.clock_day()),
+    "claim": lambda store, asked: store.claim(ToldMoves("1" * 32, store.clock_day(), store.clock_day(), {})),
     "tell": lambda store, asked: store.tell(ToldMoves("0" * 32, store.clock_day(), store.clock_day(), {})),
     "dump": lambda store, asked: list(store.dump()),
     "wrong_clock": lambda store, asked: store.wrong_clock(store.status()),

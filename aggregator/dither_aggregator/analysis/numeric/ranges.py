@@ -61,8 +61,8 @@ def blocks_for(domain: Buckets, cells: Cells, n: int) -> Sequence[int]:
 
     Each bar joins as many ranges: the most bars with 2 z SE <= 1 / (2 bars) for numbers that are spread evenly. It is a
     rule of the plan and of n, rounded down to a grid: bars that data chose would mislead, and so would one that is
-    higher because it joins more. The last bar may join fewer where no such number divides the ranges. The two open
-    ranges belong to the first and the last bar. Empty where fewer than BARS_LEAST can be told.
+    higher because it joins more. The last bar joins fewer, at least half as many, where no such number divides the
+    ranges. The two open ranges belong to the first and the last bar. Empty where fewer than BARS_LEAST can be told.
     """
     n = int(GRID ** floor(log(max(n, 1), GRID) + 1e-9))
     ranges = len(domain.edges) - 1
@@ -71,7 +71,7 @@ def blocks_for(domain: Buckets, cells: Cells, n: int) -> Sequence[int]:
     told: Sequence[int] = ()
     widths = [width for width in range(ranges // BARS_LEAST, 1, -1) if ranges % width == 0]
     if not widths or ranges // widths[0] >= 2 * BARS_LEAST:
-        widths = [2**power for power in range(ranges.bit_length(), 0, -1) if ranges > (BARS_LEAST - 1) * 2**power]
+        widths = [width for width in range(ranges // (BARS_LEAST - 1), 1, -1) if 2 * (ranges % width) >= width]
     for width in (*widths, 1):
         cuts = [*range(0, ranges, width), ranges]
         bars = len(cuts) - 1

@@ -278,7 +278,11 @@ def _card(store: Store, line: Line, marks: Sequence[DayMark]) -> Card:
     drawn = kept.get(key)
     if key not in kept:  # sealed days do not change
         with suppress(NotReady):
-            drawn = kept[key] = draw_weeks(_weeks(store, stored, line.window.last, leads), shown.measure)
+            try:
+                drawn = kept[key] = draw_weeks(_weeks(store, stored, line.window.last, leads), shown.measure)
+            except BadTally:  # not kept: it may be mended
+                some = weeks(store, stored, line.window.last, leads, but_damaged=True)
+                drawn = draw_weeks(some, shown.measure)
     rows = draw_rows(answer.rows, answer.measure or shown.measure, shown.axis)
     if drawn is None:
         return Card(line, rows, None, moves_of(line))
@@ -287,6 +291,7 @@ def _card(store: Store, line: Line, marks: Sequence[DayMark]) -> Card:
 
 
 def _weeks(store: Store, stored: StoredPlan, last: date, value: str) -> list[tuple[date, Row]]:
+    """Return the weeks of a metric, made once. Raises BadTally where any of their counts are damaged."""
     of = Window.ending(last, DAYS * WEEKS)
     return made_once(store, stored, of, "weeks", (value,), lambda: weeks(store, stored, last, value), (Row,))
 
@@ -350,7 +355,7 @@ def headline(lines: Sequence[Line], changes: Changes) -> str:
         return f"{metrics}. None can be told to have moved.{rest}"
     question = visible(changes.moved[0].after.stored.question)
     which = f"{', most surely' if moved > 1 else ':'} “{question}”{'.' * (question[-1:] not in '?!.')}"
-    apart = len(lines) - len(changes.moved) - len(changes.still)
+    apart = len(lines) - len(changes.moved) - len(changes.still) - len(changes.open)
     others = f" {apart:,} could not be compared." if apart > 0 else ""
     return f"{moved:,} of {metrics} moved{which}{others}{rest}"
 

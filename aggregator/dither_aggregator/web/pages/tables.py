@@ -205,13 +205,14 @@ def _clearest(reading: TablesReading) -> list[tuple[TableRow, TableRow]]:
         return less.group_column not in public, less.p_value, less.label in QUIET, control
 
     told.sort(key=order)
+    domains = dict(zip(columns.names, columns.domains, strict=True))
+    events = {name for name, each in domains.items() if isinstance(each, Values) and {*each.values} == YES_OR_NO}
     by_public = [pair for pair in told if pair[0].group_column in public]
+    by_public.sort(key=lambda pair: pair[0].column in events and pair[0].label in QUIET)
     of_each = list({pair[0].column: pair for pair in reversed(by_public)}.values())
     if of_each or not told:
         return sorted(of_each, key=order)[:DIFFERENCES_TOLD]
     two = {told[0][0].column, told[0][0].group_column}
-    domains = dict(zip(columns.names, columns.domains, strict=True))
-    events = {name for name, each in domains.items() if isinstance(each, Values) and {*each.values} == YES_OR_NO}
 
     def reads(pair: tuple[TableRow, TableRow]) -> tuple[object, ...]:
         more, is_event = pair[0], pair[0].column in events

@@ -164,7 +164,8 @@ def _headline(
     if not points:
         return "No reports of these days are counted, or their counts are no longer kept."
     closed = [point for point in points if point.value == points[0].value and not point.provisional]
-    same_rev = [point for point in closed if point.plan == closed[-1].plan]
+    newest = max(closed, key=lambda point: (point.epoch, point.rev)).plan if closed else ""
+    same_rev = [point for point in closed if point.plan == newest]
     if len(same_rev) < 2:
         return _days_in_words(shown, points, window)
     first, last = same_rev[0], same_rev[-1]
@@ -175,7 +176,7 @@ def _headline(
     if way:
         level = measure.level(first.value)
         return f"{level[0].upper() + level[1:] if level else name} {way} from {before} to {after}."
-    moved, weeks = _move(store, stored, first.value) if compared else ("", "")
+    moved, weeks = _move(store, stored, first.value) if compared and newest == stored.plan.digest else ("", "")
     if moved:
         return f"{name} {moved} in {weeks}."
     nor = f", nor by {weeks}" if weeks else ""
