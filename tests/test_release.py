@@ -329,6 +329,15 @@ def test_planning_names_the_package_that_it_comes_with(core: Installed, whole: I
     said = core.several(new, *asked) + core.dither(*check, code=2)  # stderr goes with the rest
     assert said.count("this comes with the aggregator: pip install dither-aggregator\n") == 3
     assert "[0, 2, 2]\n" in said
+    precise = f"""
+import dither
+from dither_shared.errors import ConfigurationError
+try:
+    dither.Registry.load({path!r}).metrics["dark"].noise_variance
+except ConfigurationError as error:
+    print(error)
+"""
+    assert core.python("-c", precise) == "install dither-aggregator, which knows how precise it is\n"
     # And what else is the aggregator's: an audit, which errs once in a million times, and an attack on its own example.
     audit = ("audit", path, "--reports", "2000", "--devices", "50", "--json")
     said = whole.several(*asked, check, audit, ("attack", "--only", "plain", "--devices", "5", "--days", "8"))

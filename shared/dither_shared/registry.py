@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from dither_shared.cells import PUBLIC_MAX, Cells
 from dither_shared.domains import VALUE_CHARACTERS_MAX
-from dither_shared.errors import InvalidParameter, refusal_of
+from dither_shared.errors import ConfigurationError, InvalidParameter, refusal_of
 from dither_shared.exact import exp_of_micro, from_micro, to_micro
 from dither_shared.files import BYTE_ORDER_MARK, StrPath, parse_toml, read_text
 from dither_shared.frozen import frozen, sha256
@@ -122,7 +122,10 @@ class Metric:
 
     @property
     def _precision(self) -> KindPrecision[Any]:
-        from dither_shared.kinds.precision import precision_of  # dither-aggregator's: no device asks
+        try:
+            from dither_shared.kinds.precision import precision_of  # no device asks
+        except ModuleNotFoundError:
+            raise ConfigurationError("install dither-aggregator, which knows how precise it is") from None
 
         return precision_of(self.kind)
 
