@@ -32,7 +32,7 @@ const RULES: readonly [name: string, where: RegExp][] = [
   ["consent and refusal", /(asks\w*|_asks|terms|agree|_agree\w+|setConsent|_catchUp|\w*[wW]hole|\w+Evicted)$/],
   ["what refusing and forgetting drop", /(refuse|\w*[rR]efusedOr\w+|_?drop\w*|forget|beginSilence|takeBack|disarm)$/],
   ["a moment within the visit", /(_plan|_planAt|planNow|_heldUntil|_putOff|tick|hides|soon|armNow|pageGoesAway)$/],
-  ["one page that sends", /Sender\.#?(start|queueForLead|stop|inTurn|constructor)$/],
+  ["one page that sends", /Sender\.#?(start|begin|queueForLead|stop|inTurn|constructor)$/],
   ["uploads: frozen, charged, padded", /uploads/],
   ["requests, and what answers mean", /sending/],
   ["the queue, handles, pages that come and go", /telemetry|speaking/],
