@@ -551,7 +551,7 @@ export class Device {
   agree(metric?: string): void {
     if (metric !== undefined) delete this._row(metric).refused;
     else {
-      if (this._state.consent === false) drop(this._state, this._now, "refused"); // of before what waits was dropped, too
+      if (this._state.consent === false) drop(this._state, this._now, "refused");
       this._agreeTerms();
       this._state.consent = true;
     }

@@ -295,8 +295,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     const room = again ? undefined : this.#speaking?.makesRoom(metric, silent);
     if (room) {
       this.#queued++;
-      const recorded = room.then(() => this._then(() => this.#record(metric, answer, true))).finally(() => this.#queued--);
-      this.#late = Promise.all([this.#late, recorded]);
+      const recorded = room.then(() => this._then(() => this.#record(metric, answer, true)));
+      this.#late = Promise.all([this.#late, recorded.finally(() => this.#queued--)]);
       return;
     }
     this._settings.note?.(metric.plan.metric, answer, silent);
