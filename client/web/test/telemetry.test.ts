@@ -7,6 +7,7 @@ import { DAY_MS } from "../src/days.ts";
 import type { State } from "../src/device.ts";
 import { start } from "../src/index.ts";
 import type { Alphabet, CompiledMetric, CompiledRegistry } from "../src/registry.ts";
+import { load, partsOf } from "../src/report.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
 import { BrowserStorage, isGone, MemoryStorage } from "../src/storage.ts";
 import { systemDraw } from "../src/speaking.ts";
@@ -930,6 +931,17 @@ test("answers are kept while what sends is on its way; one whose slot is full wa
   comes();
   await slow._settled();
   assert.deepEqual([(await slow.status()).waiting, (await slow.status()).counts], [3, {}]);
+});
+
+test("an answer does not fetch what could not be fetched at the start", async () => {
+  const [known] = registryOf([{}]).metrics as [CompiledMetric];
+  const unknown = { ...known, plan: { ...known.plan, kind: "smell" } };
+  await assert.rejects(load(unknown), /unknown kind smell/);
+  const failed = partsOf(unknown);
+  await assert.rejects(failed);
+  assert.equal(partsOf(unknown), failed);
+  await assert.rejects(load(unknown));
+  assert.notEqual(partsOf(unknown), failed, "a start fetches it anew");
 });
 
 test("a page whose status cannot be loaded says so, and what waits", async () => {
