@@ -10,9 +10,10 @@
 import type { Armed, Look, Outcome, Upload } from "./device.ts";
 import { DAY_MS } from "./days.ts";
 import { nameOf, TAKEN_BACK, timeout } from "./telemetry.ts";
-import { addressOf, bodyOf, type Route, Uploads } from "./uploads.ts";
+import { bodyOf, Uploads } from "./uploads.ts";
+import { addressOf, type Route } from "./whole.ts";
 
-export { addressOf, bodyOf, Uploads };
+export { bodyOf, Uploads };
 
 /** Answers that came within so long a time are armed together. */
 const ARM_AFTER_MS = 1_000;
@@ -61,6 +62,7 @@ export class Sender {
   #arming: ReturnType<typeof setTimeout> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #turn: Promise<unknown> = Promise.resolve();
+  #started: Promise<void> = Promise.resolve();
   /** @internal */
   _on = false;
   /** @internal */
@@ -78,8 +80,12 @@ export class Sender {
   // Which page sends.
 
   /** Begin: send if no other page does, else as soon as that one ends. */
-  async start(): Promise<void> {
-    if (this._on) return;
+  start(): Promise<void> {
+    if (!this._on) this.#started = this.#begin();
+    return this.#started;
+  }
+
+  async #begin(): Promise<void> {
     this._on = true;
     const { shared } = this.#it;
     if (shared === undefined) this._leads = true;

@@ -7,8 +7,9 @@ import { DAY_MS } from "../src/days.ts";
 import type { State } from "../src/device.ts";
 import { start } from "../src/index.ts";
 import type { Alphabet, CompiledMetric, CompiledRegistry } from "../src/registry.ts";
+import { load, partsOf } from "../src/report.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
-import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
+import { BrowserStorage, isGone, MemoryStorage } from "../src/storage.ts";
 import { systemDraw } from "../src/speaking.ts";
 import { type Settings, Telemetry } from "../src/telemetry.ts";
 import { startForTests } from "../src/testing.ts";
@@ -765,12 +766,211 @@ test("a refusal is kept where what is loaded later cannot be", async () => {
   await telemetry.close();
   const offline = page({ consent: undefined, silent: "gpc" });
   offline._load = () => Promise.reject(new TypeError("Failed to fetch"));
+  assert.equal(await offline.setConsent(false, "dark"), true);
   assert.equal(await offline.setConsent(false), true);
-  assert.equal(await offline.setConsent(false, "dark"), false);
+  const { consent, metrics, uploads } = (await kept())!;
+  assert.deepEqual([consent, metrics.dark!.refused, metrics.dark!.slot, uploads], [false, true, undefined, []]);
+});
+
+// Parts that are on their way, or cannot be loaded.
+
+const NEVER = new Promise<never>(() => {});
+const UNLOADED = () => Promise.reject(new TypeError("Failed to fetch"));
+
+/** Let a person agree and have a report wait, on an earlier visit. */
+async function visitedBefore(registry = PLAIN): Promise<void> {
+  const first = page({ consent: undefined, registry, draw: LATE });
+  await first.setConsent(true);
+  first.record("dark", true);
+  await first.close();
+  assert.equal((await kept())!.consent, true);
+}
+
+test("a refusal is kept while what speaks is on its way, and no later visit sends", async () => {
+  await visitedBefore();
+  const slow = page({ consent: undefined });
+  slow._load = () => NEVER;
+  slow.record("other", true);
+  assert.equal(await slow.setConsent(false), true);
+  const { consent, metrics, uploads } = (await kept())!;
+  assert.deepEqual([consent, metrics.dark!.slot, uploads], [false, undefined, []]);
+  opened.splice(opened.indexOf(slow), 1); // it is closed as a page is: nothing is waited for
+  const next = page({ consent: undefined });
+  assert.equal(await next.ask(), false);
+  next.record("other", true);
+  assert.equal((await next.flush()).detail, "the person refused");
+  assert.equal(server.requests.length, 0);
+});
+
+test("a refusal is kept while what sends is on its way, and nothing begins to send once it has come", async () => {
+  await visitedBefore();
+  let [comes, asked] = [() => {}, 0];
+  const arrives = new Promise<void>((resolve) => (comes = resolve));
+  const slow = page({ consent: undefined, draw: (what, n) => (what == "moment" ? 0n : systemDraw()(what, n)) });
+  const speaking = await slow._load();
+  const sends = speaking.sends.bind(speaking);
+  speaking.sends = async () => (asked++, await arrives, sends());
+  assert.equal(await slow.ask(), false);
+  slow.record("other", true);
+  await waitUntil(() => asked > 1);
+  assert.equal(await slow.setConsent(false), true);
+  comes();
+  assert.equal((await slow.status()).silent, "the person refused");
+  assert.deepEqual([server.requests.length, (await navigator.locks.query()).held], [0, []]);
+  assert.deepEqual([(await kept())!.metrics.other!.slot, (await kept())!.uploads], [undefined, []]);
+});
+
+test("the last choice counts, whatever is on its way", async () => {
+  let comes = () => {};
+  const arrives = new Promise<void>((resolve) => (comes = resolve));
+  for (const choices of [[true, false], [false, true], [true, false, true], [false, true, false]]) {
+    name = `dither:test-${storages++}`;
+    const telemetry = page({ consent: undefined, storage: new BrowserStorage(name), shared: name });
+    const load = telemetry._load.bind(telemetry);
+    telemetry._load = async () => (await arrives, load());
+    const kept = choices.map((choice) => telemetry.setConsent(choice));
+    comes();
+    const last = choices.at(-1)!;
+    assert.equal((await Promise.all(kept)).at(-1), true);
+    assert.equal((await telemetry.status()).silent, last ? "" : "the person refused", `${choices}`);
+    assert.equal((await new BrowserStorage(name).peek(({ consent }) => consent)), last);
+    telemetry.record("dark", true);
+    assert.equal((await telemetry.status()).waiting, last ? 1 : 0);
+  }
+});
+
+test("an agreement that was on its way does not go before a refusal in another page", async () => {
+  await visitedBefore();
+  let comes = () => {};
+  const arrives = new Promise<void>((resolve) => (comes = resolve));
+  const slow = page({ consent: undefined });
+  slow._load = ((load) => async () => (await arrives, load()))(slow._load.bind(slow));
+  const agreed = slow.setConsent(true);
+  await new BrowserStorage(name).peek(() => {}); // what was kept before is known
+  assert.equal(await page({ consent: undefined }).setConsent(false), true);
+  comes();
+  assert.equal(await agreed, false);
   assert.equal((await kept())!.consent, false);
-  assert.notEqual((await kept())!.metrics.dark!.slot ?? (await kept())!.uploads[0], undefined);
-  await page({ consent: undefined }).status(); // the next visit drops what waits
-  assert.deepEqual([(await kept())!.metrics.dark!.slot, (await kept())!.uploads], [undefined, []]);
+});
+
+test("to forget erases, while what speaks is on its way or cannot be loaded", async () => {
+  for (const load of [() => NEVER, UNLOADED]) {
+    name = `dither:test-${storages++}`;
+    await page({ storage: new BrowserStorage(name), shared: name }).setConsent(true);
+    const telemetry = page({ storage: new BrowserStorage(name), shared: name });
+    telemetry._load = load;
+    await telemetry.forget();
+    const { secret, cohort, forgottenUntil, consent } = (await kept())!;
+    assert.deepEqual([secret, cohort, forgottenUntil, consent], [undefined, undefined, DAY + 30, true]);
+    opened.splice(opened.indexOf(telemetry), 1);
+  }
+  const before = page({ consent: undefined, storage: new BrowserStorage(`${name}-new`), shared: `${name}-new` });
+  await before.forget();
+  assert.equal((await indexedDB.databases()).some((database) => database.name == `${name}-new`), false);
+});
+
+test("all who wait for what sends have one sender, and close lets go of its lock", async () => {
+  const telemetry = page({ draw: LATE });
+  await telemetry.ask();
+  const speaking = await telemetry._load();
+  const [one, other] = await Promise.all([speaking.sends(), speaking.sends()]);
+  assert.equal(one, other);
+  const locks = async () => {
+    const { held, pending } = await navigator.locks.query();
+    return [held!.length, pending!.length];
+  };
+  assert.deepEqual(await locks(), [1, 0]);
+  await telemetry.close();
+  await waitUntil(async () => `${await locks()}` == "0,0");
+});
+
+test("what cannot work is off at the start: it asks nobody, and drops no agreement", async () => {
+  const route = { endpoint: "http://telemetry.example.org", key: KEY, development: false, simple: true, fetch };
+  const damaged = { ...PLAIN, quiet_days: 9 };
+  for (const wrong of [{ route }, { public: { arm: "a" } }, { checks: damaged }]) {
+    name = `dither:test-${storages++}`;
+    for (const agrees of [false, true]) {
+      if (agrees) await page({ storage: new BrowserStorage(name), shared: name, consent: undefined }).setConsent(true);
+      const telemetry = page({ storage: new BrowserStorage(name), shared: name, consent: undefined, ...wrong });
+      assert.equal(await telemetry.ask(), false);
+      assert.match((await telemetry.status()).silent, /endpoint must|public column|damaged/);
+      assert.equal((await kept())?.consent, agrees || undefined);
+    }
+  }
+});
+
+test("a part that cannot be loaded is told as that: it is no damage, and an agreement is kept", async (t) => {
+  const telemetry = page({ consent: undefined, checks: PLAIN });
+  await telemetry.ask();
+  await telemetry.close();
+  const gone = Object.assign(new Error("modules of dither-web cannot be loaded here: x"), { name: "Unloaded" });
+  const digest = t.mock.method(crypto.subtle, "digest", () => Promise.reject(gone));
+  const offline = page({ consent: undefined, checks: PLAIN });
+  assert.equal(await offline.ask(), false);
+  assert.equal(await offline.setConsent(true), true);
+  assert.equal((await offline.status()).silent, "modules of dither-web cannot be loaded here: x");
+  assert.equal((await kept())!.consent, true);
+  assert.deepEqual(warnings, []);
+  digest.mock.restore();
+  assert.equal((await offline.status()).silent, "", "it is looked at again");
+});
+
+test("answers are kept while what sends is on its way; one whose slot is full waits for that alone", async () => {
+  await visitedBefore();
+  clock += DAY_MS;
+  const slow = page({ consent: undefined, draw: LATE });
+  const speaking = await slow._load();
+  const sends = speaking.sends.bind(speaking);
+  let [comes, asked] = [() => {}, 0];
+  const arrives = new Promise<void>((resolve) => (comes = resolve));
+  speaking.sends = async () => (asked++, await arrives, sends());
+  slow.record("dark", false);
+  slow.record("other", true);
+  await waitUntil(async () => !!(await kept())!.metrics.other!.slot);
+  assert.equal(asked > 0, true);
+  comes();
+  await slow._settled();
+  assert.deepEqual([(await slow.status()).waiting, (await slow.status()).counts], [3, {}]);
+});
+
+test("an answer does not fetch what could not be fetched at the start", async () => {
+  const [known] = registryOf([{}]).metrics as [CompiledMetric];
+  const unknown = { ...known, plan: { ...known.plan, kind: "smell" } };
+  await assert.rejects(load(unknown), /unknown kind smell/);
+  const failed = partsOf(unknown);
+  await assert.rejects(failed);
+  assert.equal(partsOf(unknown), failed);
+  await assert.rejects(load(unknown));
+  assert.notEqual(partsOf(unknown), failed, "a start fetches it anew");
+});
+
+test("a page whose status cannot be loaded says so, and what waits", async () => {
+  await visitedBefore();
+  const offline = page();
+  await offline.ask();
+  offline._load = UNLOADED;
+  const { silent, waiting } = await offline.status();
+  assert.deepEqual([silent, waiting], ["modules of dither-web cannot be loaded here: Failed to fetch", 1]);
+});
+
+test("that nothing is kept is told by a name, in a page that loads the start under two addresses, too", () => {
+  class Gone extends Error {
+    override name = "Gone";
+  }
+  assert.equal(isGone(new Gone()), true);
+  assert.equal(isGone(new Error()), false);
+});
+
+test("a storage whose connection another call lets go of opens it again", async () => {
+  await page().setConsent(true);
+  const storage = new BrowserStorage(name);
+  for (let n = 0; n < 20; n++) {
+    const changed = storage.change((state) => void (state.ahead = n));
+    for (let turn = 0; turn < n; turn++) await undefined;
+    storage.close();
+    await changed;
+    assert.equal(await storage.peek(({ ahead }) => ahead), n);
+  }
 });
 
 test("a storage that the browser refuses makes telemetry silent, and status says so", async () => {
