@@ -6,11 +6,11 @@
  * charged. While the clock reads more than a day earlier, nothing is recorded; client/device.md, "A clock that strays".
  */
 
-import { AGREES_MS, DAY_MS, lastDayOf, SILENT_DAYS, todayOf } from "./kept.ts";
 import type { CompiledMetric } from "./registry.ts";
 
-export { AGREES_MS, DAY_MS, SILENT_DAYS };
-
+export const DAY_MS = 86_400_000;
+/** For so many days of its clock a device that is behind says nothing; and after everything was forgotten. */
+export const SILENT_DAYS = 30;
 const YEAR_DAYS = 365;
 /** For so long after a metric expires an aggregator takes its reports: one that leaves later is not made. */
 const GRACE_DAYS = 7;
@@ -19,6 +19,8 @@ const SPANS_MAX = 32;
 
 /** Uniform randomness: an integer below `n`, drawn for what the name says. */
 export type Draw = (what: string, n: number | bigint) => bigint;
+/** The device's clock and the aggregator's agree, and an attempt has ended, within so long a time of each other. */
+export const AGREES_MS = 60_000;
 /** Days from the first and before the last. */
 export type Span = [first: number, until: number];
 
@@ -112,7 +114,7 @@ export class Days {
 
   /** The day by the clock, or the latest day that was reached if the clock went back behind it. */
   get today(): number {
-    return todayOf(this.#kept, this.now);
+    return Math.max(this.clockDay, this.#kept.lastDay ?? 0);
   }
 
   /** Keep that today a period was used, or a report charged. */
@@ -141,7 +143,7 @@ export class Days {
   /** The first and the last day that it may be for the aggregator, which counts by its own: two around its midnight. */
   get ofAggregator(): [first: number, last: number] {
     const now = this.now + (this.#kept.ahead ?? 0);
-    return [Math.floor((now - AGREES_MS) / DAY_MS), lastDayOf(this.#kept, this.now)];
+    return [Math.floor((now - AGREES_MS) / DAY_MS), Math.floor((now + AGREES_MS) / DAY_MS)];
   }
 
   /** Let no day count as reached that the clock has not. */
@@ -169,6 +171,12 @@ export class Days {
     const { firstDay = 0, lastDay } = this.#kept;
     if (lastDay !== undefined && lastDay < firstDay) return 0; // it was quiet before that day came
     return (firstDay <= this.today ? firstDay : this.#behindSince()) + days;
+  }
+
+  /** Keep that everything was forgotten today: a device that is behind begins its silence anew. */
+  beginSilence(): void {
+    this.#kept.forgottenUntil = this.today + SILENT_DAYS;
+    delete this.#kept.behindSince;
   }
 
   /** The first day on which a device speaks again after everything was forgotten. */

@@ -14,7 +14,6 @@
 import type * as Consent from "./consent.ts";
 import { answersAlways, Days, drawPeriods, periodEnd, periodStart, silentFrom, withSpan } from "./days.ts";
 import type { Draw, KeptDays, Span } from "./days.ts";
-import { count, drop, dropSlot, dropUpload, forget, forgetUnused, refuse, rowOf, waitingOf } from "./kept.ts";
 import { type CompiledMetric, type CompiledRegistry, type DeviceTerms, isHidden, type Terms } from "./registry.ts";
 
 /** For so long a plan is silent that the aggregator refused as retired. */
@@ -213,11 +212,19 @@ export class Device {
   protected _makeRoom?(): void;
 
   protected _row(name: string): Row {
-    return rowOf(this._state, name);
+    return (this._state.metrics[name] ??= {
+      spent: 0,
+      reserved: 0,
+      terms: "",
+      memo: "",
+      classes: [],
+      used: [],
+      drawn: [],
+    });
   }
 
   protected _count(outcome: string, reports = 1): void {
-    count(this._state, outcome, reports);
+    if (reports) this._state.counts[outcome] = (this._state.counts[outcome] ?? 0) + reports;
   }
 
   // Beginning.
@@ -469,7 +476,8 @@ export class Device {
   }
 
   protected _forgetUnused(name: string): void {
-    forgetUnused(this._row(name));
+    const row = this._row(name);
+    row.classes = row.classes.filter(([key, charged]) => charged || row.slot?.class == key);
   }
 
   // Looking: opens and closes the periods of hidden metrics. Never caused by an answer.
@@ -512,6 +520,12 @@ export class Device {
     }
   }
 
+  /** Let no answer replace the "none" of an open period: telemetry is off, and nobody looks. */
+  endPeriods(): void {
+    for (const { slot } of Object.values(this._state.metrics)) if (slot) slot.open = false;
+    this._closePeriods();
+  }
+
   // Sending.
 
   /** Plan an attempt at a random moment, if none is. */
@@ -533,11 +547,25 @@ export class Device {
 
   /** Forget an upload and count its reports; keep on which day its metrics may have been counted. */
   protected _dropUpload(id: string, word: string, { rejected = 0 }: Partial<Outcome> = {}): number {
-    return dropUpload(this._state, this._now, id, word, rejected);
+    const upload = this._state.uploads.find((one) => one.id == id);
+    if (!upload) return 0;
+    this._state.uploads = this._state.uploads.filter((one) => one != upload);
+    // It may have come until now: also one that the aggregator calls a copy, for nobody knows when the first one came.
+    for (const { metric } of upload.armed ? upload.groups : []) {
+      const row = this._row(metric);
+      row.left = Math.max(this._days.ofAggregator[1], row.left ?? 0);
+    }
+    const refused = Math.min(rejected, upload.groups.length);
+    this._count(word, upload.groups.length - refused);
+    this._count("dropped", refused);
+    return upload.groups.length - refused;
   }
 
   protected _dropSlot(name: string, word: string): void {
-    dropSlot(this._state, name, word);
+    const row = this._row(name);
+    if (row.slot) this._count(word);
+    delete row.slot;
+    this._forgetUnused(name);
   }
 
   // The person's choices.
@@ -551,26 +579,51 @@ export class Device {
   agree(metric?: string): void {
     if (metric !== undefined) delete this._row(metric).refused;
     else {
-      if (this._state.consent === false) drop(this._state, this._now, "refused");
+      if (this._state.consent === false) this.drop("refused"); // a refusal that was kept by itself
       this._agreeTerms();
       this._state.consent = true;
     }
     this.begin(undefined);
   }
 
-  /** Keep that the person refuses, and drop what waits. */
+  /** Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows. */
   refuse(metric?: string): void {
-    refuse(this._state, this._now, metric);
+    if (metric !== undefined) this._row(metric).refused = true;
+    else this._state.consent = false;
+    this.drop("refused", metric);
   }
 
-  /** Erase what the device knows; keep what was spent; say nothing for 30 days. */
+  /**
+   * Drop what waits of a metric, or everything. An upload that holds the metric goes with all that is in it: it is
+   * frozen. A hidden metric's period stays over: opening it again would tell that it was not answered yet.
+   */
+  drop(word: string, metric?: string): void {
+    for (const name of metric === undefined ? Object.keys(this._state.metrics) : [metric]) this._dropSlot(name, word);
+    for (const { id, costs } of [...this._state.uploads]) {
+      if (metric === undefined || metric in costs) this._dropUpload(id, word);
+    }
+  }
+
+  /** Erase the secret, memos, cohort and what waits; keep what was spent; say nothing for 30 days. */
   forget(): void {
-    forget(this._state, this._now);
+    for (const row of Object.values(this._state.metrics)) {
+      // All that a memo reserved counts as spent once a report of it was built: the rest would tell how many it had.
+      if (row.classes.some(([, charged]) => charged)) row.spent = Math.max(row.spent, row.reserved);
+      row.classes = [];
+    }
+    this.drop("forgotten");
+    delete this._state.secret;
+    delete this._state.cohort;
+    this._days.beginSilence();
   }
 
   /** How many reports wait. */
   get waiting(): number {
-    return waitingOf(this._state);
+    const { metrics, uploads } = this._state;
+    return (
+      Object.values(metrics).filter(({ slot }) => slot).length +
+      uploads.reduce((sum, { groups }) => sum + groups.length, 0)
+    );
   }
 }
 

@@ -1,12 +1,12 @@
 /**
  * What other metrics need than flags and choices by generalised randomised response: domains and mechanisms, each a
- * module; and cells. A page loads this where its registry asks for it.
+ * module; cells, and the public column. A page loads this where its registry asks for it.
  */
 
 import type { Coins } from "./coins.ts";
 import { values } from "./domains/values.ts";
 import { grr } from "./mechanisms/grr.ts";
-import type { CompiledMetric, Domain, Part } from "./registry.ts";
+import type { CompiledMetric, CompiledRegistry, Domain, Part } from "./registry.ts";
 import type { Loaded, Mechanism, ValueOf } from "./report.ts";
 
 const KINDS = ["flag", "choice", "choices", "text", "number", "words", "table"];
@@ -41,15 +41,15 @@ const MECHANISMS: Modules = {
 export async function fetchParts({ plan, memo_key }: CompiledMetric): Promise<Loaded> {
   if (!KINDS.includes(plan.kind)) throw new Error(`${plan.metric}: unknown kind ${plan.kind}`);
   const asked = [plan.domain, ...((plan.domain["domains"] as readonly Domain[] | undefined) ?? [])];
-  const [domains, mechanisms, memo] = await Promise.all([
+  const [domains, mechanisms] = await Promise.all([
     entries<ValueOf>(DOMAINS, asked.map((one) => one.domain)),
     entries<Mechanism>(MECHANISMS, plan.cells.parts.map((part) => part.mechanism)),
-    memo_key ? import("./memo.ts") : undefined,
+    memo_key && import("./memo.ts"),
   ]);
   // A list without a value beyond ASCII has none in a form that needs the table of Unicode 14.
   const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || "characters_max" in plan.domain;
   const normal = wide ? (await texts()).normal : (text: string) => text.normalize();
-  return { domains, mechanisms, normal, drawCell, partOf, memo };
+  return { domains, mechanisms, normal, drawCell, partOf };
 }
 
 async function entries<T>(modules: Modules, names: readonly string[]): Promise<Record<string, T>> {
@@ -89,4 +89,18 @@ export function drawCell(
 export function partOf({ plan }: CompiledMetric, cell: number): Part {
   let place = cell % plan.cells.parts.reduce((sum, part) => sum + part.cells, 0);
   return plan.cells.parts.find((part) => (place -= part.cells) < 0)!;
+}
+
+/** Return the place of the device's public value; throw for one that the registry does not have. */
+export function placeOf(
+  value: Readonly<Record<string, string>> | undefined,
+  { public: column }: CompiledRegistry,
+): number {
+  if (!column) {
+    if (value) throw new TypeError("the registry has no public column: leave public out");
+    return 0;
+  }
+  const place = column.values.indexOf(`${value?.[column.name]}`.normalize());
+  if (place < 0) throw new TypeError(`public must have ${column.name}: one of ${column.values.join(", ")}`);
+  return place;
 }

@@ -10,7 +10,6 @@
 import type { Coins } from "./coins.ts";
 import { values } from "./domains/values.ts";
 import type * as Kinds from "./kinds.ts";
-import type * as Memo from "./memo.ts";
 import { grr } from "./mechanisms/grr.ts";
 import type { Alphabet, CompiledMetric, Domain, Part } from "./registry.ts";
 
@@ -88,30 +87,25 @@ export interface Loaded {
   /** What draws and tells cells; not there in the plainest plans, which have one. */
   readonly drawCell?: typeof Kinds.drawCell;
   readonly partOf?: typeof Kinds.partOf;
-  /** What makes reports of a memoized metric. */
-  readonly memo?: typeof Memo | undefined;
 }
 
 const loaded = new WeakMap<CompiledMetric, Promise<Loaded>>();
-const failed = new WeakSet<CompiledMetric>();
 const PLAIN: Loaded = {
   domains: { values },
   mechanisms: { grr },
   normal: (text) => text.normalize(),
 };
 
-/** Fetch all that reports of a metric need, anew where that failed. Throw for a kind or mechanism that is not known. */
+/** Fetch all that reports of a metric need. Throw for a kind, domain or mechanism that is not known. */
 export async function load(metric: CompiledMetric): Promise<void> {
-  if (failed.delete(metric)) loaded.delete(metric);
   await partsOf(metric);
 }
 
-/** Return what reports of a metric need. An answer fetches nothing that `load` could not: it may be a hidden one. */
-export function partsOf(metric: CompiledMetric): Promise<Loaded> {
+function partsOf(metric: CompiledMetric): Promise<Loaded> {
   let parts = loaded.get(metric);
   if (!parts) {
     loaded.set(metric, (parts = fetchParts(metric)));
-    parts.catch(() => failed.add(metric));
+    parts.catch(() => loaded.delete(metric)); // a module that could not be fetched is tried again
   }
   return parts;
 }

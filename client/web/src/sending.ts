@@ -10,10 +10,9 @@
 import type { Armed, Look, Outcome, Upload } from "./device.ts";
 import { DAY_MS } from "./days.ts";
 import { nameOf, TAKEN_BACK, timeout } from "./telemetry.ts";
-import { bodyOf, Uploads } from "./uploads.ts";
-import { addressOf, type Route } from "./whole.ts";
+import { addressOf, bodyOf, type Route, Uploads } from "./uploads.ts";
 
-export { bodyOf, Uploads };
+export { addressOf, bodyOf, Uploads };
 
 /** Answers that came within so long a time are armed together. */
 const ARM_AFTER_MS = 1_000;
@@ -62,7 +61,6 @@ export class Sender {
   #arming: ReturnType<typeof setTimeout> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #turn: Promise<unknown> = Promise.resolve();
-  #started: Promise<void> = Promise.resolve();
   /** @internal */
   _on = false;
   /** @internal */
@@ -80,12 +78,8 @@ export class Sender {
   // Which page sends.
 
   /** Begin: send if no other page does, else as soon as that one ends. */
-  start(): Promise<void> {
-    if (!this._on) this.#started = this.#begin();
-    return this.#started;
-  }
-
-  async #begin(): Promise<void> {
+  async start(): Promise<void> {
+    if (this._on) return;
     this._on = true;
     const { shared } = this.#it;
     if (shared === undefined) this._leads = true;

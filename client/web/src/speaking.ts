@@ -5,11 +5,12 @@ import type * as Consent from "./consent.ts";
 import type { Draw } from "./days.ts";
 import { Device, type Ground, type Look, type Made, type State } from "./device.ts";
 import { type CompiledMetric, isHidden } from "./registry.ts";
-import { cellOf, load, makeReport, NOTHING, partsOf } from "./report.ts";
+import { cellOf, load, makeReport, NOTHING } from "./report.ts";
 import type { Sender } from "./sending.ts";
-import { Gone, isGone } from "./storage.ts";
-import { late, messageOf, type Telemetry } from "./telemetry.ts";
+import { Gone } from "./storage.ts";
+import { messageOf, type Telemetry } from "./telemetry.ts";
 import type { Uploads } from "./uploads.ts";
+import { isWhole } from "./whole.ts";
 
 /** Return randomness of the system's for what a device draws beside its reports. */
 export function systemDraw(): Draw {
@@ -27,17 +28,47 @@ export class Speaking {
   /** What compares terms, once that is needed. */
   consent: typeof Consent | undefined;
   sender: Sender | undefined;
-  #making: Promise<Sender> | undefined;
-  /** Until what waits at the start is armed, and hidden periods are open. */
-  waking: Promise<unknown> | undefined;
+  /** The place of the device's value in the public column. */
+  #place = 0;
 
   constructor(telemetry: Telemetry) {
     this.#telemetry = telemetry;
     this.#draw = telemetry._settings.draw ?? systemDraw();
   }
 
-  /** Begin to take answers, unless the person refuses meanwhile: `refusals` is how often they had before. */
-  async begin(refusals: number): Promise<void> {
+  /** Tell whether the app's registry and its public value can work; turn telemetry off if not. */
+  async works(): Promise<boolean> {
+    const { registry, checks, public: value } = this.#telemetry._settings;
+    if (checks && !(await isWhole(checks).catch(() => false)))
+      await this.#turnOff("registry was damaged or changed by hand: compile metrics.toml again");
+    if (value || registry.public) {
+      const { placeOf } = await import("./kinds.ts");
+      await this.orOff(() => (this.#place = placeOf(value, registry)));
+    }
+    return !this.#telemetry._settings.silent;
+  }
+
+  /** Say no more. No look comes, so that nothing else would hide which periods were answered. */
+  async #turnOff(why: string): Promise<void> {
+    const { _settings: settings } = this.#telemetry;
+    if (settings.silent) return;
+    settings.silent = why;
+    settings.warn(`telemetry is off: ${why}`);
+    this.#telemetry._silence();
+    await this.step((device) => device.endPeriods()).catch(() => {});
+  }
+
+  /** Return a value; turn telemetry off where there is none: what the app has set cannot work. */
+  async orOff<T>(value: () => T): Promise<T | undefined> {
+    try {
+      return value();
+    } catch (error) {
+      return void (await this.#turnOff(messageOf(error)));
+    }
+  }
+
+  /** Begin to take answers. */
+  async begin(): Promise<void> {
     const telemetry = this.#telemetry;
     const { registry, consent, persist, warn } = telemetry._settings;
     await this.step(
@@ -48,11 +79,11 @@ export class Speaking {
       true,
       true,
     );
-    if (await this.asks()) this.consent = await late(import("./consent.ts"));
+    if (await this.asks()) this.consent = await import("./consent.ts");
     // Before any answer: nothing that is fetched depends on one.
     for (const parts of await Promise.allSettled(registry.metrics.map(load)))
       if (parts.status == "rejected") warn(`a metric cannot be recorded: ${messageOf(parts.reason)}`);
-    telemetry._speaks = !telemetry._closed && !telemetry._refused && telemetry._refusals[""] == refusals;
+    telemetry._speaks = !telemetry._closed && !telemetry._refused;
     if (!telemetry._speaks) return;
     await this.wake();
     if (persist) globalThis.navigator?.storage?.persist?.().catch(() => {});
@@ -63,78 +94,44 @@ export class Speaking {
     return (await this.peek((device) => device.asksOther)) ?? true;
   }
 
-  /** Look. If something waits, or a hidden period is to be closed, begin to send: no answer waits for that. */
+  /** Look. If something waits, or a hidden period is to be closed, begin to send. */
   async wake(): Promise<void> {
     const waits = await this.peek((device) => device.waiting);
-    const isLoaded = this.rules != Device;
-    if (!isLoaded) await this.#looks();
     if (waits || this.#telemetry._settings.registry.metrics.some(isHidden)) {
-      const waking = this.sends()
-        .then((sender) => sender.armNow())
-        .catch(() => {}) // where that cannot be loaded, the next visit sends what waits
-        .then(() => this.#looks())
-        .catch(() => {})
-        .then(() => {
-          if (this.waking == waking) this.waking = undefined;
-        });
-      this.waking = waking;
-      if (isLoaded) await waking;
-    } else if (isLoaded) await this.#looks();
-  }
-
-  async #looks(): Promise<void> {
+      // Where that cannot be loaded, the next visit sends what waits.
+      await this.sends().then(
+        (sender) => sender?.armNow(),
+        () => {},
+      );
+    }
     if (this.#telemetry._speaks) await this.look();
   }
 
   /** Load what sends, and begin with it: this page, if no other one of the app does. */
-  async sends(): Promise<Sender> {
+  async sends(): Promise<Sender | undefined> {
     const telemetry = this.#telemetry;
-    this.#making ??= this.#makeSender().catch((error: unknown) => {
-      this.#making = undefined;
-      throw error;
-    });
-    const sender = await this.#making;
-    if (telemetry._speaks && !telemetry._away && !telemetry._closing) await sender.start();
-    return sender;
-  }
-
-  async #makeSender(): Promise<Sender> {
-    const { Sender, Uploads } = await late(import("./sending.ts"));
+    const { Sender, Uploads } = await import("./sending.ts");
     if (this.rules == Device) this.rules = Uploads;
     const host = { look: () => this.look(), step: this.step.bind(this) };
-    return (this.sender = new Sender(this.#telemetry._settings, host));
+    this.sender ??= await this.orOff(() => new Sender(telemetry._settings, host));
+    if (telemetry._speaks && !telemetry._away && !telemetry._closing) await this.sender?.start();
+    return this.sender;
   }
 
-  /**
-   * Return what makes room for an answer that was not taken, if it is on its way: what is in the slot may leave first.
-   * An answer to a hidden metric waits for what is loaded without it, and causes nothing.
-   */
-  makesRoom(metric: CompiledMetric, silent: string): Promise<unknown> | undefined {
-    if (isHidden(metric)) return silent == "waiting" || silent == "unopened" ? this.waking : undefined;
-    return silent == "waiting" && this.rules == Device ? this.sends().catch(() => {}) : undefined;
-  }
-
-  /**
-   * Send what an answer has made at its moment. What cannot be loaded is asked for again at the next answer, where the
-   * browser does not remember the failure for as long as the page lasts, as Firefox does; else the next visit sends.
-   */
+  /** Send what an answer has made at its moment. Where that cannot be loaded, the next answer or visit tries again. */
   sendsSoon(): void {
     this.sends().then(
-      (sender) => sender.soon(),
+      (sender) => sender?.soon(),
       () => {},
     );
   }
 
   /** Take a step of the device in one transaction. */
-  async step<T, D extends Device = Uploads>(
-    step: (device: D, state: State) => T,
-    strict = false,
-    create = false,
-  ): Promise<T> {
+  async step<T, D extends Device = Uploads>(step: (device: D) => T, strict = false, create = false): Promise<T> {
     const { storage } = this.#telemetry._settings;
-    const taken = storage.change((state) => step(this.#device(state) as D, state), { strict, create });
+    const taken = storage.change((state) => step(this.#device(state) as D), { strict, create });
     return taken.catch((error: unknown) => {
-      if (isGone(error)) this.#telemetry._silence(); // the person has cleared it: a new device asks anew
+      if (error instanceof Gone) this.#telemetry._silence(); // the person has cleared it: a new device asks anew
       throw error;
     });
   }
@@ -156,7 +153,11 @@ export class Speaking {
 
   /** Take an answer; return "", or why it is not taken. */
   async take(metric: CompiledMetric, answer: unknown): Promise<string> {
-    const ground = await this.peek((device) => device.ground(metric));
+    let ground = await this.peek((device) => device.ground(metric));
+    if (ground == "waiting" && !isHidden(metric)) {
+      await this.sends(); // what is in the slot may leave first
+      ground = await this.peek((device) => device.ground(metric));
+    }
     if (!ground) throw new Gone();
     if (typeof ground == "string") return ground;
     const made = await this.#make(metric, answer, ground);
@@ -166,10 +167,9 @@ export class Speaking {
   /** Make a report, outside of any transaction: one of the storage's ends where something else is waited for. */
   async #make(metric: CompiledMetric, answer: unknown, { secret, cohort, cell: given }: Ground): Promise<Made> {
     const coins = this.#coins;
-    const cell = given ?? (await cellOf(metric, cohort, this.#telemetry._place, coins));
-    const { memo: memos } = await partsOf(metric);
-    if (!memos) return { secret, cell, report: await makeReport(metric, cell, answer, coins) };
-    const { classOf, memoOf, reportOfClass } = memos;
+    const cell = given ?? (await cellOf(metric, cohort, this.#place, coins));
+    if (!metric.memo_key) return { secret, cell, report: await makeReport(metric, cell, answer, coins) };
+    const { classOf, memoOf, reportOfClass } = await import("./memo.ts");
     const memo = memoOf(secret);
     const wanted = await classOf(metric, cell, answer, memo);
     const answered = (await this.peek((device) => device.classFor(metric, wanted))) ?? wanted;

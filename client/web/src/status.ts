@@ -2,7 +2,7 @@
 
 import type { Decision, Silence, State } from "./device.ts";
 import type { CompiledMetric, CompiledRegistry } from "./registry.ts";
-import { bodyOf, type Sender, Uploads, WAITS } from "./sending.ts";
+import { addressOf, bodyOf, type Sender, Uploads, WAITS } from "./sending.ts";
 import type { Speaking } from "./speaking.ts";
 import { nameOf, type Preview, type Telemetry, timeout } from "./telemetry.ts";
 
@@ -117,7 +117,7 @@ export async function status(telemetry: Telemetry): Promise<Status> {
   const { registry, storage, development } = telemetry._settings;
   const speaking = await telemetry._load();
   speaking.rules = Shown;
-  await awake(telemetry, speaking).catch((error: unknown) => telemetry._fail(error));
+  await telemetry._then(() => telemetry._catchUp().catch((error: unknown) => telemetry._fail(error)));
   const { silent: off } = telemetry._settings;
   const silent = await whySilent(telemetry, speaking).catch((error: unknown) => {
     telemetry._fail(error);
@@ -132,18 +132,10 @@ export async function status(telemetry: Telemetry): Promise<Status> {
   return seen ?? statusOf(registry, told);
 }
 
-/** Wait for what was recorded, and for what the page does at its start: what sends is loaded by now. */
-async function awake(telemetry: Telemetry, speaking: Speaking): Promise<void> {
-  await telemetry._settled();
-  let fault: unknown;
-  await telemetry._then(() => telemetry._catchUp().catch((error: unknown) => (fault = error)));
-  await speaking.waking;
-  if (fault) throw fault;
-}
-
 /** Return why nothing is recorded or sent at all; "" while something is. */
 async function whySilent(telemetry: Telemetry, speaking: Speaking): Promise<string> {
   const { _settings: settings } = telemetry;
+  if (!settings.silent) await speaking.orOff(() => addressOf(settings.route));
   if (settings.silent) return FORBIDS[settings.silent] ?? settings.silent;
   if (telemetry._closed) return "closed";
   if (telemetry._fault) return telemetry._fault;
@@ -158,16 +150,14 @@ export async function flush(telemetry: Telemetry, seconds: number): Promise<Flus
   const within = Math.min(Math.max(Number(seconds) || 0, 0), 3_600) * 1_000;
   const speaking = await telemetry._load();
   speaking.rules = Shown;
-  const asked = awake(telemetry, speaking)
-    .catch((error: unknown) => telemetry._fail(error))
-    .then(() => whySilent(telemetry, speaking));
+  const asked = telemetry._then(() => telemetry._catchUp()).then(() => whySilent(telemetry, speaking));
   const late = new Promise<undefined>((resolve) => timeout(() => resolve(undefined), within + 250));
   const silent = await Promise.race([asked, late]);
   if (silent !== "") return { sent: 0, waiting: 0, detail: silent ?? NO_ANSWER_YET };
   const failed = (error: unknown): FlushResult => ({ sent: 0, waiting: 0, detail: `failed (${nameOf(error)})` });
   const flushed = await speaking
     .sends()
-    .then((sender) => sendNow(sender, telemetry, speaking, within))
+    .then((sender) => sendNow(sender!, telemetry, speaking, within))
     .catch(failed);
   if (flushed.sent || flushed.waiting || flushed.detail) return flushed;
   const seen = await status(telemetry);
@@ -224,7 +214,7 @@ async function sendAll(
 
 /** Return `Telemetry.preview()`. */
 export async function preview(telemetry: Telemetry): Promise<Preview> {
-  await telemetry._settled();
+  await telemetry._queue;
   const speaking = await telemetry._load();
   speaking.rules = Shown;
   const { simple, key } = telemetry._settings.route;

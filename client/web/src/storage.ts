@@ -33,14 +33,7 @@ export interface Writing {
 }
 
 /** There is no state: nothing was kept yet, or the person has cleared it. */
-export class Gone extends Error {
-  override name = "Gone";
-}
-
-/** Tell that there was no state, by the name: a page that loads index.js under two addresses has two such classes. */
-export function isGone(error: unknown): boolean {
-  return (error as Error | undefined)?.name == "Gone";
-}
+export class Gone extends Error {}
 
 /** A state that this version cannot use, and leaves as it is. */
 export class StateUnusable extends Error {}
@@ -85,15 +78,18 @@ export class BrowserStorage implements Storage {
   }
 
   async peek<T>(read: (state: State) => T): Promise<T | undefined> {
-    return this.#run(false, "readonly", (state, kept) => (kept ? read(state) : undefined));
+    const database = await this.#open(false);
+    return database && this.#run(database, "readonly", (state, kept) => (kept ? read(state) : undefined));
   }
 
   async change<T>(change: (state: State) => T, { strict, create }: Writing = {}): Promise<T> {
+    const database = await this.#open(create ?? false);
+    if (!database) throw new Gone();
     const guarded = (state: State, kept: boolean) => {
       if (!kept && !create) throw new Gone();
       return change(state);
     };
-    return this.#run(create ?? false, "readwrite", guarded, strict);
+    return this.#run(database, "readwrite", guarded, strict);
   }
 
   close(): void {
@@ -140,25 +136,14 @@ export class BrowserStorage implements Storage {
     });
   }
 
-  async #run<T>(
-    create: boolean,
+  #run<T>(
+    database: IDBDatabase,
     mode: IDBTransactionMode,
     change: (state: State, kept: boolean) => T,
     strict = false,
-    tries = 3,
   ): Promise<T> {
-    const database = await this.#open(create);
-    if (!database) return change(emptyState(), false);
-    let transaction: IDBTransaction;
-    try {
-      transaction = database.transaction(STORE, mode, { durability: strict ? "strict" : "default" });
-    } catch (error) {
-      // Another call has let go of the connection: a refusal waits for none.
-      if ((await this.#database?.catch(() => undefined)) == database) this.#database = undefined;
-      if (tries > 1) return this.#run(create, mode, change, strict, tries - 1);
-      throw error;
-    }
     return new Promise<T>((resolve, reject) => {
+      const transaction = database.transaction(STORE, mode, { durability: strict ? "strict" : "default" });
       const store = transaction.objectStore(STORE);
       const request = store.get(KEY);
       let [result, fault]: [T | undefined, unknown] = [undefined, undefined];

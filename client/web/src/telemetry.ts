@@ -2,13 +2,12 @@
 
 import type { Draw } from "./days.ts";
 import type { Look, State } from "./device.ts";
-import { drop, endPeriods, forget, refuse, waitingOf } from "./kept.ts";
 import { type CompiledMetric, type CompiledRegistry, isHidden, type TermsSentence } from "./registry.ts";
 import type { Speaking } from "./speaking.ts";
 import type * as Looking from "./status.ts";
 import type { FlushResult, Status } from "./status.ts";
-import { isGone, type Storage } from "./storage.ts";
-import { addressOf, isWhole, placeOf, type Route } from "./whole.ts";
+import { Gone, type Storage } from "./storage.ts";
+import type { Route, Uploads } from "./uploads.ts";
 
 /** Answers that wait for the storage; more are lost. */
 const QUEUE_MAX = 1_000;
@@ -88,18 +87,8 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   _closing = false;
   /** @internal */
   _closed = false;
-  /** @internal A refusal that the storage did not take, or not yet: it holds in this page. */
+  /** @internal A refusal that the storage did not take: it holds in this page. */
   _refused = false;
-  /** @internal How often the person has refused in this page: all, or the metric of a name. The last choice counts. */
-  readonly _refusals: Record<string, number> = { "": 0 };
-  /** What the person takes back, until it is kept. */
-  #taking: Promise<unknown> = Promise.resolve();
-  /** Answers that wait for what sends: no other answer waits for them. */
-  #late: Promise<unknown> = Promise.resolve();
-  /** @internal The place of the device's value in the public column. */
-  _place = 0;
-  /** Whether what the app has set was looked at. */
-  #checked = false;
   /** @internal */
   _fault = "";
   #caughtUp = -Infinity;
@@ -119,49 +108,20 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   async #begin(): Promise<void> {
     const { settings } = { settings: this._settings };
-    await this._catchUp().catch((error: unknown) => this._fail(error));
-    if (this._speaks) return;
-    const tidy = (state: State) => {
-      if (state.app !== undefined && state.app != settings.registry.app) return;
+    const waits = ({ uploads, metrics }: State) =>
+      uploads.length > 0 || Object.values(metrics).some(({ slot }) => slot);
+    if (settings.silent) {
       // No look comes: until the next start nothing else would hide which periods were answered.
-      if (settings.silent) endPeriods(state);
-      else if ((state.consent ?? settings.consent) === false) drop(state, settings.now(), "refused");
-    };
-    await settings.storage.change(tidy, { strict: true }).catch(() => {}); // nothing is kept
+      const kept = await settings.storage.peek(waits).catch(() => false);
+      if (kept) await this.#step((device) => device.endPeriods()).catch(() => {});
+      return;
+    }
+    await this._catchUp();
+    if (this._speaks) return;
+    const isRefused = (state: State) => (state.consent ?? settings.consent) === false;
+    if (await settings.storage.peek((state) => isRefused(state) && waits(state)))
+      await this.#step((device) => device.drop("refused"), true).catch(() => {});
     settings.storage.close();
-  }
-
-  /** Tell whether what the app has set can work; turn telemetry off if not. Reject where that cannot be told yet. */
-  async #works(): Promise<boolean> {
-    const { settings } = { settings: this._settings };
-    if (!this.#checked && !settings.silent) {
-      const why = await this.#whyOff();
-      this.#checked = true;
-      if (why && !settings.silent) {
-        settings.silent = why;
-        settings.warn(`telemetry is off: ${why}`);
-        this._silence();
-      }
-    }
-    return !settings.silent;
-  }
-
-  async #whyOff(): Promise<string> {
-    const { registry, checks, public: value, route } = this._settings;
-    const whole =
-      !checks ||
-      (await isWhole(checks).catch((error: unknown) => {
-        if (isUnloaded(error)) throw error; // the network's fault is not the registry's
-        return false;
-      }));
-    if (!whole) return "registry was damaged or changed by hand: compile metrics.toml again";
-    try {
-      this._place = placeOf(value, registry);
-      addressOf(route);
-      return "";
-    } catch (error) {
-      return messageOf(error);
-    }
   }
 
   /** @internal Speak, if the person has agreed: in this page, in another one or, where they never chose, to the app. */
@@ -169,25 +129,28 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     const { settings, now } = { settings: this._settings, now: performance.now() };
     if (this._speaks || this._closed || this._refused || settings.silent || now < this.#caughtUp + every) return;
     this.#caughtUp = now;
-    const refusals = this._refusals[""]!;
-    if (!(await this.#works())) return;
     const kept = await settings.storage.peek(({ app, consent }) => ({ app, consent }));
     const { app } = settings.registry;
     if (kept?.app !== undefined && kept.app != app) throw new Error(`the storage belongs to the app ${kept.app}`);
     this._fault = "";
     if ((kept?.consent ?? settings.consent) !== true) return;
-    await (await this._load()).begin(refusals);
+    const speaking = await this._load();
+    if (await speaking.works()) await speaking.begin();
   }
 
   /** @internal Load the rules of a device: of when something is said, and what it costs. */
   _load(): Promise<Speaking> {
-    return (this.#loading ??= late(import("./speaking.ts")).then(
+    return (this.#loading ??= import("./speaking.ts").then(
       ({ Speaking }) => (this.#speaking = new Speaking(this as Telemetry)),
       (error) => {
-        this.#loading = undefined; // it is asked for again, which Firefox refuses for as long as the page lasts
+        this.#loading = undefined; // it is tried again
         throw error;
       },
     ));
+  }
+
+  async #step<T>(step: (device: Uploads) => T, strict = false, create = false): Promise<T> {
+    return (await this._load()).step(step, strict, create);
   }
 
   /** @internal Say no more: the person has not agreed, or no longer. */
@@ -198,7 +161,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
 
   /** @internal */
   _fail(error: unknown): void {
-    this._fault = isUnloaded(error) ? messageOf(error) : `what this page keeps cannot be used now: ${messageOf(error)}`;
+    this._fault = `what this page keeps cannot be used now: ${messageOf(error)}`;
   }
 
   #listen(): void {
@@ -228,8 +191,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
     this._closing = true;
     for (const [target, type, listener] of this.#listeners) target.removeEventListener(type, listener);
     this.#speaking?.sender?.stop();
-    await this._settled();
-    await this.#taking;
+    await this._queue;
     this._closed = true;
     this._silence();
     this._settings.storage.close();
@@ -238,16 +200,15 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   /** @internal Do one thing after the other: answers are kept in the order in which they come. */
   _then<T>(action: () => Promise<T>): Promise<T | undefined> {
     const turn = this._queue.then(action).catch((error: unknown): undefined => {
-      if (!isGone(error)) this.#note("failed");
+      if (!(error instanceof Gone)) this.#note("failed");
     });
     this._queue = turn;
     return turn;
   }
 
-  /** @internal Resolve when all answers that were recorded so far are kept, or why not is known. */
-  async _settled(): Promise<void> {
+  /** Resolve when all answers that were recorded so far are kept, or why not is known. */
+  protected async settled(): Promise<void> {
     await this._queue;
-    await this.#late;
   }
 
   /** Open and close the periods of hidden metrics, and say what waits. */
@@ -287,18 +248,11 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   /** Record an answer. Of a hidden metric nothing is counted, and telemetry does not begin because of it. */
-  async #record(metric: CompiledMetric, answer: unknown, again = false): Promise<void> {
+  async #record(metric: CompiledMetric, answer: unknown): Promise<void> {
     const hidden = isHidden(metric);
     const silent = await this.#take(metric, answer).catch((error: unknown): string =>
-      isGone(error) ? "not-agreed" : "failed",
+      error instanceof Gone ? "not-agreed" : "failed",
     );
-    const room = again ? undefined : this.#speaking?.makesRoom(metric, silent);
-    if (room) {
-      this.#queued++;
-      const recorded = room.then(() => this._then(() => this.#record(metric, answer, true)));
-      this.#late = Promise.all([this.#late, recorded.finally(() => this.#queued--)]);
-      return;
-    }
     this._settings.note?.(metric.plan.metric, answer, silent);
     if (hidden) return;
     if (silent) this.#note(silent);
@@ -318,7 +272,7 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
    * For tests, trials and short programs. An app need not call it.
    */
   flush(seconds = 10): Promise<FlushResult> {
-    const without = (why: string, waiting: number) => ({ sent: 0, waiting, detail: why });
+    const without = (why: string) => ({ sent: 0, waiting: 0, detail: why });
     return this.#looking((looking) => looking.flush(this as Telemetry, seconds), without);
   }
 
@@ -326,9 +280,9 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   status(): Promise<Status> {
     const { silent, development } = this._settings;
     const off = { silent: "off", until: undefined } as const;
-    const without = (why: string, waiting: number): Status => ({
+    const without = (why: string): Status => ({
       silent: silent || why,
-      waiting,
+      waiting: 0,
       spent: {},
       counts: { ...this._noted },
       asks: {},
@@ -364,16 +318,13 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
   }
 
   /** Look by what is loaded for that; where it cannot be loaded, return what is known `without`. */
-  #looking<T>(look: (looking: typeof Looking) => Promise<T>, without: (why: string, waiting: number) => T): Promise<T> {
+  #looking<T>(look: (looking: typeof Looking) => Promise<T>, without: (why: string) => T): Promise<T> {
     return Promise.all([import("./status.ts"), import("./consent.ts"), this._load()]).then(
       ([looking, consent, speaking]) => {
         speaking.consent = consent;
         return look(looking);
       },
-      async (error) => {
-        const waiting = await this._settings.storage.peek(waitingOf).catch(() => 0);
-        return without(unloaded(error).message, waiting ?? 0);
-      },
+      (error) => without(`modules of dither-web cannot be loaded here: ${messageOf(error)}`),
     );
   }
 
@@ -399,105 +350,64 @@ export class Telemetry<M extends Answers = Record<string, unknown>> {
       settings.warn("setConsent takes true or false, and a metric's name or none");
       return false;
     }
-    const kept = await (given ? this.#agree(metric) : this.#refuse(metric));
+    if (!given) {
+      this.#takeBack();
+      if (metric === undefined) {
+        this._refused = true;
+        this._silence();
+      }
+    }
+    const kept = await this._then(() => (given ? this.#agree(metric) : this.#refuse(metric)));
     if (!this._speaks) settings.storage.close();
-    return kept;
+    return kept ?? false;
   }
 
   async #agree(metric: string | undefined): Promise<boolean> {
-    const { storage } = this._settings;
-    const name = metric ?? "";
-    const refusals = this._refusals[name] ?? 0;
-    const before = await this.#taking.then(() => storage.peek(({ consent }) => consent)).catch(() => undefined);
-    const agreed = await this._then(async () => {
-      // The terms are the registry's also where a part that checks more of it cannot be loaded.
-      let fault: unknown;
-      if (!(await this.#works().catch((error: unknown) => ((fault = error), true)))) return false;
-      const speaking = await this._load();
-      const isLast = await speaking.step(
-        (device, { consent }) => {
-          const elsewhere = metric === undefined && consent === false && before !== false;
-          if (elsewhere || refusals != (this._refusals[name] ?? 0)) return false;
-          device.agree(metric);
-          return true;
-        },
-        true,
-        true,
-      );
-      if (!isLast || metric !== undefined) return isLast;
-      if (refusals != this._refusals[""]) return false;
-      this._refused = false;
-      this._fault = "";
-      if (fault) this._fail(fault);
-      else if (!this._closed) await speaking.begin(refusals).catch((error: unknown) => this._fail(error));
-      return refusals == this._refusals[""];
-    });
-    return agreed ?? false;
+    if (this._settings.silent) return false;
+    const speaking = await this._load();
+    if (!(await speaking.works())) return false;
+    await speaking.step((device) => device.agree(metric), true, true);
+    if (metric !== undefined) return true;
+    this._refused = false;
+    this._fault = "";
+    if (!this._closed) await speaking.begin();
+    return true;
   }
 
-  /** Keep that the person refuses: at once, and before anything that waits for code or for the storage. */
+  /** Keep that the person refuses: by itself first, so that it holds even where nothing more can be loaded. */
   async #refuse(metric: string | undefined): Promise<boolean> {
-    const name = metric ?? "";
-    this._refusals[name] = (this._refusals[name] ?? 0) + 1;
+    let known = true;
     if (metric === undefined) {
-      this._refused = true;
-      this._silence();
+      const refuse = (state: State) => {
+        state.consent = false;
+        return Object.keys(state.metrics).length > 0;
+      };
+      known = await this._settings.storage.change(refuse, { strict: true, create: true });
+      this._refused = false;
     }
-    const kept = await this.#takeBack((state) => refuse(state, this._settings.now(), metric), true);
-    if (!kept) return false;
-    if (metric === undefined) this._refused = false;
     this._fault = "";
+    if (known) {
+      await this.#step((device) => device.refuse(metric), true, true).catch((error: unknown) => {
+        if (metric !== undefined) throw error; // else it is kept, and the next visit drops what waits
+      });
+    }
     return true;
   }
 
   /** Erase what this device knows of the person's answers, keep what was spent, and be silent for 30 days. */
   async forget(): Promise<void> {
-    await this.#takeBack((state) => forget(state, this._settings.now()));
+    this.#takeBack();
+    await this._then(() => this.#step((device) => device.forget(), true));
   }
 
-  /** Take back of what is kept, at once. Let nothing leave that was armed, here or by another page. */
-  #takeBack(take: (state: State) => void, create = false): Promise<boolean> {
-    this.#disarm();
-    const taken = this._settings.storage.change(take, { strict: true, create }).then(
-      () => {
-        this.#disarm(); // of what was being armed meanwhile
-        return true;
-      },
-      (error: unknown) => {
-        if (!isGone(error)) this.#note("failed");
-        return false;
-      },
-    );
-    this.#taking = Promise.all([this.#taking, taken]);
-    return taken;
-  }
-
-  #disarm(): void {
+  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
+  #takeBack(): void {
     const { shared } = this._settings;
     if (this.#speaking?.sender?.takeBack() || shared === undefined) return;
     const channel = new BroadcastChannel(shared);
     channel.postMessage(TAKEN_BACK);
     channel.close();
   }
-}
-
-const UNLOADED = "Unloaded";
-
-/** Return what is loaded later; where it cannot be, reject by a name that tells so. */
-export function late<T>(part: Promise<T>): Promise<T> {
-  return part.catch((error: unknown) => {
-    throw unloaded(error);
-  });
-}
-
-function unloaded(error: unknown): Error {
-  if (isUnloaded(error)) return error as Error;
-  const told = new Error(`modules of dither-web cannot be loaded here: ${messageOf(error)}`);
-  return Object.assign(told, { name: UNLOADED });
-}
-
-function isUnloaded(error: unknown): boolean {
-  return nameOf(error) == UNLOADED;
 }
 
 /** Start a timer that keeps no program of Node's alive. */

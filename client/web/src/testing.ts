@@ -48,13 +48,13 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
 
   /** Return what the app recorded so far, in order. */
   async recorded(): Promise<Recorded[]> {
-    await this._settled();
+    await this.settled();
     return [...this.#recorded];
   }
 
   /** Move the clock by whole days: to a next period, or past `expires`. */
   async travel(days = 1): Promise<void> {
-    await this._settled();
+    await this.settled();
     this.#clock.now += days * DAY_MS;
     await this.look();
   }

@@ -281,3 +281,29 @@ export function bodyOf({ id, groups }: Upload, key?: string): string {
   while (size < needed) size *= 2;
   return body.padEnd(size);
 }
+
+/** The way to one aggregator. */
+export interface Route {
+  endpoint: string;
+  key: string;
+  development: boolean;
+  /** Whether the key goes in the body: a page asks no leave for such a request. Else it goes in a header. */
+  simple: boolean;
+  fetch: typeof fetch;
+}
+
+/** Return the address that uploads go to; throw for an endpoint, or a key, that cannot work. */
+export function addressOf({ endpoint, key, development }: Route): string {
+  let url: URL | undefined;
+  try {
+    url = new URL(endpoint);
+  } catch {}
+  const here = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url?.hostname ?? "");
+  const safe = url?.protocol == "https:" || (url?.protocol == "http:" && here);
+  if (!url || !safe || url.username || url.search || url.hash) {
+    throw new TypeError("endpoint must be like https://telemetry.example.org; http is for this machine alone");
+  }
+  if (development && !here) throw new TypeError("endpoint must be on this machine in development");
+  if (!/^[!#-[\]-~]{1,200}$/.test(key)) throw new TypeError("key must be the one that the aggregator printed");
+  return `${url.href.replace(/\/+$/, "")}/v1/reports`;
+}

@@ -8,7 +8,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DAY_MS } from "../src/days.ts";
 import type { Outcome } from "../src/device.ts";
-import { endPeriods } from "../src/kept.ts";
 import { bodyOf } from "../src/uploads.ts";
 import { Bench, DAY, isoDay, KEY, NOON, registryOf } from "./support.ts";
 
@@ -212,7 +211,7 @@ test("a look in a false future drops the none of a period that is yet to begin",
 test("where nobody looks, no answer replaces a none, and it leaves as late as it would", () => {
   const bench = new Bench(registryOf([HIDDEN]));
   bench.look();
-  endPeriods(bench.state);
+  bench.do((device) => device.endPeriods());
   assert.equal(bench.record("ill"), "answered");
   assert.equal(bench.state.metrics.ill!.slot!.leaves, DAY + 1);
 });
