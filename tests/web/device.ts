@@ -10,9 +10,18 @@ import { readSync, writeSync } from "node:fs";
 import type { CompiledMetric } from "../../client/web/src/registry.ts";
 import { bitsOf, Coins, systemCoins } from "../../client/web/src/coins.ts";
 import { folded, isSeen, normal, trimmed } from "../../client/web/src/domains/texts.ts";
-import { classOf, repeat, reportOfClass } from "../../client/web/src/memo.ts";
-import { drawCell } from "../../client/web/src/kinds.ts";
-import { load, madeBy, makeReport, NOTHING, type Report, valueIn } from "../../client/web/src/report.ts";
+import {
+  classOf,
+  drawCell,
+  load,
+  madeBy,
+  makeReport,
+  NOTHING,
+  repeat,
+  reportOfClass,
+  type Report,
+  valueIn,
+} from "../../client/web/src/report.ts";
 import { keyedBlocks } from "../../client/web/src/sha256.ts";
 
 /** Coins that are asked for. */
@@ -64,11 +73,8 @@ const calls: Record<string, (request: any) => unknown> = {
   cell: ({ metric, cohort, place, system }) => drawCell(metrics[metric]!, cohort, place, coinsOf(system)) ?? null,
   value: async ({ metric, cell, answer, threshold }) =>
     (await valueIn(metrics[metric]!, cell, read(answer), asked, () => BigInt(threshold))) ?? null,
-  async report({ metric: number, cell, answer, secret, system }) {
-    const [metric, coins, memo] = [metrics[number]!, coinsOf(system), secretOf(secret)];
-    if (!metric.memo_key) return makeReport(metric, cell, read(answer), coins);
-    return reportOfClass(metric, cell, await classOf(metric, cell, read(answer), memo), coins, memo);
-  },
+  report: ({ metric, cell, answer, secret, system }) =>
+    makeReport(metrics[metric]!, cell, read(answer), coinsOf(system), secretOf(secret)),
   class: ({ metric, cell, answer, secret }) => classOf(metrics[metric]!, cell, read(answer), secretOf(secret)),
   "report of class": ({ metric, cell, class: of, secret }) =>
     reportOfClass(metrics[metric]!, cell, of, asked, secretOf(secret)),

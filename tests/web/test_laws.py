@@ -393,7 +393,7 @@ def test_each_report_has_fresh_noise_on_the_memo_of_its_secret(device: Device) -
     ids=["noise that is repeated", "a memo that is not", "a memo of everybody"],
 )
 def test_a_memo_that_is_none_is_seen(copies: Device, tmp_path: Path, old: str, new: str) -> None:
-    copies.become(planted(tmp_path, "memo.ts", old, new))
+    copies.become(planted(tmp_path, "report.ts", old, new))
     assert next(wrong_repeats(copies), "")
 
 
@@ -451,11 +451,11 @@ PLANTED = {
     "a coin of random()": ("coins.ts", "this.bits64() < threshold", "Math.random() * 2 ** 64 < Number(threshold)"),
     "a modulo": ("coins.ts", "if (drawn < bound) return drawn", "return drawn % bound"),
     "a bit too many": ("coins.ts", "(bound - 1n).toString", "bound.toString"),
-    "no weights": ("kinds.ts", "if (left < cells * weight)", "if (left < cells)"),
-    "another order of public values": ("kinds.ts", "publicIndex * each", "publicIndex"),
-    "the answer among the others": ("mechanisms/grr.ts", "other + Number(other >=", "other + Number(other >"),
-    "one other too few": ("mechanisms/grr.ts", "coins.below(d - 1)", "coins.below(d - 2)"),
-    "a coin turned round": ("mechanisms/grr.ts", "return truth ?", "return !truth ?"),
+    "no weights": ("report.ts", "if (left < cells * weight)", "if (left < cells)"),
+    "another order of public values": ("report.ts", "publicIndex * each", "publicIndex"),
+    "the answer among the others": ("mechanisms/symbols.ts", "other + Number(other >=", "other + Number(other >"),
+    "one other too few": ("mechanisms/symbols.ts", "other = below(coins, d - 1)", "other = below(coins, d - 2)"),
+    "a coin turned round": ("mechanisms/symbols.ts", "return truth ?", "return !truth ?"),
     "a window too narrow": ("mechanisms/symbols.ts", "const width = 2 * reach + 1", "const width = 2 * reach"),
     "the number's place where it has none": ("mechanisms/symbols.ts", "if (value === undefined) return anywhere;", ""),
     "a vector too few": ("mechanisms/symbols.ts", "1 + below(coins, others - 1)", "1 + below(coins, others - 2)"),
@@ -465,7 +465,7 @@ PLANTED = {
     "a float of a threshold": ("report.ts", "BigInt(text) : Number(text)", "BigInt(Number(text)) : Number(text)"),
     "a subset too light": ("mechanisms/sets.ts", "subset(d - 1, weight, coins)]", "subset(d - 1, weight - 1, coins)]"),
     "no dummies": ("mechanisms/sets.ts", "held.length < ticks; dummy++", "held.length < 1; dummy++"),
-    "a memo that is always kept": ("memo.ts", "return kept ? memo : other", "return memo"),
+    "a memo that is always kept": ("report.ts", "return kept ? memo : other", "return memo"),
     "flips of the memo swapped": (
         "mechanisms/sets.ts", "SCALE - threshold_flip, threshold_flip", "threshold_flip, SCALE - threshold_flip",
     ),

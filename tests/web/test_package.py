@@ -66,30 +66,6 @@ export const status: Promise<Status> = telemetry.status();
     node(WEB / "node_modules" / "typescript" / "bin" / "tsc", *options, "", "app.ts", cwd=tmp_path)
 
 
-def test_node_loads_a_file_of_its_own_that_knows_the_environment(package: Path, tmp_path: Path) -> None:
-    unpack(package, tmp_path / "node_modules" / "dither-web")
-    metrics = tmp_path / "metrics.json"
-    metrics.write_text(compiled(registry_text()), encoding="utf-8")
-    (tmp_path / "app.mjs").write_text(
-        """import { start } from "dither-web";
-import registry from "./metrics.json" with { type: "json" };
-const given = { registry, endpoint: "http://127.0.0.1:1", key: "k", consent: true };
-process.env.DO_NOT_TRACK = "1";
-console.log((await start(given).status()).silent);
-process.env.DO_NOT_TRACK = "";
-process.env.DITHER_TELEMETRY = "1";
-const telemetry = start(given);
-telemetry.color.record("red");
-const { waiting, silent } = await telemetry.status();
-console.log(waiting, silent || "speaks", (await telemetry.flush(10)).waiting);
-console.log(Object.getOwnPropertyNames(telemetry).filter((name) => /^[a-z]/.test(name)).join());
-""",
-        encoding="utf-8",
-    )
-    said = node("app.mjs", cwd=tmp_path).split("\n")
-    assert said == ["DO_NOT_TRACK is set", "1 speaks 1", "color,dark", ""]
-
-
 @IN_ONE_BROWSER
 def test_a_plain_page_loads_it_as_it_is(package: Path, page: AnyPage, tmp_path: Path) -> None:
     pages, reaches = tmp_path / "site", list[str]()

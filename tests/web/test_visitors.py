@@ -169,10 +169,10 @@ def test_a_device_that_sends_an_upload_again_under_another_id_is_seen(browser: "
         copy = source / path.relative_to(WEB / "src")
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
-    device = source / "uploads.ts"
-    text, leaves = device.read_text(encoding="utf-8"), "      upload.seen = this._now;\n"
+    device = source / "device.ts"
+    text, leaves = device.read_text(encoding="utf-8"), "      upload.seen = this.#now;\n"
     assert text.count(leaves) == 1
-    device.write_text(text.replace(leaves, "      upload.id = this._newId();\n"), encoding="utf-8")
+    device.write_text(text.replace(leaves, "      upload.id = this.#newId();\n"), encoding="utf-8")
     with open_site(tmp_path, source) as served, browser.new_context() as person:
         killed = Killed(person, served)
         for number in range(9):

@@ -9,12 +9,12 @@ import { Coins, systemCoins } from "../../client/web/src/coins.ts";
 import { bloomBits } from "../../client/web/src/domains/bloom.ts";
 import { folded, isSeen, normal } from "../../client/web/src/domains/texts.ts";
 import { numberOf, pointOf } from "../../client/web/src/mechanisms/symbols.ts";
-import { drawCell } from "../../client/web/src/kinds.ts";
-import { load, madeBy, makeReport, NOTHING, type Report, valueIn } from "../../client/web/src/report.ts";
+import { drawCell, load, madeBy, makeReport, NOTHING, type Report, valueIn } from "../../client/web/src/report.ts";
 import { sha256, utf8 } from "../../client/web/src/sha256.ts";
 import { playScene, type Scenes, scenesOf } from "../../client/web/test/scenes.ts";
 
 const MIDDLE = new Coins((count) => (count ? 1n << BigInt(count - 1) : 0n));
+const MEMO = { secret: utf8("thirty-two bytes of a test's own") };
 const PLANES = 0x20000;
 
 /** The text of each file, by its name without `.json`. */
@@ -163,7 +163,7 @@ async function compiled(vectors: Vectors, check: Check): Promise<void> {
     checkNames(check, name, metric, withNumbers(metric.plan));
     const lengths = new Set<number>();
     for (const answer of [true, "v0", ["v1", "v2"], 12.5, { crashed: "yes", size: 3 }, null, "Cafe\u0301"]) {
-      const report = await makeReport(metric, drawCell(metric, 77, 1, coins), answer, coins);
+      const report = await makeReport(metric, drawCell(metric, 77, 1, coins), answer, coins, MEMO);
       lengths.add(typeof report === "string" ? report.length : 0);
     }
     check(`${name}: lengths of reports`, lengths.size, 1);

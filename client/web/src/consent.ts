@@ -16,21 +16,10 @@ const DEVICES = 200;
 const SENSITIVITIES = ["low", "medium", "high"];
 
 /** The phrase for a registry that newly means what a browser deletes. */
-const EVICTED = "in a browser all of it begins anew when what this site has kept is deleted";
+export const EVICTED = "in a browser all of it begins anew when what this site has kept is deleted";
 
-/** Return what a metric asks beyond what was agreed to, by its terms and those of the whole device, a phrase each. */
-export function metricAsks(
-  now: Terms,
-  agreed: Terms | undefined,
-  device: DeviceTerms,
-  agreedDevice: DeviceTerms,
-): string[] {
-  const asks = asksOf(now, agreed);
-  if (agreed && device.evicted && !agreedDevice.evicted) asks.push(EVICTED);
-  return agreed && now.linked > agreed.linked && !asks.length ? linkAsks(device, agreedDevice) : asks;
-}
-
-function asksOf(now: Terms, agreed: Terms | undefined): string[] {
+/** Return what a metric's terms ask beyond those that were agreed to, a phrase each. */
+export function asksOf(now: Terms, agreed: Terms | undefined): string[] {
   if (!agreed) return [`it is new, and may cost ${shown(now.lifetime)}`];
   const asks: string[] = [];
   const ask = (holds: boolean, phrase: string) => void (holds && asks.push(phrase));
@@ -77,7 +66,7 @@ export function deviceAsks(now: DeviceTerms, agreed: DeviceTerms): string[] {
 }
 
 /** Return whether more of a person's reports can be joined than was agreed to, in at most one phrase. */
-function linkAsks(now: DeviceTerms, agreed: DeviceTerms): string[] {
+export function linkAsks(now: DeviceTerms, agreed: DeviceTerms): string[] {
   if (now.linked > agreed.linked + LINKED_RISE_MAX)
     return [`with all metrics together, ${links(now.linked, agreed.linked)}`];
   if (now.linkable && !agreed.linkable)

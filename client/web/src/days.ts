@@ -20,7 +20,7 @@ const SPANS_MAX = 32;
 /** Uniform randomness: an integer below `n`, drawn for what the name says. */
 export type Draw = (what: string, n: number | bigint) => bigint;
 /** The device's clock and the aggregator's agree, and an attempt has ended, within so long a time of each other. */
-export const AGREES_MS = 60_000;
+const AGREES_MS = 60_000;
 /** Days from the first and before the last. */
 export type Span = [first: number, until: number];
 
@@ -135,9 +135,18 @@ export class Days {
       return;
     }
     delete kept.behindSince;
-    this.fallBack();
+    this.#fallBack();
     if (this.#forgotAhead()) delete kept.forgottenUntil;
     if (kept.lastDay === undefined) kept.firstDay = Math.min(since, kept.firstDay ?? 0);
+  }
+
+  /** Keep how far a receipt's Date is ahead of the clock; fall back at once if they agree within a day. */
+  agree(date: number | undefined): void {
+    if (date === undefined) return;
+    const ahead = date - this.now;
+    if (Math.abs(ahead) > AGREES_MS / 2) this.#kept.ahead = ahead;
+    else delete this.#kept.ahead;
+    if (Math.abs(ahead) <= DAY_MS) this.#fallBack();
   }
 
   /** The first and the last day that it may be for the aggregator, which counts by its own: two around its midnight. */
@@ -146,8 +155,12 @@ export class Days {
     return [Math.floor((now - AGREES_MS) / DAY_MS), Math.floor((now + AGREES_MS) / DAY_MS)];
   }
 
-  /** Let no day count as reached that the clock has not. */
-  fallBack(): void {
+  /** Until when the aggregator's last day stays what it is, by the device's clock. */
+  get untilNextOfAggregator(): number {
+    return this.now + DAY_MS - ((this.now + (this.#kept.ahead ?? 0) + AGREES_MS) % DAY_MS);
+  }
+
+  #fallBack(): void {
     if (this.#kept.lastDay !== undefined) this.#kept.lastDay = Math.min(this.#kept.lastDay, this.clockDay);
   }
 

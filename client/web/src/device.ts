@@ -12,15 +12,24 @@
  */
 
 import type * as Consent from "./consent.ts";
-import { answersAlways, Days, drawPeriods, periodEnd, periodStart, silentFrom, withSpan } from "./days.ts";
+import { answersAlways, Days, DAY_MS, drawPeriods, periodEnd, periodStart, silentFrom, withSpan } from "./days.ts";
 import type { Draw, KeptDays, Span } from "./days.ts";
-import { type CompiledMetric, type CompiledRegistry, type DeviceTerms, isHidden, type Terms } from "./registry.ts";
+import type { CompiledMetric, CompiledRegistry, DeviceTerms, Terms } from "./registry.ts";
 
+/** A sent upload is given up a day before the aggregator forgets its id: a later copy could be counted twice. */
+const GIVE_UP_MS = 6 * DAY_MS;
 /** For so long a plan is silent that the aggregator refused as retired. */
-export const RETIRED_DAYS = 30;
-
+const RETIRED_DAYS = 30;
+const GROUPS_MAX = 50;
+/** A request that outlives its page has at most 64 KiB: padded to a power of two, so half of that. */
+const ROOM_MAX = 32_768;
+/** The room of the longest symbol and cell, in digits: shorter ones are filled up, so that a length tells nothing. */
+const SYMBOL_DIGITS = 7;
+const CELL_DIGITS = 5;
+const PADDED_MIN = 512;
 /** A report leaves at a random moment of so long a time after it was made. */
 const SEND_WITHIN_MS = 120_000;
+const WARN_AFTER_MS = 3_600_000;
 
 /** A class that a memoized metric has answered with, and whether it was charged. */
 type Class = [key: string, charged: boolean];
@@ -40,7 +49,7 @@ export interface Slot {
 }
 
 /** What is kept of one metric, by name: also of one that has left the registry. */
-export interface Row {
+interface Row {
   /** Micro-epsilon charged so far. */
   spent: number;
   /** Micro-epsilon that it may be charged in all. */
@@ -60,7 +69,7 @@ export interface Row {
 }
 
 /** One group of an upload. */
-export interface Group {
+interface Group {
   metric: string;
   plan: string;
   reports: (number | string)[];
@@ -113,6 +122,11 @@ export interface State extends KeptDays {
   failingSince?: number;
   warned?: boolean | undefined;
   keyRefused?: boolean | undefined;
+}
+
+/** Return the state of a device that has kept nothing. */
+export function emptyState(): State {
+  return { v: 1, metrics: {}, uploads: [], counts: {} };
 }
 
 /** Why a metric is silent, in a word of client/device.md. */
@@ -182,13 +196,13 @@ export interface Outcome {
 
 /** The rules of one app's device, for one moment and one state. Made anew within each transaction. */
 export class Device {
-  protected readonly _registry: CompiledRegistry;
-  protected readonly _quietDays: number;
-  protected readonly _draw: Draw;
-  protected readonly _state: State;
-  protected readonly _days: Days;
-  protected readonly _now: number;
-  protected readonly _consent: typeof Consent | undefined;
+  readonly #registry: CompiledRegistry;
+  readonly #quietDays: number;
+  readonly #draw: Draw;
+  readonly #state: State;
+  readonly #days: Days;
+  readonly #now: number;
+  readonly #consent: typeof Consent | undefined;
 
   /** Without `consent`, which compares terms, a metric is silent whose terms are not those that were agreed to. */
   constructor(
@@ -199,20 +213,17 @@ export class Device {
     now: number,
     consent?: typeof Consent,
   ) {
-    this._registry = registry;
-    this._quietDays = quietDays;
-    this._draw = draw;
-    this._state = state;
-    this._now = now;
-    this._consent = consent;
-    this._days = new Days(state, now);
+    this.#registry = registry;
+    this.#quietDays = quietDays;
+    this.#draw = draw;
+    this.#state = state;
+    this.#now = now;
+    this.#consent = consent;
+    this.#days = new Days(state, now);
   }
 
-  /** Move what waits into an upload. Where uploads.ts is not loaded, a slot that is full stays so. */
-  protected _makeRoom?(): void;
-
-  protected _row(name: string): Row {
-    return (this._state.metrics[name] ??= {
+  #row(name: string): Row {
+    return (this.#state.metrics[name] ??= {
       spent: 0,
       reserved: 0,
       terms: "",
@@ -223,47 +234,47 @@ export class Device {
     });
   }
 
-  protected _count(outcome: string, reports = 1): void {
-    if (reports) this._state.counts[outcome] = (this._state.counts[outcome] ?? 0) + reports;
+  #count(outcome: string, reports = 1): void {
+    if (reports) this.#state.counts[outcome] = (this.#state.counts[outcome] ?? 0) + reports;
   }
 
   // Beginning.
 
   /** Take note of what the registry has changed; draw what a new device needs. `consent` is an argument of the app. */
   begin(consent: boolean | undefined): void {
-    const state = this._state;
-    if (state.app === undefined) [state.app, state.firstDay] = [this._registry.app, this._days.clockDay];
-    if (consent && state.consent === undefined && !state.agreed) this._agreeTerms();
-    this._days.notice();
-    this._ground();
-    for (const { plan, digest } of this._registry.metrics) {
+    const state = this.#state;
+    if (state.app === undefined) [state.app, state.firstDay] = [this.#registry.app, this.#days.clockDay];
+    if (consent && state.consent === undefined && !state.agreed) this.#agreeTerms();
+    this.#days.notice();
+    this.#ground();
+    for (const { plan, digest } of this.#registry.metrics) {
       const row = state.metrics[plan.metric];
       if (row?.retired && row.retired[0] != digest) delete row.retired;
     }
-    this._prepareAll();
+    this.#prepareAll();
   }
 
   /** Let the key be tried again: the app's configuration may be another one at a start. */
   tryKey(): void {
-    delete this._state.keyRefused;
+    delete this.#state.keyRefused;
   }
 
-  protected _prepareAll(): void {
-    for (const metric of this._registry.metrics) if (!this._refusedOrNotAgreed(metric)) this._prepare(metric);
+  #prepareAll(): void {
+    for (const metric of this.#registry.metrics) if (!this.#refusedOrNotAgreed(metric)) this.#prepare(metric);
   }
 
   /** Make the metric's row that of its present terms; draw its periods if they are new. */
-  protected _prepare(metric: CompiledMetric): void {
+  #prepare(metric: CompiledMetric): void {
     const { terms: asked, plan, memo_key: memo, schedule } = metric;
-    const known = this._state.metrics[plan.metric]?.terms;
-    const row = this._row(plan.metric);
+    const known = this.#state.metrics[plan.metric]?.terms;
+    const row = this.#row(plan.metric);
     const terms = `${schedule} ${asked.charges} ${asked.period_days} ${asked.expires}`;
     if (row.terms == terms && row.memo == memo && row.reserved == asked.lifetime) return;
     let reserved = asked.lifetime;
     if (row.classes.length) {
       if (row.memo == memo) {
         // A reservation never shrinks, and grows only if the device's epsilon bears it.
-        reserved = reserved > row.reserved && this._fits(plan.metric, reserved) ? reserved : row.reserved;
+        reserved = reserved > row.reserved && this.#fits(plan.metric, reserved) ? reserved : row.reserved;
       } else {
         // The memo cannot go on. What was not spent of its reservation would tell how many answers there were.
         row.spent = Math.max(row.spent, row.reserved);
@@ -273,8 +284,8 @@ export class Device {
     }
     if (row.terms != terms) {
       const left = Math.floor(Math.max(0, asked.lifetime - row.spent) / costOf(metric));
-      const present = periodStart(metric, this._days.today);
-      const drawn = answersAlways(metric) ? [] : drawPeriods(metric, this._draw);
+      const present = periodStart(metric, this.#days.today);
+      const drawn = answersAlways(metric) ? [] : drawPeriods(metric, this.#draw);
       // An upgrade keeps periods that have not begun, as many as reports remain: the draw's first are a fair choice.
       const begins = drawn.filter((day) => day > present || (!known && day == present));
       row.drawn = [...begins.slice(0, left), ...drawn.filter((day) => day < present)];
@@ -283,61 +294,65 @@ export class Device {
   }
 
   /** Return what a report is made of; draw the secret and the cohort if there is none. */
-  protected _ground(): Ground {
-    const state = this._state;
-    state.secret ??= this._draw("secret", 1n << 256n)
+  #ground(): Ground {
+    const state = this.#state;
+    state.secret ??= this.#draw("secret", 1n << 256n)
       .toString(16)
       .padStart(64, "0");
-    state.cohort ??= Number(this._draw("cohort", 128));
+    state.cohort ??= Number(this.#draw("cohort", 128));
     return { secret: state.secret, cohort: state.cohort };
   }
 
   // Why a metric is silent.
 
-  protected _refusedOrNotAgreed(metric: CompiledMetric): Silence | "" {
-    const row = this._state.metrics[metric.plan.metric];
-    if (this._state.consent === false || row?.refused) return "refused";
-    return this._asks(metric).length ? "not-agreed" : "";
+  #refusedOrNotAgreed(metric: CompiledMetric): Silence | "" {
+    const row = this.#state.metrics[metric.plan.metric];
+    if (this.#state.consent === false || row?.refused) return "refused";
+    return this.#asks(metric).length ? "not-agreed" : "";
   }
 
-  /** Whether a term is not to the letter what was agreed to: what is asked is yet to be compared. */
-  get asksOther(): boolean {
-    const agreed = this._registry.metrics.map(({ plan }) => this._state.metrics[plan.metric]?.agreed);
-    const asked = this._registry.metrics.map(({ terms }) => terms);
-    return JSON.stringify([this._agreedWhole, ...agreed]) != JSON.stringify([this._whole, ...asked]);
+  /** Return the metrics whose terms are not to the letter what was agreed to: what they ask is yet to be compared. */
+  get otherTerms(): CompiledMetric[] {
+    const agreed = (name: string) => JSON.stringify(this.#state.metrics[name]?.agreed);
+    const other = this.#newlyEvicted;
+    return this.#registry.metrics.filter(({ plan, terms }) => other || agreed(plan.metric) != JSON.stringify(terms));
   }
 
-  protected _asks(metric: CompiledMetric): string[] {
-    const agreed = this._state.metrics[metric.plan.metric]?.agreed;
-    if (!this._newlyEvicted && JSON.stringify(agreed) == JSON.stringify(metric.terms)) return [];
-    if (!this._consent) return ["?"];
-    return this._consent.metricAsks(metric.terms, agreed, this._whole, this._agreedWhole);
+  #asks(metric: CompiledMetric): string[] {
+    const agreed = this.#state.metrics[metric.plan.metric]?.agreed;
+    const evicted = this.#newlyEvicted;
+    if (!evicted && JSON.stringify(agreed) == JSON.stringify(metric.terms)) return [];
+    if (!this.#consent) return ["its terms are not those that were agreed to"];
+    const asks = this.#consent.asksOf(metric.terms, agreed);
+    if (evicted && agreed) asks.push(this.#consent.EVICTED);
+    const linksMore = agreed && metric.terms.linked > agreed.linked;
+    return linksMore && !asks.length ? this.#consent.linkAsks(this.#whole, this.#agreedWhole) : asks;
   }
 
-  protected get _whole(): DeviceTerms {
-    return { ...this._registry.terms, evicted: this._registry.evicted ?? false };
+  get #whole(): DeviceTerms {
+    return { ...this.#registry.terms, evicted: this.#registry.evicted ?? false };
   }
 
-  protected get _newlyEvicted(): boolean {
-    return !!this._whole.evicted && !this._agreedWhole.evicted;
+  get #newlyEvicted(): boolean {
+    return !!this.#whole.evicted && !this.#agreedWhole.evicted;
   }
 
-  protected get _agreedWhole(): DeviceTerms {
-    return this._state.agreed ?? { epsilon: 0, linked: 0, linkable: false };
+  get #agreedWhole(): DeviceTerms {
+    return this.#state.agreed ?? { epsilon: 0, linked: 0, linkable: false };
   }
 
   /** Return why no report of a metric is made, or the next step towards one. The first reason that holds counts. */
   decide(metric: CompiledMetric): Decision {
-    const [days, { today }] = [this._days, this._days];
-    const choice = this._refusedOrNotAgreed(metric);
+    const [days, { today }] = [this.#days, this.#days];
+    const choice = this.#refusedOrNotAgreed(metric);
     if (choice) return { silent: choice };
     if (today > days.clockDay + 1) return { silent: "clock-behind", until: days.behindUntil };
     if (today >= silentFrom(metric, today)) return { silent: "expired" };
-    const quiet = days.quietUntil(this._quietDays);
+    const quiet = days.quietUntil(this.#quietDays);
     if (today < quiet) return { silent: "quiet", until: quiet };
     if (today < days.forgottenUntil) return { silent: "forgotten", until: days.forgottenUntil };
-    this._prepare(metric);
-    const row = this._row(metric.plan.metric);
+    this.#prepare(metric);
+    const row = this.#row(metric.plan.metric);
     const { slot, retired } = row;
     // One that lies further ahead was set by another clock.
     if (retired?.[0] == metric.digest && today < retired[1] && retired[1] <= today + RETIRED_DAYS + 1) {
@@ -357,9 +372,9 @@ export class Device {
       const next = Math.min(...row.drawn.filter((day) => day >= start));
       if (next != start) return { silent: "unscheduled", until: next == Infinity ? undefined : next };
     }
-    const free = this._makeRoom && this._isFree(metric.plan.metric) && !this._state.uploads.length;
-    if (slot && (slot.leaves > today || !free)) return { silent: "waiting" };
-    return this._bears(metric, row) ? { silent: "", step: slot ? "make room" : "fill" } : { silent: "spent" };
+    const leaves = slot && slot.leaves <= today && this.#isFree(metric.plan.metric) && !this.#state.uploads.length;
+    if (slot && !leaves) return { silent: "waiting" };
+    return this.#bears(metric, row) ? { silent: "", step: slot ? "make room" : "fill" } : { silent: "spent" };
   }
 
   /** Return why an answer is not taken now: of a hidden metric none is, unless a look has opened the period. */
@@ -370,15 +385,15 @@ export class Device {
 
   // The budget. It only grows, by the metric's name: nothing that changes takes a charge back.
 
-  protected get _epsilon(): number {
-    return Math.min(this._registry.terms.epsilon, this._agreedWhole.epsilon);
+  get #epsilon(): number {
+    return Math.min(this.#registry.terms.epsilon, this.#agreedWhole.epsilon);
   }
 
   /** Tell whether one more answer of a metric fits. */
-  protected _bears(metric: CompiledMetric, row: Row): boolean {
+  #bears(metric: CompiledMetric, row: Row): boolean {
     if (metric.memo_key && row.classes.length) return true; // all its answers were reserved when it began
     const { lifetime } = metric.terms;
-    if (!this._fits(metric.plan.metric, lifetime)) return false;
+    if (!this.#fits(metric.plan.metric, lifetime)) return false;
     // A memo begins with all of its answers left, or not at all.
     const committed = row.spent + (row.slot?.charge ?? 0);
     return committed + (metric.memo_key ? lifetime : costOf(metric)) <= lifetime;
@@ -390,12 +405,12 @@ export class Device {
    * Those count with all that they reserved, also where they have left the registry: how much of it was spent would
    * tell how many answers there were.
    */
-  protected _fits(name: string, reservation: number): boolean {
+  #fits(name: string, reservation: number): boolean {
     let others = 0;
-    for (const [other, row] of Object.entries(this._state.metrics)) {
+    for (const [other, row] of Object.entries(this.#state.metrics)) {
       if (other != name && (row.spent || row.classes.length || row.slot)) others += Math.max(row.spent, row.reserved);
     }
-    return others + reservation <= this._epsilon;
+    return others + reservation <= this.#epsilon;
   }
 
   /**
@@ -403,7 +418,7 @@ export class Device {
    * silence would say that the answer has changed.
    */
   classFor(metric: CompiledMetric, key: string): string {
-    const { classes: noted, reserved, slot } = this._row(metric.plan.metric);
+    const { classes: noted, reserved, slot } = this.#row(metric.plan.metric);
     const goes = slot?.open && slot.class; // the "none" that the answer replaces
     const classes = noted.filter(([known, charged]) => charged || known != goes);
     const most = Math.min(metric.terms.charges, Math.floor(reserved / costOf(metric)));
@@ -417,8 +432,8 @@ export class Device {
     const { silent, step } = this.taken(metric);
     return (
       silent || {
-        ...this._ground(),
-        cell: step == "replace" ? (this._row(metric.plan.metric).slot?.cell ?? undefined) : undefined,
+        ...this.#ground(),
+        cell: step == "replace" ? (this.#row(metric.plan.metric).slot?.cell ?? undefined) : undefined,
       }
     );
   }
@@ -427,26 +442,26 @@ export class Device {
   record(metric: CompiledMetric, made: Made): Silence | "" {
     const { silent, step } = this.taken(metric);
     if (silent) return silent;
-    if (made.secret != this._state.secret) return "forgotten"; // everything was, since it was made
+    if (made.secret != this.#state.secret) return "forgotten"; // everything was, since it was made
     if (made.class !== undefined && this.classFor(metric, made.class) != made.class) return "waiting";
-    if (step == "replace") this._replace(metric, made);
+    if (step == "replace") this.#replace(metric, made);
     else {
-      this._fill(metric, made);
-      this._days.reach();
-      this._plan();
+      this.#fill(metric, made);
+      this.#days.reach();
+      this.#plan();
     }
     return "";
   }
 
   /** Fill a metric's slot. What is in it from before leaves first. */
-  protected _fill(metric: CompiledMetric, made: Made): void {
-    if (this._row(metric.plan.metric).slot) this._makeRoom!();
-    const row = this._row(metric.plan.metric);
-    const [first, until] = [periodStart(metric, this._days.today), periodEnd(metric, this._days.today)];
+  #fill(metric: CompiledMetric, made: Made): void {
+    if (this.#row(metric.plan.metric).slot) this.#build({});
+    const row = this.#row(metric.plan.metric);
+    const [first, until] = [periodStart(metric, this.#days.today), periodEnd(metric, this.#days.today)];
     const [leaves, open] = isHidden(metric) ? [until, true] : [0, false];
     row.slot = {
       plan: metric.digest,
-      ...this._paid(metric, made),
+      ...this.#paid(metric, made),
       cell: made.cell ?? null,
       report: made.report,
       leaves,
@@ -456,27 +471,27 @@ export class Device {
   }
 
   /** Let an answer take the place of a "none". Write nothing else, but the class that it costs. */
-  protected _replace(metric: CompiledMetric, made: Made): void {
-    const { slot } = this._row(metric.plan.metric);
+  #replace(metric: CompiledMetric, made: Made): void {
+    const { slot } = this.#row(metric.plan.metric);
     if (!slot) return;
     slot.class = null;
-    this._forgetUnused(metric.plan.metric);
-    Object.assign(slot, this._paid(metric, made), { report: made.report, open: false });
+    this.#forgetUnused(metric.plan.metric);
+    Object.assign(slot, this.#paid(metric, made), { report: made.report, open: false });
   }
 
   /** Return what a report costs, and its class while that is to be charged; note a class that is new. */
-  protected _paid(metric: CompiledMetric, made: Made): Pick<Slot, "charge" | "class"> {
+  #paid(metric: CompiledMetric, made: Made): Pick<Slot, "charge" | "class"> {
     const charge = costOf(metric);
     if (made.class === undefined) return { charge, class: null };
-    const { classes } = this._row(metric.plan.metric);
+    const { classes } = this.#row(metric.plan.metric);
     const known = classes.find(([key]) => key == made.class);
     if (known?.[1]) return { charge: 0, class: null };
     if (!known) classes.push([made.class, false]);
     return { charge, class: made.class };
   }
 
-  protected _forgetUnused(name: string): void {
-    const row = this._row(name);
+  #forgetUnused(name: string): void {
+    const row = this.#row(name);
     row.classes = row.classes.filter(([key, charged]) => charged || row.slot?.class == key);
   }
 
@@ -484,112 +499,319 @@ export class Device {
 
   /** Return the hidden metrics whose period is to be opened by a "none", with what that is made of. */
   unopened(): [CompiledMetric, Ground][] {
-    this._days.notice();
-    this._closePeriods();
-    const opening = this._registry.metrics.filter((metric) => isHidden(metric) && this._opens(metric));
-    return opening.map((metric) => [metric, this._ground()]);
+    this.#days.notice();
+    this.#closePeriods();
+    const opening = this.#registry.metrics.filter((metric) => isHidden(metric) && this.#opens(metric));
+    return opening.map((metric) => [metric, this.#ground()]);
   }
 
-  protected _opens(metric: CompiledMetric): boolean {
+  #opens(metric: CompiledMetric): boolean {
     const { step } = this.decide(metric);
     return step == "fill" || step == "make room";
   }
 
-  /** Look: close periods, and open those whose "none" was made. */
-  look(nothings: ReadonlyMap<CompiledMetric, Made>): void {
-    this._days.notice();
-    this._ground();
-    this._closePeriods();
+  /** Look: close periods, open those whose "none" was made, and say what comes next. */
+  look(nothings: ReadonlyMap<CompiledMetric, Made>): Look {
+    const { state, now } = { state: this.#state, now: this.#now };
+    this.#days.notice();
+    this.#noticeClock();
+    this.#ground();
+    for (const upload of state.uploads) if (upload.seen < now - WARN_AFTER_MS) upload.seen = now;
+    this.#closePeriods();
     for (const [metric, made] of nothings) {
-      if (made.secret == this._state.secret && this._opens(metric)) this._fill(metric, made);
+      if (made.secret == state.secret && this.#opens(metric)) this.#fill(metric, made);
     }
+    const due = this.#anythingDue;
+    if (due) this.#plan();
+    else [state.planned, state.plannedAt] = [undefined, undefined];
+    const idle = !this.waiting && !this.#registry.metrics.some(isHidden);
+    return { due, idle, planned: state.planned, heldUntil: this.#heldUntil };
   }
 
   /**
    * Make slots of periods that have closed like any other, whether they were answered or not. Drop those of periods
    * that are yet to begin: a look opened them in a false future.
    */
-  protected _closePeriods(): void {
-    const { today } = this._days;
-    for (const [name, row] of Object.entries(this._state.metrics)) {
+  #closePeriods(): void {
+    const { today } = this.#days;
+    for (const [name, row] of Object.entries(this.#state.metrics)) {
       const { slot } = row;
       if (!slot?.leaves) continue;
       if (slot.leaves <= today) [slot.leaves, slot.open] = [0, false];
       else if (!row.used.some(([first, until]) => first <= today && until >= slot.leaves))
-        this._dropSlot(name, "dropped");
+        this.#dropSlot(name, "dropped");
     }
   }
 
   /** Let no answer replace the "none" of an open period: telemetry is off, and nobody looks. */
   endPeriods(): void {
-    for (const { slot } of Object.values(this._state.metrics)) if (slot) slot.open = false;
-    this._closePeriods();
+    for (const { slot } of Object.values(this.#state.metrics)) if (slot) slot.open = false;
+    this.#closePeriods();
+  }
+
+  /** Let what would last longer than it was made for be over, where the clock was set back. */
+  #noticeClock(): void {
+    const { uploads, heldUntil, outcomeAt = 0 } = this.#state;
+    for (const upload of uploads) if (upload.seen > this.#now) upload.first = 0;
+    const [, last] = this.#days.ofAggregator; // a day that is further ahead was another clock's
+    for (const row of Object.values(this.#state.metrics)) if ((row.left ?? 0) > last) row.left = last + 1;
+    if (heldUntil && this.#now < outcomeAt) this.#state.heldUntil = undefined;
   }
 
   // Sending.
 
   /** Plan an attempt at a random moment, if none is. */
-  protected _plan(): void {
-    const { planned, plannedAt = 0 } = this._state;
-    const now = this._now;
-    const delay = () => Number(this._draw("moment", SEND_WITHIN_MS));
-    if (planned === undefined) this._planAt(now + delay());
-    else if (now < plannedAt) this._planAt(now + Math.min(delay(), planned - plannedAt));
+  #plan(): void {
+    const { planned, plannedAt = 0 } = this.#state;
+    const now = this.#now;
+    const delay = () => Number(this.#draw("moment", SEND_WITHIN_MS));
+    if (planned === undefined) this.#planAt(now + delay());
+    else if (now < plannedAt) this.#planAt(now + Math.min(delay(), planned - plannedAt));
   }
 
-  protected _planAt(planned: number): void {
-    Object.assign(this._state, { planned, plannedAt: this._now });
+  #planAt(planned: number): void {
+    Object.assign(this.#state, { planned, plannedAt: this.#now });
   }
 
-  protected _isFree(name: string): boolean {
-    return (this._row(name).left ?? 0) < this._days.ofAggregator[0];
+  /** Send now: a flush is waited for. */
+  planNow(): void {
+    if (this.#anythingDue) this.#planAt(this.#now);
+  }
+
+  get #heldUntil(): number {
+    const { heldUntil = 0, outcomeAt = 0 } = this.#state;
+    return outcomeAt <= this.#now && this.#now < heldUntil ? heldUntil : 0;
+  }
+
+  /** Return the slots that may leave: of a metric one a day of the aggregator's, so that its reports are devices. */
+  #due(): [string, Slot][] {
+    const { today } = this.#days;
+    return Object.entries(this.#state.metrics).flatMap(([name, { slot }]): [string, Slot][] =>
+      slot && slot.leaves <= today && this.#isFree(name) ? [[name, slot]] : [],
+    );
+  }
+
+  #isFree(name: string): boolean {
+    return (this.#row(name).left ?? 0) < this.#days.ofAggregator[0];
+  }
+
+  /** The first upload that may leave today. */
+  get #next(): Upload | undefined {
+    return this.#state.uploads.find(({ groups }) => groups.every(({ metric }) => this.#isFree(metric)));
+  }
+
+  /** Whether a report waits because another one of its metric has left today. */
+  get anotherDay(): boolean {
+    const { metrics, uploads } = this.#state;
+    const waits = Object.keys(metrics).filter((name) => (metrics[name]!.slot?.leaves ?? Infinity) <= this.#days.today);
+    return (uploads.length > 0 && !this.#next) || waits.some((name) => !this.#isFree(name));
+  }
+
+  get #anythingDue(): boolean {
+    return this.#state.uploads.length ? !!this.#next : this.#due().length > 0;
+  }
+
+  /**
+   * Move what the slots hold into an upload, freeze its id and charge it: it may leave from now on.
+   *
+   * One upload at a time. One that certainly has not left takes in what was made since, under a new id. `known` is what
+   * the page knew since it armed before. Return the upload that is to leave next, and what is known of it now.
+   */
+  arm(known: Armed = {}): Armed {
+    const state = this.#state;
+    if (state.consent === false || state.keyRefused) return {};
+    this.#noticeClock();
+    this.#closePeriods();
+    this.#giveUp();
+    return this.#build(known);
+  }
+
+  #build({ unsent }: Armed): Armed {
+    const state = this.#state;
+    const growing = state.uploads.find(({ id }) => id == unsent);
+    const until = this.#days.untilNextOfAggregator;
+    if (state.uploads.length && !growing) {
+      const upload = this.#next;
+      if (!upload) return {};
+      upload.armed = true;
+      return { upload, until };
+    }
+    const upload: Upload = growing ?? this.#newUpload();
+    for (const [name, slot] of this.#due()) {
+      const group: Group = { metric: name, plan: slot.plan, reports: [slot.report] };
+      if (slot.cell !== null) group.cell = slot.cell;
+      const groups = [...upload.groups, group];
+      if (name in upload.costs || groups.length > GROUPS_MAX) continue;
+      if (upload.groups.length && roomOf(groups) > ROOM_MAX) continue;
+      const row = this.#row(name);
+      delete row.slot;
+      if (!this.#affords(name, slot)) {
+        this.#count("spent");
+        continue;
+      }
+      upload.groups = groups.sort((a, b) => (a.metric < b.metric ? -1 : 1)); // as on the wire: answers name places
+      upload.costs[name] = this.#charge(row, slot);
+      upload.id = "";
+    }
+    if (!upload.groups.length) return {};
+    upload.id ||= this.#newId();
+    if (!growing) state.uploads.push(upload);
+    upload.armed = true;
+    return { upload, until, unsent: upload.id };
+  }
+
+  #newUpload(): Upload {
+    const now = this.#now;
+    return { id: "", groups: [], costs: {}, first: now, seen: now, armed: false, attempts: 0, failures: 0 };
+  }
+
+  #newId(): string {
+    let bits = this.#draw("upload", 1n << 128n) << 4n; // 22 digits of base64url are 132 bits
+    let id = "";
+    for (; id.length < 22; bits >>= 6n) id = BASE64URL[Number(bits & 63n)] + id;
+    return id;
+  }
+
+  /** Tell whether a report may still be charged: this is where the budget refuses if all else fails. */
+  #affords(name: string, { charge, class: key }: Slot): boolean {
+    if (!charge || key !== null) return true; // refusing one of a memo would tell that its answer is new
+    const asked = this.#registry.metrics.find(({ plan }) => plan.metric == name);
+    const rows = Object.values(this.#state.metrics);
+    const total = rows.reduce(
+      (sum, row) => sum + (row.classes.length ? Math.max(row.spent, row.reserved) : row.spent),
+      0,
+    );
+    return (!asked || this.#row(name).spent + charge <= asked.terms.lifetime) && total + charge <= this.#epsilon;
+  }
+
+  #charge(row: Row, { charge, class: key }: Slot): number {
+    const known = row.classes.find(([other]) => other == key);
+    const price = known?.[1] ? 0 : charge; // nothing where its class was charged meanwhile
+    row.spent += price;
+    if (known) known[1] = true;
+    this.#days.reach();
+    return price;
+  }
+
+  /**
+   * Note that an upload leaves now, and return it; undefined if it must not: it was taken back or given up.
+   *
+   * A page that went away may have sent what it had armed, unless `known` says otherwise.
+   */
+  attempt(id: string, known: Armed): Upload | undefined {
+    this.#noticeClock();
+    this.#giveUp();
+    const upload = this.#state.consent === false ? undefined : this.#state.uploads.find((one) => one.id == id);
+    if (upload) {
+      upload.attempts += known.unsent == id || upload.attempts ? 1 : 2;
+      upload.seen = this.#now;
+    }
+    return upload;
+  }
+
+  #giveUp(): void {
+    for (const { id, first } of [...this.#state.uploads]) {
+      if (first < this.#now - GIVE_UP_MS) this.#dropUpload(id, "given-up");
+    }
+  }
+
+  /** Act on the answer to an attempt; return how many reports were accepted, and whether it is time for a warning. */
+  settle(id: string, outcome: Outcome): { accepted: number; warn: boolean } {
+    const [state, now, { step, detail }] = [this.#state, this.#now, outcome];
+    const upload = state.uploads.find((one) => one.id == id);
+    let accepted = 0;
+    Object.assign(state, { outcome: detail, outcomeAt: now });
+    if (step == "kept") return { accepted, warn: this.#putOff(upload, outcome) };
+    state.heldUntil = state.failing = undefined;
+    if (step == "stopped") state.keyRefused = true;
+    else if (upload && step == "too-large" && upload.attempts < 2 && upload.groups.length > 1) this.#split(upload);
+    else {
+      this.#days.agree(outcome.date);
+      this.#closePeriods();
+      this.#retire(upload, outcome.retired);
+      if (step == "accepted") state.warned = undefined;
+      accepted = this.#dropUpload(id, step == "accepted" ? step : "dropped", outcome);
+      if (!this.#anythingDue) state.planned = state.plannedAt = undefined;
+    }
+    return { accepted, warn: false };
+  }
+
+  #putOff(upload: Upload | undefined, { detail, retryAfter = 0, unreachable }: Outcome): boolean {
+    const [state, now] = [this.#state, this.#now];
+    if (upload) upload.failures++;
+    const most = Math.min(6 * 3_600_000, 60_000 * 2 ** Math.min((upload?.failures ?? 0) + 1, 20));
+    const planned = now + retryAfter + Number(this.#draw("backoff", most));
+    if (state.failing != detail || now < (state.failingSince ?? 0)) [state.failing, state.failingSince] = [detail, now];
+    this.#planAt(planned);
+    state.heldUntil = retryAfter ? now + retryAfter : unreachable ? planned : undefined;
+    const warn = !state.warned && now - (state.failingSince ?? now) >= WARN_AFTER_MS;
+    if (warn) state.warned = true;
+    return warn;
+  }
+
+  /** Put two uploads of half the groups in the place of one that is too large. It cannot have been stored. */
+  #split(upload: Upload): void {
+    const middle = upload.groups.length >> 1;
+    const halves = [upload.groups.slice(0, middle), upload.groups.slice(middle)].map((groups): Upload => {
+      const costs = Object.fromEntries(groups.map(({ metric }) => [metric, upload.costs[metric] ?? 0]));
+      return { ...this.#newUpload(), id: this.#newId(), groups, costs };
+    });
+    this.#state.uploads = this.#state.uploads.flatMap((one) => (one == upload ? halves : [one]));
+  }
+
+  #retire(upload: Upload | undefined, places: number[] | true | undefined): void {
+    upload?.groups.forEach(({ metric, plan }, place) => {
+      if (places !== true && !places?.includes(place)) return;
+      const row = this.#row(metric);
+      row.retired = [plan, this.#days.today + RETIRED_DAYS];
+      if (row.slot?.plan == plan) this.#dropSlot(metric, "dropped");
+    });
   }
 
   /** Forget an upload and count its reports; keep on which day its metrics may have been counted. */
-  protected _dropUpload(id: string, word: string, { rejected = 0 }: Partial<Outcome> = {}): number {
-    const upload = this._state.uploads.find((one) => one.id == id);
+  #dropUpload(id: string, word: string, { rejected = 0 }: Partial<Outcome> = {}): number {
+    const upload = this.#state.uploads.find((one) => one.id == id);
     if (!upload) return 0;
-    this._state.uploads = this._state.uploads.filter((one) => one != upload);
+    this.#state.uploads = this.#state.uploads.filter((one) => one != upload);
     // It may have come until now: also one that the aggregator calls a copy, for nobody knows when the first one came.
     for (const { metric } of upload.armed ? upload.groups : []) {
-      const row = this._row(metric);
-      row.left = Math.max(this._days.ofAggregator[1], row.left ?? 0);
+      const row = this.#row(metric);
+      row.left = Math.max(this.#days.ofAggregator[1], row.left ?? 0);
     }
     const refused = Math.min(rejected, upload.groups.length);
-    this._count(word, upload.groups.length - refused);
-    this._count("dropped", refused);
+    this.#count(word, upload.groups.length - refused);
+    this.#count("dropped", refused);
     return upload.groups.length - refused;
   }
 
-  protected _dropSlot(name: string, word: string): void {
-    const row = this._row(name);
-    if (row.slot) this._count(word);
+  #dropSlot(name: string, word: string): void {
+    const row = this.#row(name);
+    if (row.slot) this.#count(word);
     delete row.slot;
-    this._forgetUnused(name);
+    this.#forgetUnused(name);
   }
 
   // The person's choices.
 
-  protected _agreeTerms(): void {
-    this._state.agreed = this._whole;
-    for (const { plan, terms } of this._registry.metrics) this._row(plan.metric).agreed = terms;
+  #agreeTerms(): void {
+    this.#state.agreed = this.#whole;
+    for (const { plan, terms } of this.#registry.metrics) this.#row(plan.metric).agreed = terms;
   }
 
   /** Keep that the person agrees to the registry's terms, or no longer refuses one metric. */
   agree(metric?: string): void {
-    if (metric !== undefined) delete this._row(metric).refused;
+    if (metric !== undefined) delete this.#row(metric).refused;
     else {
-      if (this._state.consent === false) this.drop("refused"); // a refusal that was kept by itself
-      this._agreeTerms();
-      this._state.consent = true;
+      this.#agreeTerms();
+      this.#state.consent = true;
     }
     this.begin(undefined);
   }
 
   /** Keep that the person refuses, and drop what waits. Charges stay, and so does all that the device knows. */
   refuse(metric?: string): void {
-    if (metric !== undefined) this._row(metric).refused = true;
-    else this._state.consent = false;
+    if (metric !== undefined) this.#row(metric).refused = true;
+    else this.#state.consent = false;
     this.drop("refused", metric);
   }
 
@@ -598,36 +820,97 @@ export class Device {
    * frozen. A hidden metric's period stays over: opening it again would tell that it was not answered yet.
    */
   drop(word: string, metric?: string): void {
-    for (const name of metric === undefined ? Object.keys(this._state.metrics) : [metric]) this._dropSlot(name, word);
-    for (const { id, costs } of [...this._state.uploads]) {
-      if (metric === undefined || metric in costs) this._dropUpload(id, word);
+    for (const name of metric === undefined ? Object.keys(this.#state.metrics) : [metric]) this.#dropSlot(name, word);
+    for (const { id, costs } of [...this.#state.uploads]) {
+      if (metric === undefined || metric in costs) this.#dropUpload(id, word);
     }
   }
 
   /** Erase the secret, memos, cohort and what waits; keep what was spent; say nothing for 30 days. */
   forget(): void {
-    for (const row of Object.values(this._state.metrics)) {
+    for (const row of Object.values(this.#state.metrics)) {
       // All that a memo reserved counts as spent once a report of it was built: the rest would tell how many it had.
       if (row.classes.some(([, charged]) => charged)) row.spent = Math.max(row.spent, row.reserved);
       row.classes = [];
     }
     this.drop("forgotten");
-    delete this._state.secret;
-    delete this._state.cohort;
-    this._days.beginSilence();
+    delete this.#state.secret;
+    delete this.#state.cohort;
+    this.#days.beginSilence();
+  }
+
+  // Looking at it, without changing anything.
+
+  /** Return what each metric and the whole device asks beyond what was agreed to. */
+  asks(): Record<string, string[]> {
+    const found = this.#registry.metrics.map((metric): [string, string[]] => [metric.plan.metric, this.#asks(metric)]);
+    const all: [string, string[]][] = [...found, ["", this.#consent?.deviceAsks(this.#whole, this.#agreedWhole) ?? []]];
+    return Object.fromEntries(all.filter(([, asks]) => asks.length));
+  }
+
+  /** Return why a metric is silent, or why what it takes does not leave. */
+  nothingLeaves(metric: CompiledMetric): Decision {
+    const decision = this.taken(metric);
+    const waits = ["", "answered", "unopened", "waiting"].includes(decision.silent);
+    return waits && this.#state.keyRefused ? { silent: "wrong-key" } : decision;
+  }
+
+  /** What came of the latest attempt, in a few words. */
+  get outcome(): string {
+    return this.#state.outcome ?? "";
   }
 
   /** How many reports wait. */
   get waiting(): number {
-    const { metrics, uploads } = this._state;
+    const { metrics, uploads } = this.#state;
     return (
       Object.values(metrics).filter(({ slot }) => slot).length +
       uploads.reduce((sum, { groups }) => sum + groups.length, 0)
     );
   }
+
+  /** When the next attempt is, and until when not even a flush makes one; 0 where there is none. */
+  get next(): [planned: number, heldUntil: number] {
+    const { planned = 0, keyRefused } = this.#state;
+    return [planned && !keyRefused ? Math.max(planned, this.#heldUntil) : 0, this.#heldUntil];
+  }
+}
+
+const BASE64URL = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/** Tell whether the presence of a metric's answers is hidden. */
+export function isHidden(metric: CompiledMetric): boolean {
+  return metric.terms.presence == "hidden";
 }
 
 /** Return what a report costs; of a memoized metric, what one answer costs with all its reports. */
 export function costOf({ terms }: CompiledMetric): number {
   return terms.permanent || terms.report;
+}
+
+/** Return the bytes that groups need at most, beside the frame of an upload. */
+function roomOf(groups: readonly Group[]): number {
+  return groups.reduce((sum, group) => sum + JSON.stringify(group).length + 1 + slackOf(group), 400);
+}
+
+function slackOf({ reports, cell }: Group): number {
+  const digits = (number: number, most: number) => most - `${number}`.length;
+  const symbols = reports.reduce<number>(
+    (sum, report) => sum + (typeof report == "number" ? digits(report, SYMBOL_DIGITS) : 0),
+    0,
+  );
+  return symbols + (cell === undefined ? 0 : digits(cell, CELL_DIGITS));
+}
+
+/**
+ * Return the body of an upload: the same bytes each time. A page puts the `key` into it (shared/wire.md).
+ *
+ * Padded with spaces to a power of two that would hold it if all its symbols and cells were as long as they can be.
+ */
+export function bodyOf({ id, groups }: Upload, key?: string): string {
+  const body = JSON.stringify({ v: 1, key, upload: id, groups });
+  const needed = groups.reduce((sum, group) => sum + slackOf(group), body.length);
+  let size = PADDED_MIN;
+  while (size < needed) size *= 2;
+  return body.padEnd(size);
 }

@@ -1,17 +1,15 @@
 /** The entrance: `start()`, and the types of what it returns. Importing it does nothing. */
 
-import { registryIn, withoutWaiting } from "./registry.ts";
+import { type CompiledRegistry, isWhole, registryIn, withoutWaiting } from "./registry.ts";
+import type { Route } from "./sending.ts";
 import { BrowserStorage, MemoryStorage, type Storage } from "./storage.ts";
-import { type Answers, type Handles, Telemetry } from "./telemetry.ts";
+import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
 
 export type { Silence } from "./device.ts";
 export type { CompiledRegistry } from "./registry.ts";
-export type { FlushResult, MetricStatus, Status } from "./status.ts";
+export type { FlushResult } from "./sending.ts";
+export type { MetricStatus, Status } from "./status.ts";
 export type { Answers, Handle, Handles, Preview, Sentence, Telemetry } from "./telemetry.ts";
-
-// The package's file for pages is built without `process`.
-declare const process: { env?: Record<string, string>; versions?: { node?: string } } | undefined;
-const isNode = typeof process != "undefined" && !!process.versions?.node;
 
 /** The name of a storage that ends with the program. */
 const MEMORY = ":memory:";
@@ -47,33 +45,46 @@ export interface Options {
 export function start<M extends Answers = Record<string, unknown>>(options: Options): Telemetry<M> & Handles<M> {
   const { consent, development = false, persist = false } = options;
   if (consent !== undefined && consent !== true && consent !== false) {
-    throw new TypeError("consent must be true, false or undefined");
+    throw new TypeError("consent must be true, false or undefined (not asked)");
   }
   const registry = registryIn(options.registry);
   const warn = (message: string) => console.warn(`dither: ${message}`);
   const inMemory = options.storage == MEMORY || (!globalThis.indexedDB && isNode);
   const name = `dither:${options.storage ?? registry.app}${development ? ":development" : ""}`;
-  const { endpoint, key } = options;
+  const route: Route = { url: "", key: options.key, simple: !isNode, fetch: globalThis.fetch };
+  let [silent, place] = [forbiddenHere(inMemory, options.forbidden), 0];
+  try {
+    place = placeOf(options.public, registry);
+    route.url = addressOf(options.endpoint, options.key, development);
+  } catch (error) {
+    silent ||= (error as Error).message;
+    warn(`telemetry is off: ${silent}`);
+  }
   if (development) warn("telemetry is in development: nothing reaches an aggregator beyond this machine");
   const storage: Storage = inMemory ? new MemoryStorage() : new BrowserStorage(name);
   return new Telemetry<M>({
     registry: development ? withoutWaiting(registry) : registry,
-    checks: registry,
-    route: { endpoint, key, development, simple: !isNode, fetch: globalThis.fetch },
+    whole: isWhole(registry),
+    route,
     storage,
     shared: inMemory ? undefined : name,
     consent,
-    silent: forbiddenHere(inMemory, options.forbidden),
-    public: options.public,
+    silent,
+    place,
     development,
     persist,
     now: Date.now,
+    draw: systemDraw(),
     warn,
   }) as Telemetry<M> & Handles<M>;
 }
 
+const environment = (globalThis as { process?: { env?: Record<string, string>; versions?: { node?: string } } })
+  .process;
+const isNode = !!environment?.versions?.node;
+
 /**
- * Return what forbids to record, keep or send on this page, whatever the person chose, in a word; "" if nothing does.
+ * Return why nothing may be recorded, kept or sent on this page, whatever the person chose; "" if nothing forbids it.
  *
  * A page hands it to its workers, for their `start()`: they see neither Do Not Track nor the frame that a page is in.
  */
@@ -87,15 +98,16 @@ function forbiddenHere(inMemory: boolean, onPage: string | undefined): string {
     doNotTrack?: string;
     globalPrivacyControl?: boolean;
   };
-  if (globalPrivacyControl) return "gpc";
-  if (doNotTrack == "1" || doNotTrack == "yes") return "dnt";
-  if (inFrameOfAnotherSite()) return "frame";
-  if (typeof process != "undefined" && isNode) return forbiddenByEnvironment(process.env ?? {});
+  if (globalPrivacyControl) return "Global Privacy Control is set";
+  if (doNotTrack == "1" || doNotTrack == "yes") return "Do Not Track is set";
+  if (inFrameOfAnotherSite()) return "the page is in a frame of another site";
+  if (isNode) return forbiddenByEnvironment(environment?.env ?? {});
   if (onPage) return onPage;
-  if (onPage === undefined && !isPage()) return "worker";
-  if (isSecureContext === false) return "insecure";
-  const keeps = inMemory || (indexedDB && navigator?.locks && globalThis.BroadcastChannel);
-  return keeps ? "" : "no-storage";
+  if (onPage === undefined && !isPage()) return "a worker is not told what forbids telemetry: start({ forbidden })";
+  if (isSecureContext === false) return "the page is not secure: it must come by https, or from this machine";
+  if (inMemory) return "";
+  if (!indexedDB || !navigator?.locks || !globalThis.BroadcastChannel) return "this browser keeps nothing for the page";
+  return "";
 }
 
 /** As in Python: `DO_NOT_TRACK`, `DITHER_TELEMETRY`, and CI, which is no person's device. */
@@ -119,4 +131,38 @@ function inFrameOfAnotherSite(): boolean {
   } catch {
     return true;
   }
+}
+
+/** Return the address that uploads go to; throw for one, or a key, that cannot work. */
+function addressOf(endpoint: string, key: string, development: boolean): string {
+  const { protocol, hostname, username, search, hash, href } = parsed(endpoint);
+  const here = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(hostname);
+  if (protocol != "https:" && !(protocol == "http:" && here)) {
+    throw new TypeError("endpoint must be https beyond this machine");
+  }
+  if (username || search || hash) throw new TypeError("endpoint must be scheme, host, port and perhaps a path");
+  if (development && !here)
+    throw new TypeError("endpoint must be on this machine in development, like http://127.0.0.1:8080");
+  if (!/^[!#-[\]-~]{1,200}$/.test(key))
+    throw new TypeError("key must be the one that the aggregator printed: ASCII, without spaces");
+  return `${href.replace(/\/+$/, "")}/v1/reports`;
+}
+
+function parsed(endpoint: string): URL {
+  try {
+    return new URL(endpoint);
+  } catch {
+    throw new TypeError("endpoint must be an address like https://telemetry.example.org");
+  }
+}
+
+/** Return the place of the device's public value. */
+function placeOf(value: Options["public"], { public: column }: CompiledRegistry): number {
+  if (!column) {
+    if (value) throw new TypeError("the registry has no public column: leave public out");
+    return 0;
+  }
+  const place = column.values.indexOf(`${value?.[column.name]}`.normalize());
+  if (place < 0) throw new TypeError(`public must have ${column.name}: one of ${column.values.join(", ")}`);
+  return place;
 }

@@ -1,5 +1,5 @@
 /**
- * The compiled registry, as `dither metrics compile` writes it: its types.
+ * The compiled registry, as `dither metrics compile` writes it: its types, and the check that it is whole.
  *
  * shared/compiled.md describes the document. Integers that may be above 2^53 are texts in it, so that JSON.parse rounds
  * none of them.
@@ -117,25 +117,74 @@ export interface CompiledRegistry {
   readonly metrics: readonly CompiledMetric[];
 }
 
+/** Return a document as canonical JSON (shared/wire.md): sorted keys, no spaces, ASCII. Its numbers are integers. */
+export function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical)}]`;
+  if (value && typeof value == "object") {
+    const entries = Object.entries(value).sort(([a], [b]) => byCodePoint(a, b));
+    return `{${entries.map(([key, inner]) => `${canonical(key)}:${canonical(inner)}`)}}`;
+  }
+  if (typeof value == "number" && !Number.isSafeInteger(value)) throw new TypeError("a number is no integer");
+  return JSON.stringify(value).replace(
+    /[\x7f-\uffff]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+function byCodePoint(a: string, b: string): number {
+  const [left, right] = [[...a], [...b]];
+  const place = left.findIndex((character, index) => character != right[index]);
+  if (place < 0) return left.length - right.length;
+  return left[place]!.codePointAt(0)! - (right[place]?.codePointAt(0) ?? -1);
+}
+
 /** Return the registry; throw for a document that is none. Whether it is whole is a further question. */
 export function registryIn(document: unknown): CompiledRegistry {
   if ((document as CompiledRegistry)?.dither_registry !== 1) {
-    throw new TypeError("registry must be the parsed metrics.json that `dither metrics compile` writes");
+    throw new TypeError("registry must be what `dither metrics compile` writes, of version 1: the parsed metrics.json");
   }
   const measured = (document as CompiledRegistry).metrics?.find((metric) => metric.measures);
   if (measured) {
-    throw new TypeError(`${measured.plan.metric} measures ${measured.measures}: a page cannot`);
+    throw new TypeError(`${measured.plan.metric} measures ${measured.measures}, which a page cannot: leave it out`);
   }
   return document as CompiledRegistry;
+}
+
+/**
+ * Tell whether a document is what its digest says: not damaged, and not changed by hand; and its alphabets what its
+ * plans name, by which each text has a code.
+ */
+export async function isWhole(registry: CompiledRegistry): Promise<boolean> {
+  const { digest, ...rest } = registry;
+  let whole = digest == (await digestOf(rest));
+  for (const { plan, alphabet } of registry.metrics) {
+    const named = plan.domain["alphabet"];
+    if (named) whole &&= named == (await digestOf(alphabet)) && isCode(alphabet!);
+  }
+  return whole;
+}
+
+async function digestOf(document: unknown): Promise<string> {
+  const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(canonical(document)));
+  return Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Tell whether each row of a table is a full code: of as many symbols as there are, no bits left. */
+function isCode({ scripts, choice }: Alphabet): boolean {
+  const filled = (row: string, symbols: number): boolean =>
+    row.length == symbols && [...row].reduce((sum, letter) => sum + 2 ** (0x60 - letter.charCodeAt(0)), 0) == 1;
+  const choices = scripts.length > 1 ? scripts.length : 0;
+  return (
+    scripts.length > 0 &&
+    filled(choice, choices + 2) &&
+    scripts.every(({ groups, pieces, lengths }) =>
+      lengths.every((row) => filled(row, groups.length + pieces.length + 2)),
+    )
+  );
 }
 
 /** Return a registry whose metrics are answered from a new device's first period on. */
 export function withoutWaiting(registry: CompiledRegistry): CompiledRegistry {
   const metrics = registry.metrics.map((metric) => ({ ...metric, schedule: "early" as const }));
   return { ...registry, quiet_days: 0, metrics };
-}
-
-/** Tell whether the presence of a metric's answers is hidden. */
-export function isHidden(metric: CompiledMetric): boolean {
-  return metric.terms.presence == "hidden";
 }

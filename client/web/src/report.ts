@@ -7,16 +7,18 @@
  * comes, so that nothing that is fetched depends on one.
  */
 
-import type { Coins } from "./coins.ts";
-import { values } from "./domains/values.ts";
-import type * as Kinds from "./kinds.ts";
-import { grr } from "./mechanisms/grr.ts";
+import { bitsOf, Coins } from "./coins.ts";
 import type { Alphabet, CompiledMetric, Domain, Part } from "./registry.ts";
 
 /** Whatever a page says. All that its domain does not ask for is "other", or what stands for it. */
 export type Answer = unknown;
 /** The answer of a device with nothing to report, where presence is hidden. */
 export const NOTHING: unique symbol = Symbol("nothing");
+
+/** What memos are drawn from: 32 random bytes that never leave the device. */
+export interface Memo {
+  readonly secret: Uint8Array;
+}
 
 /** All that a mechanism sees of an answer: a symbol, a set in ascending order, or that it has no place. */
 export type Value = number | readonly number[] | undefined;
@@ -79,22 +81,42 @@ export interface Question {
 /** Return the value of an answer. What is read of an answer may throw whatever its own methods do. */
 export type ValueOf = (answer: Answer, question: Question) => Value;
 
-/** What reports of a metric are made with. */
-export interface Loaded {
+const KINDS = ["flag", "choice", "choices", "text", "number", "words", "table"];
+
+type Modules = Readonly<Record<string, () => Promise<unknown>>>;
+const numbers = () => import("./domains/numbers.ts");
+const texts = () => import("./domains/texts.ts");
+const DOMAINS: Modules = {
+  values: () => import("./domains/values.ts"),
+  buckets: numbers,
+  range: numbers,
+  thresholds: numbers,
+  hashed: texts,
+  words: () => import("./domains/bloom.ts"),
+  coded: () => import("./domains/coded.ts"),
+  columns: () => import("./domains/columns.ts"),
+};
+const symbols = () => import("./mechanisms/symbols.ts");
+const sets = () => import("./mechanisms/sets.ts");
+const MECHANISMS: Modules = {
+  grr: symbols,
+  pgr: symbols,
+  window: symbols,
+  ss: sets,
+  privset: sets,
+  oue: sets,
+  sue: sets,
+  rappor: sets,
+};
+const keyed = () => import("./sha256.ts");
+
+interface Loaded {
   readonly domains: Readonly<Record<string, ValueOf>>;
   readonly mechanisms: Readonly<Record<string, Mechanism>>;
   readonly normal: (text: string) => string;
-  /** What draws and tells cells; not there in the plainest plans, which have one. */
-  readonly drawCell?: typeof Kinds.drawCell;
-  readonly partOf?: typeof Kinds.partOf;
 }
 
 const loaded = new WeakMap<CompiledMetric, Promise<Loaded>>();
-const PLAIN: Loaded = {
-  domains: { values },
-  mechanisms: { grr },
-  normal: (text) => text.normalize(),
-};
 
 /** Fetch all that reports of a metric need. Throw for a kind, domain or mechanism that is not known. */
 export async function load(metric: CompiledMetric): Promise<void> {
@@ -110,24 +132,57 @@ function partsOf(metric: CompiledMetric): Promise<Loaded> {
   return parts;
 }
 
-/** A flag, or a choice of listed values in ASCII, by GRR with fresh noise needs nothing else. */
-async function fetchParts(metric: CompiledMetric): Promise<Loaded> {
-  const { kind, domain, cells } = metric.plan;
-  const [{ mechanism, cells: each }, another] = cells.parts as [Part, ...Part[]];
-  const named = `${kind} ${domain.domain} ${mechanism} ${each} ${cells.public} ${another} ${metric.memo_key}`;
-  const isAscii = !/[^\0-\x7f]/.test(`${domain["values"]}`);
-  const isPlain = isAscii && /^(flag|choice) values grr 1 undefined undefined $/.test(named);
-  return isPlain ? PLAIN : (await import("./kinds.ts")).fetchParts(metric);
+async function fetchParts({ plan, memo_key }: CompiledMetric): Promise<Loaded> {
+  if (!KINDS.includes(plan.kind)) throw new Error(`${plan.metric}: unknown kind ${plan.kind}`);
+  const asked = [plan.domain, ...((plan.domain["domains"] as readonly Domain[] | undefined) ?? [])];
+  const [domains, mechanisms] = await Promise.all([
+    entries<ValueOf>(DOMAINS, asked.map((one) => one.domain)),
+    entries<Mechanism>(MECHANISMS, plan.cells.parts.map((part) => part.mechanism)),
+    memo_key && keyed(),
+  ]);
+  // A list without a value beyond ASCII has none in a form that needs the table of Unicode 14.
+  const wide = /[^\0-\x7f]/.test(JSON.stringify(plan.domain)) || "characters_max" in plan.domain;
+  const normal = wide ? (await texts()).normal : (text: string) => text.normalize();
+  return { domains, mechanisms, normal };
 }
 
-/** Return the cell of a report, drawn before its answer is looked at; undefined in a plan with one cell. */
-export async function cellOf(
-  metric: CompiledMetric,
+async function entries<T>(modules: Modules, names: readonly string[]): Promise<Record<string, T>> {
+  const one = async (name: string): Promise<[string, T]> => {
+    if (!Object.hasOwn(modules, name)) throw new Error(`unknown ${name}`);
+    return [name, ((await modules[name]!()) as Record<string, T>)[name]!];
+  };
+  return Object.fromEntries(await Promise.all(names.map(one)));
+}
+
+/**
+ * Draw the cell of a report before its answer is looked at; undefined in a plan with one cell, which names none.
+ *
+ * `cohort` is the device's number below 128, and `publicIndex` the place of its value of the public column.
+ */
+export function drawCell(
+  { plan }: CompiledMetric,
   cohort: number,
-  place: number,
+  publicIndex: number,
   coins: Coins,
-): Promise<number | undefined> {
-  return (await partsOf(metric)).drawCell?.(metric, cohort, place, coins);
+): number | undefined {
+  const { drawn, parts, public: values } = plan.cells;
+  const each = parts.reduce((sum, part) => sum + part.cells, 0);
+  if (each * (values ?? 1) === 1) return undefined;
+  if (drawn === "device") return cohort % each;
+  let left = Number(coins.below(parts.reduce((sum, part) => sum + part.cells * part.weight, 0)));
+  let cell = values ? publicIndex * each : 0;
+  for (const { cells, weight } of parts) {
+    if (left < cells * weight) return cell + Math.floor(left / weight);
+    left -= cells * weight;
+    cell += cells;
+  }
+  throw new Error("there is no such cell");
+}
+
+/** Return the part of a cell. */
+function partOf({ plan }: CompiledMetric, cell: number): Part {
+  let place = cell % plan.cells.parts.reduce((sum, part) => sum + part.cells, 0);
+  return plan.cells.parts.find((part) => (place -= part.cells) < 0)!;
 }
 
 function integersOf(texts: Readonly<Record<string, string>>): Integers {
@@ -147,8 +202,8 @@ export interface Made {
 
 /** @internal Return what the reports of a cell are made by. */
 export async function madeBy(metric: CompiledMetric, cell: number): Promise<Made> {
-  const { mechanisms, partOf } = await partsOf(metric);
-  const { mechanism: name, parameters, memo } = partOf?.(metric, cell) ?? metric.plan.cells.parts[0]!;
+  const { mechanism: name, parameters, memo } = partOf(metric, cell);
+  const { mechanisms } = await partsOf(metric);
   const fresh = integersOf(parameters);
   return { name, mechanism: mechanisms[name]!, integers: memo ? integersOf(memo) : fresh, parameters: fresh };
 }
@@ -177,14 +232,53 @@ export async function valueIn(
   }
 }
 
-/** Return a report of an answer with fresh noise, as on the wire. */
+/** Return a report of an answer, as on the wire; of a memoized metric a report of the answer's memo. */
 export async function makeReport(
   metric: CompiledMetric,
   cell: number | undefined,
   answer: Answer,
   coins: Coins,
+  memo: Memo,
 ): Promise<number | string> {
+  if (metric.memo_key) return reportOfClass(metric, cell, await classOf(metric, cell, answer, memo), coins, memo);
   const { mechanism, integers } = await madeBy(metric, cell ?? 0);
   const value = await valueIn(metric, cell ?? 0, answer, coins, () => 0n);
   return mechanism.write(mechanism.randomize(integers, value, coins), integers);
+}
+
+/** Return what a memoized metric is charged for: all that the memo sees of an answer, as a text. */
+export async function classOf(
+  metric: CompiledMetric,
+  cell: number | undefined,
+  answer: Answer,
+  memo: Memo,
+): Promise<string> {
+  const coins = await keyedCoins(memo, `${metric.memo_key} class`);
+  return JSON.stringify(await valueIn(metric, cell ?? 0, answer, coins, () => coins.bits64()));
+}
+
+/** Return a report of the memo of a class, as on the wire. */
+export async function reportOfClass(
+  metric: CompiledMetric,
+  cell: number | undefined,
+  memoClass: string,
+  coins: Coins,
+  memo: Memo,
+): Promise<number | string> {
+  const made = await madeBy(metric, cell ?? 0);
+  const lasting = await keyedCoins(memo, `${metric.memo_key} ${cell ?? 0} ${memoClass}`);
+  const permanent = made.mechanism.randomize(made.integers, JSON.parse(memoClass) as Value, lasting);
+  return made.mechanism.write(repeat(made, permanent, coins), made.integers);
+}
+
+/** @internal Draw a report of a memo. Any report is drawn beside it, whether it is kept or not. */
+export function repeat({ mechanism, integers, parameters }: Made, memo: Report, coins: Coins): Report {
+  if (mechanism.repeat) return mechanism.repeat(integers, parameters, memo, coins);
+  const kept = coins.coin(parameters.threshold_keep);
+  const other = mechanism.any!(integers, coins);
+  return kept ? memo : other;
+}
+
+async function keyedCoins({ secret }: Memo, context: string): Promise<Coins> {
+  return new Coins(bitsOf((await keyed()).keyedBlocks(secret, context)));
 }

@@ -7,12 +7,8 @@
  * metric whose presence is hidden.
  */
 
-import type { Armed, Look, Outcome, Upload } from "./device.ts";
+import { type Armed, bodyOf, type Device, type Look, type Outcome, type Upload } from "./device.ts";
 import { DAY_MS } from "./days.ts";
-import { nameOf, TAKEN_BACK, timeout } from "./telemetry.ts";
-import { addressOf, bodyOf, type Route, Uploads } from "./uploads.ts";
-
-export { addressOf, bodyOf, Uploads };
 
 /** Answers that came within so long a time are armed together. */
 const ARM_AFTER_MS = 1_000;
@@ -26,88 +22,98 @@ const RETRY_AFTER_STEPS_MS = [60_000, 600_000, 3_600_000, 21_600_000, 86_400_000
 const DROP = [400, 409, 410, 411, 414, 415, 422, 431];
 const REASONS = ["malformed", "unknown-metric", "unknown-plan", "retired", "expired", "bad-report"];
 const PROBLEM = /^urn:dither:problem:([a-z][a-z-]{0,39})$/;
-/** What a page says to the one that sends: something waits. */
-export const WAITS = 0;
+/** What pages say to the one that sends: something waits; what waited was taken back. */
+const [WAITS, TAKEN_BACK] = [0, 1];
+const NO_ANSWER_YET = "no answer yet";
+const ANOTHER_DAY = "a report of the metric has left today: the next one waits for another day";
+const ELSEWHERE = "another page of this app is sending";
 
-/** The settings of telemetry that sending asks for. */
+/** The outcome for the reports that waited. */
+export interface FlushResult {
+  /** Reports that the aggregator has acknowledged. */
+  sent: number;
+  /** Reports that still wait. */
+  waiting: number;
+  /** Why not all was sent; "" if it was. */
+  detail: string;
+}
+
+/** The way to one aggregator. */
+export interface Route {
+  url: string;
+  key: string;
+  /** Whether the key goes in the body: a page asks no leave for such a request. Else it goes in a header. */
+  simple: boolean;
+  fetch: typeof fetch;
+}
+
+/** What the sender asks of the telemetry object. */
 export interface Situation {
   /** The name of the app's storage, which pages share; undefined in memory. */
   shared: string | undefined;
   route: Route;
   now: () => number;
-  warn: (message: string) => void;
-}
-
-/** What the sender asks of the telemetry object. */
-export interface Host {
   /** Take a step of the device in one transaction. */
-  step: <T>(step: (device: Uploads) => T, strict?: boolean) => Promise<T>;
+  step: <T>(step: (device: Device) => T, strict?: boolean) => Promise<T>;
   /** Open and close periods. */
   look: () => Promise<Look>;
+  warn: (message: string) => void;
 }
 
 /** Sends what a device has armed, one upload at a time. */
 export class Sender {
   readonly #it: Situation;
-  readonly #host: Host;
-  readonly #url: string;
-  /** @internal */
-  _leads = false;
+  #leads = false;
   #endLead: (() => void) | undefined;
   #waitsForLead: AbortController | undefined;
-  /** @internal */
-  _channel: BroadcastChannel | undefined;
+  #channel: BroadcastChannel | undefined;
   #armed: Armed = {};
   #arming: ReturnType<typeof setTimeout> | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #turn: Promise<unknown> = Promise.resolve();
-  /** @internal */
-  _on = false;
-  /** @internal */
-  _sent = 0;
-  /** @internal */
-  _detail = "";
+  #on = false;
+  #sent = 0;
+  #detail = "";
 
-  /** Throws for an endpoint or a key that cannot work. */
-  constructor(situation: Situation, host: Host) {
+  constructor(situation: Situation) {
     this.#it = situation;
-    this.#url = addressOf(situation.route);
-    this.#host = host;
   }
 
   // Which page sends.
 
-  /** Begin: send if no other page does, else as soon as that one ends. */
+  /** Begin: send if no other page does, else as soon as that one ends. Resolve when what waited is armed. */
   async start(): Promise<void> {
-    if (this._on) return;
-    this._on = true;
+    if (this.#on) return;
+    this.#on = true;
     const { shared } = this.#it;
-    if (shared === undefined) this._leads = true;
+    if (shared === undefined) this.#leads = true;
     else {
-      this._channel = new BroadcastChannel(shared);
-      this._channel.onmessage = ({ data }) => {
+      this.#channel = new BroadcastChannel(shared);
+      this.#channel.onmessage = ({ data }) => {
         if (data == TAKEN_BACK) this.#armed = {};
-        if (this._leads) this.soon();
+        if (this.#leads) this.soon();
       };
       await new Promise<void>((known) => {
         const lead = (lock: Lock | null): Promise<void> | undefined => {
           known();
-          if (!lock || !this._on) return undefined;
-          this._leads = true;
+          if (!lock || !this.#on) return undefined;
+          this.#leads = true;
           return new Promise((end) => (this.#endLead = end));
         };
         navigator.locks.request(shared, { ifAvailable: true }, lead).catch(() => known());
       });
-      if (!this._on) return; // it was stopped meanwhile
-      if (!this._leads) this.#queueForLead(shared);
+      if (!this.#on) return; // it was stopped meanwhile
+      if (!this.#leads) this.#queueForLead(shared);
     }
+    await this.#inTurn(() => this.#arm());
+    this.#tick(0);
   }
 
   #queueForLead(shared: string): void {
     const { signal } = (this.#waitsForLead = new AbortController());
     const lead = (): Promise<void> | undefined => {
       if (signal.aborted) return undefined;
-      this._leads = true;
+      this.#leads = true;
       this.soon();
       return new Promise((end) => (this.#endLead = end));
     };
@@ -116,7 +122,7 @@ export class Sender {
 
   /** End: another page may send. A request that is on its way goes on. */
   stop(): void {
-    this._on = this._leads = false;
+    this.#on = this.#leads = false;
     clearTimeout(this.#arming);
     clearTimeout(this.#timer);
     this.#arming = undefined;
@@ -124,78 +130,79 @@ export class Sender {
     this.#waitsForLead?.abort();
     this.#endLead?.();
     this.#endLead = undefined;
-    this._channel?.close();
-    this._channel = undefined;
+    this.#channel?.close();
+    this.#channel = undefined;
   }
 
   // When.
 
   /** Arm what waits soon: an answer to a public metric was taken. */
   soon(): void {
-    if (!this._on) return;
-    if (!this._leads) this._channel?.postMessage(WAITS);
+    if (!this.#on) return;
+    if (!this.#leads) this.#channel?.postMessage(WAITS);
     else this.#arming ??= timeout(() => this.armNow(), ARM_AFTER_MS);
   }
 
   /** Arm what waits now, as when the page is hidden: it may go away next. */
-  async armNow(): Promise<void> {
+  armNow(): void {
     clearTimeout(this.#arming);
     this.#arming = undefined;
-    await this._inTurn(() => this._arm());
-    this.#tick(0);
+    if (this.#leads) this.#inTurn(() => this.#arm()).then(() => this.#tick(0));
   }
 
-  /** @internal */
-  _inTurn<T>(action: () => Promise<T>): Promise<T | undefined> {
+  #inTurn<T>(action: () => Promise<T>): Promise<T | undefined> {
     const turn = this.#turn.then(action).catch((error: unknown): undefined => {
-      this._detail = `failed (${nameOf(error)})`;
+      this.#detail = describe(error);
     });
     this.#turn = turn;
     return turn;
   }
 
-  /** Arm at once what waits to be armed: the page may go away. What is armed stays so, and may leave with it. */
+  /** Arm at once what waits to be armed: the page may go away. An upload that is armed already stays so, and may leave with it. */
   hides(): void {
     if (this.#arming) this.armNow();
   }
 
   #tick(delay: number): void {
     clearTimeout(this.#timer);
-    if (!this._on || delay == Infinity) return;
+    if (!this.#on || delay == Infinity) return;
     this.#timer = timeout(() => {
-      void this._inTurn(() => this.#look()).then((wait) => this.#tick(wait ?? LOOK_EVERY_MS));
+      void this.#inTurn(() => this.#look()).then((wait) => this.#tick(wait ?? LOOK_EVERY_MS));
     }, delay);
   }
 
   /** Arm what is due, look, send what it is time for, and return after how long to look again. */
   async #look(): Promise<number> {
-    await this._arm();
-    const { due, idle, planned = Infinity, heldUntil } = await this.#host.look();
+    await this.#arm();
+    const { due, idle, planned = Infinity, heldUntil } = await this.#it.look();
     if (idle) return Infinity;
-    if (!this._leads || !due) return LOOK_EVERY_MS;
+    if (!this.#leads || !due) return LOOK_EVERY_MS;
     const when = Math.max(planned, heldUntil) - this.#it.now();
     if (when > 0) return Math.min(when, LOOK_EVERY_MS);
-    return (await this._send()) ? 0 : LOOK_EVERY_MS;
+    return (await this.#send()) ? 0 : LOOK_EVERY_MS;
   }
 
-  /** @internal Arm what is due. An armed upload may leave with the page until a transaction makes another one of it. */
-  async _arm(): Promise<void> {
-    if (!this._leads) return;
-    const arming = (device: Uploads): Armed => {
-      if (!this._leads) return {}; // the page went away meanwhile, with what was armed
+  /** Arm what is due. An armed upload may leave with the page until the transaction makes another one of it. */
+  async #arm(): Promise<void> {
+    if (!this.#leads) return;
+    const arming = (device: Device): Armed => {
+      if (!this.#leads) return {}; // the page went away meanwhile, with what was armed
       const armed = device.arm(this.#armed);
       if (armed.upload?.id != this.#armed.upload?.id) this.#armed = {};
       return armed;
     };
-    const armed = await this.#host.step(arming, true);
-    if (this._leads) this.#armed = armed;
+    const armed = await this.#it.step(arming, true);
+    if (this.#leads) this.#armed = armed;
   }
 
-  /** Let nothing leave that was armed: the person takes it back. Return whether other pages were told. */
-  takeBack(): boolean {
+  /** Let nothing leave that was armed, here or by another page: the person takes it back. */
+  takeBack(): void {
     this.#armed = {};
-    this._channel?.postMessage(TAKEN_BACK);
-    return !!this._channel;
+    const { shared } = this.#it;
+    if (shared === undefined) return;
+    const channel = this.#channel ?? new BroadcastChannel(shared);
+    channel.postMessage(TAKEN_BACK);
+    if (channel != this.#channel) channel.close();
   }
 
   // Sending.
@@ -214,8 +221,8 @@ export class Sender {
   }
 
   #request(body: string, signal: AbortSignal | null): Promise<Response> {
-    const { key, simple, fetch } = this.#it.route;
-    return fetch(this.#url, {
+    const { url, key, simple, fetch } = this.#it.route;
+    return fetch(url, {
       method: "POST",
       body,
       signal,
@@ -230,17 +237,17 @@ export class Sender {
     });
   }
 
-  /** @internal Send what is armed, and act on the answer; return its step, or undefined where nothing was sent. */
-  async _send(): Promise<Outcome["step"] | undefined> {
+  /** Send what is armed, and act on the answer; return its step, or undefined where nothing was sent. */
+  async #send(): Promise<Outcome["step"] | undefined> {
     const id = this.#armed.upload?.id;
     if (!id) return undefined;
-    const upload = await this.#host.step((device) => device.attempt(id, this.#armed), true);
+    const upload = await this.#it.step((device) => device.attempt(id, this.#armed), true);
     if (!upload || this.#armed.upload?.id != id) return undefined; // it was taken back, or left with the page
     this.#armed = {};
     const outcome = await this.#outcome(upload);
-    const { accepted, warn } = await this.#host.step((device) => device.settle(id, outcome), true);
-    this._sent += accepted;
-    this._detail = outcome.step == "accepted" && !outcome.rejected ? "" : outcome.detail;
+    const { accepted, warn } = await this.#it.step((device) => device.settle(id, outcome), true);
+    this.#sent += accepted;
+    this.#detail = outcome.step == "accepted" && !outcome.rejected ? "" : outcome.detail;
     if (warn) this.#it.warn(`telemetry could not send for an hour: ${outcome.detail}`);
     if (outcome.step == "stopped") this.#it.warn(`telemetry stopped sending: ${outcome.detail}`);
     return outcome.step;
@@ -251,12 +258,60 @@ export class Sender {
       const response = await this.#request(this.#body(upload), AbortSignal.timeout(ATTEMPT_WITHIN_MS));
       return readAnswer(response.status, response.headers, await read(response), upload.id, this.#it.now());
     } catch (error) {
-      const name = nameOf(error);
+      const name = error instanceof Error ? error.name : "Error";
       const unreachable = name == "TypeError"; // a browser does not say which of the two it was
       const why = unreachable ? "not reached, or it does not allow this page's origin" : name;
       return { step: "kept", detail: `no answer (${why})`, unreachable };
     }
   }
+
+  /** Send what waits now; resolve when all of it is answered for, it stops, or `timeout` ms are up. */
+  async flush(within: number): Promise<FlushResult> {
+    const before = this.#sent;
+    const until = performance.now() + within;
+    this.#detail = "";
+    const over = new Promise<boolean>((resolve) => timeout(() => resolve(false), within));
+    const done = await Promise.race([over, this.#inTurn(() => this.#sendAll(until)).then(() => true)]);
+    const waiting = await Promise.race([over.then(() => 0), this.#it.step((device) => device.waiting)]);
+    return { sent: this.#sent - before, waiting, detail: this.#detail || (done ? "" : NO_ANSWER_YET) };
+  }
+
+  async #sendAll(until: number): Promise<void> {
+    await this.#it.look();
+    await this.#it.step((device) => device.planNow());
+    while (this.#on && performance.now() < until) {
+      if (!this.#leads) {
+        this.#channel?.postMessage(WAITS);
+        this.#detail = ELSEWHERE;
+        if (!(await this.#it.look()).due) return void (this.#detail = "");
+        await new Promise((resolve) => timeout(() => resolve(0), 250));
+        continue;
+      }
+      const { due, heldUntil } = await this.#it.look();
+      if (!due) {
+        if (await this.#it.step((device) => device.anotherDay)) this.#detail ||= ANOTHER_DAY;
+        return;
+      }
+      if (heldUntil > this.#it.now()) {
+        this.#detail ||= await this.#it.step((device) => device.outcome);
+        return;
+      }
+      await this.#arm();
+      const step = await this.#send();
+      if (!step || step == "stopped" || step == "kept") return;
+    }
+  }
+}
+
+/** Start a timer that keeps no program of Node's alive. */
+export function timeout(action: () => void, delay: number): ReturnType<typeof setTimeout> {
+  const timer = setTimeout(action, delay);
+  (timer as { unref?: () => void }).unref?.();
+  return timer;
+}
+
+export function describe(error: unknown): string {
+  return `failed (${error instanceof Error ? error.name : "Error"})`;
 }
 
 // Answers.

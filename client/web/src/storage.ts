@@ -5,12 +5,7 @@
  * changes nothing writes nothing. The record is JSON: the state is small, and its text tells whether it has changed.
  */
 
-import type { State } from "./device.ts";
-
-/** Return the state of a device that has kept nothing. */
-export function emptyState(): State {
-  return { v: 1, metrics: {}, uploads: [], counts: {} };
-}
+import { emptyState, type State } from "./device.ts";
 
 /** The storage of one device. */
 export interface Storage {

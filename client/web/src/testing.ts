@@ -3,7 +3,7 @@
 import { registryIn, withoutWaiting } from "./registry.ts";
 import { DAY_MS } from "./days.ts";
 import { MemoryStorage } from "./storage.ts";
-import { type Answers, type Handles, Telemetry } from "./telemetry.ts";
+import { type Answers, type Handles, systemDraw, Telemetry } from "./telemetry.ts";
 
 /** One answer that the app recorded. */
 export interface Recorded {
@@ -24,9 +24,8 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
     super({
       registry: withoutWaiting(registryIn(registry)),
       route: {
-        endpoint: "https://nowhere.example",
-        key: "none",
-        development: false,
+        url: "",
+        key: "",
         simple: false,
         fetch: () => Promise.reject(new Error("the network is refused in tests")),
       },
@@ -34,9 +33,11 @@ export class TelemetryForTests<M extends Answers = Record<string, unknown>> exte
       shared: undefined,
       consent,
       silent: "",
+      place: 0,
       development: false,
       persist: false,
       now: () => clock.now,
+      draw: systemDraw(),
       warn: (message) => {
         throw new Error(message); // a metric that does not exist, a choice that is none
       },

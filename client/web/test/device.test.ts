@@ -7,8 +7,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DAY_MS } from "../src/days.ts";
-import type { Outcome } from "../src/device.ts";
-import { bodyOf } from "../src/uploads.ts";
+import { bodyOf, type Outcome } from "../src/device.ts";
 import { Bench, DAY, isoDay, KEY, NOON, registryOf } from "./support.ts";
 
 const HOUR = 3_600_000;

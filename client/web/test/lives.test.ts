@@ -8,8 +8,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DAY_MS } from "../src/days.ts";
-import type { Armed, Upload } from "../src/device.ts";
-import { bodyOf } from "../src/uploads.ts";
+import { type Armed, bodyOf, type Upload } from "../src/device.ts";
 import { Bench, KEY, randomOf, registryOf } from "./support.ts";
 
 /** Eleven bugs were planted: a thousand lives show six of them, and so do the first 64. */

@@ -8,10 +8,9 @@
  */
 
 import { periodsOf } from "../src/days.ts";
-import type { Made } from "../src/device.ts";
-import { type CompiledMetric, type CompiledRegistry, isHidden } from "../src/registry.ts";
+import { bodyOf, isHidden, type Made } from "../src/device.ts";
+import type { CompiledMetric, CompiledRegistry } from "../src/registry.ts";
 import { readAnswer } from "../src/sending.ts";
-import { bodyOf } from "../src/uploads.ts";
 import { Bench } from "./support.ts";
 
 interface Draws {

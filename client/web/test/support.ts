@@ -2,12 +2,9 @@
 
 import { DAY_MS, type Draw } from "../src/days.ts";
 import * as consent from "../src/consent.ts";
-import type { Made, State } from "../src/device.ts";
-import type { CompiledMetric, CompiledRegistry } from "../src/registry.ts";
+import { Device, emptyState, type Made, type State } from "../src/device.ts";
+import { canonical, type CompiledMetric, type CompiledRegistry } from "../src/registry.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
-import { Shown } from "../src/status.ts";
-import { emptyState } from "../src/storage.ts";
-import { canonical } from "../src/whole.ts";
 
 /** Noon of a Thursday, which is divisible by 7 in days since 1970. */
 export const DAY = 20_601;
@@ -120,9 +117,9 @@ export class Bench {
   }
 
   /** Take a step as the storage does: on a copy that replaces the state. */
-  do<T>(step: (device: Shown) => T): T {
+  do<T>(step: (device: Device) => T): T {
     const state = JSON.parse(JSON.stringify(this.state)) as State;
-    const result = step(new Shown(this.registry, this.registry.quiet_days, this.draw, state, this.now, consent));
+    const result = step(new Device(this.registry, this.registry.quiet_days, this.draw, state, this.now, consent));
     this.state = state;
     return result;
   }

@@ -6,13 +6,11 @@ import { after, afterEach, beforeEach, test } from "node:test";
 import { DAY_MS } from "../src/days.ts";
 import type { State } from "../src/device.ts";
 import { start } from "../src/index.ts";
-import type { Alphabet, CompiledMetric, CompiledRegistry } from "../src/registry.ts";
+import { type Alphabet, canonical, type CompiledMetric, type CompiledRegistry } from "../src/registry.ts";
 import { sha256, utf8 } from "../src/sha256.ts";
 import { BrowserStorage, MemoryStorage } from "../src/storage.ts";
-import { systemDraw } from "../src/speaking.ts";
-import { type Settings, Telemetry } from "../src/telemetry.ts";
+import { type Settings, systemDraw, Telemetry } from "../src/telemetry.ts";
 import { startForTests } from "../src/testing.ts";
-import { canonical } from "../src/whole.ts";
 import { problem, ScriptedServer } from "./server.ts";
 import { DAY, hex, isoDay, KEY, NOON, registryOf, waitUntil } from "./support.ts";
 
@@ -41,11 +39,12 @@ afterEach(async () => {
 function page(more: Partial<Settings> & { registry?: CompiledRegistry } = {}): Telemetry {
   const telemetry = new Telemetry({
     registry: PLAIN,
-    route: { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch },
+    route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch },
     storage: new BrowserStorage(name),
     shared: name,
     consent: true,
     silent: "",
+    place: 0,
     development: false,
     persist: false,
     now: () => clock,
@@ -150,7 +149,7 @@ test("it is charged, by a strict transaction that is complete, before the first 
     seen.push(state!.metrics.dark!.spent, state!.uploads.length, strict >= 0);
     return fetch(...args);
   };
-  const telemetry = page({ route: { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch: looks } });
+  const telemetry = page({ route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: looks } });
   telemetry.record("dark", true);
   await telemetry.flush();
   assert.deepEqual(seen, [1_000_000, 1, true]);
@@ -251,33 +250,6 @@ test("an agreement is kept, and reaches a page that is silent", async () => {
   assert.equal((await telemetry.flush()).sent, 1);
   assert.equal((await other.status()).silent, "");
   assert.equal((await page({ consent: undefined }).status()).ask, false);
-});
-
-test("whether to ask is told as status tells it, at any time", async () => {
-  const asks = async (telemetry: Telemetry) => {
-    const asked = await telemetry.ask();
-    assert.equal(asked, (await telemetry.status()).ask);
-    return asked;
-  };
-  const telemetry = page({ consent: undefined });
-  assert.equal(await asks(telemetry), true);
-  await telemetry.setConsent(true);
-  assert.equal(await asks(telemetry), false);
-  assert.equal(await asks(page({ consent: undefined })), false);
-  for (const more of [
-    registryOf([{ name: "dark" }, { name: "other", charges: 9 }]),
-    registryOf([{ name: "dark" }, { name: "other" }], { epsilon: 200e6 }),
-  ]) {
-    const upgraded = page({ consent: undefined, registry: more });
-    assert.equal(await asks(upgraded), true);
-  }
-  assert.equal(await asks(page({ consent: undefined, registry: registryOf([{ name: "dark" }]) })), false);
-  await telemetry.setConsent(false);
-  assert.equal(await asks(telemetry), false);
-  assert.equal(await asks(page({ consent: undefined })), false);
-  assert.equal(await asks(page({ consent: undefined, silent: "gpc" })), false);
-  await telemetry.close();
-  assert.equal(await asks(telemetry), false);
 });
 
 test("an agreement that is kept goes before what the app says", async () => {
@@ -436,7 +408,7 @@ test("a page that goes away sends what was armed, outliving it, and later the sa
   const noted: typeof fetch = (url, init) => (requests.push(init!), fetch(url, init));
   const telemetry = page({
     draw: LATE,
-    route: { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch: noted },
+    route: { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted },
   });
   telemetry.record("dark", true);
   window.fire("pagehide");
@@ -538,7 +510,7 @@ async function leavesWhileArming(when: "before" | "after"): Promise<string[]> {
   const window = inWindow();
   const bodies: string[] = [];
   const noted: typeof fetch = (url, init) => (bodies.push(String(init!.body)), fetch(url, init));
-  const route = { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch: noted };
+  const route = { url: `${server.endpoint}/v1/reports`, key: KEY, simple: true, fetch: noted };
   const storage = new Gated(name);
   const telemetry = page({ draw: LATE, storage, route });
   telemetry.record("dark", true);
@@ -685,7 +657,7 @@ test("an upload that is too large is halved when first sent, and dropped when it
 
 test("a flush ends in time where a server does not answer", async () => {
   const never: typeof fetch = () => new Promise(() => {});
-  const telemetry = page({ route: { endpoint: server.endpoint, key: KEY, development: false, simple: true, fetch: never } });
+  const telemetry = page({ route: { url: server.endpoint, key: KEY, simple: true, fetch: never } });
   telemetry.record("dark", true);
   const began = performance.now();
   assert.equal((await telemetry.flush(0.3)).detail, "no answer yet");
@@ -758,21 +730,6 @@ test("the browser is asked to keep the storage where the app wants it, after con
   Reflect.deleteProperty(navigator, "storage");
 });
 
-test("a refusal is kept where what is loaded later cannot be", async () => {
-  const telemetry = page();
-  telemetry.record("dark", true);
-  await telemetry.status();
-  await telemetry.close();
-  const offline = page({ consent: undefined, silent: "gpc" });
-  offline._load = () => Promise.reject(new TypeError("Failed to fetch"));
-  assert.equal(await offline.setConsent(false), true);
-  assert.equal(await offline.setConsent(false, "dark"), false);
-  assert.equal((await kept())!.consent, false);
-  assert.notEqual((await kept())!.metrics.dark!.slot ?? (await kept())!.uploads[0], undefined);
-  await page({ consent: undefined }).status(); // the next visit drops what waits
-  assert.deepEqual([(await kept())!.metrics.dark!.slot, (await kept())!.uploads], [undefined, []]);
-});
-
 test("a storage that the browser refuses makes telemetry silent, and status says so", async () => {
   const refused = {
     open: () => {
@@ -789,32 +746,6 @@ test("an address, a key, a public value that cannot work turn telemetry off and 
   assert.match(await silentWith({}, { key: 'a"b' }), /key/);
   assert.match(await silentWith({}, { public: { arm: "a" } }), /public/);
   assert.match(await silentWith({}, { endpoint: "https://telemetry.example.org", development: true }), /this machine/);
-});
-
-test("an address that cannot work ends the open period of a hidden metric, and nothing is recorded", async () => {
-  const telemetry = page({ registry: HIDDEN });
-  await telemetry.status();
-  await telemetry.close();
-  assert.equal((await kept())!.metrics.ill!.slot!.open, true);
-  const route = { endpoint: "http://telemetry.example.org", key: KEY, development: false, simple: true, fetch };
-  const off = page({ registry: HIDDEN, route });
-  off.record("ill", true);
-  assert.match((await off.status()).silent, /endpoint must be/);
-  assert.equal((await kept())!.metrics.ill!.slot!.open, false);
-  assert.match(warnings.join(), /^telemetry is off: endpoint must be [^,]*$/);
-});
-
-test("a page that cannot load what speaks says so, and does not throw", async () => {
-  const telemetry = page();
-  await telemetry.close();
-  const offline = page();
-  offline._load = () => Promise.reject(new TypeError("Failed to fetch"));
-  offline.record("dark", true);
-  assert.equal((await offline.status()).silent, "modules of dither-web cannot be loaded here: Failed to fetch");
-  assert.match((await offline.flush()).detail, /cannot be loaded here/);
-  assert.deepEqual(await offline.preview(), { body: "", cost: {} });
-  assert.equal(await offline.ask(), false);
-  assert.equal(await offline.setConsent(true), false);
 });
 
 test("development warns, has no quiet days, and a storage of its own", async (t) => {

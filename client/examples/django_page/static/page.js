@@ -20,7 +20,7 @@ for (const button of document.querySelectorAll("button[value]")) {
 }
 
 // Where Do Not Track or a private window silences it, nobody is asked.
-if (await telemetry.ask()) {
+if ((await telemetry.status()).ask) {
   for (const { text } of telemetry.terms()) {
     const item = document.createElement("li");
     item.textContent = text;

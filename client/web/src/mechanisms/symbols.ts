@@ -1,11 +1,22 @@
 /**
- * Other mechanisms whose report is a symbol: PGR and the window (shared/reports.md, "The randomizers").
+ * Mechanisms whose report is a symbol: GRR, PGR and the window (shared/reports.md, "The randomizers").
  *
  * Whatever the value, the same coins are drawn in the same order, so that the time they take tells nothing.
  */
 
 import type { Coins } from "../coins.ts";
 import type { Integers, Mechanism } from "../report.ts";
+
+/** Tell the truth with a coin of T, else any other value. */
+export const grr: Mechanism = {
+  randomize({ d, threshold }, value, coins) {
+    const truth = coins.coin(threshold);
+    const other = below(coins, d - 1);
+    return truth ? (value as number) : other + Number(other >= (value as number));
+  },
+  any: ({ d }, coins) => below(coins, d),
+  write: Number,
+};
 
 /** Send an output of the window around the place with a coin of T, else one of the others; any where there is none. */
 export const window: Mechanism = {
