@@ -122,7 +122,7 @@ def site(store: SQLiteStore, base: str, lines: str, directory: Path) -> Iterator
                 wait_until(lambda: listens(port))
                 yield f"http://127.0.0.1:{port}"
             finally:
-                proxy.stop()
+                proxy.end()  # a killed nginx would leave its workers
 
 
 def nginx(directory: Path, port: int, places: str) -> Server:
