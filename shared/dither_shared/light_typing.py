@@ -1,4 +1,4 @@
-"""The names of `typing` that a start needs, without `typing`, which would take it a fifteenth longer.
+"""The names of `typing` that a start needs, without `typing`, which takes a noticeable part of one to load.
 
 Type checkers read the real ones. At run time annotations are texts that nobody reads (`from __future__ import
 annotations`), so a name in one may stand for anything.

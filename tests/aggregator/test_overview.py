@@ -67,12 +67,16 @@ def test_marked_days_are_on_the_weeks_of_a_card(tmp_path: Path) -> None:
         assert "dotted: 2 marked days" in words("".join(cards(one)))
 
 
-def test_the_line_of_a_card_is_of_what_moved_and_days_point_to_it(tmp_path: Path) -> None:
+def let_a_rare_value_rise(one: Site) -> None:
     """The first value leads in both weeks; the third moves from 5 % to 14 %, by some tens of standard errors."""
+    for back in range(1, 15):
+        rare = 600 if back > 7 else 1_800
+        one.put(np.array([8_000, 3_400, rare, 600 - rare // 3]), np.random.default_rng(back), back)
+
+
+def test_the_line_of_a_card_is_of_what_moved_and_days_point_to_it(tmp_path: Path) -> None:
     with site(tmp_path, 4) as one:
-        for back in range(1, 15):
-            rare = 600 if back > 7 else 1_800
-            one.put(np.array([8_000, 3_400, rare, 600 - rare // 3]), np.random.default_rng(back), back)
+        let_a_rare_value_rise(one)
         card = words("".join(cards(one)))
         assert re.search(r"model 0 leads with .*model 2, 2 weeks: first \S+ %, last \S+ %.*model 2 rose by", card)
         moved = re.search(r"rose by between [\d.]+ and [\d.]+ points", card)
@@ -124,9 +128,7 @@ def test_a_damaged_week_is_left_out_and_comes_back_once_it_is_mended(tmp_path: P
 
 def test_what_is_not_computed_yet_is_not_called_what_could_not_be_compared(tmp_path: Path) -> None:
     with site(tmp_path, 4) as one:
-        for back in range(1, 15):
-            rare = 600 if back > 7 else 1_800
-            one.put(np.array([8_000, 3_400, rare, 600 - rare // 3]), np.random.default_rng(back), back)
+        let_a_rare_value_rise(one)
         with one.client.application.app_context():
             lines, found = all_lines(one.store)
         (other,) = (line.stored for line in lines if line.moved is None)

@@ -47,7 +47,7 @@ UNPACKED_BYTES_MAX = 16 * READING_BYTES_MAX
 BEGUN_FOR_S = 60.0
 """How long a reading counts as being made after that was last said: its process may be gone."""
 PROMPT_S = 0.75
-"""After so many seconds of processor time a prompt page makes no reading; it takes about 0.2 more to be written."""
+"""After so many seconds of processor time a prompt page makes no reading: what is left of one is for writing it."""
 PROMPT_LEAST = 100
 """A prompt page makes so many readings however slow the machine is: that of a few metrics comes whole."""
 TRIES_MAX = 8
