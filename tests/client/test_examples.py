@@ -173,13 +173,15 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path, monke
     with notes(tmp_path) as (app, service), closing(socket.create_server(("127.0.0.1", 0))) as silent:
         program = app.program.read_text(encoding="utf-8")
         assert "DELIVER_WITHIN_S = 10.0" in program
-        app.program.write_text(program.replace("DELIVER_WITHIN_S = 10.0", "DELIVER_WITHIN_S = 2.0"), encoding="utf-8")
+        within_s = 4.0  # an exit that waited for the upload would last as long, however busy the machine is
+        app.program.write_text(
+            program.replace("DELIVER_WITHIN_S = 10.0", f"DELIVER_WITHIN_S = {within_s}"), encoding="utf-8"
+        )
         deaf = f"http://127.0.0.1:{silent.getsockname()[1]}"
         app.run("--telemetry", "off")
-        usual_s = min(timed(app.run) for _ in range(2))
         for arguments in (("--telemetry", "on"), ()):
             deaf_s = min(timed(lambda: app.run(*arguments, DITHER_ENDPOINT=deaf)) for _ in range(2))  # noqa: B023
-            assert deaf_s < 2 * usual_s + 0.25
+            assert deaf_s < within_s
         assert counted(service) == {}
         # The rest is sent when the process that delivers has given up, and has been left alone for as long as it must.
         transport = HttpTransport(app.url, write_key(service.store))
