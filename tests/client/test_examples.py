@@ -180,8 +180,7 @@ def test_an_aggregator_that_does_not_answer_delays_no_exit(tmp_path: Path, monke
         deaf = f"http://127.0.0.1:{silent.getsockname()[1]}"
         app.run("--telemetry", "off")
         for arguments in (("--telemetry", "on"), ()):
-            deaf_s = min(timed(lambda: app.run(*arguments, DITHER_ENDPOINT=deaf)) for _ in range(2))  # noqa: B023
-            assert deaf_s < within_s
+            assert timed(lambda: app.run(*arguments, DITHER_ENDPOINT=deaf)) < within_s  # noqa: B023
         assert counted(service) == {}
         # The rest is sent when the process that delivers has given up, and has been left alone for as long as it must.
         transport = HttpTransport(app.url, write_key(service.store))
