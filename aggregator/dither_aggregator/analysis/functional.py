@@ -82,8 +82,7 @@ from dither_aggregator.analysis.inference import (
     reach,
     reach_of_noise,
 )
-from dither_aggregator.counting.folding import Counts
-from dither_aggregator.counting.supports import hyperplane, hyperplane_sums, lies_on
+from dither_aggregator.counting import Counts, hyperplane, hyperplane_sums, lies_on
 from dither_shared.mechanisms import PureMechanism
 from dither_shared.mechanisms.memoized import MemoizedPure
 from dither_shared.mechanisms.pgr import points

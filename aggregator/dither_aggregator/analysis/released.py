@@ -14,12 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dither_aggregator.analysis.functional import rate_variance, share_variance
-from dither_aggregator.analysis.hashed import FAR
 from dither_aggregator.analysis.inference import CONFIDENCE, Floats, reach_of_noise
-from dither_aggregator.analysis.pure import population_ends
+from dither_aggregator.analysis.pure import FAR, population_ends
 from dither_aggregator.analysis.rows import Row
-from dither_aggregator.counting.folding import Counts, tables
-from dither_aggregator.counting.supports import support_counts
+from dither_aggregator.counting import Counts, support_counts, tables
 from dither_shared.domains import TypedTexts
 from dither_shared.mechanisms import PGR
 from dither_shared.plan import Plan

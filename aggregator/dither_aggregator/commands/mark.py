@@ -4,8 +4,7 @@ import argparse
 import json
 from datetime import date
 
-from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.settings import day
+from dither_aggregator.arguments.settings import add_data_argument, day, opened
 from dither_aggregator.operations.administration import Administration
 from dither_aggregator.store import Store
 from dither_aggregator.store.document_kinds import MARK_CHARACTERS_MAX, DayMark

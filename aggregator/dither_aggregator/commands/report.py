@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from dither.sending.connection import post
-from dither_aggregator.arguments.data import add_data_argument, opened
-from dither_aggregator.arguments.settings import LOOPBACK, add_settings
+from dither_aggregator.arguments.settings import LOOPBACK, add_data_argument, add_settings, opened
 from dither_aggregator.store.document_kinds import CLAIMED_FOR_S
 from dither_shared.errors import ConfigurationError, DitherError
 

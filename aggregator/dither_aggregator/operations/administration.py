@@ -12,7 +12,6 @@ from pathlib import Path
 
 from dither_aggregator.health.status import log_expiries
 from dither_aggregator.store import Store, StoredPlan, StoreError
-from dither_aggregator.store.damaged_entries import SetApart, set_apart
 from dither_aggregator.store.document_kinds import (
     COMMAND_LINE,
     FILE_NAME,
@@ -24,6 +23,7 @@ from dither_aggregator.store.document_kinds import (
     new_text,
 )
 from dither_aggregator.store.documents import Offered
+from dither_aggregator.store.invariants import SetApart, set_apart
 from dither_shared.domains import Columns
 from dither_shared.errors import ConfigurationError
 from dither_shared.registry import Registry

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting import BadTally
 from dither_aggregator.health.capacity import FreeSpace, Trouble
 from dither_aggregator.store.clock import DayReset, WrongClock, is_behind, judge
 from dither_aggregator.store.documents import Documents

@@ -57,7 +57,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from dither_aggregator.counting.folding import BadTally
+from dither_aggregator.counting import BadTally
 from dither_aggregator.store.records import (
     Batch,
     Counted,

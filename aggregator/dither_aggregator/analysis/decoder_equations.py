@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from dither_aggregator.analysis.functional import rate_variance
 from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.counting import Counts
 from dither_shared.errors import InvalidParameter
 from dither_shared.kinds.text_memo import BEARABLE
 

@@ -1,24 +1,33 @@
-"""A few values of a metric day by day."""
+"""The days of a metric: a few values day by day, and the snapshot of a closed day or window, to cite.
 
-from collections.abc import Iterable, Sequence
+A snapshot's pages show what can be told, what it was made of, and the same as CSV and SVG.
+All numbers are the snapshot's own, but for those that a reader who picks the largest needs: intervals that hold all at
+once, and the ranks that follow. These are computed anew from its counts, and the page says so.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from math import isclose
 from typing import Any
 
-from flask import render_template
+from flask import Response, render_template
 
-from dither_aggregator.analysis.estimands import estimand_of
-from dither_aggregator.analysis.groups import group_names
-from dither_aggregator.analysis.reading import Window
-from dither_aggregator.analysis.reading_cache import NotReady
-from dither_aggregator.analysis.series import Point
+from dither_aggregator.analysis.closed_days import Snapshot, read_snapshot
+from dither_aggregator.analysis.differences import group_names
+from dither_aggregator.analysis.estimands import Point, estimand_of, estimate, takes_seconds
+from dither_aggregator.analysis.reading import Reading, View, Window
+from dither_aggregator.analysis.reading_cache import NotReady, refuse_slow
 from dither_aggregator.store import Store, StoredPlan
 from dither_aggregator.store.contract import BATCH_MIN
 from dither_aggregator.store.document_kinds import DayMark
-from dither_aggregator.web.charts.scale import SHARES, Measure, measure_of, shorten
-from dither_aggregator.web.charts.series import SeriesChart, begins, draw_series
+from dither_aggregator.web.api.listings import immutable, no_snapshot
+from dither_aggregator.web.api.rowsets import CsvAsked, csv_file
+from dither_aggregator.web.charts import SHARES, Measure, SeriesChart, begins, draw_series, shorten
 from dither_aggregator.web.pages.presentation import (
+    Cited,
     FormField,
     Presentation,
     count,
@@ -27,11 +36,18 @@ from dither_aggregator.web.pages.presentation import (
     lagging,
     other_revs,
     plan_state,
+    presentation_of,
     sentence_of,
 )
-from dither_aggregator.web.pages.presentations import presentation_of
 from dither_aggregator.web.queries import SeriesAsked, asked_series, changed, days_chosen, series_asked
-from dither_aggregator.web.query_parameters import QueryParameters, asked_window, query_parameters
+from dither_aggregator.web.query_parameters import (
+    Parameters,
+    QueryParameters,
+    asked_window,
+    query_parameters,
+    refuse_long,
+)
+from dither_shared.safe_output import file_name
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,7 @@ class TimePage:
     @property
     def measure(self) -> Measure:
         """The measure of what is drawn: groups are shares, also of numbers."""
-        return SHARES if self.groups else measure_of(self.stored.plan)
+        return SHARES if self.groups else Measure(self.stored.plan.domain.unit)
 
 
 LISTED_MAX = 1_000
@@ -84,7 +100,7 @@ CHOSEN = (
 )
 
 
-def show(store: Store, name: str) -> str:
+def show_days(store: Store, name: str) -> str:
     """Return the page that a request asks for."""
     return render_template("time.html", page=time_page(store, name, query_parameters(SeriesAsked)))
 
@@ -99,7 +115,7 @@ def time_page(store: Store, name: str, asked: QueryParameters) -> TimePage:
         fields = _form(stored, window, asked, values, ())
         page = TimePage(stored, window, asked["level"], values, state, sentence_of(error), fields)
         return _with_choices(store, page, asked)
-    measure = SHARES if asked.get("group") else measure_of(stored.plan)
+    measure = SHARES if asked.get("group") else Measure(stored.plan.domain.unit)
     listed = [name for name in estimand_of(stored.plan).names(stored) if name not in values][:LISTED_MAX]
     fields = _form(stored, window, asked, values, listed)
     state = [*plan_state(store, stored), *lagging(store), *other_revs(store, stored), *_by_day(store)]
@@ -136,7 +152,7 @@ def _form(
     stored: StoredPlan, window: Window, asked: QueryParameters, values: Sequence[str], listed: Sequence[str]
 ) -> Sequence[FormField]:
     """Return the form, with values on offer."""
-    measure = measure_of(stored.plan)
+    measure = Measure(stored.plan.domain.unit)
     offers = {value: measure.called(value) if measure.unit else "" for value in listed}
     shown = {"first": window.first, "last": window.last, "values": None if asked.get("group") else values}
     return form(SeriesAsked, {**asked, **shown, "window": None}, {"values": offers}, ("first", "last"))
@@ -227,3 +243,113 @@ def _beginnings_and_marks(points: Sequence[Point], marks: Iterable[DayMark]) -> 
     """Return where plans begin and what the operator marked, by day."""
     begun = [(point.epoch, f"rev {point.rev} begins", False) for point in begins(points)]
     return sorted([*begun, *((mark.day, mark.text, True) for mark in marks)])
+
+
+# Snapshots.
+
+
+NOTHING = "With a read key, too little is told to show anything.", "No reports of this day are counted."
+AGREES = 1e-9
+"""Shares this near are the same: other versions of the libraries may give other last digits."""
+_FIRST_COLUMNS = ("value", "estimate", "std_error", "lower", "upper")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class SnapshotPage:
+    """All that the templates show of a snapshot."""
+
+    snapshot: Snapshot
+    reading: Reading
+    """Computed anew from the snapshot's counts."""
+    headline: str
+    agrees: bool
+    """Whether estimates and errors that are computed anew are the snapshot's."""
+    cited: Cited | None = None
+    """The part that is the estimand's; None where there is nothing to show."""
+
+    @property
+    def shown(self) -> Presentation[Any]:
+        """How its reading is shown."""
+        return presentation_of(self.snapshot.stored.plan)
+
+
+def show_snapshot(store: Store, id_: str) -> str:
+    """Return a snapshot's page."""
+    return render_template("snapshot.html", page=snapshot_page(_asked(store, id_)))
+
+
+def csv(store: Store, id_: str) -> Response:
+    """Return the rows of a snapshot, all of them, as they are in it."""
+    asked = query_parameters(CsvAsked)
+    snapshot = _found(store, id_)
+    rows: Sequence[Mapping[str, Any]] = snapshot.estimates["rows"]
+    further = sorted({name for row in rows for name in row}.difference(_FIRST_COLUMNS))
+    columns, left_out = (*_FIRST_COLUMNS, *further), snapshot.tally.left_out
+    cells = ([*(row.get(name) for name in columns), left_out] for row in rows)
+    return immutable(csv_file((*columns, "left_out"), cells, _name(snapshot), asked), id_)
+
+
+def svg(store: Store, id_: str) -> Response:
+    """Return a snapshot's plot as a file of its own."""
+    snapshot = _asked(store, id_)
+    drawn = render_template("snapshot.svg", page=snapshot_page(snapshot))
+    return immutable(svg_of(drawn, _name(snapshot)), id_)
+
+
+def only_xml(drawn: str) -> str:
+    """Return a document without the characters that XML cannot hold."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", drawn)
+
+
+def svg_of(drawn: str, name: str) -> Response:
+    """Return a picture as a file, called so: characters that XML does not have are replaced."""
+    response = Response(only_xml(drawn), content_type="image/svg+xml")
+    response.headers["Content-Disposition"] = f'inline; filename="{file_name(name, "svg")}"'
+    return response
+
+
+def _asked(store: Store, id_: str) -> Snapshot:
+    query_parameters(Parameters)
+    return _found(store, id_)
+
+
+def _found(store: Store, id_: str) -> Snapshot:
+    snapshot = read_snapshot(store, id_)
+    if snapshot is None:
+        raise no_snapshot(store, id_)
+    refuse_slow(store, slow=takes_seconds(snapshot.stored))
+    return snapshot
+
+
+def _name(snapshot: Snapshot) -> str:
+    window = snapshot.window
+    days = f"{window.last}" if window.days == 1 else f"{window.first}-{window.last}"
+    return f"{snapshot.stored.plan.metric}-{days}-{snapshot.digest[:12]}"
+
+
+def snapshot_page(snapshot: Snapshot) -> SnapshotPage:
+    """Return what is shown of a snapshot."""
+    stored, window = snapshot.stored, snapshot.window
+    refuse_long(stored)
+    opening = replace(estimand_of(stored.plan).opening(window.days), together=snapshot.together)
+    reading = estimate(stored, window.last, snapshot.tally, opening, snapshot=snapshot.id)
+    as_it_was_made = View(error_of=snapshot.estimates["error_of"], days=window.days, together=snapshot.together)
+    agrees = _agrees(estimate(stored, window.last, snapshot.tally, as_it_was_made), snapshot)
+    if not reading.n:
+        return SnapshotPage(snapshot, reading, NOTHING[reading.left_out == 0], agrees)
+    shown = presentation_of(stored.plan)
+    cited = shown.cited(reading, snapshot) if reading.rows else None
+    return SnapshotPage(snapshot, reading, shown.answered(reading).sentence, agrees, cited)
+
+
+def _agrees(reading: Reading, snapshot: Snapshot) -> bool:
+    """Return whether the same counts still give what the snapshot says."""
+    opposite = estimand_of(snapshot.stored.plan).opposite(snapshot.stored)  # earlier snapshots have its row, too
+    own = {value: row for value, row in snapshot.rows.items() if value != opposite}
+    return own.keys() == {row.value for row in reading.rows} and all(
+        isclose(getattr(row, name), own[row.value][name], abs_tol=AGREES)
+        for row in reading.rows
+        for name in ("estimate", "std_error")
+        if name in own[row.value]
+    )

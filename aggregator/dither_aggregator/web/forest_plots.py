@@ -1,14 +1,13 @@
-"""Estimates with their intervals, a row each."""
+"""Forest plots: estimates with their intervals, a row each."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
 from dither_aggregator.analysis.inference import Z
-from dither_aggregator.analysis.rows import Row
+from dither_aggregator.analysis.rows import Bin, Row
 from dither_aggregator.analysis.shares import UNLISTED
-from dither_aggregator.analysis.significance import Bin
-from dither_aggregator.web.charts.scale import (
+from dither_aggregator.web.charts import (
     SHARES,
     TICKS,
     Measure,

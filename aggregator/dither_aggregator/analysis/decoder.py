@@ -44,7 +44,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.sparse import csr_array
 from scipy.special import chdtrc, ndtri, stdtr
 
-from dither_aggregator.analysis.decoding.equations import (
+from dither_aggregator.analysis.decoder_equations import (
     FOLDS,
     PARTS,
     TINY,
@@ -61,8 +61,8 @@ from dither_aggregator.analysis.decoding.equations import (
 )
 from dither_aggregator.analysis.functional import answers_variance
 from dither_aggregator.analysis.inference import Floats, Z
-from dither_aggregator.analysis.significance import adaptive, holm, selected_z
-from dither_aggregator.counting.folding import Counts
+from dither_aggregator.analysis.rows import adaptive, holm, selected_z
+from dither_aggregator.counting import Counts
 from dither_shared.errors import InvalidParameter
 from dither_shared.precision import ALPHA
 

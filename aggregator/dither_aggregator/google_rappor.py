@@ -35,10 +35,10 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from dither.sending.transport import Answer, Outcome, Transport
-from dither_aggregator.analysis.decoding.decoder import Decoded
+from dither_aggregator.analysis.closed_days import mixed
+from dither_aggregator.analysis.decoder import Decoded
 from dither_aggregator.analysis.inference import Z
-from dither_aggregator.analysis.quality import mixed
-from dither_aggregator.counting.folding import Counts, fold
+from dither_aggregator.counting import Counts, fold
 from dither_shared.bloom import HASHES_MAX, JAVA_BITS_MAX, bloom_bits
 from dither_shared.errors import DitherError, InvalidParameter
 from dither_shared.mechanisms import RAPPOR

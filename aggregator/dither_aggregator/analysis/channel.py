@@ -13,20 +13,77 @@ How many these were tells nothing, so all is conditional on them. Places are, by
 Rounding by coins keeps the mean, and moves a number by less than a step. A bucket leaves open where in it a number is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, singledispatch
+from itertools import pairwise
+from math import floor, log, sqrt
 from threading import Condition
+from typing import Literal
 
 import numpy as np
 from cachetools import LRUCache, cached
 
-from dither_aggregator.analysis.inference import Floats
-from dither_aggregator.analysis.numeric.laws import law_matrix
-from dither_aggregator.counting.folding import Counts, tables
+from dither_aggregator.analysis.inference import Floats, Z
+from dither_aggregator.counting import Counts, hyperplane, tables
+from dither_shared.cells import Cells
 from dither_shared.domains import Buckets, Domain, Range, Thresholds
-from dither_shared.mechanisms import Mechanism
+from dither_shared.kinds.number_precision import even_information
+from dither_shared.mechanisms import GRR, PGR, Mechanism, MemoizedTwoLevel, SquareWave
 from dither_shared.plan import Plan
+from dither_shared.rng import SCALE
+
+
+@lru_cache(maxsize=32)
+def law_matrix(mechanism: Mechanism) -> Floats:
+    """Return P[y | v], float64[K, d], by output and answer; raise TypeError for reports that are no symbols.
+
+    A window has one more column, the last: answers without a place.
+    """
+    return _law(mechanism)
+
+
+@singledispatch
+def _law(mechanism: Mechanism) -> Floats:
+    raise TypeError(f"the reports of {mechanism.name} are no symbols")
+
+
+@_law.register
+def _(mechanism: GRR) -> Floats:
+    law = np.full((mechanism.d, mechanism.d), float(mechanism.q))
+    np.fill_diagonal(law, float(mechanism.p))
+    return law
+
+
+@_law.register
+def _(mechanism: PGR) -> Floats:
+    on = np.stack([hyperplane(*mechanism.geometry, value) for value in range(mechanism.d)], axis=1)
+    inside, held = float(mechanism.inside), int(on[:, 0].sum())
+    return np.where(on, inside / held, (1 - inside) / (mechanism.outputs - held))
+
+
+@_law.register
+def _(mechanism: MemoizedTwoLevel) -> Floats:
+    law = np.full((mechanism.d, mechanism.d), float(mechanism.q))
+    np.fill_diagonal(law, float(mechanism.p))
+    if not mechanism.supports_one:
+        raise TypeError(f"the reports of a memoized {mechanism.name} are not read as numbers")
+    return law
+
+
+@_law.register
+def _(mechanism: SquareWave) -> Floats:
+    outputs, width = mechanism.outputs, mechanism.width
+    inside = mechanism.threshold / SCALE
+    law = np.full((outputs, mechanism.d + 1), (1 - inside) / (outputs - width))
+    for place in range(mechanism.d):
+        law[place : place + width, place] = inside / width
+    law[:, -1] = 1 / outputs
+    return law
+
+
+# The channel of a plan.
+
 
 MERGED_DIGITS = 12
 """Outputs whose laws agree to so many digits are one: all that they tell is how many reports they have together."""
@@ -220,3 +277,96 @@ def _edges(domain: Domain) -> Floats:
 
 
 _PLACES: dict[str, Callable[[Plan], Places]] = {Buckets.name: _buckets, Range.name: _grid, Thresholds.name: _steps}
+
+
+NamedRange = tuple[str, float | None, float | None]
+"""A name, and two ends in the unit, None where it is open."""
+GRID = 1.5
+"""Reports are rounded down to powers of this, so that bars do not change daily."""
+BARS_LEAST = 4
+"""Fewer bars say less than median and 90 % do."""
+Statistic = Literal["mean", "quantile", "share", "share_above", "share_of_reports"]
+
+
+@dataclass(frozen=True)
+class SharesOfRanges:
+    """Shares of one sort."""
+
+    statistic: Statistic
+    ranges: Sequence[NamedRange]
+    functionals: Floats
+    """float64[ranges, places]: the sum of shares of places that each is."""
+
+
+@lru_cache(16)
+def share_functionals(plan: Plan) -> Sequence[SharesOfRanges]:
+    """Return what shares are read of a plan's numbers; none where only the mean is asked."""
+    return _SHARES[plan.domain.name](plan, places_of(plan))
+
+
+def _of_buckets(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
+    domain = Buckets.of(plan.domain)
+    units = [edge / 10**domain.decimals for edge in domain.edges]
+    ends = [None, *units, None]
+    each = np.eye(places.numbers, len(places.is_number))
+    above = np.triu(np.ones((places.numbers, places.numbers)), 1)[:-1]
+    ranges = [(domain.name_of(at), low, high) for at, (low, high) in enumerate(pairwise(ends))]
+    up = [
+        (f"at least {domain.with_unit(domain.in_unit(edge))}", units[at], None) for at, edge in enumerate(domain.edges)
+    ]
+    others = np.zeros((len(above), len(places.others)))
+    return SharesOfRanges("share", ranges, each), SharesOfRanges("share_above", up, np.hstack([above, others]))
+
+
+@lru_cache(256)
+def blocks_for(domain: Buckets, cells: Cells, n: int) -> Sequence[int]:
+    """Return the edges, by number, between which neighbouring ranges are one bar: as many bars as n reports can tell.
+
+    Each bar joins as many ranges: the most bars with 2 z SE <= 1 / (2 bars) for numbers that are spread evenly. It is a
+    rule of the plan and of n, rounded down to a grid: bars that data chose would mislead, and so would one that is
+    higher because it joins more. The last bar joins fewer, at least half as many, where no such number divides the
+    ranges. The two open ranges belong to the first and the last bar. Empty where fewer than BARS_LEAST can be told.
+    """
+    n = int(GRID ** floor(log(max(n, 1), GRID) + 1e-9))
+    ranges = len(domain.edges) - 1
+    evenly, rows = even_information(domain, cells)
+    shares, inverse = np.array(evenly), np.linalg.inv(np.array(rows))
+    told: Sequence[int] = ()
+    widths = [width for width in range(ranges // BARS_LEAST, 1, -1) if ranges % width == 0]
+    if not widths or ranges // widths[0] >= 2 * BARS_LEAST:
+        widths = [width for width in range(ranges // (BARS_LEAST - 1), 1, -1) if 2 * (ranges % width) >= width]
+    for width in (*widths, 1):
+        cuts = [*range(0, ranges, width), ranges]
+        bars = len(cuts) - 1
+        blocks = together(cuts, len(shares))
+        ratios = blocks - (blocks @ shares)[:, np.newaxis] * together([0, ranges], len(shares))
+        error = sqrt(float(((ratios @ inverse) * ratios).sum(axis=1).mean()) / n)
+        if 2 * Z * error > 1 / (2 * bars):
+            break
+        told = cuts
+    return told if len(told) > BARS_LEAST else ()
+
+
+def together(cuts: Sequence[int], places: int) -> Floats:
+    """Return, for each bar between edges, the sum of the shares of its places, float64[bars, places]."""
+    sums = np.zeros((len(cuts) - 1, places))
+    for bar, (first, last) in enumerate(pairwise(cuts)):
+        sums[bar, first + (first > 0) : last + 1 + (last == cuts[-1])] = 1.0
+    return sums
+
+
+def _of_thresholds(plan: Plan, places: Places) -> Sequence[SharesOfRanges]:
+    """Return, for each step, the share above a point drawn from it: all that its cohort can tell."""
+    domain = Thresholds.of(plan.domain)
+    ranges: list[NamedRange] = [
+        (f"above a point of {domain.between(low, high)}", low / 10**domain.decimals, high / 10**domain.decimals)
+        for low, high in pairwise(domain.edges)
+    ]
+    return (SharesOfRanges("share_above", ranges, np.triu(np.ones((places.numbers, places.numbers)), 1)[:-1]),)
+
+
+_SHARES: dict[str, Callable[[Plan, Places], Sequence[SharesOfRanges]]] = {
+    Buckets.name: _of_buckets,
+    Thresholds.name: _of_thresholds,
+    "range": lambda plan, places: (),
+}
