@@ -1,4 +1,4 @@
-"""What a device gives away in all, and what an answer loses in a total: `dither privacy --scenario` and `--released`.
+"""The privacy of all that a device says, and of what totals show of it: `dither privacy --scenario` and `--released`.
 
 **Scenarios.** What a device says about some metrics in so long, and how much that tells. The sum is basic composition,
 which is what devices are charged. At a delta less may be proven.

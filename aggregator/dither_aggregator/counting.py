@@ -16,7 +16,6 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.fft import fftn, hfft
 
 from dither_shared.cells import Cells, Part
 from dither_shared.errors import DitherError
@@ -342,6 +341,8 @@ def _sums_in_order(histogram: Numbers, order: int, dimension: int) -> Numbers:
     grid = histogram[smaller:].reshape((order,) * (dimension - 1)).astype(np.float64)
     lines_of = _kept_multiples if len(histogram) <= KEPT_LINES_MAX else _multiples
     multiples = lines_of(order, dimension - 1)
+    from scipy.fft import fftn, hfft  # who folds does without, and starts in half the time
+
     half = fftn(grid).ravel()[multiples[:, : order // 2 + 1]]
     lines = hfft(half, n=order, axis=1)
     lines /= order

@@ -279,6 +279,9 @@ def _edges(domain: Domain) -> Floats:
 _PLACES: dict[str, Callable[[Plan], Places]] = {Buckets.name: _buckets, Range.name: _grid, Thresholds.name: _steps}
 
 
+# The shares of numbers that are read, by domain: of each range, and above each edge.
+
+
 NamedRange = tuple[str, float | None, float | None]
 """A name, and two ends in the unit, None where it is open."""
 GRID = 1.5

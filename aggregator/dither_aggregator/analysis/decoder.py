@@ -538,7 +538,7 @@ class Decoded:
     def named(self, false_share: float) -> "Decoded":
         """Return the same, with those called significant of which at most such a share is expected to be false.
 
-        It is above 0 and at most 1/2. `significance` says what of it is proved, and what measured.
+        It is above 0 and at most 1/2. `rows` says what of it is proved, and what measured.
         """
         groups = {row.group or row.value: (row, often) for row, often in zip(self.rows, self.strangers, strict=True)}
         scores = np.array([row.estimate / row.std_error for row, _ in groups.values()])

@@ -177,7 +177,7 @@ def _difference(before: Reading, after: Reading, old: Row, new: Row, p_value: fl
 # Changes: every metric's last days beside the days before, with a false discovery rate over the metrics.
 #
 # A metric is one test: so many values times the smallest of their p-values. R of M metrics are chosen by Benjamini and
-# Hochberg, and within each of them values are called moved by Holm at alpha R / M (`significance`).
+# Hochberg, and within each of them values are called moved by Holm at alpha R / M (`rows`).
 
 
 DAYS = 7

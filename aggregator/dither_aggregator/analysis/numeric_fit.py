@@ -1,6 +1,6 @@
 """Numbers fitted: shares of places by least squares and by likelihood, and strict bounds of what they can be.
 
-**The fit.** Fitting a channel: shares by maximum likelihood to look at, and unbiased ones by least squares to reckon with.
+**The fit of a channel**: shares by maximum likelihood to look at, and unbiased ones by least squares to reckon with.
 
 Maximum likelihood, f >= 0 and sum f = 1, by expectation maximisation from a uniform start:
 

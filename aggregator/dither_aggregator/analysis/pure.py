@@ -29,7 +29,7 @@ every row:
     share  f^ = (C / n - q) / (p - q) - mean
 
 unbiased over the hash, with the mean that all others add to a bucket. C is binomial as for a listed value, so intervals
-and chances are those of `pure`; what others add differs from bucket to bucket with
+and chances are those above; what others add differs from bucket to bucket with
 
     variance  sum of f_w^2 over all others w / (R B)
 

@@ -187,7 +187,7 @@ def _named(raises: int | None) -> int:
 #
 # is unbiased over the hash. The hash is public, so a row in which another listed text has the same bucket is left out.
 # A text that many have, and that is not in the list, may have it, too: a row that lies FAR above all others of a text
-# is left out, as in `hashed`. The variance has three parts:
+# is left out, as in `pure`. The variance has three parts:
 #
 #     of the reports       as of a listed value
 #     of other texts       what rows of a text differ more than that, a mean over all texts, and U^2 / B at most; over R

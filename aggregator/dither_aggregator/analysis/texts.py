@@ -151,7 +151,7 @@ class TextsReading(Reading):
     def _find_significance(self) -> Significance | None:
         """Return the candidates that are there, with intervals that hold all at once.
 
-        At most the view's share of them is expected to be false (`significance.adaptive`). Intervals hold for all
+        At most the view's share of them is expected to be false (`rows.adaptive`). Intervals hold for all
         candidates at once, as ranks do, so one of a candidate that stands out may hold zero. Candidates that cannot be
         told apart are one.
         """

@@ -101,7 +101,7 @@ def reports_needed(span: Step, alpha: float) -> int:
     return n
 
 
-# What each analysis asks, resolves and answers.
+# The analyses: each is asked, resolved and answered.
 
 
 COEFFICIENTS_MAX = 5

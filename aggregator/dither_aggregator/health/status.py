@@ -1,6 +1,6 @@
 """The state of a store that servers read: a little every second, the ledger more rarely.
 
-`checks.py` says which of it is well, `web/health_endpoints.py` gives monitors the numbers.
+`checks.py` says which of it is well, `web/endpoints.py` gives monitors the numbers.
 """
 
 import logging

@@ -91,11 +91,12 @@ class Administration:
         self._note("quarantine aside", "damaged entries of the log")
         return [one for shard in range(self.store.shards) if (one := set_apart(self.store, shard))]
 
-    def add_mark(self, mark: DayMark) -> bool:
-        """Mark a day; return whether that is new."""
+    def add_mark(self, day: date, text: str) -> tuple[DayMark, bool]:
+        """Mark a day; return the mark, and whether it is new. Raises StoreError for a text that is no mark's."""
+        mark = DayMark(day, text)
         if not mark.fault and mark not in self.store.documents(DayMark):
             self._note("mark add", f"{mark.day} {mark.text}")
-        return self.store.put(mark)
+        return mark, self.store.put(mark)
 
     def remove_marks(self, day: date, text: str | None) -> list[DayMark]:
         """Remove a mark, or all of a day; return those that were there."""

@@ -12,10 +12,10 @@ from dither_aggregator.store.records import LedgerRow, Receipt, StoreError, Stor
 from dither_aggregator.store.sqlite import SQLiteStore
 
 __all__ = [
+    "SHARDS",
     "LedgerRow",
     "Receipt",
     "SQLiteStore",
-    "SHARDS",
     "Store",
     "StoreError",
     "StoreLoading",

@@ -1,11 +1,11 @@
 """Addresses: which there are, the path of a site below which they stand, and the names under which somebody may ask.
 
-**Paths.** An address is compared as it was sent: none has a character that wants escaping, so none has two spellings, and no rule
-of a proxy for one of them is passed by. The upload's own alone may have more slashes: a proxy that puts them there
-would keep devices from reporting.
+**Paths.** An address is compared as it was sent: none has a character that wants escaping, so none has two spellings,
+and no rule of a proxy for one of them is passed by. The upload's own alone may have more slashes: a proxy that puts
+them there would keep devices from reporting.
 
-**Hosts.** A page elsewhere can have its own name lead to a loopback address, and a browser beside the aggregator then lets it read
-what comes back; but the browser says that name.
+**Hosts.** A page elsewhere can have its own name lead to a loopback address, and a browser beside the aggregator then
+lets it read what comes back; but the browser says that name.
 """
 
 import logging

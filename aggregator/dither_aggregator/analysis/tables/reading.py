@@ -11,7 +11,8 @@ small variance, too; so the variance is that at the share of all together where 
 are lopsided: with g the skewness of the difference, z - g (z^2 - 1) / 6 is normal to the next order (Cornish and Fisher
 1938), which counts where it is nearer to zero. Verdicts are by Holm, over all arms and values of all columns.
 
-**The estimand.** Tables: shares of each column, what goes with what, rates and means by group, and which groups differ from the rest.
+**The estimand**: shares of each column, what goes with what, rates and means by group, and which groups differ from
+the rest.
 
 All estimates are raw and unbiased, and of the devices that have something to say. All errors are those of the
 population.

@@ -1,6 +1,6 @@
 """Regressions and clusters of a table, of the noisy counts of its pairs of columns.
 
-**Regression.** Regressions of a column's share on groups of other columns: linear by measured moments, logistic by Newton's steps.
+**Regressions** of a column's share on groups of other columns: linear by measured moments, logistic by Newton's steps.
 
 Let z be 1 and, for each group, whether a device is in it, and y whether it has the outcome.
 
@@ -21,7 +21,7 @@ takes noisy sums of cells alone. Raw shares f may be negative; where H is not po
 b^ - b is H^-1 g of the error of f, a sum again. If pairs were asked, f is the fitted table (`synthesis`): that is a
 model, and has no interval.
 
-**Clusters.** Clusters of a table's number columns: Lloyd's k-means on the fitted joint table, and how stable it is under noise.
+**Clusters** of a table's number columns: Lloyd's k-means on the fitted joint table, and how stable it is under noise.
 
 A cell of all columns is a point, the middle of its ranges with its fitted weight (`synthesis`); open ranges lie at
 their edge, and each column is scaled so that its outermost edges are 0 and 1. A step of Lloyd's asks for nothing but

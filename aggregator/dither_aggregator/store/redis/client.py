@@ -1,8 +1,8 @@
 """Connections to Redis: to one, and to the nodes of a cluster.
 
-**One Redis.** The connections to a Redis, what its errors mean to a store, and whether it keeps what it acknowledges.
+**One Redis**: its connections, what its errors mean to a store, and whether it keeps what it acknowledges.
 
-**A cluster.** The connections to a Redis Cluster: which node has which key, and when the word of a node may be believed.
+**A cluster**: its connections, which node has which key, and when the word of a node may be believed.
 
 A cluster's failover takes back whatever the promoted replica did not have. So nothing is told before the replicas have
 it: behind the commands for a node goes a write that changes nothing (`SURE`), and WAIT for its replicas, on the same

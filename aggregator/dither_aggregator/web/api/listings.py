@@ -266,7 +266,7 @@ def quality(store: Store, asked: QueryParameters, metric: str) -> RowSet[Quality
     return RowSet(meta, QualityRow, rows, f"{metric}-quality-{window.first}-{window.last}")
 
 
-# `POST /v1/reports`, described beside what is read. `web/upload_endpoint.py` answers; shared/wire.md says all.
+# `POST /v1/reports`, described beside what is read. `web/endpoints.py` answers; shared/wire.md says all.
 
 
 SECURITY = {

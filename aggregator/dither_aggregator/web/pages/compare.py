@@ -1,4 +1,4 @@
-"""What moved: the last sealed days of all metrics beside as many before, and any two windows of one metric."""
+"""Moves: the last sealed days of all metrics beside as many before, and any two windows of one metric."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

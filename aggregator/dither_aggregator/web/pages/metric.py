@@ -457,7 +457,8 @@ def _groups(store: Store, reading: Reading, asked: QueryParameters) -> GroupsPar
 
 def _controls(store: Store, stored: StoredPlan, usual: Window, window: Window, asked: QueryParameters) -> Controls:
     """Return the windows on offer, and the form, in which the days stand that are shown."""
-    offered = {Window.ending(store.sealed(), days): (count(days, "day"), str(days)) for days in sorted(WINDOWS)}
+    sealed = store.sealed()
+    offered = {Window.ending(sealed, days): (count(days, "day"), str(days)) for days in sorted(WINDOWS)}
     offered |= {Window.ending(store.today(), 1): ("today so far", TODAY), usual: (count(usual.days, "day"), "")}
     presets = [(words, name, each == window) for each, (words, name) in offered.items()]
     level, search, plans = asked["level"], asked["search"].strip(), plans_of(store, stored)

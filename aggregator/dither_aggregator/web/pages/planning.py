@@ -1,4 +1,4 @@
-"""Plans of a metric, for page and API: of reports, epsilon, and detectable share, width or effect, give two, get the third."""
+"""Plans of a metric: of reports, epsilon, and detectable share, width or effect, two give the third."""
 
 import re
 from abc import ABC, abstractmethod

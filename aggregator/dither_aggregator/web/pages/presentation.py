@@ -1,6 +1,6 @@
 """How the readings of an estimand are shown: all that pages say and draw of it, and of no other.
 
-Each estimand has a class of these, in `presentations.py`. One without is shown as rows in the order of its readings.
+Each estimand has a class of these, listed by PRESENTATIONS. One without is shown as rows in the order of its readings.
 """
 
 from abc import ABC, abstractmethod
